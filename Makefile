@@ -1,0 +1,48 @@
+# One place per chore; .ci/run and the pre-commit hook call the same targets.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+export PYTHON
+
+BIN := .venv/bin
+# No test or demo reaches for a model hub; several processes share the cores, so one thread each.
+OFFLINE := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+
+.DEFAULT_GOAL := help
+.PHONY: help setup models data check fix test test-all demo bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## build .venv (idempotent; 2 to 5 minutes the first time)
+	@scripts/setup_env.sh
+
+models: setup ## fetch the small real models into .models and make the tiny policy
+	@$(BIN)/python examples/assets/fetch_models.py --out .models
+	@test -f .models/tiny-arith/config.json || $(BIN)/python examples/arithmetic/make_tiny_policy.py --out .models/tiny-arith
+
+data: setup ## generate the demo's data into .data
+	@$(BIN)/python examples/arithmetic/make_data.py --out .data/arithmetic
+
+check: setup ## lint, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+fix: setup ## repair what ruff can repair
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: setup ## the fast tests
+	$(OFFLINE) $(BIN)/python -m pytest -m "not slow"
+
+test-all: models ## all tests; real engines, Ray and small real models included
+	$(OFFLINE) $(BIN)/python -m pytest
+
+demo: models data ## see rmrl work, from nothing, on this computer
+	@$(OFFLINE) bash examples/demo/run.sh
+
+bench: models ## measure, and rewrite benchmarks/results
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(OFFLINE) $(BIN)/python $$script || exit 1; done
+
+clean: ## remove caches, models, data and runs; .venv stays
+	rm -rf .pytest_cache .ruff_cache build dist outputs runs .models .data .demo
+	find rmrl tests -name __pycache__ -type d -prune -exec rm -rf {} +

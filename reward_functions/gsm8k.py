@@ -1,0 +1,12 @@
+"""Rule: 1 if the response's final number equals the reference number, else 0 (see rmrl/rewards/verifiers/gsm8k.py).
+
+`extra_info["gsm8k_method"]` may be "strict" (only a number after "####" counts) or "flexible" (default).
+"""
+
+from rmrl.rewards.verifiers import gsm8k
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    method = (extra_info or {}).get("gsm8k_method", "flexible")
+    answer = gsm8k.extract_answer(solution_str, method)
+    return {"score": gsm8k.score(solution_str, ground_truth, method), "answer": answer}

@@ -1,0 +1,67 @@
+"""How per-token losses become one number, written so that no micro-batch or process needs to know the others.
+
+    loss = sum over all tokens of loss_BT * token_weights(mask_BT) / sum over all parts of total_weight(mask_BT)
+
+| mode                    | weight of a counted token | total weight   | a sequence's loss is            |
+|-------------------------|---------------------------|----------------|---------------------------------|
+| token-mean              | 1                         | counted tokens | (no sequence level)             |
+| seq-mean-token-sum      | 1                         | sequences      | the sum of its tokens           |
+| seq-mean-token-mean     | 1 / tokens of its row     | sequences      | the mean of its tokens          |
+| seq-mean-token-sum-norm | 1 / max_length            | sequences      | the sum over a constant         |
+
+`token-mean` is DAPO's (arXiv:2503.14476), `seq-mean-token-mean` GRPO's (arXiv:2402.03300), `seq-mean-token-sum-norm` Dr. GRPO's
+(arXiv:2503.20783). Rows whose mask is all zero are no sequences: they weigh nothing in either sum, so padding a batch with empty
+rows changes nothing. Because both sums are plain sums, the result does not depend on how a batch is cut.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+
+AGGREGATION_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+
+
+def token_weights(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.Tensor:
+    """Un-normalised weight of each token's loss, [B, T] in the mask's floating dtype; 0 where the mask is 0.
+
+    `max_length` is the constant of seq-mean-token-sum-norm (the longest response allowed, in tokens, the same in every call of a
+    run); other modes ignore it. Raises ConfigError for an unknown mode or a `max_length` below 1 where it is used.
+    """
+    _check(mode, max_length)
+    mask_BT = _as_float(mask_BT)
+    if mode == "seq-mean-token-mean":
+        lengths_B1 = mask_BT.sum(dim=1, keepdim=True)
+        return mask_BT / lengths_B1.masked_fill(lengths_B1 == 0, 1)  # an empty row divides 0 by 1
+    if mode == "seq-mean-token-sum-norm":
+        return mask_BT / max_length
+    return mask_BT
+
+
+def total_weight(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.Tensor:
+    """What to divide by, summed over all parts of the batch first: counted tokens or sequences. Scalar, same dtype as the weights.
+
+    0 when nothing counts, so the caller guards the division. Errors as for `token_weights`.
+    """
+    _check(mode, max_length)
+    mask_BT = _as_float(mask_BT)
+    if mode == "token-mean":
+        return mask_BT.sum()
+    return (mask_BT > 0).any(dim=1).sum().to(mask_BT.dtype)
+
+
+def _as_float(mask_BT: torch.Tensor) -> torch.Tensor:
+    # bfloat16 cannot count beyond 256 exactly, so half precision is widened, not kept
+    return mask_BT if mask_BT.is_floating_point() and mask_BT.element_size() >= 4 else mask_BT.float()
+
+
+def _check(mode: str, max_length: int) -> None:
+    if mode not in AGGREGATION_MODES:
+        raise ConfigError(f"actor_rollout_ref.actor.loss_agg_mode: nothing named '{mode}'{did_you_mean(mode, AGGREGATION_MODES)}")
+    if mode == "seq-mean-token-sum-norm" and max_length < 1:
+        raise ConfigError(f"loss_agg_mode={mode} divides by the longest response allowed, which is {max_length}: it must be at least 1")

@@ -1,0 +1,67 @@
+"""Statistics of the responses to one prompt.
+
+Rows are grouped by id alone: groups need not be contiguous nor of equal size, and rows without a verdict have been removed before, so a
+group's numbers are those of the rows that have one. The standard deviation is unbiased (divides by N - 1): GRPO's paper
+(arXiv:2402.03300) writes only std(r), and TRL and verl read it as torch.std, whose default this is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import torch
+
+from rmrl.algorithms.masking import rounding_floor
+
+
+class GroupStatistics(NamedTuple):
+    """Every field has shape [B]: a row's own value beside the numbers of its group. float64 but for `constant_B`."""
+
+    centred_B: torch.Tensor
+    """value - group mean; exactly 0 in a constant group."""
+    mean_B: torch.Tensor
+    std_B: torch.Tensor
+    """Unbiased; 0 in a constant group and in a group of one."""
+    count_B: torch.Tensor
+    constant_B: torch.Tensor
+    """bool: the group has no contrast: one row, or all values equal up to rounding (`masking.rounding_floor`)."""
+
+
+def group_statistics(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> GroupStatistics:
+    """Mean and deviation of each row's group. `group_ids_B` are any integers, [B]; an empty batch is fine."""
+    group_B = _consecutive(group_ids_B)
+    exact_B = values_B.double()
+    count_B = _total_of_group(torch.ones_like(exact_B), group_B)
+    mean_B = _total_of_group(exact_B, group_B) / count_B
+    centred_B = exact_B - mean_B
+    spread_B = _largest_of_group(centred_B.abs(), group_B)
+    constant_B = spread_B <= rounding_floor(_largest_of_group(exact_B.abs(), group_B), values_B.dtype)
+    centred_B = centred_B.masked_fill(constant_B, 0.0)
+    std_B = (_total_of_group(centred_B.square(), group_B) / (count_B - 1).clamp(min=1)).sqrt()
+    return GroupStatistics(centred_B, mean_B, std_B, count_B, constant_B)
+
+
+def group_mean(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> torch.Tensor:
+    """Mean of each row's group, [B], float64."""
+    return group_statistics(values_B, group_ids_B).mean_B
+
+
+def constant_fraction(statistics: GroupStatistics) -> float:
+    """Share of groups, 0..1, that teach nothing because all their rewards are equal; 0 for an empty batch."""
+    per_group_B = 1 / statistics.count_B  # each group's rows sum to one group
+    total = per_group_B.sum().item()
+    return per_group_B[statistics.constant_B].sum().item() / total if total else 0.0
+
+
+def _consecutive(group_ids_B: torch.Tensor) -> torch.Tensor:
+    """0 .. number of groups - 1 for each row, whatever the ids are."""
+    unique_and_inverse = torch.unique(group_ids_B, return_inverse=True)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return cast("torch.Tensor", unique_and_inverse[1])
+
+
+def _total_of_group(values_B: torch.Tensor, group_B: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(values_B).index_add_(0, group_B, values_B)[group_B]
+
+
+def _largest_of_group(values_B: torch.Tensor, group_B: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(values_B).scatter_reduce_(0, group_B, values_B, reduce="amax")[group_B]

@@ -1,0 +1,104 @@
+"""Per-token estimates of KL(policy || reference) from samples of the policy, and the controller of the penalty's coefficient.
+
+With d = log pi_ref(y) - log pi(y) and y drawn from pi (J. Schulman, "Approximating KL Divergence", http://joschu.net/blog/kl-approx.html):
+
+| name         | estimator              | note                                                                           |
+|--------------|------------------------|--------------------------------------------------------------------------------|
+| `kl`         | k1 = -d                | unbiased, any sign; as a loss its expected gradient is 0, so use it in rewards |
+| `abs`        | abs(d)                 | biased, >= 0                                                                   |
+| `mse`        | k2 = d^2 / 2           | biased, >= 0; as a loss its gradient is that of the KL, in expectation         |
+| `low_var_kl` | k3 = exp(d) - 1 - d    | unbiased, >= 0, low variance (GRPO, arXiv:2402.03300, eq. 4)                   |
+
+Clamps: only `low_var_kl` has any, because only it can overflow: d to [-20, 20] and the result to at most 10, the field's usual bounds.
+A token beyond them (d > 2.56 or d < -11) adds the bound and carries no gradient. The other estimators are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+
+    from rmrl.config.schema.algorithm import KLControlConfig
+
+LOG_RATIO_BOUND = 20.0
+LOW_VAR_KL_BOUND = 10.0
+PROPORTIONAL_ERROR_BOUND = 0.2
+
+
+def _k1(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
+    return logprobs - ref_logprobs
+
+
+def _absolute(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
+    return (logprobs - ref_logprobs).abs()
+
+
+def _k2(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
+    return 0.5 * (logprobs - ref_logprobs).square()
+
+
+def _k3(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
+    log_ratio = (ref_logprobs - logprobs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    # expm1 keeps k3 exact and non-negative near 0, where exp(d) - d - 1 loses all digits
+    return (log_ratio.expm1() - log_ratio).clamp(0.0, LOW_VAR_KL_BOUND)
+
+
+KL_ESTIMATORS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "kl": _k1, "abs": _absolute, "mse": _k2, "low_var_kl": _k3,
+}  # fmt: skip
+
+
+def token_kl(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, *, kind: str) -> torch.Tensor:
+    """KL estimate of each token, same shape as the inputs, in nats; gradients flow through both arguments.
+
+    `kind` is a name of KL_ESTIMATORS; another one raises ConfigError.
+    """
+    if kind not in KL_ESTIMATORS:
+        raise ConfigError(f"KL estimator: nothing named '{kind}'{did_you_mean(kind, list(KL_ESTIMATORS))}")
+    return KL_ESTIMATORS[kind](logprobs, ref_logprobs)
+
+
+class KLController:
+    """The coefficient of the KL penalty in reward: fixed, or moved towards a target KL (arXiv:1909.08593, section 2.2).
+
+        e = clip(KL / target - 1, -0.2, 0.2);    coefficient <- coefficient * (1 + e * num_responses / horizon)
+
+    The paper writes the gain as a constant (0.1); tying it to the number of responses, as its released code does, makes the speed
+    independent of the batch size. Raises ConfigError for an unknown type or a non-positive horizon or target.
+    """
+
+    def __init__(self, settings: KLControlConfig) -> None:
+        if settings.type not in ("fixed", "adaptive"):
+            raise ConfigError(
+                f"algorithm.kl_ctrl.type: nothing named '{settings.type}'{did_you_mean(settings.type, ('fixed', 'adaptive'))}"
+            )
+        if settings.type == "adaptive":
+            for name in ("horizon", "target_kl"):
+                if getattr(settings, name) <= 0:
+                    raise ConfigError(f"algorithm.kl_ctrl.{name}={getattr(settings, name)}: the adaptive controller needs a value above 0")
+        self._settings = settings
+        self.coefficient = float(settings.kl_coef)
+
+    def update(self, kl: float, *, num_responses: int) -> None:
+        """Take in the mean KL of the step just made, over `num_responses` responses. Does nothing when fixed."""
+        if self._settings.type == "fixed":
+            return
+        error = kl / self._settings.target_kl - 1
+        error = min(max(error, -PROPORTIONAL_ERROR_BOUND), PROPORTIONAL_ERROR_BOUND)
+        # a batch larger than 5 horizons would otherwise turn the coefficient negative in one step
+        self.coefficient *= max(0.0, 1 + error * num_responses / self._settings.horizon)
+
+    def state_dict(self) -> dict[str, float]:
+        """What a checkpoint keeps: {"coefficient": float}."""
+        return {"coefficient": self.coefficient}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Resume. A fixed coefficient stays what the configuration says, so that a restart can change it."""
+        if self._settings.type == "adaptive":
+            self.coefficient = float(state["coefficient"])

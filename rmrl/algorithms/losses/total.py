@@ -1,0 +1,64 @@
+"""The loss the training engine minimises: policy loss, KL to the reference, entropy bonus.
+
+    loss = policy_loss + kl_loss_coef * KL(policy || reference) - entropy_coeff * entropy          per token
+
+The KL term is GRPO's KL in the loss (arXiv:2402.03300, eq. 3); the entropy bonus PPO's (arXiv:1707.06347, eq. 9).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from rmrl.algorithms import LOSSES
+from rmrl.algorithms.kl import token_kl
+from rmrl.algorithms.losses.ratio import counted_sum, keep_counted
+from rmrl.config.schema.actor import ActorConfig
+from rmrl.errors import ConfigError
+from rmrl.types import LossInputs
+
+Terms = tuple[torch.Tensor, dict[str, torch.Tensor]]
+
+
+def total_loss(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
+    """Per-token loss [B, T], 0 outside the mask, and metric sums over counted tokens (scalars without gradient).
+
+    Keys: those of the policy loss, `policy_loss`, `entropy` where `entropy_BT` is given, `ref_kl` where use_kl_loss is set.
+    Multiply the loss by `aggregate.token_weights`; divide sums by the number of counted tokens of the whole batch.
+    Raises ConfigError when a term is switched on and its input is missing.
+    """
+    policy_BT, metrics = LOSSES[settings.policy_loss](inputs, settings=settings)
+    # a user's own loss may leave anything outside the mask
+    loss_BT = keep_counted(policy_BT, inputs.mask_BT)
+    metrics = {**metrics, "policy_loss": counted_sum(loss_BT, inputs.mask_BT)}
+    for term in (_entropy_bonus, _reference_kl):
+        term_BT, term_metrics = term(inputs, settings)
+        loss_BT = loss_BT + term_BT
+        metrics |= term_metrics
+    return loss_BT, metrics
+
+
+def _entropy_bonus(inputs: LossInputs, settings: ActorConfig) -> Terms:
+    if inputs.entropy_BT is None:
+        if settings.entropy_coeff != 0:
+            raise ConfigError(
+                f"actor_rollout_ref.actor.entropy_coeff={settings.entropy_coeff} needs the entropy of each token, but the training engine "
+                "gave none: compute entropy_BT, or set entropy_coeff=0"
+            )
+        return torch.zeros_like(inputs.mask_BT), {}
+    entropy_BT = keep_counted(inputs.entropy_BT, inputs.mask_BT)
+    metrics = {"entropy": counted_sum(entropy_BT, inputs.mask_BT)}
+    return (-settings.entropy_coeff * entropy_BT if settings.entropy_coeff else torch.zeros_like(entropy_BT)), metrics
+
+
+def _reference_kl(inputs: LossInputs, settings: ActorConfig) -> Terms:
+    if not settings.use_kl_loss:
+        return torch.zeros_like(inputs.mask_BT), {}
+    if inputs.ref_logprobs_BT is None:
+        raise ConfigError(
+            "actor_rollout_ref.actor.use_kl_loss=true needs ref_logprobs, but the batch has none: score the batch with the reference "
+            "policy, or set use_kl_loss=false"
+        )
+    logprobs_BT = keep_counted(inputs.logprobs_BT, inputs.mask_BT)
+    ref_logprobs_BT = keep_counted(inputs.ref_logprobs_BT, inputs.mask_BT)
+    kl_BT = token_kl(logprobs_BT, ref_logprobs_BT, kind=settings.kl_loss_type)
+    return settings.kl_loss_coef * kl_BT, {"ref_kl": counted_sum(kl_BT, inputs.mask_BT)}

@@ -1,0 +1,46 @@
+"""What every training engine is built from: `Engine(settings=TrainSettings, process=ProcessSettings)`. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rmrl.config.schema import ActorConfig, ModelConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSettings:
+    """One engine's work, the same in every process of its group."""
+
+    model: ModelConfig
+    actor: ActorConfig
+    role: Literal["actor", "ref"] = "actor"
+    """ref: frozen weights, no optimizer; only `logprobs` makes sense."""
+    temperature: float = 1.0
+    """Divides the logits everywhere, so that training measures the distribution that was sampled."""
+    total_steps: int = 1
+    """Optimizer steps of the whole run, for the learning-rate schedule."""
+    max_response_length: int = 1
+    """Longest response allowed, in tokens: the constant of loss_agg_mode=seq-mean-token-sum-norm."""
+    logprob_max_tokens: int | None = None
+    """Padded tokens per forward pass of `logprobs`; None: actor.ppo_max_token_len_per_gpu."""
+    logprob_max_rows: int | None = None
+    """Rows per forward pass of `logprobs`; None: no limit."""
+    seed: int = 1
+    device: Literal["cpu", "cuda"] = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """This process's place in the group."""
+
+    rank: int = 0
+    world_size: int = 1
+    init_method: str = ""
+    """Where the processes meet, e.g. tcp://127.0.0.1:29500; rank 0 listens there. "" is enough for a group of one."""
+    local_rank: int = 0
+    """CUDA device of this process among those it can see."""
+    threads: int | None = None
+    """CPU threads of torch; None: leave as it is."""
+    timeout_s: float = 1800.0
+    """Deadline of every collective operation."""

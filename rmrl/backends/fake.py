@@ -1,0 +1,117 @@
+"""FakeTrainEngine: a real learner with one number per token, for tests that need training but no language model.
+
+The "policy" is a single distribution softmax(w / temperature) over TOY_TOKENS tokens, whatever the prompt; token t counts as t modulo
+TOY_TOKENS. Loss, schedule, metrics and checkpoints are the real ones, so a token with positive advantages does become more likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.objective import weight_and_tokens, weighted_loss
+from rmrl.backends.schedule import learning_rate
+from rmrl.backends.totals import Totals
+from rmrl.errors import CheckpointError
+from rmrl.types import Metrics, Ragged, TrainBatch
+
+TOY_TOKENS = 64
+WEIGHT_NAME = "toy.logits"
+
+
+class FakeTrainEngine:
+    """Same interface as FSDPEngine, one process, no torch.distributed, plain SGD (so that tests can compute a step by hand)."""
+
+    def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
+        assert process.world_size == 1, "the fake engine is one process"
+        self._settings = settings
+        self._step = 0
+        self._logits_V = torch.zeros(TOY_TOKENS, requires_grad=settings.role == "actor")
+
+    def logprobs(self, batch: TrainBatch) -> Ragged:
+        """As FSDPEngine.logprobs."""
+        with torch.no_grad():
+            return Ragged(self._logprobs(batch)[0].numpy(), batch.response_mask.lengths.copy())
+
+    def _logprobs(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
+        pairs = zip(batch.tokens.rows(), batch.response_mask.lengths, strict=True)
+        targets = Ragged.of([row[len(row) - count :] for row, count in pairs], np.int64).values
+        logprobs_V = torch.log_softmax(self._logits_V / self._settings.temperature, dim=0)
+        entropy = -(logprobs_V.exp() * logprobs_V).sum()
+        return logprobs_V[torch.from_numpy(targets) % TOY_TOKENS], entropy.expand(len(targets))
+
+    def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
+        """As FSDPEngine.update, one step of SGD per mini-batch."""
+        totals = Totals()
+        for _ in range(self._settings.actor.ppo_epochs):
+            for batch in mini_batches:
+                self._train_on(batch, totals)
+        return totals.metrics(lambda sums: sums)
+
+    def _train_on(self, batch: TrainBatch, totals: Totals) -> None:
+        weight, tokens = weight_and_tokens(batch, self._settings)
+        lr = learning_rate(self._step, optim=self._settings.actor.optim, total_steps=self._settings.total_steps)
+        self._step += 1
+        if weight == 0:
+            totals.add_step(lr=lr, grad_norm=None, tokens=0)
+            return
+        loss_sum, sums = weighted_loss(batch, *self._logprobs(batch), settings=self._settings)
+        loss = loss_sum / weight
+        (gradient_V,) = torch.autograd.grad(loss, self._logits_V)
+        with torch.no_grad():
+            self._logits_V -= lr * gradient_V
+        totals.add_sums(loss.detach(), sums)
+        totals.add_step(lr=lr, grad_norm=float(gradient_V.norm()), tokens=tokens)
+
+    def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:  # noqa: ARG002 - one dtype only
+        """As FSDPEngine.manifest; always float32."""
+        return [(WEIGHT_NAME, torch.float32, (TOY_TOKENS,))]
+
+    def weights(self, dtype: str | None = None) -> Iterator[tuple[str, Tensor]]:  # noqa: ARG002 - one dtype only
+        """The one tensor, a copy."""
+        yield WEIGHT_NAME, self._logits_V.detach().clone()
+
+    def export_weights(self, path: str, dtype: str) -> int:  # noqa: ARG002 - one dtype only
+        """As FSDPEngine.export_weights."""
+        save_file(dict(self.weights()), path)
+        return Path(path).stat().st_size
+
+    def save(self, path: str) -> None:
+        """Write <path>/toy.safetensors."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({**dict(self.weights()), "step": torch.tensor(self._step)}, folder / "toy.safetensors")
+
+    def load(self, path: str) -> None:
+        """Read it. Raises CheckpointError when there is none."""
+        file = Path(path) / "toy.safetensors"
+        if not file.is_file():
+            raise CheckpointError(f"'{path}' is no checkpoint of the fake engine: it has no toy.safetensors; resume from another folder")
+        tensors = load_file(file)
+        self._step = int(tensors["step"])
+        with torch.no_grad():
+            self._logits_V.copy_(tensors[WEIGHT_NAME])
+
+    def save_hf(self, path: str, dtype: str | None = None) -> None:  # noqa: ARG002 - one dtype only
+        """Write <path>/model.safetensors; nothing that transformers could load."""
+        Path(path).mkdir(parents=True, exist_ok=True)
+        save_file(dict(self.weights()), Path(path) / "model.safetensors")
+
+    def offload(self) -> None:
+        """Nothing to do."""
+
+    def onload(self) -> None:
+        """Nothing to do."""
+
+    def memory_bytes(self) -> int:
+        """Bytes of the weights."""
+        return self._logits_V.numel() * self._logits_V.element_size()
+
+    def close(self) -> None:
+        """Nothing to do."""

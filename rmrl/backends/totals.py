@@ -1,0 +1,56 @@
+"""Metric sums of one update, kept on the device until its end so that no micro-batch waits for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rmrl.types import Metrics
+
+Reduce = Callable[[list[float]], list[float]]
+
+
+class Totals:
+    """Sums over micro-batches and steps; `metrics` turns them into means over all counted tokens of all processes."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._loss: Tensor | float = 0.0
+        self._tokens = 0.0
+        self._grad_norms: list[float] = []
+        self._steps = 0
+        self._lr = 0.0
+
+    def add_sums(self, loss: Tensor, sums: dict[str, Tensor]) -> None:
+        """A micro-batch of this process: its part of the mini-batch's loss, and sums over its counted tokens."""
+        self._loss = self._loss + loss.double()
+        for name, value in sums.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value.double()
+
+    def add_step(self, *, lr: float, grad_norm: float | None, tokens: float) -> None:
+        """A finished mini-batch of the whole group. `grad_norm` None: the step was skipped."""
+        self._steps += 1
+        self._lr = lr
+        self._tokens += tokens
+        if grad_norm is not None:
+            self._grad_norms.append(grad_norm)
+
+    def metrics(self, reduce: Reduce) -> Metrics:
+        """`policy/...`; `reduce` adds up a list of numbers over all processes.
+
+        Loss is a mean over steps, gradient norm over the steps made, the rate is the last step's, everything else is per counted token.
+        """
+        names = sorted(self._sums)
+        local = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in (self._loss, *(self._sums[n] for n in names))])
+        loss, *sums = reduce(local.tolist())
+        means = {f"policy/{name}": value / max(1.0, self._tokens) for name, value in zip(names, sums, strict=True)}
+        made = len(self._grad_norms)
+        return means | {
+            "policy/loss": loss / max(1, self._steps),
+            "policy/grad_norm": sum(self._grad_norms) / made if made else float("nan"),
+            "policy/lr": self._lr,
+            "policy/tokens": self._tokens,
+            "policy/skipped_updates": float(self._steps - made),
+        }

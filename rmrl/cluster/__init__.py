@@ -1,0 +1,1 @@
+"""Where things run: the only folder that knows Ray."""

@@ -1,0 +1,168 @@
+"""From a command line to typed objects: Hydra composes, one conversion, all problems at once. No other module below the entries touches hydra."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import typing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rmrl.config.refused import refusal
+from rmrl.config.schema import Config
+from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
+
+ROOT = "ppo_trainer"
+
+
+def shipped(folder: str) -> Path:
+    """A folder that ships with rmrl ("configs", "reward_functions"): beside the package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "_shipped" / folder
+    return inside if inside.is_dir() else package.parent / folder
+
+
+def register() -> None:
+    """Make the dataclasses known to Hydra under the name that configs/ppo_trainer.yaml starts from."""
+    ConfigStore.instance().store(name="rmrl_defaults", node=Config)
+
+
+def compose_config(overrides: Sequence[str], *, config_name: str = ROOT) -> Config:
+    """Typed configuration from Hydra overrides such as "trainer.seed=3".
+
+    Raises ConfigError with every problem: unknown keys (with the nearest known one), refused keys (with what to use), wrong types.
+    """
+    register()
+    overrides = normalise(overrides)
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(shipped("configs")), version_base="1.3", job_name="rmrl"):
+        return _compose_checked(overrides, config_name)
+
+
+def normalise(overrides: Sequence[str]) -> list[str]:
+    """The overrides as Hydra wants them: keys that ask for what is always so are dropped, entries of free-form sections get "++".
+
+    Raises ConfigError with every unknown, refused or malformed one. Flags ("--cfg") pass through.
+    """
+    problems: list[str] = []
+    kept: list[str] = []
+    for text in overrides:
+        if text.startswith("-"):
+            kept.append(text)
+            continue
+        problem, override = _check_override(text)
+        problems += [problem] if problem else []
+        kept += [override] if override else []
+    if problems:
+        raise ConfigError(problems)
+    return kept
+
+
+def hydra_command(arguments: Sequence[str], run: Callable[[Config], None], *, config_name: str = ROOT) -> None:
+    """Hydra's own flags: --cfg job prints the configuration, --help the keys, --multirun sweeps."""
+    register()
+
+    @hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name=config_name)
+    def command(composed: DictConfig) -> None:
+        run(to_config(composed))
+
+    before, sys.argv = sys.argv, [sys.argv[0], *arguments]
+    try:
+        command()
+    finally:
+        sys.argv = before
+
+
+def to_config(composed: DictConfig) -> Config:
+    """The one conversion from OmegaConf to plain dataclasses. Raises ConfigError for missing values and wrong types."""
+    try:
+        typed = OmegaConf.to_object(composed)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_first_line(error)) from error
+    assert isinstance(typed, Config)
+    return typed
+
+
+def to_yaml(config: Config) -> str:
+    """The resolved configuration as YAML, every key with its value."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def _compose_checked(overrides: list[str], config_name: str) -> Config:
+    try:
+        return to_config(compose(config_name, overrides=overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        problems = [p for text in overrides if (p := _value_problem(text, config_name))]
+        raise ConfigError(problems or [_first_line(error)]) from error
+
+
+def _value_problem(override: str, config_name: str) -> str | None:
+    try:
+        compose(config_name, overrides=[override])
+    except (HydraException, OmegaConfBaseException) as error:
+        return f"{override.lstrip('+')}: {_first_line(error.__cause__ or error)}"
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _check_override(text: str) -> tuple[str | None, str | None]:
+    """(problem, override to pass on): at most one of the two; neither when the override asks for nothing."""
+    try:
+        override: Override = OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        return f"{text}: {_first_line(error)}; overrides look like section.key=value, lists like [a,b]", None
+    key = override.key_or_group
+    if key.startswith("hydra") or override.package is not None:
+        return None, text
+    value = override.value()
+    refused = refusal(key, value)
+    if refused is not None:
+        return refused or None, None
+    problem = unknown_key(Config, key)
+    if problem:
+        return problem, None
+    return None, "++" + text if text.startswith(key) and _in_free_section(Config, key) else text
+
+
+def unknown_key(schema: type, key: str) -> str | None:
+    """A sentence when `key` (dotted) is no field of the dataclass tree; None when it is. Free-form dict fields accept anything below."""
+    node: Any = schema
+    path: list[str] = []
+    for part in key.split("."):
+        if not dataclasses.is_dataclass(node):
+            return None if _is_free(node) else f"{key}: '{'.'.join(path)}' is a value, it has no entry '{part}'"
+        fields = typing.get_type_hints(node)
+        if part not in fields:
+            where = ".".join(path) or "the top level"
+            return f"{key}: no key '{part}' in {where}{did_you_mean(part, list(fields))}"
+        node = fields[part]
+        path.append(part)
+    return None
+
+
+def _in_free_section(schema: type, key: str) -> bool:
+    node: Any = schema
+    for part in key.split("."):
+        if not dataclasses.is_dataclass(node):
+            return True
+        node = typing.get_type_hints(node)[part]
+    return False
+
+
+def _is_free(annotation: Any) -> bool:
+    return annotation is Any or typing.get_origin(annotation) is dict

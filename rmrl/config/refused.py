@@ -1,0 +1,61 @@
+"""Keys that users of similar trainers type and that have no effect here: refused with what to use instead, never ignored silently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SAME = "<any value>"
+
+# key -> (values that ask for nothing and are accepted, sentence). "" as a sentence: accepted, because what it asks for is always so.
+_TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
+    "trainer.default_hdfs_dir": ((None,), "copies to HDFS are not made; use trainer.default_local_dir on a mounted folder"),
+    "trainer.balance_batch": ((True,), "batches are always balanced over processes by length; leave it out"),
+    "trainer.critic_warmup": ((0,), "there is no critic to warm up; use adv_estimator=grpo, rloo or reinforce_plus_plus"),
+    "trainer.max_critic_ckpt_to_keep": ((None,), "there is no critic; use trainer.max_actor_ckpt_to_keep"),
+    "trainer.resource_pools": ((None, {}), "pools of their own are not supported yet; engines share the devices (reward.engine.residency)"),
+    "trainer.rollout_data_dir": ((None,), "scored samples are always written to <output>/samples.jsonl; use trainer.rollout_samples_per_step"),
+    "trainer.validation_data_dir": ((None,), "validation samples are always written to <output>/val_samples.jsonl"),
+    "data.return_raw_input_ids": ((True, False), ""),
+    "data.return_raw_chat": ((True, False), ""),
+    "data.return_full_prompt": ((True, False), ""),
+    "data.dataloader_num_workers": ((0,), "rows are tokenized once, before training; use data.filter_overlong_prompts_workers"),
+    "data.custom_cls.path": ((None,), "bring rows in the parquet schema instead; see data_preprocess/"),
+    "data.custom_cls.name": ((None,), "bring rows in the parquet schema instead; see data_preprocess/"),
+    "actor_rollout_ref.model.lora_rank": ((0,), "LoRA is not supported yet; train all weights"),
+    "actor_rollout_ref.model.lora_alpha": ((16,), "LoRA is not supported yet; train all weights"),
+    "actor_rollout_ref.model.target_modules": (("all-linear",), "LoRA is not supported yet; train all weights"),
+    "actor_rollout_ref.model.use_liger": ((False,), "fused kernels are not used; leave it out"),
+    "actor_rollout_ref.model.use_fused_kernels": ((False,), "fused kernels are not used; leave it out"),
+    "actor_rollout_ref.model.use_remove_padding": (
+        (False,),
+        "rows are bucketed by length instead of packed; leave it out and set actor.ppo_max_token_len_per_gpu",
+    ),
+    "actor_rollout_ref.model.external_lib": ((None,), "install models as packages that transformers knows, or allow model.trust_remote_code"),
+    "actor_rollout_ref.actor.ulysses_sequence_parallel_size": ((1,), "sequence parallelism is not supported yet; use 1"),
+    "actor_rollout_ref.actor.policy_loss.loss_mode": ((), "use actor_rollout_ref.actor.policy_loss=<name>"),
+    "actor_rollout_ref.rollout.mode": (("async",), "the rollout engine is always asynchronous; leave it out"),
+    "actor_rollout_ref.rollout.calculate_log_probs": ((True,), "rollout logprobs are always returned; leave it out"),
+    "algorithm.lam": ((1.0,), "lambda belongs to gae, which needs a critic; not supported yet"),
+    "algorithm.use_pf_ppo": ((False,), "PF-PPO is not supported yet"),
+}
+_SECTIONS = {
+    "critic": "a critic is not trained yet; use algorithm.adv_estimator=grpo, rloo or reinforce_plus_plus",
+    "algorithm.filter_groups": "refilling groups without contrast is not supported yet; leave it out",
+    "algorithm.rollout_correction": "rollout correction is not supported yet; policy/rollout_logprob_diff is logged every step",
+    "algorithm.pf_ppo": "PF-PPO is not supported yet; leave it out",
+    "actor_rollout_ref.actor.megatron": "the Megatron backend is not part of this version; use actor.strategy=fsdp2",
+    "actor_rollout_ref.ref.fsdp_config": "use actor_rollout_ref.ref.param_offload",
+    "actor_rollout_ref.actor.checkpoint.load_contents": "everything saved is loaded; use actor.checkpoint.save_contents",
+    "actor_rollout_ref.actor.checkpoint.async_save": "checkpoints are written before the next step starts; leave it out",
+}
+
+
+def refusal(key: str, value: Any) -> str | None:
+    """None: `key` is not in the table. "": accepted without effect because it asks for what is always so. Else: why not and what to type."""
+    if key in _TABLE:
+        accepted, sentence = _TABLE[key]
+        return "" if value in accepted or not sentence else f"{key}={value}: {sentence}"
+    for section, sentence in _SECTIONS.items():
+        if key == section or key.startswith(section + "."):
+            return "" if value is None or value is False else f"{key}={value}: {sentence}"
+    return None

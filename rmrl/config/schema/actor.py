@@ -1,0 +1,123 @@
+"""Sections `actor_rollout_ref.model`, `.actor` and `.ref`: the policy, how it is trained, its reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True, slots=True)
+class ModelConfig:
+    path: str | None = None
+    """Local checkpoint or hub id of the policy."""
+    tokenizer_path: str | None = None
+    """Tokenizer of the policy; null: `path`."""
+    custom_chat_template: str | None = None
+    """Jinja text that replaces the tokenizer's chat template."""
+    override_config: dict[str, Any] = field(default_factory=dict)
+    """Entries that replace those of the model's config.json."""
+    enable_gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    trust_remote_code: bool = False
+    """Allow the model to run code from its checkpoint."""
+
+
+@dataclass(kw_only=True, slots=True)
+class OptimConfig:
+    """AdamW."""
+
+    lr: float = 1e-6
+    """Peak learning rate."""
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    """AdamW's averaging coefficients."""
+    eps: float = 1e-8
+    """AdamW's epsilon."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay."""
+    lr_warmup_steps: int = -1
+    """Linear warm-up in optimizer steps; -1: use lr_warmup_steps_ratio."""
+    lr_warmup_steps_ratio: float = 0.0
+    """Warm-up as a share of all training steps."""
+    lr_scheduler_type: str = "constant"
+    """constant, linear or cosine, after the warm-up."""
+    min_lr_ratio: float = 0.0
+    """Final learning rate of linear and cosine as a share of lr."""
+
+
+@dataclass(kw_only=True, slots=True)
+class FSDPConfig:
+    """Sharded training through torch.distributed."""
+
+    model_dtype: str = "float32"
+    """dtype of the master weights: float32 or bfloat16."""
+    param_dtype: str | None = "bfloat16"
+    """dtype of compute (mixed precision); null: that of the master weights."""
+    reduce_dtype: str = "float32"
+    """dtype in which gradients are summed over processes."""
+    reshard_after_forward: bool = True
+    """Free gathered parameters after the forward pass (ZeRO-3)."""
+    param_offload: bool = False
+    """Keep parameters in host memory between training phases (CUDA)."""
+    optimizer_offload: bool = False
+    """Keep optimizer state in host memory between training phases (CUDA)."""
+    fsdp_size: int = -1
+    """Processes per shard group; -1: all of them. Smaller: replicas of shards."""
+
+
+@dataclass(kw_only=True, slots=True)
+class CheckpointConfig:
+    save_contents: list[str] = field(default_factory=lambda: ["model", "optimizer", "extra", "hf_model"])
+    """Which parts to save: model and optimizer (sharded), extra (RNG, schedule), hf_model (a Hugging Face export)."""
+
+
+@dataclass(kw_only=True, slots=True)
+class ActorConfig:
+    strategy: str = "fsdp2"
+    """Training backend: fsdp2 (fully_shard). `fsdp` is accepted and means fsdp2."""
+    ppo_mini_batch_size: int = 256
+    """Prompts per optimizer step (times rollout.n responses)."""
+    ppo_micro_batch_size_per_gpu: int | None = None
+    """Responses per forward pass and process; null: set by ppo_max_token_len_per_gpu alone."""
+    use_dynamic_bsz: bool = True
+    """Fill micro-batches up to ppo_max_token_len_per_gpu tokens; False needs ppo_micro_batch_size_per_gpu."""
+    ppo_max_token_len_per_gpu: int = 16384
+    """Padded tokens per micro-batch and process, at most."""
+    ppo_epochs: int = 1
+    """Passes over each step's batch."""
+    shuffle: bool = False
+    """Shuffle the batch before cutting it into mini-batches."""
+    clip_ratio: float = 0.2
+    """PPO clip, both sides."""
+    clip_ratio_low: float | None = None
+    """Lower clip; null: clip_ratio."""
+    clip_ratio_high: float | None = None
+    """Upper clip; null: clip_ratio."""
+    clip_ratio_c: float = 3.0
+    """Dual-clip bound for negative advantages."""
+    loss_agg_mode: str = "token-mean"
+    """token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm."""
+    policy_loss: str = "vanilla"
+    """Name in the table LOSSES, or package.module:function."""
+    entropy_coeff: float = 0.0
+    """Entropy bonus."""
+    use_kl_loss: bool = False
+    """Add kl_loss_coef * KL(policy || reference) to the loss."""
+    kl_loss_coef: float = 0.001
+    """Its coefficient."""
+    kl_loss_type: str = "low_var_kl"
+    """Estimator: kl (k1), abs, mse (k2), low_var_kl (k3)."""
+    grad_clip: float = 1.0
+    """Largest global gradient norm."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+
+
+@dataclass(kw_only=True, slots=True)
+class RefConfig:
+    log_prob_micro_batch_size_per_gpu: int | None = None
+    """Responses per forward pass of the reference; null: by tokens."""
+    log_prob_max_token_len_per_gpu: int | None = None
+    """Padded tokens per forward pass; null: the actor's."""
+    param_offload: bool = False
+    """Keep the reference in host memory between uses (CUDA)."""

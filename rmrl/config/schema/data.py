@@ -1,0 +1,48 @@
+"""Section `data`: which rows, how they become prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True, slots=True)
+class DataConfig:
+    train_files: Any = None
+    """One parquet / jsonl path or a list of them."""
+    val_files: Any = None
+    """Same, for validation; null: no validation."""
+    train_max_samples: int = -1
+    """Keep at most this many training rows; -1: all."""
+    val_max_samples: int = -1
+    """Keep at most this many validation rows; -1: all."""
+    prompt_key: str = "prompt"
+    """Column of the chat messages."""
+    reward_fn_key: str = "data_source"
+    """Column that names the row's source."""
+    max_prompt_length: int = 512
+    """Tokens; longer prompts are dropped (filter_overlong_prompts), cut (truncation) or refused (error)."""
+    max_response_length: int = 512
+    """Tokens generated at most."""
+    train_batch_size: int = 1024
+    """Prompts per training step."""
+    val_batch_size: int | None = None
+    """Prompts per validation batch; null: all at once."""
+    shuffle: bool = True
+    """Shuffle the training rows anew each epoch."""
+    validation_shuffle: bool = False
+    """Shuffle the validation rows."""
+    seed: int | None = None
+    """Seed of the shuffle; null: trainer.seed."""
+    filter_overlong_prompts: bool = False
+    """Drop prompts longer than max_prompt_length; the count is printed."""
+    filter_overlong_prompts_workers: int = 1
+    """Processes that tokenize for the filter."""
+    truncation: str = "error"
+    """What to do with an overlong prompt: error, left (keep the end), right (keep the start), middle (keep both ends)."""
+    apply_chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Passed to tokenizer.apply_chat_template, e.g. {enable_thinking: false}."""
+    tokenizer: str | None = None
+    """Tokenizer path; null: that of the policy."""
+    trust_remote_code: bool = False
+    """Allow the tokenizer to run code from its checkpoint."""

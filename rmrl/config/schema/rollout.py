@@ -1,0 +1,73 @@
+"""Section `actor_rollout_ref.rollout`: how responses are sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True, slots=True)
+class ValSamplingConfig:
+    """Sampling during validation."""
+
+    temperature: float = 0.0
+    """0: greedy."""
+    top_p: float = 1.0
+    """Nucleus; 1: off."""
+    top_k: int = -1
+    """-1: off."""
+    n: int = 1
+    """Responses per prompt."""
+    do_sample: bool = False
+    """False: greedy, whatever the temperature."""
+
+
+@dataclass(kw_only=True, slots=True)
+class RolloutConfig:
+    name: str = "vllm"
+    """Rollout engine: vllm, hf (reference, slow) or fake (tests)."""
+    n: int = 1
+    """Responses per prompt; group estimators need at least 2."""
+    temperature: float = 1.0
+    """Sampling temperature; also divides the logits in training, so that both measure the same distribution."""
+    top_k: int = -1
+    """-1: off."""
+    top_p: float = 1.0
+    """1: off."""
+    do_sample: bool = True
+    """False: greedy."""
+    ignore_eos: bool = False
+    """Sample on past the end token."""
+    seed: int = 0
+    """Engine seed."""
+    dtype: str = "bfloat16"
+    """Compute type of the engine."""
+    gpu_memory_utilization: float = 0.5
+    """Share of the GPU the engine may take while awake (CUDA)."""
+    kv_cache_bytes: int = 256 * 2**20
+    """KV cache on CPU, where there is no device to take a share of; bytes."""
+    enforce_eager: bool = False
+    """Skip graph capture (always so on CPU)."""
+    free_cache_engine: bool = True
+    """Put the engine to sleep while rewards are computed and the policy trains."""
+    tensor_parallel_size: int = 1
+    """Devices per engine."""
+    data_parallel_size: int = 1
+    """Engines on CPU; on CUDA there are n_gpus / tensor_parallel_size of them."""
+    max_num_batched_tokens: int = 8192
+    """Tokens per engine step, at most."""
+    max_model_len: int | None = None
+    """Prompt + response; null: data.max_prompt_length + data.max_response_length."""
+    max_num_seqs: int = 256
+    """Sequences decoded together, at most."""
+    enable_chunked_prefill: bool = True
+    """Mix prefill and decode in one engine step."""
+    enable_prefix_caching: bool = True
+    """Prefill a prompt once for its whole group; reset after every weight update."""
+    log_prob_micro_batch_size_per_gpu: int | None = None
+    """Responses per forward pass when old logprobs are computed; null: by tokens."""
+    timeout_s: float = 1800.0
+    """Deadline of one step's generation."""
+    engine_kwargs: dict[str, Any] = field(default_factory=dict)
+    """{vllm: {...}} passed to the engine as they are."""
+    val_kwargs: ValSamplingConfig = field(default_factory=ValSamplingConfig)

@@ -1,0 +1,37 @@
+"""The root of the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmrl.config.schema.actor import ActorConfig, ModelConfig, RefConfig
+from rmrl.config.schema.algorithm import AlgorithmConfig
+from rmrl.config.schema.data import DataConfig
+from rmrl.config.schema.reward import ClusterConfig, RewardConfig
+from rmrl.config.schema.rollout import RolloutConfig
+from rmrl.config.schema.trainer import TrainerConfig
+
+
+@dataclass(kw_only=True, slots=True)
+class ActorRolloutRefConfig:
+    hybrid_engine: bool = True
+    """Rollout and training share the devices."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    actor: ActorConfig = field(default_factory=ActorConfig)
+    ref: RefConfig = field(default_factory=RefConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+
+
+@dataclass(kw_only=True, slots=True)
+class Config:
+    data: DataConfig = field(default_factory=DataConfig)
+    actor_rollout_ref: ActorRolloutRefConfig = field(default_factory=ActorRolloutRefConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    reward_model: dict[str, Any] = field(default_factory=dict)
+    """Older names; translated by rmrl.config.legacy."""
+    custom_reward_function: dict[str, Any] = field(default_factory=dict)
+    """Older names; {path, name} of a rule."""
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    ray_kwargs: ClusterConfig = field(default_factory=ClusterConfig)

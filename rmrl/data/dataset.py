@@ -1,0 +1,114 @@
+"""Files and a tokenizer -> a sequence of `Prompt`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from rmrl.config.schema.data import DataConfig
+from rmrl.data.rows import file_labels, file_list, read_rows
+from rmrl.data.schema import PromptRow, check_rows
+from rmrl.data.tokenize import LengthReport, check_length_settings, encode_rows, fit_lengths
+from rmrl.errors import ConfigError, DataError
+from rmrl.types import Prompt, Ragged
+
+Split = Literal["train", "val"]
+
+
+class PromptTable(Sequence[Prompt]):
+    """Prompts whose tokens lie in one flat int32 array; a `Prompt` is made when asked for. A slice is a list of prompts."""
+
+    def __init__(self, rows: Sequence[PromptRow], token_ids: Sequence[Sequence[int]]) -> None:
+        assert len(rows) == len(token_ids)
+        self._rows = list(rows)
+        self._tokens = Ragged.of(token_ids, np.int32)
+        self._offsets = self._tokens.offsets
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each prompt, int64, shape [P]."""
+        return self._tokens.lengths
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Prompt: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Prompt]: ...
+    def __getitem__(self, index: int | slice) -> Prompt | list[Prompt]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        row = self._rows[index]
+        start = int(self._offsets[index])
+        ids = self._tokens.values[start : start + int(self._tokens.lengths[index])].tolist()
+        return make_prompt(row, ids)
+
+
+def make_prompt(row: PromptRow, token_ids: Sequence[int]) -> Prompt:
+    """A checked row and its tokens as a `Prompt`."""
+    return Prompt(
+        id=row.id,
+        messages=row.messages,
+        token_ids=tuple(token_ids),
+        rm_prompts=row.rm_prompts,
+        ground_truth=row.ground_truth,
+        data_source=row.data_source,
+        ability=row.ability,
+        extra_info=row.extra_info,
+    )
+
+
+def load_prompts(config: DataConfig, tokenizer: Any, *, split: Split, notice: Callable[[str], None]) -> PromptTable:
+    """Read, check and tokenize the files of one split.
+
+    The first data.<split>_max_samples rows in file order are taken, then data.filter_overlong_prompts applies. `notice` gets one line
+    on what was loaded, dropped and cut. Ids are "<file name>:<row>", with parent folders where two files share a name.
+    Raises ConfigError for settings, DataError for files and rows.
+    """
+    check_length_settings(config)
+    key = f"data.{split}_files"
+    rows = list(iterate_rows(config, split=split))
+    workers = config.filter_overlong_prompts_workers
+    tokens = encode_rows(rows, tokenizer, template_kwargs=config.apply_chat_template_kwargs, workers=workers)
+    report = fit_lengths(rows, tokens, config)
+    if not report.kept:
+        shortest = min(len(ids) for ids in tokens)
+        raise DataError(
+            f"{key}: all {len(rows)} prompts are longer than data.max_prompt_length={config.max_prompt_length} tokens (the shortest "
+            f"has {shortest}) and were dropped; need at least one; raise data.max_prompt_length"
+        )
+    table = PromptTable([rows[i] for i in report.kept], report.token_ids)
+    notice(_summary(key, table, report, config.max_prompt_length))
+    return table
+
+
+def iterate_rows(config: DataConfig, *, split: Split) -> Iterator[PromptRow]:
+    """The checked rows of one split, in a stream, before tokenization."""
+    key, most = f"data.{split}_files", _max_samples(config, split)
+    paths = file_list(config.train_files if split == "train" else config.val_files, key)
+    rows = (
+        row
+        for path, label in zip(paths, file_labels(paths), strict=True)
+        for row in check_rows(read_rows(path, label=label), prompt_key=config.prompt_key, reward_fn_key=config.reward_fn_key)
+    )
+    return islice(rows, most)
+
+
+def _max_samples(config: DataConfig, split: Split) -> int | None:
+    most = config.train_max_samples if split == "train" else config.val_max_samples
+    if most == 0:
+        raise ConfigError(f"data.{split}_max_samples=0 keeps no row; need a positive number, or -1 for all rows")
+    return most if most > 0 else None
+
+
+def _summary(key: str, table: PromptTable, report: LengthReport, limit: int) -> str:
+    text = f"{key}: {len(table)} prompts, {table.lengths.mean():.0f} tokens on average, {table.lengths.max()} at most"
+    if report.dropped:
+        text += f"; {report.dropped} longer than data.max_prompt_length={limit} were dropped"
+    if report.cut:
+        text += f"; {report.cut} longer than data.max_prompt_length={limit} were cut"
+    return text

@@ -1,0 +1,155 @@
+"""Parquet and jsonl files -> raw rows, each with its file and its number, streamed: a file is never held whole."""
+
+# pyright: basic
+# pyarrow ships no types.
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmrl.data.problems import shown
+from rmrl.errors import ConfigError, DataError
+
+JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_BATCH_ROWS = 256
+"""Small, because one row can be megabytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One raw row. Parquet and JSON types have become plain Python ones (dict, list, str, int, float, bool, None)."""
+
+    file: str
+    """Path as the user typed it."""
+    label: str
+    """Short name of the file, unique within one data set; starts the prompt's id."""
+    number: int
+    """0 is the first row (as in pandas' `iloc`); blank lines of a jsonl file do not count."""
+    fields: dict[str, Any]
+    line: int | None = None
+    """Line of a jsonl file, 1 is the first."""
+
+    @property
+    def where(self) -> str:
+        """For messages: "row 3" or "row 3 (line 4)"."""
+        return f"row {self.number}" if self.line is None else f"row {self.number} (line {self.line})"
+
+
+def file_list(value: object, key: str) -> list[Path]:
+    """The files a configuration names: one path or a list of paths, `~` expanded. `key` (data.train_files) is named in errors.
+
+    Raises ConfigError where the value is no path, DataError where a file does not exist or is of an unknown kind.
+    """
+    items = [value] if isinstance(value, (str, Path)) else value
+    if not isinstance(items, (list, tuple)) or not items or not all(isinstance(i, (str, Path)) and str(i) for i in items):
+        example = f"{key}=data/train.parquet or {key}=[a.parquet,b.jsonl]"
+        raise ConfigError(f"{key}: saw {shown(value)}; need one path or a list of paths of parquet or jsonl files, e.g. {example}")
+    paths = [Path(item).expanduser() for item in items]
+    for path in paths:
+        _require_file(path, key)
+    return paths
+
+
+def file_labels(paths: Sequence[Path]) -> list[str]:
+    """A short unique name per path: the file's name, with as many parents as it takes; a file listed twice gets "#2"."""
+    parts = 1
+    while _clash(paths, parts) and parts < max(len(p.parts) for p in paths):
+        parts += 1
+    seen: Counter[str] = Counter()
+    labels = []
+    for path in paths:
+        name = _tail(path, parts)
+        seen[name] += 1
+        labels.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return labels
+
+
+def read_rows(path: str | Path, *, label: str | None = None) -> Iterator[Row]:
+    """Stream the rows of one file. `label` defaults to the file's name.
+
+    Raises DataError where the file is missing, empty, unreadable, or a line is not one JSON object.
+    """
+    path = Path(path)
+    _require_file(path, "the data set")
+    count = 0
+    for number, (line, fields) in enumerate(_read_parquet(path) if path.suffix == ".parquet" else _read_jsonl(path)):
+        count += 1
+        yield Row(file=str(path), label=label or path.name, number=number, fields=fields, line=line)
+    if not count:
+        raise DataError(f"{path}: saw no rows; need at least one; write the file again or take it off the list")
+
+
+def _require_file(path: Path, key: str) -> None:
+    if path.is_dir():
+        inside = sorted(p.name for p in path.iterdir() if p.suffix in (".parquet", *JSONL_SUFFIXES))[:8]
+        raise DataError(f"{key}: {path} is a folder; need a file; name the files in it, here: {', '.join(inside) or 'no data file at all'}")
+    if not path.exists():
+        raise DataError(f"{key}: {path} does not exist (looked in {path.absolute().parent}); need a parquet or jsonl file; check the path")
+    if path.suffix not in (".parquet", *JSONL_SUFFIXES):
+        known = ", ".join((".parquet", *JSONL_SUFFIXES))
+        raise DataError(f"{key}: {path} ends in '{path.suffix}'; need one of {known}; convert or rename the file")
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[None, dict[str, Any]]]:
+    batches = _parquet_batches(path)
+    while True:
+        try:
+            rows = next(batches).to_pylist(maps_as_pydicts="strict")
+        except StopIteration:
+            return
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            raise _unreadable(path, "parquet", error) from error
+        for row in rows:
+            yield None, row
+
+
+def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(batch_size=_BATCH_ROWS)
+
+
+def _read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for line, text in enumerate(file, start=1):
+                if text.strip():
+                    yield line, _json_object(text, path, line)
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, "UTF-8 jsonl", error) from error
+
+
+def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
+    need = "need one JSON object per line"
+    try:
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        hint = "the file looks like one indented JSON value; write one object per line" if text.strip() in "[{" else "mend the line"
+        raise DataError(f"{path} line {line}: saw {shown(text.strip())}, which is not JSON ({error}); {need}; {hint}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path} line {line}: saw {shown(value)}; {need}; write the rows one under the other, without an outer list")
+    return value
+
+
+def _unreadable(path: Path, kind: str, error: Exception) -> DataError:
+    size = path.stat().st_size if path.exists() else 0
+    words = (str(error).splitlines() or [""])[0]
+    return DataError(
+        f"{path} ({size} bytes) cannot be read as {kind}: {type(error).__name__}: {words}; need a whole {kind} file; write or copy it again"
+    )
+
+
+def _tail(path: Path, parts: int) -> str:
+    return Path(*path.parts[-parts:]).as_posix()
+
+
+def _clash(paths: Sequence[Path], parts: int) -> bool:
+    distinct = list(dict.fromkeys(paths))
+    return len({_tail(p, parts) for p in distinct}) < len(distinct)

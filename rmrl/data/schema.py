@@ -1,0 +1,268 @@
+"""Raw row -> `PromptRow`: every column of the data schema checked, every problem named by file, row and column.
+
+    column             type                                        absent or null means
+    prompt             list of {role, content}, or a string        an error (`data.prompt_key` names another column)
+    data_source        string                                      ""
+    rm_prompt          string or list of messages, may be empty    nothing of its own
+    rm_prompt_<name>   the same, for one reward model              rm_prompt
+    reward_model       {style, ground_truth} or a plain string     no reference answer
+    ability            string                                      ""
+    extra_info         mapping, handed on untouched                {}
+
+Also read: TRL's prompts that end in an assistant turn (the policy continues it), OpenAI's content parts ({"type": "text"}), and
+OpenAI's `messages` column where there is no `prompt` column (a last assistant turn is the old answer and is left out).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from rmrl.config.schema.data import DataConfig
+from rmrl.data.problems import MOST_PROBLEMS, FieldError, file_error, shown
+from rmrl.data.rows import Row
+from rmrl.types import Message, Messages
+
+ROLES = ("system", "user", "assistant", "tool", "developer")
+RM_PROMPT = "rm_prompt"
+_NEED_MESSAGES = 'a list of {"role": ..., "content": ...} messages or one string'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRow:
+    """One checked row, not yet tokenized."""
+
+    id: str
+    where: str
+    """For messages, e.g. "data/train.parquet row 17"."""
+    messages: tuple[Message, ...]
+    plain_text: bool
+    """The prompt was a plain string; `messages` holds it as one user turn."""
+    rm_prompts: Mapping[str, str | Messages]
+    """As in `rmrl.types.Prompt`; a null column is left out, an empty one is ""."""
+    ground_truth: str | None
+    data_source: str
+    ability: str
+    extra_info: Mapping[str, Any]
+
+
+def check_rows(rows: Iterable[Row], *, prompt_key: str, reward_fn_key: str) -> Iterator[PromptRow]:
+    """Check the rows of one file, in a stream.
+
+    After the first problem nothing more is yielded; up to 5 problems of the file are gathered and raised as one DataError.
+    """
+    problems: list[str] = []
+    missing: set[str] = set()
+    file = ""
+    for row in rows:
+        file = row.file
+        found = _Fields(row, prompt_key, reward_fn_key)
+        checked = found.read()
+        problems += [f"{row.where}, {e}" for e in found.errors if not (isinstance(e, MissingColumnError) and e.column in missing)]
+        missing |= {e.column for e in found.errors if isinstance(e, MissingColumnError)}
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        if checked is not None and not problems:
+            yield checked
+    if problems:
+        raise file_error(file, problems[:MOST_PROBLEMS])
+
+
+class MissingColumnError(FieldError):
+    """A column that must be there is not; said once per file."""
+
+
+class _Fields:
+    """Reads the columns of one row; a wrong one is noted in `errors`, and reading goes on."""
+
+    def __init__(self, row: Row, prompt_key: str, reward_fn_key: str) -> None:
+        self.row, self.prompt_key, self.reward_fn_key = row, prompt_key, reward_fn_key
+        self.errors: list[FieldError] = []
+
+    def read(self) -> PromptRow | None:
+        """The checked row; None where `errors` has something."""
+        fields = {name: plain(value) for name, value in self.row.fields.items()}
+        messages, plain_text = self._try(prompt_messages, fields, self.prompt_key) or ((), False)
+        checked = PromptRow(
+            id=f"{self.row.label}:{self.row.number}",
+            where=f"{self.row.file} {self.row.where}",
+            messages=messages,
+            plain_text=plain_text,
+            rm_prompts=self._rm_prompts(fields),
+            ground_truth=self._try(ground_truth, fields),
+            data_source=self._try(_data_source, fields, self.reward_fn_key) or "",
+            ability="" if is_null(fields.get("ability")) else str(fields["ability"]),
+            extra_info=self._try(_extra_info, fields) or {},
+        )
+        return None if self.errors else checked
+
+    def _rm_prompts(self, fields: Mapping[str, Any]) -> dict[str, str | Messages]:
+        names = [n for n in fields if n == RM_PROMPT or n.startswith(f"{RM_PROMPT}_")]
+        values = {n[len(RM_PROMPT) + 1 :]: self._try(_rm_prompt, fields[n], n) for n in names}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _try(self, read: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return read(*args)
+        except FieldError as error:
+            self.errors.append(error)
+            return None
+
+
+def plain(value: Any) -> Any:
+    """numpy arrays and scalars, at any depth, as plain Python; everything else as it is."""
+    if isinstance(value, np.ndarray):
+        return [plain(v) for v in value.tolist()]
+    if isinstance(value, np.generic):
+        scalar: Any = value.item()
+        return scalar
+    if _is_mapping(value):
+        return {k: plain(v) for k, v in value.items()}
+    if _is_list(value) or _is_tuple(value):
+        return [plain(v) for v in value]
+    return value
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
+    return isinstance(value, tuple)
+
+
+def is_null(value: object) -> bool:
+    """None, or the NaN that pandas writes for it."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def prompt_messages(fields: Mapping[str, Any], key: str) -> tuple[tuple[Message, ...], bool]:
+    """(messages, whether the prompt was a plain string). Raises FieldError."""
+    column = "messages" if key not in fields and key == DataConfig().prompt_key and "messages" in fields else key
+    if column not in fields:
+        raise _missing(column, fields, "data.prompt_key")
+    value = fields[column]
+    messages = as_messages(value, column)
+    if column == "messages" and messages and messages[-1]["role"] == "assistant":
+        messages = messages[:-1]
+    if not any(m["content"].strip() for m in messages):
+        raise FieldError(column, saw=f"{shown(value)}, which has no text", need=_NEED_MESSAGES, todo="fill the prompt or drop the row")
+    return messages, isinstance(value, str)
+
+
+def as_messages(value: Any, column: str) -> tuple[Message, ...]:
+    """A string as one user turn, a list as checked messages. Raises FieldError."""
+    if isinstance(value, str):
+        _refuse_json_text(value, column)
+        return ({"role": "user", "content": value},)
+    if not _is_list(value):
+        todo = "put the message into a list" if _is_mapping(value) else "mend the row, or name another column (data.prompt_key)"
+        raise FieldError(column, saw=shown(value), need=_NEED_MESSAGES, todo=todo)
+    return tuple(_message(turn, column, index) for index, turn in enumerate(value))
+
+
+def _message(turn: Any, column: str, index: int) -> Message:
+    if not _is_mapping(turn):
+        raise FieldError(column, saw=f"{shown(turn)} as message {index}", need='{"role": ..., "content": ...}', todo="mend the message")
+    if "role" not in turn or "content" not in turn:
+        keys = ", ".join(map(str, turn)) or "none"
+        todo = "rename them (from -> role, value -> content)" if "from" in turn else "mend the message"
+        raise FieldError(column, saw=f"the keys {keys} in message {index}", need="the keys role and content", todo=todo)
+    role = turn["role"]
+    if role not in ROLES:
+        todo = "'human' is called user and 'gpt' assistant" if role in ("human", "gpt") else "correct the role"
+        raise FieldError(column, saw=f"the role {shown(role)} in message {index}", need=f"one of {', '.join(ROLES)}", todo=todo)
+    rest = {k: v for k, v in turn.items() if k not in ("role", "content") and v is not None}
+    # Parquet fills the keys of other rows' messages with nulls; chat templates ask "is defined", so nulls must go.
+    return {"role": role, "content": _content(turn["content"], column, index, empty_ok="tool_calls" in rest), **rest}
+
+
+def _content(value: Any, column: str, index: int, *, empty_ok: bool) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None and empty_ok:
+        return ""
+    if _is_list(value) and value and all(_is_text_part(part) for part in value):
+        return "".join(part["text"] for part in value)
+    need = 'a string, or a list of {"type": "text", "text": ...} (only text is supported)'
+    raise FieldError(column, saw=f"{shown(value)} as content of message {index}", need=need, todo="mend the message or drop the row")
+
+
+def _is_text_part(part: Any) -> bool:
+    return _is_mapping(part) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _refuse_json_text(value: str, column: str) -> None:
+    """A dumped message list would train on JSON syntax without anyone noticing."""
+    if not value.lstrip().startswith("[") or '"role"' not in value:
+        return
+    try:
+        parsed = json.loads(value)
+    except (json.JSONDecodeError, RecursionError):
+        return
+    if _is_list(parsed) and parsed and all(_is_mapping(turn) and "role" in turn for turn in parsed):
+        saw = f"messages written as JSON text: {shown(value)}"
+        raise FieldError(column, saw=saw, need=_NEED_MESSAGES, todo="parse the text (json.loads) when you write the file")
+
+
+def _rm_prompt(value: Any, column: str) -> str | tuple[Message, ...] | None:
+    if is_null(value):
+        return None
+    return value if isinstance(value, str) else (as_messages(value, column) or "")
+
+
+def ground_truth(fields: Mapping[str, Any]) -> str | None:
+    """The reference answer in column `reward_model`; numbers become text. Raises FieldError."""
+    column, value = "reward_model", fields.get("reward_model")
+    if _is_mapping(value):
+        if "ground_truth" not in value:
+            _refuse_misspelling(value, column)
+        column, value = "reward_model.ground_truth", value.get("ground_truth")
+    if is_null(value):
+        return None
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        need = "a string (the reference answer)" + ("" if "." in column else ' or {"style": "rule", "ground_truth": "..."}')
+        raise FieldError(column, saw=shown(value), need=need, todo="write it as text, e.g. with json.dumps, and parse it in your reward")
+    return str(value)
+
+
+def _refuse_misspelling(value: Mapping[str, Any], column: str) -> None:
+    close = difflib.get_close_matches("ground_truth", [str(k) for k in value], n=1, cutoff=0.7)
+    if close:
+        raise FieldError(column, saw=f"the key '{close[0]}'", need="the key 'ground_truth'", todo="rename the key")
+
+
+def _data_source(fields: Mapping[str, Any], key: str) -> str:
+    if key not in fields and key != DataConfig().reward_fn_key:
+        raise _missing(key, fields, "data.reward_fn_key")
+    value = fields.get(key)
+    if is_null(value):
+        return ""
+    if not isinstance(value, str):
+        raise FieldError(key, saw=shown(value), need="a string that names the row's source", todo="write the name as text")
+    return value
+
+
+def _extra_info(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    value = fields.get("extra_info")
+    if is_null(value):
+        return {}
+    if not _is_mapping(value):
+        raise FieldError("extra_info", saw=shown(value), need="a mapping", todo='write {"value": ...} where one value is all there is')
+    return value
+
+
+def _missing(column: str, fields: Mapping[str, Any], key: str) -> MissingColumnError:
+    close = difflib.get_close_matches(column, list(fields), n=1, cutoff=0.5)
+    hint = f"did you mean {key}={close[0]}?" if close else f"name the right column, {key}=..."
+    return MissingColumnError(column, saw=f"only the columns {', '.join(fields) or '(none)'}", need=f"a column '{column}'", todo=hint)

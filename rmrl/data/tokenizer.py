@@ -1,0 +1,59 @@
+"""A tokenizer from a folder or a hub id."""
+
+# pyright: basic
+# transformers' factories are untyped.
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from rmrl.errors import ConfigError
+
+_NEED = "need a folder with tokenizer.json (or tokenizer_config.json), or a hub id such as Qwen/Qwen3-0.6B"
+
+
+def load_tokenizer(path: str, *, trust_remote_code: bool, chat_template: str | None = None) -> Any:
+    """The tokenizer at `path`; without a pad token it pads with its end token.
+
+    `chat_template` (Jinja text, or the path of a file that holds it) replaces the tokenizer's own. Raises ConfigError where nothing
+    can be loaded.
+    """
+    if not path:
+        raise ConfigError(f"data.tokenizer and actor_rollout_ref.model.path: saw {path!r}; {_NEED}")
+    folder = Path(path).expanduser()
+    _refuse_missing(path, folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        words = (str(error).splitlines() or [""])[0]
+        raise ConfigError(f"tokenizer: saw '{path}', which could not be loaded ({type(error).__name__}: {words}); {_NEED}") from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if chat_template:
+        tokenizer.chat_template = _template_text(chat_template)
+    return tokenizer
+
+
+def _refuse_missing(path: str, folder: Path) -> None:
+    looks_local = folder.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1
+    if looks_local and not folder.exists():
+        raise ConfigError(f"tokenizer: saw '{path}', which does not exist; {_NEED}")
+    if folder.is_dir() and not any(folder.glob("tokenizer*")) and not any(folder.glob("vocab*")):
+        inside = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+        raise ConfigError(f"tokenizer: saw the folder '{path}' holding {inside}; {_NEED}")
+
+
+def _template_text(template: str) -> str:
+    if "{" in template:
+        return template
+    # No Jinja in it: as a template it would give every prompt the same text, so it can only be a file's name.
+    path = Path(template).expanduser()
+    if not path.is_file():
+        raise ConfigError(
+            f"actor_rollout_ref.model.custom_chat_template: saw {template!r}, which is neither Jinja text nor an existing file; "
+            'need Jinja text such as "{% for m in messages %}...{% endfor %}", or a file that holds it'
+        )
+    return path.read_text(encoding="utf-8")

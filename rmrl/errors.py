@@ -1,0 +1,104 @@
+"""Every error rmrl raises on purpose, and the exit code each one ends a run with.
+
+    RmrlError                       1
+    |-- ConfigError(ValueError)     2   something typed is wrong; all problems at once
+    |   `-- OutputDirError              the output folder belongs to another run
+    |-- RewardError                 3   the reward layer cannot give an honest number
+    |   |-- RewardFunctionError         a drop-in is missing a function, raised, or returned the wrong count
+    |   `-- MissingVerdictsError        more verdicts missing than reward.max_missing allows
+    |-- InfrastructureError         4   a process or a device was lost
+    |   |-- EngineLostError             an engine process died twice
+    |   |-- EngineLoadError             an engine could not be started
+    |   `-- MemoryPlanError(ConfigError's code 2)   the plan cannot fit the device
+    |-- StallError                  5   no progress within the deadline
+    |-- DataError(ValueError)       6   a file, row or column is missing or malformed
+    |-- CheckpointError             6   a checkpoint is missing, torn or of another model
+    `-- Interrupted               130   the user asked the run to stop
+
+The message is a full sentence: what was seen, what is needed, what to type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RmrlError(Exception):
+    """Root of all errors raised on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(RmrlError, ValueError):
+    """The configuration cannot work. Carries all problems found, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        count = len(self.problems)
+        head = "1 problem" if count == 1 else f"{count} problems"
+        super().__init__(f"{head} in the configuration:\n" + "\n".join(f"- {p}" for p in self.problems))
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
+        return type(self), (self.problems,)
+
+
+class OutputDirError(ConfigError):
+    """The output folder holds another run; nothing in it was touched."""
+
+
+class MemoryPlanError(ConfigError):
+    """The engines asked for cannot fit the device; raised before anything is loaded."""
+
+
+class RewardError(RmrlError):
+    """The reward layer cannot give an honest number."""
+
+    exit_code = 3
+
+
+class RewardFunctionError(RewardError):
+    """A user's reward function is malformed, raised, or returned the wrong number of scores."""
+
+
+class MissingVerdictsError(RewardError):
+    """A component missed more verdicts in one step than reward.max_missing allows."""
+
+
+class InfrastructureError(RmrlError):
+    """A process, device or service was lost."""
+
+    exit_code = 4
+
+
+class EngineLoadError(InfrastructureError):
+    """An engine process could not be started; carries the engine's own words."""
+
+
+class EngineLostError(InfrastructureError):
+    """An engine process died, was restarted once, and died again."""
+
+
+class StallError(RmrlError):
+    """No progress within the deadline."""
+
+    exit_code = 5
+
+
+class DataError(RmrlError, ValueError):
+    """A data file, row or column is missing or malformed."""
+
+    exit_code = 6
+
+
+class CheckpointError(RmrlError):
+    """A checkpoint is missing, torn, or belongs to another model."""
+
+    exit_code = 6
+
+
+class Interrupted(RmrlError):
+    """The user asked the run to stop."""
+
+    exit_code = 130

@@ -1,0 +1,44 @@
+"""Entry of training: compose the configuration, check it, build the run, run it.
+
+    python -m rmrl.main_ppo reward.models=[a,b] reward.weights=[0.3,0.5] data.train_files=... actor_rollout_ref.model.path=...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from rmrl.config.load import compose_config, hydra_command, normalise, shipped, to_yaml
+from rmrl.config.schema import Config
+from rmrl.exit import exit_code, say
+
+
+def run(config: Config) -> None:
+    """Check everything cheap, then start processes and train."""
+    from rmrl.trainer.build import build, check
+    from rmrl.trainer.loop import train
+
+    checked = check(config, shipped_functions=shipped("reward_functions"), notice=say)
+
+    async def go() -> None:
+        async with build(checked, config_text=to_yaml(config), notice=say) as training:
+            with training.stopping_on_signal():
+                await train(training)
+
+    asyncio.run(go())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data, 130 interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    with exit_code() as code:
+        if any(argument.startswith("-") for argument in given):
+            hydra_command(normalise(given), run)
+        else:
+            run(compose_config(given))
+    return code.value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

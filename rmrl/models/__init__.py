@@ -1,0 +1,1 @@
+"""Language models: loading, token log-probabilities, export. No training loop, no processes."""

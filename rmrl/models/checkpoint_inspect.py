@@ -1,0 +1,195 @@
+"""What a Hugging Face checkpoint folder says of itself, read from config.json and safetensors headers; no weight is loaded."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rmrl.errors import ConfigError, RewardError
+
+CheckpointKind = Literal["bradley_terry", "generative"]
+
+_SCORING_SUFFIXES = ("ForSequenceClassification", "ForTokenClassification")
+_HEAD_MODULES = {"score", "classifier", "classification_head", "logits_proj", "reward_head", "v_head", "value_head"}
+_SIZES = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+    "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+_FLOATS = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"}
+_DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "half": 2, "bfloat16": 2}
+_NO_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class TensorHeader:
+    """One tensor as its file's header describes it; `dtype` is safetensors' code, e.g. "BF16"."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+def local_checkpoint(path: str | Path) -> Path:
+    """The folder of a checkpoint; a hub id is looked up in (and, online, fetched to) the local hub cache.
+
+    Raises ConfigError when there is no such folder and no such hub id, or no config.json in it.
+    """
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        if folder.exists() or not _looks_like_hub_id(str(path)):
+            raise ConfigError(f"model path '{path}' is not a folder; give a Hugging Face checkpoint folder or a hub id such as org/name")
+        folder = _from_hub(str(path))
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"'{folder}' holds no config.json; a checkpoint folder needs config.json and *.safetensors")
+    return folder
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """config.json as a dict. Raises ConfigError when it is missing or not JSON."""
+    file = local_checkpoint(path) / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"'{file}' is not JSON ({error}); copy the checkpoint again") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"'{file}' holds {type(config).__name__} where an object is needed; copy the checkpoint again")
+    return config
+
+
+def checkpoint_kind(path: str | Path) -> CheckpointKind:
+    """bradley_terry for a *ForSequenceClassification / *ForTokenClassification architecture, else generative."""
+    return "bradley_terry" if architecture(path).endswith(_SCORING_SUFFIXES) else "generative"
+
+
+def architecture(path: str | Path) -> str:
+    """The first entry of config.json's `architectures`, "" when there is none."""
+    return str(next(iter(read_config(path).get("architectures") or []), ""))
+
+
+def check_scalar_head(path: str | Path) -> None:
+    """Raise RewardError unless the checkpoint has one label and the tensor that produces it.
+
+    Engines initialise a missing head at random and say so in a warning at most; the scores would look like scores.
+    """
+    labels = label_count(read_config(path))
+    if labels != 1:
+        raise RewardError(
+            f"'{path}' has {labels} labels and a scalar reward needs 1; use a checkpoint with num_labels=1,"
+            " or a reward of another kind that reads all labels"
+        )
+    heads = [t for t in tensor_headers(path) if _is_head(t.name)]
+    if not heads:
+        raise RewardError(
+            f"'{path}' names itself {architecture(path) or 'nothing'} but holds no head tensor (score.weight, classifier.weight or the"
+            " like), so its scores would be random; train a reward model first (rmrl train-rm), or use this checkpoint as kind=generative"
+        )
+    if not any(t.shape[:1] == (1,) for t in heads):
+        seen = ", ".join(f"{t.name} {list(t.shape)}" for t in heads)
+        raise RewardError(f"'{path}' needs a head with 1 output and has {seen}; its config.json and its weights disagree")
+
+
+def label_count(config: Mapping[str, Any]) -> int:
+    """num_labels as transformers counts it: stated, else the length of id2label, else 2."""
+    if config.get("id2label"):
+        return len(config["id2label"])
+    return int(config.get("num_labels") or 2)
+
+
+def parameter_count(path: str | Path) -> int:
+    """Floating-point numbers stored in the checkpoint; tied weights are stored, and counted, once."""
+    return sum(t.count for t in tensor_headers(path) if t.dtype in _FLOATS)
+
+
+def weight_bytes(path: str | Path, dtype: str) -> int:
+    """Bytes of the weights when floating-point tensors are held as `dtype` ("auto": as stored)."""
+    stored = dtype == "auto"
+    if not stored and dtype not in _DTYPE_BYTES:
+        raise ConfigError(f"dtype '{dtype}' is not known; use one of auto, {', '.join(sorted(_DTYPE_BYTES))}")
+    headers = tensor_headers(path)
+    return sum(t.count * (_SIZES[t.dtype] if stored or t.dtype not in _FLOATS else _DTYPE_BYTES[dtype]) for t in headers)
+
+
+def max_positions(path: str | Path) -> int:
+    """Longest sequence the checkpoint was made for, in tokens; a very large number when it states none."""
+    config = read_config(path)
+    text = config.get("text_config") or {}
+    for key in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
+        value = config.get(key) or text.get(key)
+        if isinstance(value, int) and value > 0:
+            return value - _reserved_positions(config)
+    return _NO_LIMIT
+
+
+def _reserved_positions(config: Mapping[str, Any]) -> int:
+    """RoBERTa and its kin count positions from pad_token_id + 1, so that many rows of the table are never used."""
+    if "roberta" not in str(config.get("model_type", "")):
+        return 0
+    return int(config.get("pad_token_id", 1)) + 1
+
+
+def tensor_headers(path: str | Path) -> tuple[TensorHeader, ...]:
+    """Every tensor of the checkpoint's safetensors files. Raises ConfigError when there are none or one is torn."""
+    return tuple(header for file in _weight_files(local_checkpoint(path)) for header in _file_headers(file))
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The files the index names, else all of the folder; an index beside missing shards is an error."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        files = sorted(folder.glob("*.safetensors"))
+        if not files:
+            raise ConfigError(
+                f"'{folder}' holds no *.safetensors; convert its weights, e.g. AutoModel.from_pretrained(...).save_pretrained(...)"
+            )
+        return files
+    files = [folder / name for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))]
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise ConfigError(f"'{folder}' lacks {len(missing)} weight files that its index names, e.g. {missing[0]}; copy it again")
+    return files
+
+
+def _file_headers(file: Path) -> Iterator[TensorHeader]:
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        prefix = stream.read(8)
+        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
+        if 8 + length > size:
+            raise ConfigError(f"'{file}' is torn ({size} bytes, its header alone needs more); copy the checkpoint again")
+        entries = json.loads(stream.read(length))
+    entries.pop("__metadata__", None)
+    end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    if 8 + length + end > size:
+        raise ConfigError(f"'{file}' is torn ({size} bytes of {8 + length + end}); copy the checkpoint again")
+    for name, entry in entries.items():
+        yield TensorHeader(name, entry["dtype"], tuple(entry["shape"]))
+
+
+def _is_head(name: str) -> bool:
+    parts = name.split(".")
+    return parts[-1] in ("weight", "summary") and not _HEAD_MODULES.isdisjoint(parts[:-1])
+
+
+def _looks_like_hub_id(path: str) -> bool:
+    parts = path.split("/")
+    return len(parts) == 2 and all(parts) and not path.startswith((".", "~"))
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py"]))
+    except (OSError, ValueError) as error:  # the hub's own errors derive from these two
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ConfigError(f"model '{name}' is no folder here and could not be fetched from the hub ({reason}); give a folder") from error

@@ -1,0 +1,146 @@
+"""Hugging Face checkpoints -> causal language models and tokenizers, with errors that say what to type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from rmrl.config.schema import ModelConfig
+from rmrl.errors import CheckpointError, ConfigError
+from rmrl.registry import did_you_mean
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+SHORT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"}
+
+
+def torch_dtype(name: str, *, key: str) -> torch.dtype:
+    """The dtype called `name` (float32, bfloat16, float16 or fp32, bf16, fp16); `key` is the configuration key an error names."""
+    name = SHORT_DTYPES.get(name, name)
+    if name not in DTYPES:
+        raise ConfigError(f"{key}={name}: not a dtype{did_you_mean(name, DTYPES)}")
+    return DTYPES[name]
+
+
+def load_config(model: ModelConfig) -> PretrainedConfig:
+    """The checkpoint's config with `override_config` applied. Raises ConfigError for a missing path or an unknown entry."""
+    path = _checkpoint(model)
+    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ConfigError(_unreadable(path, error)) from error
+    _override(config, model.override_config, prefix="")
+    return config
+
+
+def load_causal_lm(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedModel:
+    """The model on CPU in `dtype`, attention through torch's SDPA, no KV cache, every dropout off.
+
+    Dropout is off because the policy ratio must be exactly 1 before the first optimizer step.
+    Raises ConfigError for a path that holds no causal model, CheckpointError if any weight is missing (it would be random).
+    """
+    config = load_config(model)
+    path = _checkpoint(model)
+    try:
+        loaded, info = AutoModelForCausalLM.from_pretrained(
+            path,
+            config=config,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            trust_remote_code=model.trust_remote_code,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(_unreadable(path, error)) from error
+    _require_all_weights(path, info)
+    loaded.config.use_cache = False
+    _turn_off_dropout(loaded)
+    if model.enable_gradient_checkpointing:
+        loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return loaded
+
+
+def load_tokenizer(model: ModelConfig) -> PreTrainedTokenizerBase:
+    """The policy's tokenizer, with `custom_chat_template` in place of its own and a pad token (the end token where it has none)."""
+    path = model.tokenizer_path or _checkpoint(model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"no tokenizer could be read from '{path}' ({_first_line(error)}): "
+            "set actor_rollout_ref.model.tokenizer_path=<folder or hub id with a tokenizer>"
+        ) from error
+    if model.custom_chat_template is not None:
+        tokenizer.chat_template = model.custom_chat_template
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def _checkpoint(model: ModelConfig) -> str:
+    """`model.path`, checked as far as a folder can be checked without reading it."""
+    if not model.path:
+        raise ConfigError("actor_rollout_ref.model.path is empty: set actor_rollout_ref.model.path=<checkpoint folder or hub id>")
+    folder = Path(model.path).expanduser()
+    looks_local = folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1
+    if looks_local and not folder.is_dir():
+        raise ConfigError(
+            f"actor_rollout_ref.model.path={model.path}: there is no such folder; "
+            "set actor_rollout_ref.model.path=<folder with config.json and *.safetensors, or hub id>"
+        )
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"actor_rollout_ref.model.path={model.path}: the folder holds no config.json; "
+            "set actor_rollout_ref.model.path to the folder that holds config.json and *.safetensors"
+        )
+    return str(folder) if folder.is_dir() else model.path
+
+
+def _override(config: Any, entries: Mapping[str, Any], *, prefix: str) -> None:
+    """Set `entries` on a config object; a mapping goes into the nested mapping or config of that name."""
+    known = config if isinstance(config, dict) else config.to_dict()
+    for name, value in entries.items():
+        if name not in known:
+            raise ConfigError(f"actor_rollout_ref.model.override_config.{prefix}{name}: the model's config has no such entry"
+                              f"{did_you_mean(name, known)}")  # fmt: skip
+        current = config[name] if isinstance(config, dict) else getattr(config, name)
+        if isinstance(value, Mapping) and (isinstance(current, dict | PretrainedConfig)):
+            _override(current, value, prefix=f"{prefix}{name}.")
+        elif isinstance(config, dict):
+            config[name] = value
+        else:
+            setattr(config, name, value)
+
+
+def _require_all_weights(path: str, info: Mapping[str, Any]) -> None:
+    missing = sorted(info["missing_keys"])
+    if missing:
+        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        raise CheckpointError(
+            f"'{path}' lacks {len(missing)} weights of the causal language model ({shown}); they would be random. "
+            "Set actor_rollout_ref.model.path to a complete causal language model."
+        )
+
+
+def _turn_off_dropout(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name in ("attention_dropout", "attn_dropout", "dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+
+
+def _unreadable(path: str, error: Exception) -> str:
+    return (
+        f"actor_rollout_ref.model.path={path}: no causal language model could be read ({_first_line(error)}); "
+        "set actor_rollout_ref.model.path=<folder with config.json and *.safetensors, or hub id>"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

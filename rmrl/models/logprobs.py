@@ -1,0 +1,109 @@
+"""Log-probabilities and entropies of response tokens, without ever holding [B, S, V] in float32.
+
+The decoder runs over whole right-padded rows; the output head runs on response positions alone, a slice at a time,
+and in training each slice is recomputed in the backward pass. Peak memory is one slice of logits, whatever the batch.
+
+Shapes: B rows    S longest row    N response tokens of all rows, flat    H hidden    V vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+EntropyMode = Literal["none", "detached", "grad"]
+"""Whether token entropies are computed, and whether a gradient flows through them."""
+
+SLICE_ELEMENTS = 2**25
+"""Logits held at once, in elements (128 MiB of float32)."""
+
+
+def logprobs_from_logits(logits_NV: Tensor, targets_N: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
+    """log p(target) and log-normaliser of softmax(logits / temperature), both float32 of shape [N]."""
+    scaled_NV = logits_NV.float() / temperature
+    log_z_N = torch.logsumexp(scaled_NV, dim=-1)
+    return scaled_NV.gather(-1, targets_N[:, None])[:, 0] - log_z_N, log_z_N
+
+
+def entropy_from_logits(logits_NV: Tensor, *, temperature: float) -> Tensor:
+    """Entropy of softmax(logits / temperature) in nats, float32, shape [N]: H = log Z - sum_v p_v z_v."""
+    scaled_NV = logits_NV.float() / temperature
+    log_z_N = torch.logsumexp(scaled_NV, dim=-1)
+    return log_z_N - ((scaled_NV - log_z_N[:, None]).exp() * scaled_NV).sum(-1)
+
+
+def token_logprobs(
+    hidden_NH: Tensor,
+    targets_N: Tensor,
+    *,
+    head: Callable[[Tensor], Tensor],
+    temperature: float,
+    entropy: EntropyMode = "none",
+    slice_rows: int,
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probability (and entropy) of `targets_N`, `slice_rows` positions at a time.
+
+    `head` maps hidden states [n, H] to logits [n, V]. Returns float32 tensors of shape [N]; the second is None for entropy "none".
+    """
+
+    def one_slice(hidden_nH: Tensor, targets_n: Tensor) -> tuple[Tensor, Tensor | None]:
+        logits_nV = head(hidden_nH)
+        logprobs_n, _ = logprobs_from_logits(logits_nV, targets_n, temperature=temperature)
+        if entropy == "none":
+            return logprobs_n, None
+        with torch.set_grad_enabled(entropy == "grad" and torch.is_grad_enabled()):
+            return logprobs_n, entropy_from_logits(logits_nV, temperature=temperature)
+
+    parts = []
+    for hidden_nH, targets_n in zip(hidden_NH.split(slice_rows), targets_N.split(slice_rows), strict=True):
+        if torch.is_grad_enabled():
+            parts.append(checkpoint(one_slice, hidden_nH, targets_n, use_reentrant=False, preserve_rng_state=False))
+        else:
+            parts.append(one_slice(hidden_nH, targets_n))
+    logprobs, entropies = zip(*parts, strict=True)
+    return torch.cat(logprobs), None if entropy == "none" else torch.cat(entropies)
+
+
+class ResponseModel(nn.Module):
+    """A causal language model that answers with response log-probabilities instead of logits.
+
+    Everything happens in one forward call, so that under FSDP the root's parameters (embedding, head) are gathered once.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, temperature: float, slice_elements: int = SLICE_ELEMENTS) -> None:
+        super().__init__()
+        self.model = model
+        self.temperature = temperature
+        config = model.config.get_text_config()
+        self.slice_rows = max(1, slice_elements // config.vocab_size)
+        # What some families do to the head's output before the softmax.
+        self.logit_factor = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+        self.softcap = getattr(config, "final_logit_softcapping", None)
+
+    def head(self, hidden_nH: Tensor) -> Tensor:
+        """Logits [n, V] as the model's own forward pass would give them."""
+        logits_nV = self.model.get_output_embeddings()(hidden_nH)
+        if self.logit_factor != 1.0:
+            logits_nV = logits_nV * self.logit_factor
+        if self.softcap is not None:
+            logits_nV = torch.tanh(logits_nV / self.softcap) * self.softcap
+        return logits_nV
+
+    def forward(
+        self, input_ids_BS: Tensor, positions_N: Tensor, targets_N: Tensor, entropy: EntropyMode = "none"
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities [N] (and entropies [N]) of `targets_N`.
+
+        `input_ids_BS` is right-padded: a causal model never looks right, so no mask is needed and attention takes its fast path.
+        `positions_N` indexes the flattened [B * S]: the position *before* each target. N must be at least 1.
+        """
+        hidden_BSH = self.model.base_model(input_ids=input_ids_BS, use_cache=False).last_hidden_state
+        hidden_NH = hidden_BSH.flatten(0, 1).index_select(0, positions_N)
+        return token_logprobs(
+            hidden_NH, targets_N, head=self.head, temperature=self.temperature, entropy=entropy, slice_rows=self.slice_rows
+        )

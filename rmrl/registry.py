@@ -1,0 +1,50 @@
+"""A table of names: name -> "module:attribute", imported only when asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
+
+from rmrl.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def did_you_mean(name: str, known: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
+    """A hint such as "; did you mean 'helpful'? known: format, helpful" (never empty)."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    hint = f"; did you mean '{close[0]}'?" if close else ";"
+    return f"{hint} known: {', '.join(names) or '(none)'}"
+
+
+def load_attribute(path: str) -> object:
+    """Import "package.module:attribute". Raises ImportError or AttributeError as Python does."""
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+class Registry(Generic[T]):
+    """Names of one kind of part. `registry[name]` imports and returns the part."""
+
+    def __init__(self, what: str, table: Mapping[str, str]) -> None:
+        self.what = what
+        self._table = dict(table)
+
+    def __getitem__(self, name: str) -> T:
+        if ":" in name and name not in self._table:
+            return load_attribute(name)  # type: ignore[return-value]
+        if name not in self._table:
+            raise ConfigError(f"{self.what}: nothing named '{name}'{did_you_mean(name, self._table)}")
+        return load_attribute(self._table[name])  # type: ignore[return-value]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table or (isinstance(name, str) and ":" in name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._table))
+
+    def __len__(self) -> int:
+        return len(self._table)

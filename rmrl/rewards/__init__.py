@@ -1,0 +1,1 @@
+"""Responses -> scores -> rewards: the heart of rmrl. Nothing here knows of Ray, the trainer or the policy."""

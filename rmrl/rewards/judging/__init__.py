@@ -1,0 +1,1 @@
+"""How judges are asked and read: untrusted text, thinking blocks."""

@@ -1,0 +1,16 @@
+"""What a reward can be. To add a kind: one file with a `from_spec(spec, context)` class method, and one line here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmrl.registry import Registry
+
+REWARD_KINDS: Registry[Any] = Registry(
+    "kind",
+    {
+        "rule": "rmrl.rewards.kinds.rule:RuleReward",
+        "generative": "rmrl.rewards.kinds.generative:GenerativeReward",
+        "bradley_terry": "rmrl.rewards.kinds.bradley_terry:BradleyTerryReward",
+    },
+)

@@ -1,0 +1,146 @@
+"""The process that runs rules for `rule_pool`: reads chunks of calls from a socket, answers call by call.
+
+Frames are a 4-byte big-endian length and that many bytes. Downwards: a pickled chunk `(source, [pickled keyword arguments])`.
+Upwards, JSON, so that nothing a rule executes can make the parent unpickle:
+    ["start", t]                               the function is loaded; its first call starts at t
+    ["done", status, value, detail, extra, t]  one call finished at t; the next one of the chunk starts then
+    ["failed", sentence]                       the function cannot be loaded
+t is `time.monotonic()`, one clock for all processes of a machine. Only the standard library is imported before the rule is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import math
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rmrl.errors import RewardFunctionError
+from rmrl.rewards.dropin import FunctionSource, describe_exception, rule_arguments
+
+HEADER = struct.Struct(">I")
+BOOT = """import sys, json
+sys.path[:] = json.loads(sys.argv[1])
+from rmrl.rewards.kinds.rule_worker import main
+main(int(sys.argv[2]), int(sys.argv[3]))"""
+"""Program of a worker, run with `python -P -c BOOT <sys.path as JSON> <socket's descriptor> <parent's pid>`."""
+
+_PR_SET_PDEATHSIG = 1
+
+Answer = tuple[str, float | None, str, dict[str, Any]]
+"""status, value, detail, extra."""
+
+
+def frame(data: bytes) -> bytes:
+    """`data` with its length in front."""
+    return HEADER.pack(len(data)) + data
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serve chunks until the parent hangs up."""
+    _die_with(parent)
+    os.set_inheritable(descriptor, False)  # a rule's own children must not keep the line open
+    os.dup2(2, 1)  # what a rule prints goes to stderr
+    channel = socket.socket(fileno=descriptor)
+    stream = channel.makefile("rb")
+    calls: dict[FunctionSource, Callable[[bytes], Answer]] = {}
+    while (data := _read(stream)) is not None:
+        source, payloads = pickle.loads(data)
+        try:
+            if source not in calls:
+                calls[source] = _loaded(source)
+        except RewardFunctionError as error:
+            _send(channel, ["failed", str(error)])
+            continue
+        _send(channel, ["start", time.monotonic()])
+        for payload in payloads:
+            status, value, detail, extra = calls[source](payload)
+            _send(channel, ["done", status, value, detail, extra, time.monotonic()])
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process with its parent, hung or not; and be the first that the kernel ends when memory is short."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    if os.getppid() != parent:
+        sys.exit(0)
+
+
+def _read(stream: BinaryIO) -> bytes | None:
+    header = stream.read(HEADER.size)
+    return stream.read(HEADER.unpack(header)[0]) if len(header) == HEADER.size else None
+
+
+def _send(channel: socket.socket, message: list[Any]) -> None:
+    channel.sendall(frame(json.dumps(message).encode()))
+
+
+def _loaded(source: FunctionSource) -> Callable[[bytes], Answer]:
+    try:
+        function = source.load()
+    except SystemExit as error:
+        raise RewardFunctionError(f"Importing {source} called sys.exit.") from error
+    return partial(_call, function, source.target, rule_arguments(function, str(source)))
+
+
+def _call(function: Callable[..., Any], target: str, names: tuple[str, ...], payload: bytes) -> Answer:
+    """One call; whatever the function does short of ending the process becomes an answer."""
+    label = getattr(function, "__name__", type(function).__name__)
+    try:
+        offered = pickle.loads(payload)
+        answer = answer_of(function(**{name: offered[name] for name in names if name in offered}), label)
+        if answer[3]:
+            json.dumps(answer[3])  # here, where what JSON cannot carry is the rule's mistake
+        return answer
+    except BaseException as error:  # a rule may raise SystemExit, a timeout class of its own, anything
+        file = target if target.endswith(".py") else getattr(sys.modules.get(target), "__file__", None) or ""
+        return "user_error", None, f"{label} raised {describe_exception(error, file)}", {}
+
+
+def answer_of(returned: Any, label: str) -> Answer:
+    """What a rule returned as a verdict: a finite number, None (no verdict), or a dict with "score" plus extra columns."""
+    extra: dict[str, Any] = {}
+    score = returned
+    if isinstance(returned, Mapping):
+        extra = {str(k): plain(v) for k, v in returned.items() if k != "score"}
+        if "score" not in returned:
+            return "user_error", None, f"{label} returned a dict without 'score' (its keys: {', '.join(extra) or 'none'})", extra
+        score = returned["score"]
+    if score is None:
+        return "unparseable", None, f"{label} returned None: no verdict", extra
+    if not isinstance(score, Real) and getattr(score, "ndim", None) == 0 and hasattr(score, "item"):
+        score = score.item()
+    if not isinstance(score, Real):
+        return "user_error", None, f"{label} returned {type(score).__name__}; a score is a number, None or a dict with 'score'", extra
+    try:
+        value = float(score)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        return "user_error", None, f"{label} returned {value}; a score must be finite (return None for no verdict)", extra
+    return "ok", value, "", extra
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can carry it: numpy scalars and arrays become numbers and lists, unknown objects their str()."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(v) for v in value]
+    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)

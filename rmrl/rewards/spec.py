@@ -1,0 +1,61 @@
+"""One reward, fully resolved: what it is, where its model is, how its verdicts count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmrl.errors import ConfigError
+from rmrl.rewards.dropin import DropIn, FunctionSource
+from rmrl.rewards.engines.base import EngineSpec
+from rmrl.types import Sampling
+
+MISSING_POLICIES = ("mask", "renormalize", "impute", "fail")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnMissing:
+    """What a missing verdict does to its row."""
+
+    policy: str = "mask"
+    """mask: the row has no reward; renormalize: the other weights are rescaled for the row; impute: `value` stands in; fail: the run stops."""
+    value: float | None = None
+
+    @classmethod
+    def parse(cls, raw: Any, *, where: str) -> OnMissing:
+        """From "mask", "renormalize", "fail" or {"impute": number}. Raises ConfigError naming `where`."""
+        if isinstance(raw, str) and raw in MISSING_POLICIES and raw != "impute":
+            return cls(policy=raw)
+        if isinstance(raw, dict) and set(raw) == {"impute"} and isinstance(raw["impute"], int | float):
+            return cls(policy="impute", value=float(raw["impute"]))
+        raise ConfigError(f"{where}={raw!r}: give mask, renormalize, fail, or {{impute: <number>}} with the number typed out")
+
+    def __str__(self) -> str:
+        return f"impute {self.value:g}" if self.value is not None else self.policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSpec:
+    """A component of the reward. `index` is its position among the rewards (for rm_prompt_<i>: among the model rewards)."""
+
+    name: str
+    kind: str
+    weight: float
+    model_index: int = -1
+    """Position among the model rewards (picks rm_prompt_<i>); -1 for rules."""
+    combine_op: str = "add"
+    on_missing: OnMissing = field(default_factory=OnMissing)
+    timeout_s: float = 600.0
+    dropin: DropIn | None = None
+    """rm_preprocess / rm_postprocess of a model reward."""
+    function: FunctionSource | None = None
+    """Where workers find a rule's function."""
+    sampling: Sampling | None = None
+    engine: EngineSpec | None = None
+    residency: str = "on_demand"
+    put_away: str = "auto"
+    load_timeout_s: float = 900.0
+
+    @property
+    def needs_model(self) -> bool:
+        return self.engine is not None

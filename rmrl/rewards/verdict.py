@@ -1,0 +1,44 @@
+"""What a user's function may return as one score, and what it becomes."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A checked return value: a finite number, or None with the reason in `problem` ("" = the function said None: no verdict)."""
+
+    value: float | None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+
+def check_verdict(returned: Any) -> Verdict:
+    """A number, a bool, None, or a dict with "score" plus extra columns; NaN, infinities and everything else are problems."""
+    if isinstance(returned, Mapping):
+        if "score" not in returned:
+            return Verdict(None, problem=f"returned a dict without 'score' (keys: {', '.join(map(str, returned)) or 'none'})")
+        inner = check_verdict(returned["score"])
+        return Verdict(inner.value, {k: v for k, v in returned.items() if k != "score"}, inner.problem)
+    if returned is None:
+        return Verdict(None)
+    if hasattr(returned, "item") and not isinstance(returned, numbers.Number):
+        returned = _unwrap(returned)
+    if isinstance(returned, numbers.Real):
+        value = float(returned)
+        return Verdict(value) if math.isfinite(value) else Verdict(None, problem=f"returned {value}; return None where there is no verdict")
+    shown = repr(returned)
+    return Verdict(None, problem=f"returned {shown[:80]} ({type(returned).__name__}); a score is a number, None, or a dict with 'score'")
+
+
+def _unwrap(array: Any) -> Any:
+    """A one-element tensor or array as a number; anything larger unchanged."""
+    try:
+        return array.item()
+    except (ValueError, RuntimeError, TypeError):
+        return array

@@ -1,0 +1,1 @@
+"""Rules worth shipping: pure functions of texts and numbers. `reward_functions/` makes drop-ins of some of them."""

@@ -1,0 +1,65 @@
+"""What a rollout engine is asked to be, and the checks every engine makes of a call. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rmrl.config.schema.rollout import RolloutConfig
+from rmrl.errors import DataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutEngineSettings:
+    """One rollout engine: the section `actor_rollout_ref.rollout` and what the other sections decide about it."""
+
+    path: str
+    """The policy's checkpoint: folder or hub id."""
+    tokenizer: str | None
+    """Tokenizer folder or hub id; None: `path`."""
+    device: Literal["cpu", "cuda"]
+    threads: int
+    max_model_len: int
+    """Prompt + response, tokens."""
+    trust_remote_code: bool
+    dtype: str
+    seed: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    tensor_parallel_size: int
+    gpu_memory_utilization: float
+    kv_cache_bytes: int
+    enforce_eager: bool
+    enable_chunked_prefill: bool
+    enable_prefix_caching: bool
+    timeout_s: float
+    """Deadline of one `generate` call, from its first sample asked for to its last received."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Engine arguments as they are: `rollout.engine_kwargs[rollout.name]`."""
+
+    @classmethod
+    def of(cls, config: RolloutConfig, **decided: Any) -> RolloutEngineSettings:
+        """From the configuration section; `decided`: path, tokenizer, device, threads, max_model_len, trust_remote_code, and
+        `seed` where several engines must draw differently."""
+        shared = (
+            "dtype", "seed", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "gpu_memory_utilization",
+            "kv_cache_bytes", "enforce_eager", "enable_chunked_prefill", "enable_prefix_caching", "timeout_s",
+        )  # fmt: skip
+        fields = {name: getattr(config, name) for name in shared}
+        return cls(**(fields | {"kwargs": dict(config.engine_kwargs.get(config.name) or {})} | decided))
+
+
+def refuse_overlong(prompts: Sequence[Sequence[int]], max_model_len: int) -> None:
+    """Raise DataError when a prompt is empty or leaves no room for one sampled token."""
+    for index, prompt in enumerate(prompts):
+        if not 0 < len(prompt) < max_model_len:
+            raise DataError(
+                f"prompt {index} of the call has {len(prompt)} tokens and the rollout engine takes 1 to {max_model_len - 1};"
+                " lower data.max_prompt_length or raise actor_rollout_ref.rollout.max_model_len"
+            )
+
+
+def sample_seed(seed: int | None, prompt_index: int, sample_index: int, *, samples: int) -> int | None:
+    """A different seed for every sample of a call; None stays None (the engine's own generator)."""
+    return None if seed is None else seed + prompt_index * samples + sample_index

@@ -1,0 +1,94 @@
+"""vLLM's CPU worker with a sleep that really frees memory, and a weight reload that also reaches a tied output head.
+
+vLLM's own CPU worker ignores `sleep`. On CUDA the stock worker is used and this module is never imported.
+
+Two facts of the CPU build shape this file. Linear weights live in packed oneDNN handles (`layer.cpu_linear`) beside an emptied
+`layer.weight`; and a reload repacks the layers whose loader ran, which a *tied* output head's never does: it would go on
+computing with the old weights, and only its logprobs would tell.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from typing import Any
+
+import torch
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+from vllm.v1.worker.cpu_worker import CPUWorker
+
+Storages = list[tuple[torch.UntypedStorage, int]]
+"""Each storage once, with the bytes it had before it was emptied."""
+
+
+class SleepingCPUWorker(CPUWorker):
+    """Level 1 frees the KV cache (weights are in host memory already); level 2 frees the weights too.
+
+    After `wake_up` from level 2 the weights are allocated but undefined until `reload_weights`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._emptied: dict[str, Storages] = {}
+
+    def sleep(self, level: int = 1) -> None:
+        """Free memory; sleeping again at a deeper level frees the rest."""
+        if "kv_cache" not in self._emptied:
+            self._emptied["kv_cache"] = _empty(_tensors(self.model_runner.kv_caches))
+        if level >= 2 and "weights" not in self._emptied:
+            model = self.model_runner.get_model()
+            _drop_packed_weights(model)
+            self._emptied["weights"] = _empty(model.parameters())
+        _return_memory()
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Allocate again what `sleep` freed, or only the parts in `tags` ("weights", "kv_cache")."""
+        for tag in tags or list(self._emptied):
+            for storage, size in self._emptied.pop(tag, []):
+                storage.resize_(size)
+                if tag == "kv_cache":  # attention may read whole blocks, and garbage can be NaN
+                    torch.tensor([], dtype=torch.uint8).set_(storage).zero_()
+
+    def reload_weights(self, *args: Any, **kwargs: Any) -> None:
+        """As vLLM's, then repack the output heads that share their weight with the embedding."""
+        super().reload_weights(*args, **kwargs)
+        repack_tied_heads(self.model_runner.get_model())
+        _return_memory()
+
+
+def repack_tied_heads(model: torch.nn.Module) -> int:
+    """Rebuild the packed copy of every output head from its (possibly shared) weight; returns how many there were."""
+    heads = [m for m in model.modules() if isinstance(m, ParallelLMHead) and hasattr(m, "cpu_linear")]
+    for head in heads:
+        head.quant_method.process_weights_after_loading(head)
+    return len(heads)
+
+
+def _tensors(nested: Any) -> list[torch.Tensor]:
+    if isinstance(nested, torch.Tensor):
+        return [nested]
+    values = nested.values() if isinstance(nested, dict) else nested
+    return [tensor for value in values for tensor in _tensors(value)]
+
+
+def _empty(tensors: Any) -> Storages:
+    """Shrink the storages of `tensors` to nothing. Tied tensors share a storage, which is listed once."""
+    found = {storage._cdata: storage for storage in (t.untyped_storage() for t in tensors) if storage.nbytes()}
+    sizes = [(storage, storage.nbytes()) for storage in found.values()]
+    for storage, _ in sizes:
+        storage.resize_(0)
+    return sizes
+
+
+def _drop_packed_weights(model: torch.nn.Module) -> None:
+    for module in model.modules():
+        if getattr(module, "cpu_linear", None) is not None:
+            module.cpu_linear = None
+
+
+def _return_memory() -> None:
+    """Give freed pages back to the system; glibc keeps them otherwise."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)

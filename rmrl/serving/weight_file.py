@@ -1,0 +1,128 @@
+"""Named tensors through one safetensors file in shared memory: how new weights travel from training to rollout.
+
+Layout (https://github.com/huggingface/safetensors): 8 bytes little-endian header length, a JSON header
+{name: {dtype, shape, data_offsets}}, then the tensors back to back. The writer knows the manifest beforehand, so it
+writes the header first and each tensor as it arrives; at no time does a second copy of the model exist.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from rmrl.errors import CheckpointError, InfrastructureError
+
+Manifest = Sequence[tuple[str, "torch.dtype | str", Sequence[int]]]
+"""(name, dtype, shape) of every tensor; a dtype may be spelled "bfloat16"."""
+
+_CODES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
+_ALIGNMENT = 64
+"""The data section starts at a multiple of this, so that mapped tensors are aligned for every dtype."""
+
+
+def manifest_bytes(manifest: Manifest) -> int:
+    """Bytes of the tensors of `manifest`, without the header."""
+    return sum(_as_dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in manifest)
+
+
+def weight_folder(total_bytes: int) -> Path:
+    """A folder for a file of `total_bytes`: shared memory where it has room (with a tenth to spare), else the temporary folder.
+
+    Raises InfrastructureError where neither has room.
+    """
+    needed = total_bytes + total_bytes // 10
+    folders = [Path("/dev/shm"), Path(tempfile.gettempdir())]
+    for folder in folders:
+        if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= needed:
+            return folder
+    raise InfrastructureError(
+        f"the weights to publish need {needed / 2**30:.2f} GiB of shared memory, and neither {folders[0]} nor {folders[1]} has as much"
+        " free; enlarge /dev/shm (docker: --shm-size) or point TMPDIR at a larger disk"
+    )
+
+
+def write_weights(path: Path, manifest: Manifest, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
+    """Write `tensors`, in any order, to `path`; returns the bytes of the file.
+
+    The file appears under its name only when complete; a reader of an older file of that name keeps the older one.
+    Raises CheckpointError when the tensors are not those of the manifest.
+    """
+    header, places, total = _layout(manifest)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(header)
+            file.truncate(len(header) + total)
+            _write_tensors(file.fileno(), len(header), places, tensors)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return len(header) + total
+
+
+def read_weights(path: Path | str) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, tensor) in the order of the manifest. The tensors are views of the mapped file: copy what you keep."""
+    with safe_open(str(path), framework="pt", device="cpu") as file:
+        for name in file.offset_keys():
+            yield name, file.get_tensor(name)
+
+
+def _as_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    return getattr(torch, dtype) if isinstance(dtype, str) else dtype
+
+
+Place = tuple[int, int, torch.dtype, tuple[int, ...]]
+"""Start and end in the data section, dtype, shape."""
+
+
+def _layout(manifest: Manifest) -> tuple[bytes, dict[str, Place], int]:
+    """Header bytes (length prefix included), the place of every tensor, and the size of the data section."""
+    places: dict[str, Place] = {}
+    offset = 0
+    for name, given, shape in manifest:
+        if name in places:
+            raise CheckpointError(f"the weights to publish name tensor '{name}' twice")
+        dtype = _as_dtype(given)
+        end = offset + dtype.itemsize * math.prod(shape)
+        places[name] = (offset, end, dtype, tuple(shape))
+        offset = end
+    entries = {n: {"dtype": _CODES[d], "shape": list(s), "data_offsets": [a, b]} for n, (a, b, d, s) in places.items()}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text, places, offset
+
+
+def _write_tensors(descriptor: int, base: int, places: dict[str, Place], tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    missing = dict(places)
+    for name, tensor in tensors:
+        place = missing.pop(name, None)
+        if place is None:
+            raise CheckpointError(f"the weights to publish hold tensor '{name}', which their manifest does not announce (or twice)")
+        start, _, dtype, shape = place
+        if tensor.dtype != dtype or tuple(tensor.shape) != shape:
+            seen = f"{tensor.dtype} {list(tensor.shape)}"
+            raise CheckpointError(f"tensor '{name}' was announced as {dtype} {list(shape)} and arrived as {seen}")
+        _write_at(descriptor, base + start, tensor)
+    if missing:
+        raise CheckpointError(f"{len(missing)} tensors of the weights to publish never arrived, e.g. '{next(iter(missing))}'")
+
+
+def _write_at(descriptor: int, offset: int, tensor: torch.Tensor) -> None:
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    data = memoryview(flat.numpy())
+    while len(data):  # one call writes 2 GiB at most
+        written = os.pwrite(descriptor, data, offset)
+        data, offset = data[written:], offset + written

@@ -1,0 +1,130 @@
+"""Metric names, in one place, and the metrics that follow from a step's scores.
+
+    reward/{mean,std,min,max,kept}                 the combined number, over responses that have one
+    score/<name>/{mean,std,min,max}                one component's verdicts
+    score/<name>/{missing,skipped,missing_<why>}   shares of responses, 0..1
+    score/<name>/{latency_s,tokens_in,tokens_out,cached}
+    score/<name>/{corr_<other>,corr_length}        Pearson's r, -1..1
+    response/{length_mean,length_max,truncated}
+    policy/..., val/..., time/<stage>_s, perf/...  written by their owners
+
+A number that is not defined (the mean of nothing, the correlation of a constant) is left out: it is never 0 and never NaN.
+Standard deviations are those of the population (divided by n).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from rmrl.types import Metrics, RewardBatch, ScoreResult, Scores
+
+REWARD_MEAN = "reward/mean"
+REWARD_STD = "reward/std"
+REWARD_KEPT = "reward/kept"
+LENGTH_MEAN = "response/length_mean"
+LENGTH_MAX = "response/length_max"
+TRUNCATED = "response/truncated"
+KL = "policy/kl"
+STEP_TIME = "time/step_s"
+OTHER_TIME = "time/other_s"
+TOKENS_PER_S = "perf/tokens_per_s"
+VALIDATION = "val/"
+
+MIN_PAIRS = 3
+"""Pairs a correlation needs: through two points there is always a straight line."""
+
+
+def stage_time(stage: str) -> str:
+    """`generate` -> `time/generate_s`."""
+    return f"time/{stage}_s"
+
+
+def score_key(component: str, what: str) -> str:
+    """`helpful`, `mean` -> `score/helpful/mean`."""
+    return f"score/{component}/{what}"
+
+
+def component_names(metrics: Mapping[str, object]) -> list[str]:
+    """Names of the components that appear in `metrics`, in order; a name may itself contain a slash."""
+    head, tail = "score/", "/missing"
+    return [key[len(head) : -len(tail)] for key in metrics if key.startswith(head) and key.endswith(tail)]
+
+
+def score_metrics(
+    scores: Scores, rewards: RewardBatch, response_lengths: Sequence[int] | np.ndarray, *, truncated: Sequence[bool] | None = None
+) -> Metrics:
+    """Everything a step's scores say, as finite numbers; see the module's text for the names.
+
+    `response_lengths`: tokens, shape [B]. `truncated`: True where the response was cut at the token limit, shape [B].
+    `rewards.metrics` is included. Correlations stand once per pair, under the component that comes first.
+    """
+    lengths_B = np.asarray(response_lengths, dtype=np.float64).reshape(-1)
+    out: Metrics = dict(rewards.metrics)
+    with np.errstate(all="ignore"):
+        out |= _spread("reward/", rewards.rewards_B[np.asarray(rewards.keep_B, dtype=bool)])
+        out |= _mean(REWARD_KEPT, np.asarray(rewards.keep_B, dtype=np.float64))
+        out |= _mean(LENGTH_MEAN, lengths_B) | {LENGTH_MAX: lengths_B.max(initial=-math.inf)}
+        out |= _mean(TRUNCATED, np.asarray(() if truncated is None else truncated, dtype=np.float64))
+        for name, column in zip(scores.names, scores.results, strict=True):
+            out |= _component(name, column)
+        out |= dict(_correlations(scores, lengths_B))
+    return {key: float(value) for key, value in out.items() if math.isfinite(value)}
+
+
+def correlation(left: np.ndarray, right: np.ndarray) -> float | None:
+    """Pearson's r over the positions where both are finite; None with fewer than MIN_PAIRS of them or a constant side."""
+    both = np.isfinite(left) & np.isfinite(right)
+    if both.sum() < MIN_PAIRS:
+        return None
+    a, b = _unit(left[both]), _unit(right[both])
+    return None if a is None or b is None else float(np.clip(a @ b, -1.0, 1.0))
+
+
+def _unit(values: np.ndarray) -> np.ndarray | None:
+    """Centred and scaled to length 1; None where `values` is constant up to rounding."""
+    largest = np.abs(values).max()
+    if largest == 0:
+        return None
+    centred = values / largest - (values / largest).mean()
+    norm = float(np.sqrt(centred @ centred))
+    return None if norm < 1e-9 * math.sqrt(len(values)) else centred / norm
+
+
+def _correlations(scores: Scores, lengths_B: np.ndarray) -> Iterator[tuple[str, float]]:
+    columns = scores.values_BC.T
+    for i, name in enumerate(scores.names):
+        others = [(f"corr_{other}", columns[j]) for j, other in enumerate(scores.names) if j > i]
+        for what, values in [*others, ("corr_length", lengths_B)]:
+            r = correlation(columns[i], values)
+            if r is not None:
+                yield score_key(name, what), r
+
+
+def _component(name: str, column: Sequence[ScoreResult]) -> Metrics:
+    """One component's own metrics; a skipped response was not asked for, so it is not a missing verdict."""
+    verdicts = np.asarray([r.value for r in column if r.value is not None], dtype=np.float64)
+    counts = Counter(r.status for r in column)
+    missing = len(column) - counts["ok"] - counts["skipped"]
+    share = 1.0 / len(column) if column else math.nan
+    asked = [r for r in column if r.status != "skipped" and not r.cached]
+    out = _spread(f"score/{name}/", verdicts)
+    out |= {score_key(name, "missing"): missing * share, score_key(name, "skipped"): counts["skipped"] * share}
+    out |= {score_key(name, f"missing_{why}"): n * share for why, n in counts.items() if why not in ("ok", "skipped")}
+    out |= _mean(score_key(name, "latency_s"), np.asarray([r.latency_s for r in asked]))
+    out |= {score_key(name, f"tokens_{way}"): sum(getattr(r, f"tokens_{way}") for r in column) for way in ("in", "out")}
+    return out | _mean(score_key(name, "cached"), np.asarray([float(r.cached) for r in column]))
+
+
+def _spread(prefix: str, values: np.ndarray) -> Metrics:
+    finite = np.asarray(values, dtype=np.float64)
+    finite = finite[np.isfinite(finite)]
+    return {f"{prefix}{what}": getattr(finite, what)() for what in ("mean", "std", "min", "max")} if len(finite) else {}
+
+
+def _mean(key: str, values: np.ndarray) -> Metrics:
+    finite = values[np.isfinite(values)]
+    return {key: finite.mean()} if len(finite) else {}

@@ -1,0 +1,108 @@
+"""Where metrics go: the table of sinks, and `Sinks`, which writes to several and survives the loss of any of them.
+
+A sink is `factory(context: SinkContext) -> Sink`; a user's own is named as package.module:factory in trainer.logger.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rmrl.errors import ConfigError
+from rmrl.registry import Registry
+
+Notice = Callable[[str], None]
+
+_log = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """One place metrics go. May raise: `Sinks` reports it and switches the sink off."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkContext:
+    """What a sink may need to know of the run."""
+
+    out_dir: Path
+    project: str
+    experiment: str
+    total_steps: int | None = None
+    """Steps in all, for the progress bar; None: unknown."""
+    resume_step: int | None = None
+    """Step of the checkpoint this run goes on from; what was logged after it is cut away. None: from nothing, all is cut away."""
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The resolved configuration as plain values, for trackers that show it."""
+
+
+SINKS: Registry[Callable[[SinkContext], Sink]] = Registry(
+    "trainer.logger",
+    {
+        "console": "rmrl.telemetry.console:ConsoleSink",
+        "jsonl": "rmrl.telemetry.trackers:JsonlSink",
+        "tensorboard": "rmrl.telemetry.trackers:TensorBoardSink",
+        "wandb": "rmrl.telemetry.trackers:WandbSink",
+        "trackio": "rmrl.telemetry.trackers:TrackioSink",
+    },
+)
+
+
+class Sinks:
+    """Several sinks as one. One that raises is reported once through `notice` and switched off; the run goes on."""
+
+    def __init__(self, sinks: Mapping[str, Sink], notice: Notice = _log.warning) -> None:
+        self._sinks = dict(sinks)
+        self._notice = notice
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Sinks still switched on."""
+        return tuple(self._sinks)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Hand one step's metrics to every sink that still works."""
+        for name, sink in list(self._sinks.items()):
+            try:
+                sink.log(step, metrics)
+            except Exception as error:  # third-party code: anything may come, and no log line is worth a run
+                self._switch_off(name, f"failed at step {step} with {type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Close every sink. Safe to call twice."""
+        for name, sink in list(self._sinks.items()):
+            del self._sinks[name]
+            try:
+                sink.close()
+            except Exception as error:  # as above
+                self._notice(f"the logger {name} failed while closing with {type(error).__name__}: {error}")
+
+    def _switch_off(self, name: str, why: str) -> None:
+        sink = self._sinks.pop(name)
+        self._notice(f"the logger {name} {why}. It is switched off for the rest of this run; training goes on.")
+        try:
+            sink.close()
+        except Exception as error:  # it is already known to be broken
+            _log.debug("closing %s: %s", name, error)
+
+
+def open_sinks(names: Sequence[str], context: SinkContext, *, notice: Notice | None = None) -> Sinks:
+    """The sinks of trainer.logger. Raises one ConfigError with every name that is unknown or whose package is missing."""
+    opened: dict[str, Sink] = {}
+    problems: list[str] = []
+    for name in dict.fromkeys(names):
+        try:
+            opened[name] = SINKS[name](context)
+        except ConfigError as error:
+            problems += error.problems
+    sinks = Sinks(opened) if notice is None else Sinks(opened, notice)
+    if problems:
+        sinks.close()
+        raise ConfigError(problems)
+    return sinks

@@ -1,0 +1,104 @@
+"""Scored samples as JSON lines: what was asked, what was answered, what every judge read and wrote, what it counted.
+
+One line per response:
+    {"step", "prompt_id", "data_source", "ground_truth", "messages", "response", "finish_reason", "policy_version",
+     "scores": {<name>: {"score", "status", "detail", "extra", "rendered", "raw"}}, "weights": {<name>: w},
+     "reward", "kept", "advantage"}
+`score` and `reward` are null where there is no verdict. `rendered` is what the judge read, `raw` what it wrote.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rmrl.telemetry import jsonl
+from rmrl.types import Response, RewardBatch, ScoreResult
+
+SAMPLES_FILE = "samples.jsonl"
+
+_log = logging.getLogger(__name__)
+
+
+class SampleWriter:
+    """Appends at most `limit_per_step` lines a step (-1: all), flushed each time.
+
+    `resume_step`: step of the checkpoint the run goes on from; later lines are cut away (None: a start from nothing, all
+    lines go). A disk that is full or gone is reported once through `notice` and ends the writing, not the run.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        limit_per_step: int = -1,
+        *,
+        resume_step: int | None = None,
+        notice: Callable[[str], None] = _log.warning,
+    ) -> None:
+        self._path, self._limit, self._notice = path, limit_per_step, notice
+        self._file = jsonl.open_at(path, resume_step)
+
+    def write(
+        self, step: int, responses: Sequence[Response], rewards: RewardBatch, *, advantages_B: Sequence[float] | np.ndarray | None = None
+    ) -> int:
+        """Write the first `limit_per_step` of `responses`, groups being contiguous. Returns how many lines were written.
+
+        `advantages_B`: one number per response, NaN where the row has none; None: not computed.
+        """
+        if self._file.closed or self._limit == 0:
+            return 0
+        count = len(responses) if self._limit < 0 else min(self._limit, len(responses))
+        try:
+            jsonl.append(self._file, _rows(step, responses[:count], (rewards, advantages_B)))
+        except OSError as error:
+            self._notice(f"samples can no longer be written to {self._path} ({error}); training goes on without them.")
+            self._abandon()
+            return 0
+        return count
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        self._file.close()
+
+    def _abandon(self) -> None:
+        try:
+            self._file.close()
+        except OSError as error:  # what was buffered cannot be written either; the file counts as closed all the same
+            _log.debug("closing %s: %s", self._path, error)
+
+
+def _rows(step: int, responses: Sequence[Response], numbers: tuple[RewardBatch, Any]) -> Iterator[dict[str, Any]]:
+    rewards, advantages_B = numbers
+    names, weights = rewards.scores.names, np.asarray(rewards.weights_C, dtype=np.float64)
+    for b, response in enumerate(responses):
+        prompt = response.prompt
+        yield {
+            "step": step,
+            "prompt_id": prompt.id,
+            "data_source": prompt.data_source,
+            "ground_truth": prompt.ground_truth,
+            "messages": prompt.messages,
+            "response": response.text,
+            "finish_reason": response.finish_reason,
+            "policy_version": response.policy_version,
+            "scores": {name: _verdict(column[b]) for name, column in zip(names, rewards.scores.results, strict=True)},
+            "weights": dict(zip(names, weights, strict=True)),
+            "reward": rewards.rewards_B[b],
+            "kept": bool(rewards.keep_B[b]),
+            "advantage": None if advantages_B is None else advantages_B[b],
+        }
+
+
+def _verdict(result: ScoreResult) -> dict[str, Any]:
+    return {
+        "score": result.value,
+        "status": result.status,
+        "detail": result.detail,
+        "extra": result.extra,
+        "rendered": result.rendered,
+        "raw": result.raw_text,
+    }

@@ -1,0 +1,113 @@
+"""From scored rollouts to what trains: pure, on the controller."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from rmrl.algorithms import ADVANTAGES
+from rmrl.algorithms.kl import KLController
+from rmrl.algorithms.rewards import kl_token_rewards
+from rmrl.config.schema import AlgorithmConfig
+from rmrl.types import AdvantageInputs, Metrics, Ragged, Response, RewardBatch, Rollouts, TrainBatch
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredBatch:
+    """The rows that train: responses with a reward and at least one token."""
+
+    responses: tuple[Response, ...]
+    rewards_B: np.ndarray
+    scores_BC: np.ndarray
+    weights_C: np.ndarray
+    group_ids_B: np.ndarray
+    rows: np.ndarray
+    """Positions of these rows among all rollouts, int64."""
+    train: TrainBatch
+
+
+def keep_informative(rollouts: Rollouts, rewards: RewardBatch) -> ScoredBatch:
+    """Drop rows without a reward: they are in no statistic and in no loss."""
+    has_tokens = np.asarray([len(r.token_ids) > 0 for r in rollouts.responses], dtype=bool)
+    rows = np.flatnonzero(rewards.keep_B & has_tokens)
+    responses = tuple(rollouts.responses[int(i)] for i in rows)
+    return ScoredBatch(
+        responses=responses,
+        rewards_B=rewards.rewards_B[rows],
+        scores_BC=rewards.scores.values_BC[rows],
+        weights_C=rewards.weights_C,
+        group_ids_B=rollouts.group_ids_B[rows],
+        rows=rows,
+        train=train_batch(responses),
+    )
+
+
+def train_batch(responses: tuple[Response, ...]) -> TrainBatch:
+    """Tokens, mask and rollout logprobs of the responses."""
+    with_logprobs = all(r.logprobs is not None for r in responses)
+    return TrainBatch(
+        tokens=Ragged.of([(*r.prompt.token_ids, *r.token_ids) for r in responses], np.int64),
+        response_mask=Ragged.of([np.ones(len(r.token_ids)) for r in responses], np.float32),
+        rollout_logprobs=Ragged.of([r.logprobs or () for r in responses], np.float32) if with_logprobs else None,
+    )
+
+
+def add_advantages(batch: ScoredBatch, settings: AlgorithmConfig, controller: KLController) -> tuple[ScoredBatch, Metrics]:
+    """Estimate advantages; with use_kl_in_reward the KL penalty is a token reward and moves the controller."""
+    lengths = batch.train.response_mask.lengths
+    mask_BT = torch.from_numpy(batch.train.response_mask.padded(0))
+    penalty_BT, metrics = _kl_penalty(batch.train, mask_BT, settings, controller)
+    inputs = AdvantageInputs(
+        rewards_B=torch.from_numpy(batch.rewards_B.astype(np.float32)),
+        group_ids_B=torch.from_numpy(batch.group_ids_B.astype(np.int64)),
+        response_mask_BT=mask_BT,
+        token_rewards_BT=penalty_BT,
+        scores_BC=torch.from_numpy(batch.scores_BC.astype(np.float32)),
+        weights_C=torch.from_numpy(batch.weights_C.astype(np.float32)),
+    )
+    estimated = ADVANTAGES[settings.adv_estimator](inputs, settings=settings)
+    advantages = Ragged.from_padded(estimated.advantages_BT.float().numpy(), lengths)
+    returns = None if estimated.returns_BT is None else Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
+    train = dataclasses.replace(batch.train, advantages=advantages, returns=returns)
+    return dataclasses.replace(batch, train=train), metrics | estimated.metrics
+
+
+def _kl_penalty(
+    train: TrainBatch, mask_BT: torch.Tensor, settings: AlgorithmConfig, controller: KLController
+) -> tuple[torch.Tensor | None, Metrics]:
+    if not settings.use_kl_in_reward:
+        return None, {}
+    assert train.old_logprobs is not None and train.ref_logprobs is not None
+    old_BT, ref_BT = (torch.from_numpy(stream.padded(0)) for stream in (train.old_logprobs, train.ref_logprobs))
+    used = controller.coefficient
+    penalty_BT, mean_kl = kl_token_rewards(old_BT, ref_BT, mask_BT, kind=settings.kl_penalty, coefficient=used)
+    controller.update(float(mean_kl), num_responses=len(train))
+    return penalty_BT, {"reward/kl_penalty": float(mean_kl) * used, "reward/kl_coef": used, "policy/ref_kl": float(mean_kl)}
+
+
+def mini_batches(train: TrainBatch, group_ids_B: np.ndarray, *, prompts: int, rng: np.random.Generator | None) -> Iterator[TrainBatch]:
+    """Cut into mini-batches of `prompts` prompts; the groups stay whole. `rng` shuffles the groups first."""
+    groups = np.unique(group_ids_B)
+    if rng is not None:
+        groups = rng.permutation(groups)
+    for start in range(0, len(groups), prompts):
+        yield train.select(np.flatnonzero(np.isin(group_ids_B, groups[start : start + prompts])))
+
+
+def logprob_difference(train: TrainBatch) -> Metrics:
+    """How far the sampling engine's log-probabilities are from the training engine's, over response tokens."""
+    if train.rollout_logprobs is None or train.old_logprobs is None or not len(train.old_logprobs.values):
+        return {}
+    apart = np.abs(train.rollout_logprobs.values - train.old_logprobs.values)
+    return {"policy/rollout_logprob_diff": float(apart.mean()), "policy/rollout_logprob_diff_max": float(apart.max())}
+
+
+def advantage_per_row(batch: ScoredBatch, total: int) -> np.ndarray:
+    """Mean advantage of each of `total` rollouts; NaN where a row does not train."""
+    spread = np.full(total, np.nan)
+    if batch.train.advantages is not None:
+        spread[batch.rows] = [row.mean() if len(row) else np.nan for row in batch.train.advantages.rows()]
+    return spread

@@ -1,0 +1,241 @@
+"""Checkpoint folders: complete or not there at all.
+
+    <root>/step_000010/...             what `write` put there
+    <root>/step_000010/manifest.json   step, sizes and digests of all files, rmrl version, config fingerprint, its own digest
+    <root>/.tmp-...                    being written, or being removed; swept away by the next save
+
+A folder gets its final name only after its files and its manifest have reached the disk. What is read back is compared with
+the manifest, so a torn or altered checkpoint is passed over in favour of the one before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import re
+import shutil
+import time
+from asyncio import to_thread
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import rmrl
+from rmrl.errors import CheckpointError, ConfigError
+from rmrl.trainer.disk_full import is_disk_full
+
+MANIFEST = "manifest.json"
+FULL_DIGEST_BYTES = 2**30
+"""Files up to this size are digested whole, larger ones by their first and last MiB (and their size)."""
+ENDS_BYTES = 2**20
+
+_NAME = re.compile(r"step_(\d+)")
+_TEMPORARY = ".tmp-"
+
+Write = Callable[[Path], Awaitable[None] | None]
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A complete checkpoint on disk."""
+
+    path: Path
+    step: int
+    config_fingerprint: str
+    rmrl_version: str
+
+
+async def save(root: Path, step: int, write: Write, *, config_fingerprint: str = "") -> Checkpoint:
+    """Have `write(folder)` fill a temporary folder, seal it with a manifest and give it its name.
+
+    `write` may be a plain or an async function. If it raises or is cancelled, nothing new remains and older checkpoints are
+    untouched. A checkpoint of the same step is replaced. Raises CheckpointError when the disk is full.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    _sweep(root)
+    final = root / f"step_{step:06d}"
+    fresh = root / f"{_TEMPORARY}{final.name}-{os.getpid()}"
+    try:
+        fresh.mkdir()
+        written = write(fresh)
+        if inspect.isawaitable(written):
+            await written
+        await to_thread(_seal, fresh, {"step": step, "config_fingerprint": config_fingerprint})
+        _rename(fresh, final)  # not in a thread: a cancelled save must not go on renaming what is being swept away
+    except Exception as error:
+        if is_disk_full(error, root):
+            raise CheckpointError(_full_message(root, step, fresh)) from error
+        raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return Checkpoint(path=final, step=step, config_fingerprint=config_fingerprint, rmrl_version=rmrl.__version__)
+
+
+def verify(path: Path) -> Checkpoint:
+    """The checkpoint at `path`, every file compared with its manifest. CheckpointError says which file and what was seen."""
+    manifest = _read_manifest(path)
+    for name, expected in manifest["files"].items():
+        problem = _problem(path / name, expected)
+        if problem:
+            raise CheckpointError(f"the checkpoint {path} cannot be used: its file {name} {problem}.")
+    return Checkpoint(
+        path=path, step=manifest["step"], config_fingerprint=manifest["config_fingerprint"], rmrl_version=manifest["rmrl_version"]
+    )
+
+
+def newest_complete(root: Path, *, notice: Notice) -> Checkpoint | None:
+    """The newest checkpoint under `root` that verifies; None if there is none. Each one passed over is told to `notice`."""
+    skipped = 0
+    for path in reversed(_folders(root)):
+        try:
+            return verify(path)
+        except CheckpointError as error:
+            notice(f"{error} It is skipped; the one before it is tried.")
+            skipped += 1
+    if skipped:
+        notice(f"no complete checkpoint is left under {root}: {skipped} cannot be used.")
+    return None
+
+
+def prune(root: Path, keep: int | None) -> list[Path]:
+    """Remove all that is older than the `keep` newest checkpoints whose files are all there at full size; None: keep all.
+
+    Torn folders do not count towards `keep`. Returns what was removed. Raises ConfigError for `keep` below 1.
+    """
+    if keep is None:
+        return []
+    if keep < 1:
+        raise ConfigError(f"trainer.max_actor_ckpt_to_keep={keep}: at least 1 must be kept; use null to keep all")
+    folders = _folders(root)
+    whole = [path for path in folders if _looks_whole(path)]
+    if len(whole) <= keep:
+        return []
+    old = folders[: folders.index(whole[-keep])]
+    for path in old:
+        _remove(path)
+    return old
+
+
+def _folders(root: Path) -> list[Path]:
+    """Folders with a checkpoint's name, oldest step first."""
+    if not root.is_dir():
+        return []
+    found = [path for path in root.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
+
+
+def _sweep(root: Path) -> None:
+    for path in root.glob(f"{_TEMPORARY}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    """Take the name away first: a removal that is cut short must not leave half a checkpoint behind."""
+    doomed = path.with_name(f"{_TEMPORARY}removed-{path.name}-{os.getpid()}")
+    path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _rename(fresh: Path, final: Path) -> None:
+    if final.exists():
+        _remove(final)
+    fresh.rename(final)
+    _sync(final.parent)
+
+
+# --- manifest ------------------------------------------------------------------------------------------------------
+
+
+def _seal(folder: Path, facts: dict[str, Any]) -> None:
+    """Bring every file to the disk, then write the manifest."""
+    files: dict[str, Any] = {}
+    for path in _files(folder):
+        _sync(path)
+        size = path.stat().st_size
+        span = "all" if size <= FULL_DIGEST_BYTES else "ends"
+        files[path.relative_to(folder).as_posix()] = {"bytes": size, "sha256": _digest(path, span), "span": span}
+    manifest: dict[str, Any] = {"format": 1, **facts, "rmrl_version": rmrl.__version__, "saved_unix_s": int(time.time()), "files": files}
+    manifest["sha256"] = _self_digest(manifest)
+    path = folder / MANIFEST
+    path.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    for changed in (path, *(entry for entry in folder.rglob("*") if entry.is_dir()), folder):
+        _sync(changed)
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        manifest: Any = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise CheckpointError(f"the checkpoint {folder} cannot be used: it has no {MANIFEST}.") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"the checkpoint {folder} cannot be used: its {MANIFEST} cannot be read ({error}).") from error
+    facts = cast("dict[str, Any]", manifest) if isinstance(manifest, dict) else {}
+    if facts.get("sha256") != _self_digest(facts):
+        raise CheckpointError(f"the checkpoint {folder} cannot be used: its {MANIFEST} was altered after it was written.")
+    return facts
+
+
+def _self_digest(manifest: dict[str, Any]) -> str:
+    facts = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _problem(path: Path, expected: dict[str, Any]) -> str:
+    """What is wrong with a file, as the end of a sentence; "" if nothing is."""
+    try:
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            return f"has {size} bytes where {expected['bytes']} were written"
+        changed = _digest(path, expected["span"]) != expected["sha256"]
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error})"
+    return "has other content than was written (sha256 differs)" if changed else ""
+
+
+def _looks_whole(folder: Path) -> bool:
+    """Manifest in order, all files there at full size; contents are not read."""
+    try:
+        files = _read_manifest(folder)["files"]
+    except CheckpointError:
+        return False
+    return all((folder / name).is_file() and (folder / name).stat().st_size == entry["bytes"] for name, entry in files.items())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)
+
+
+def _digest(path: Path, span: str) -> str:
+    """sha256 of the whole file (span "all") or of its first and last MiB ("ends"), as hex."""
+    with path.open("rb") as file:
+        if span == "all":
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.sha256(file.read(ENDS_BYTES))
+        file.seek(-ENDS_BYTES, os.SEEK_END)
+        digest.update(file.read())
+        return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _full_message(root: Path, step: int, fresh: Path) -> str:
+    written = sum(path.stat().st_size for path in _files(fresh)) if fresh.is_dir() else 0
+    older = [path.name for path in _folders(root) if _looks_whole(path)]
+    kept = f"the last complete checkpoint is {older[-1]}, untouched" if older else "there is no earlier checkpoint"
+    return (
+        f"the disk of {root} is full: the checkpoint of step {step} could not be written ({written / 2**20:.1f} MiB of it were); {kept}. "
+        "Free some space or set trainer.max_actor_ckpt_to_keep, then start the same command again."
+    )

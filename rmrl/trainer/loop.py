@@ -1,0 +1,25 @@
+"""The training loop, on one screen. Everything periodic is `*_if_due`; sleep, wake and offload are context managers; set-up is build.py."""
+
+from __future__ import annotations
+
+from rmrl.trainer.run import Run
+
+
+async def train(run: Run) -> None:
+    """prompts -> responses -> scores -> advantages -> update, until the last step or the user's interrupt."""
+    await run.resume()
+    await run.publish_weights()
+    await run.evaluate_before_training()
+    async for rollouts, rewards in run.scored_rollouts():
+        batch = run.keep_informative(rollouts, rewards)
+        async with run.training("logprobs"):
+            batch = await run.add_logprobs(batch)
+        batch, metrics = run.add_advantages(batch)
+        async with run.training("update"):
+            metrics |= await run.update(batch)
+        run.step += 1
+        await run.publish_weights()
+        await run.evaluate_if_due(metrics)
+        run.record(rollouts, rewards, batch, metrics)
+        await run.checkpoint_if_due()
+    await run.finish()

@@ -1,0 +1,229 @@
+"""Whose output folder it is: one run per folder, one process at a time, nothing overwritten.
+
+<folder>/run.json      what makes the run this run: its configuration without the keys that may change
+<folder>/config.yaml   the resolved configuration; config.2.yaml, ... of resumes that changed something
+<folder>/.lock         locked while a run writes here
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TextIO, cast
+
+import rmrl
+from rmrl.errors import OutputDirError
+
+RUN_FILE = "run.json"
+LOCK_FILE = ".lock"
+
+MAY_CHANGE = frozenset(
+    {
+        # how long, how often, where to
+        "trainer.total_epochs", "trainer.total_training_steps", "trainer.save_freq", "trainer.test_freq", "trainer.val_before_train",
+        "trainer.val_only", "trainer.logger", "trainer.log_val_generations", "trainer.rollout_samples_per_step",
+        "trainer.project_name", "trainer.experiment_name", "trainer.default_local_dir", "trainer.max_actor_ckpt_to_keep",
+        "trainer.resume_mode", "trainer.resume_from_path", "actor_rollout_ref.actor.checkpoint",
+        # validation
+        "data.val_files", "data.val_max_samples", "data.val_batch_size", "data.validation_shuffle", "actor_rollout_ref.rollout.val_kwargs",
+        # where it runs, with how much memory and patience
+        "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.device", "trainer.threads_per_process", "trainer.memory_budget_gb",
+        "trainer.stall_timeout_s", "ray_kwargs", "data.filter_overlong_prompts_workers",
+        "actor_rollout_ref.actor.fsdp_config.param_offload", "actor_rollout_ref.actor.fsdp_config.optimizer_offload",
+        "actor_rollout_ref.actor.fsdp_config.reshard_after_forward", "actor_rollout_ref.actor.fsdp_config.fsdp_size",
+        "actor_rollout_ref.ref", "actor_rollout_ref.model.enable_gradient_checkpointing",
+        "actor_rollout_ref.rollout.gpu_memory_utilization", "actor_rollout_ref.rollout.kv_cache_bytes",
+        "actor_rollout_ref.rollout.max_num_seqs", "actor_rollout_ref.rollout.max_num_batched_tokens",
+        "actor_rollout_ref.rollout.tensor_parallel_size", "actor_rollout_ref.rollout.data_parallel_size",
+        "actor_rollout_ref.rollout.enforce_eager", "actor_rollout_ref.rollout.free_cache_engine",
+        "actor_rollout_ref.rollout.timeout_s", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
+        "reward.timeout_s", "reward.rule_timeout_s", "reward.rule_workers", "reward.max_missing",
+        "reward.engine.threads", "reward.engine.residency", "reward.engine.put_away", "reward.engine.load_timeout_s",
+        "reward.engine.gpu_memory_utilization", "reward.engine.kv_cache_bytes", "reward.engine.tensor_parallel_size",
+        "reward.engine.max_num_seqs", "reward.engine.max_num_batched_tokens",
+    }
+)  # fmt: skip
+"""Keys (a section's name stands for all below it) that a resumed run may set otherwise; any other key makes it another run."""
+
+_SHOWN = 12
+_ABSENT = "(not set)"
+_REMEDY = (
+    "choose another trainer.experiment_name (or trainer.default_local_dir), or continue that run with trainer.resume_mode=auto and "
+    "its configuration, or remove the folder"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Claim:
+    """The right to write into `path`, until closed."""
+
+    path: Path
+    mode: Literal["new", "resume"]
+    config_fingerprint: str
+    _lock: TextIO
+
+    def close(self) -> None:
+        """Let another run have the folder. Safe to call twice."""
+        if not self._lock.closed:
+            # Unlocked by name, since a forked child may still hold the same open file.
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            self._lock.close()
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def claim(path: Path, *, config: object, config_text: str, resume_mode: str) -> Claim:
+    """Take the folder for a run with `config` (a dataclass or nested mapping); `config_text` is its resolved YAML.
+
+    "new": the folder was missing or empty. "resume": it holds the same run. OutputDirError: it holds something else, or
+    another process writes there, or resume_mode=disable and it is used; the folder is then as it was.
+    """
+    _check_before_touching(path)
+    path.mkdir(parents=True, exist_ok=True)
+    lock = _lock(path)
+    try:
+        _check_before_touching(path)
+        identity = identify(config)
+        known = _read_run(path)
+        if known is None:
+            _write_run(path, identity)
+        else:
+            _check_same(path, (known, identity), resume_mode)
+        _keep_config(path, config_text)
+    except BaseException:
+        lock.close()
+        raise
+    mode: Literal["new", "resume"] = "new" if known is None else "resume"
+    return Claim(path=path, mode=mode, config_fingerprint=fingerprint(config), _lock=lock)
+
+
+def identify(config: object) -> dict[str, Any]:
+    """The configuration as {"data.train_files": ...}, without the keys that may change."""
+    tree: Any = asdict(config) if is_dataclass(config) and not isinstance(config, type) else config
+    # Through JSON and back, so that what is compared is what a file can hold (tuples become lists, paths become text).
+    return {key: value for key, value in _flat(json.loads(json.dumps(tree, default=str)), "").items() if not _may_change(key)}
+
+
+def fingerprint(config: object) -> str:
+    """16 hex digits; the same for all configurations that may resume one another."""
+    return hashlib.sha256(json.dumps(identify(config), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def differences(known: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """Lines such as "data.seed: 1 there, 2 here", for keys that may not change."""
+    keys = sorted(key for key in known.keys() | ours.keys() if not _may_change(key))
+    pairs = [(key, known.get(key, _ABSENT), ours.get(key, _ABSENT)) for key in keys]
+    return [f"{key}: {_short(theirs)} there, {_short(mine)} here" for key, theirs, mine in pairs if theirs != mine]
+
+
+def _may_change(key: str) -> bool:
+    parts = key.split(".")
+    return any(".".join(parts[:n]) in MAY_CHANGE for n in range(1, len(parts) + 1))
+
+
+def _flat(tree: Mapping[str, Any], head: str) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in tree.items():
+        out |= _flat(cast("dict[str, Any]", value), f"{head}{key}.") if isinstance(value, dict) and value else {f"{head}{key}": value}
+    return out
+
+
+def _short(value: object) -> str:
+    text = _ABSENT if value == _ABSENT else json.dumps(value, ensure_ascii=False)
+    return f"{text[:77]}..." if len(text) > 80 else text
+
+
+def _check_before_touching(path: Path) -> None:
+    """Refuse what is no folder, or a folder with things in it that no run of ours put there."""
+    if path.exists() and not path.is_dir():
+        raise OutputDirError(f"the output folder {path} is a file; choose another trainer.default_local_dir")
+    if not path.exists() or (path / RUN_FILE).exists():
+        return
+    # A shell's `> folder/train.log` and Hydra's own folder come before us and are nobody's results.
+    foreign = sorted(e.name for e in path.iterdir() if e.name not in (LOCK_FILE, f".{RUN_FILE}.tmp", ".hydra") and e.suffix != ".log")
+    if foreign:
+        some = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
+        raise OutputDirError(
+            f"the output folder {path} is not empty and has no {RUN_FILE}, so it is not of an rmrl run (it holds {some}); "
+            "choose another trainer.experiment_name or trainer.default_local_dir, or remove the folder"
+        )
+
+
+def _lock(path: Path) -> TextIO:
+    file = (path / LOCK_FILE).open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        holder = file.read().strip() or "an unknown process"
+        file.close()
+        raise OutputDirError(
+            f"the output folder {path} is in use by another run ({holder}); wait for it or stop it, or choose another "
+            "trainer.experiment_name"
+        ) from error
+    except OSError as error:
+        logging.getLogger(__name__).warning("%s cannot be locked (%s): make sure that no other run writes there.", path, error)
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    file.flush()
+    return file
+
+
+def _read_run(path: Path) -> dict[str, Any] | None:
+    file = path / RUN_FILE
+    if not file.exists():
+        return None
+    try:
+        run = json.loads(file.read_bytes())
+        run["config"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OutputDirError(
+            f"{file} cannot be read ({type(error).__name__}: {error}), so whose folder it is is unknown; {_REMEDY}"
+        ) from error
+    return run
+
+
+def _write_run(path: Path, identity: Mapping[str, Any]) -> None:
+    run = {"rmrl_version": rmrl.__version__, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "config": identity}
+    _write_whole(path / RUN_FILE, json.dumps(run, indent=1, ensure_ascii=False) + "\n")
+
+
+def _check_same(path: Path, runs: tuple[dict[str, Any], dict[str, Any]], resume_mode: str) -> None:
+    known, identity = runs
+    whose = f"the output folder {path} holds a run started {known.get('started', 'at an unknown time')}"
+    different = differences(known["config"], identity)
+    if different:
+        more = [f"and {len(different) - _SHOWN} more"] if len(different) > _SHOWN else []
+        listed = "\n    ".join(different[:_SHOWN] + more)
+        raise OutputDirError(f"{whose} with another configuration:\n    {listed}\n  {_REMEDY}")
+    if resume_mode == "disable":
+        raise OutputDirError(f"{whose}, and trainer.resume_mode=disable refuses a used folder; {_REMEDY}")
+
+
+def _keep_config(path: Path, config_text: str) -> None:
+    """Write the resolved configuration unless the latest one kept says the same."""
+    number = 1
+    latest = None
+    while (file := path / ("config.yaml" if number == 1 else f"config.{number}.yaml")).exists():
+        latest, number = file, number + 1
+    if latest is None or latest.read_text(encoding="utf-8") != config_text:
+        _write_whole(file, config_text)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """The file appears with all of its text or not at all."""
+    fresh = path.with_name(f".{path.name}.tmp")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)

@@ -1,0 +1,358 @@
+"""What the stages hand to one another: prompts -> responses -> scores -> advantages -> update.
+
+Shape legend, used in every name below:
+    P prompts    G responses per prompt    B = P * G responses (a prompt's group is contiguous)
+    T response tokens    S prompt + response tokens    C reward components
+
+On the controller sequences are ragged (`Ragged`); engines pad or pack inside, by token budget.
+This module imports numpy only; tensors are named in annotations but never imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+Message = Mapping[str, str]
+"""One chat turn: {"role": ..., "content": ...}."""
+
+Messages = Sequence[Message]
+Metrics = dict[str, float]
+
+Status = Literal[
+    "ok", "skipped", "unparseable", "judge_truncated", "judge_refused", "overlong", "timeout",
+    "provider_error", "worker_lost", "user_error", "cancelled",
+]  # fmt: skip
+STATUSES: tuple[str, ...] = Status.__args__  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Rows of different lengths as one flat array plus lengths; pickles as two buffers.
+
+    `values` has shape [sum(lengths)], `lengths` has shape [B] (int64).
+    """
+
+    values: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[float] | np.ndarray], dtype: Any) -> Ragged:
+        """Build from rows; `dtype` is a numpy dtype such as np.int64 or np.float32."""
+        arrays = [np.asarray(row, dtype=dtype).reshape(-1) for row in rows]
+        flat = np.concatenate(arrays) if arrays else np.zeros(0, dtype)
+        return cls(flat, np.asarray([len(a) for a in arrays], dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """Start of each row in `values`, shape [B]."""
+        return np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int64) if len(self) else np.zeros(0, np.int64)
+
+    def rows(self) -> list[np.ndarray]:
+        """Views of the rows, in order."""
+        return np.split(self.values, np.cumsum(self.lengths)[:-1]) if len(self) else []
+
+    def select(self, index: Sequence[int] | np.ndarray) -> Ragged:
+        """The rows at `index`, in that order."""
+        rows = self.rows()
+        return Ragged.of([rows[int(i)] for i in index], self.values.dtype)
+
+    def padded(self, fill: float = 0, width: int | None = None) -> np.ndarray:
+        """Right-padded copy of shape [B, width] (default width: the longest row)."""
+        width = int(self.lengths.max(initial=0)) if width is None else width
+        out = np.full((len(self), width), fill, dtype=self.values.dtype)
+        out[np.arange(width)[None, :] < self.lengths[:, None]] = self.values
+        return out
+
+    @classmethod
+    def from_padded(cls, padded: np.ndarray, lengths: np.ndarray) -> Ragged:
+        """Inverse of `padded`: keep the first `lengths[b]` entries of row b."""
+        keep = np.arange(padded.shape[1])[None, :] < np.asarray(lengths)[:, None]
+        return cls(padded[keep], np.asarray(lengths, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One row of a data set, ready for rollout."""
+
+    id: str
+    """Unique and stable over epochs, e.g. "train.parquet:17"."""
+    messages: Messages
+    token_ids: tuple[int, ...]
+    """The chat template applied to `messages`, generation prompt included, after truncation."""
+    rm_prompts: Mapping[str, str | Messages] = field(default_factory=dict)
+    """Column name without its prefix -> text: "" is `rm_prompt`, "0" is `rm_prompt_0`, "helpful" is `rm_prompt_helpful`."""
+    ground_truth: str | None = None
+    data_source: str = ""
+    ability: str = ""
+    extra_info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One sampled answer to one prompt."""
+
+    prompt: Prompt
+    text: str
+    token_ids: tuple[int, ...]
+    """Response tokens, the end token included where the engine sampled it. Shape [T]."""
+    logprobs: tuple[float, ...] | None
+    """rollout_logprobs: of the sampling engine, of the distribution sampled from before top-k/top-p, shape [T]."""
+    finish_reason: str
+    """"stop" or "length" (cut at the token limit)."""
+    policy_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollouts:
+    """All responses of one step: P prompts, each with its contiguous group of G responses."""
+
+    responses: tuple[Response, ...]
+    group_size: int
+
+    @property
+    def group_ids_B(self) -> np.ndarray:
+        """Group number of each response, shape [B]."""
+        return np.arange(len(self.responses)) // self.group_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreItem:
+    """What a reward sees of one response. Items of one prompt arrive together and in order."""
+
+    prompt_id: str
+    messages: Messages
+    response: str
+    rm_prompt: str | Messages
+    """The prompt this reward is told: rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else the text of `messages`."""
+    ground_truth: str | None = None
+    data_source: str = ""
+    extra_info: Mapping[str, Any] = field(default_factory=dict)
+    finish_reason: str = "stop"
+    response_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreResult:
+    """One component's verdict on one response. `value` is None exactly when `status` is not "ok"."""
+
+    value: float | None
+    status: Status = "ok"
+    detail: str = ""
+    """Why there is no verdict, or anything worth reading."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Extra columns a reward function returned; may differ from row to row."""
+    raw_text: str = ""
+    """What the judge wrote."""
+    rendered: str = ""
+    """What the judge read."""
+    token_values: tuple[float, ...] | None = None
+    latency_s: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cached: bool = False
+
+    def __post_init__(self) -> None:
+        assert (self.value is None) == (self.status != "ok"), f"value {self.value} with status {self.status}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Every component's verdict on every response."""
+
+    names: tuple[str, ...]
+    results: tuple[tuple[ScoreResult, ...], ...]
+    """[C][B]"""
+
+    @property
+    def values_BC(self) -> np.ndarray:
+        """float64, NaN = no verdict."""
+        columns = [[np.nan if r.value is None else r.value for r in column] for column in self.results]
+        return np.asarray(columns, dtype=np.float64).T if columns else np.zeros((0, 0))
+
+    @property
+    def status_BC(self) -> np.ndarray:
+        """Status strings, shape [B, C]."""
+        return np.asarray([[r.status for r in column] for column in self.results], dtype=object).T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardBatch:
+    """Scores combined into one reward per response."""
+
+    scores: Scores
+    weights_C: np.ndarray
+    rewards_B: np.ndarray
+    """float64; NaN where `keep_B` is False."""
+    keep_B: np.ndarray
+    """bool; False: the row has no reward and leaves the loss and its group's statistics."""
+    metrics: Metrics = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvantageInputs:
+    """What an advantage estimator may look at. Tensors are float32 unless said otherwise; rows without a reward are already gone."""
+
+    rewards_B: torch.Tensor
+    group_ids_B: torch.Tensor
+    """int64; groups need not be contiguous nor of equal size."""
+    response_mask_BT: torch.Tensor
+    """1 where a response token counts, right-padded with 0."""
+    token_rewards_BT: torch.Tensor | None = None
+    """Added to the last-token reward, e.g. the KL penalty in reward (already signed: negative = penalty) or process rewards."""
+    values_BT: torch.Tensor | None = None
+    """The critic's values, for gae."""
+    scores_BC: torch.Tensor | None = None
+    """Component scores (NaN = no verdict), for estimators that normalise components separately."""
+    weights_C: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advantages:
+    advantages_BT: torch.Tensor
+    returns_BT: torch.Tensor | None = None
+    """Targets of the value function; None without a critic."""
+    metrics: Metrics = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossInputs:
+    """One micro-batch as the loss sees it: right-padded, response positions only."""
+
+    logprobs_BT: torch.Tensor
+    """Of the policy being trained; carries the gradient."""
+    old_logprobs_BT: torch.Tensor
+    advantages_BT: torch.Tensor
+    mask_BT: torch.Tensor
+    """float, 1 = counts."""
+    ref_logprobs_BT: torch.Tensor | None = None
+    rollout_logprobs_BT: torch.Tensor | None = None
+    entropy_BT: torch.Tensor | None = None
+    values_BT: torch.Tensor | None = None
+    old_values_BT: torch.Tensor | None = None
+    returns_BT: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainBatch:
+    """Sequences and the per-token streams that train on them. No text, no rewards. All ragged, same B."""
+
+    tokens: Ragged
+    """int64, prompt + response, lengths S."""
+    response_mask: Ragged
+    """float32, lengths T: the last T of the S tokens are the response."""
+    rollout_logprobs: Ragged | None = None
+    old_logprobs: Ragged | None = None
+    ref_logprobs: Ragged | None = None
+    advantages: Ragged | None = None
+    values: Ragged | None = None
+    returns: Ragged | None = None
+
+    STREAMS = ("tokens", "response_mask", "rollout_logprobs", "old_logprobs", "ref_logprobs", "advantages", "values", "returns")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def select(self, index: Sequence[int] | np.ndarray) -> TrainBatch:
+        """The rows at `index`, in that order."""
+        picked = {name: getattr(self, name) for name in self.STREAMS}
+        return TrainBatch(**{name: None if r is None else r.select(index) for name, r in picked.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How to sample, for policy and judges alike."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    """-1: off."""
+    n: int = 1
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    choice: tuple[str, ...] = ()
+    """Structured output: the text is one of these."""
+    regex: str = ""
+    """Structured output: the text matches this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One finished sample as it leaves an engine."""
+
+    prompt_index: int
+    """Position of the prompt in the call."""
+    sample_index: int
+    """0 .. sampling.n - 1."""
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None
+    finish_reason: str
+    policy_version: int = 0
+
+
+# --- interfaces ----------------------------------------------------------------------------------------------------
+
+
+class RewardKind(Protocol):
+    """Turns items into verdicts. Whole groups arrive together, so relative judges need nothing else."""
+
+    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]: ...
+
+
+class RolloutEngine(Protocol):
+    """Prompt tokens -> samples, in a process of its own; each sample is yielded as soon as it is finished."""
+
+    def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> AsyncIterator[Generation]: ...
+
+    async def load_weights(self, path: str, *, version: int) -> None: ...
+
+    async def sleep(self, level: int = 1) -> None: ...
+
+    async def wake(self) -> None: ...
+
+
+class TrainEngine(Protocol):
+    """TrainBatch -> new weights. Every process of the group is called with its own part of the batch."""
+
+    def logprobs(self, batch: TrainBatch) -> Ragged: ...
+
+    def update(self, batch: TrainBatch) -> Metrics: ...
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]: ...
+
+    def save(self, path: str) -> None: ...
+
+    def load(self, path: str) -> None: ...
+
+
+class ProcessHost(Protocol):
+    """Runs a plain class in a process of its own. The cluster layer implements it with Ray, tests with subprocess-free fakes."""
+
+    async def spawn(self, factory: str, settings: Mapping[str, Any], *, name: str) -> ProcessHandle: ...
+
+
+class ProcessHandle(Protocol):
+    """A living process. `call` raises EngineLostError when the process died."""
+
+    async def call(self, method: str, *args: Any, timeout_s: float) -> Any: ...
+
+    async def kill(self) -> None: ...
+
+
+class Phase(Protocol):
+    """A span of time in which one party holds the devices."""
+
+    def __call__(self) -> AbstractAsyncContextManager[None]: ...

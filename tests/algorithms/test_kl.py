@@ -1,0 +1,112 @@
+"""KL estimators and the coefficient's controller."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmrl.algorithms.kl import KL_ESTIMATORS, KLController, token_kl
+from rmrl.config.schema.algorithm import KLControlConfig
+from rmrl.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("kl", [0.5, -0.5]),
+        ("abs", [0.5, 0.5]),
+        ("mse", [0.125, 0.125]),
+        ("low_var_kl", [math.exp(-0.5) - 1 + 0.5, math.exp(0.5) - 1 - 0.5]),  # 0.10653, 0.14872
+    ],
+)
+def test_hand_computed(kind: str, expected: list[float]) -> None:
+    kl_T = token_kl(torch.tensor([-1.0, -1.5]), torch.tensor([-1.5, -1.0]), kind=kind)
+    torch.testing.assert_close(kl_T, torch.tensor(expected))
+
+
+@given(log_ratio=st.floats(-100, 100, width=32))
+def test_k3_is_finite_bounded_and_never_negative(log_ratio: float) -> None:
+    value = token_kl(torch.tensor(0.0), torch.tensor(log_ratio), kind="low_var_kl").item()
+    assert 0.0 <= value <= 10.0
+
+
+def test_k3_keeps_its_digits_near_zero() -> None:
+    # d^2 / 2 = 5e-9, which exp(d) - d - 1 in float32 rounds to 0 or 1e-7
+    assert token_kl(torch.tensor(0.0), torch.tensor(1e-4), kind="low_var_kl").item() == pytest.approx(5e-9, rel=0.05)
+
+
+def test_unbiased_estimators_average_to_the_kl() -> None:
+    policy, reference = torch.tensor([0.7, 0.3]), torch.tensor([0.5, 0.5])
+    exact = (policy * (policy / reference).log()).sum()
+    for kind in ("kl", "low_var_kl"):
+        torch.testing.assert_close((policy * token_kl(policy.log(), reference.log(), kind=kind)).sum(), exact)
+
+
+def test_as_a_loss_k2_has_the_gradient_of_the_kl_and_k1_none() -> None:
+    logits = torch.tensor([0.8, -0.1, 0.3], requires_grad=True)
+    reference = torch.tensor([0.2, 0.5, 0.3]).log()
+
+    def expected_gradient(kind: str) -> torch.Tensor:
+        logprobs = logits.log_softmax(0)
+        return torch.autograd.grad((logprobs.exp().detach() * token_kl(logprobs, reference, kind=kind)).sum(), logits)[0]
+
+    logprobs = logits.log_softmax(0)
+    exact = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), logits)[0]
+    torch.testing.assert_close(expected_gradient("mse"), exact)
+    torch.testing.assert_close(expected_gradient("kl"), torch.zeros(3))
+
+
+def test_unknown_estimator_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'low_var_kl'\?.*abs, kl, low_var_kl, mse"):
+        token_kl(torch.zeros(1), torch.zeros(1), kind="low_var")
+    assert sorted(KL_ESTIMATORS) == ["abs", "kl", "low_var_kl", "mse"]
+
+
+def adaptive(**changes: object) -> KLController:
+    return KLController(KLControlConfig(**{"type": "adaptive", "kl_coef": 0.1, "horizon": 1000, "target_kl": 0.5, **changes}))
+
+
+def test_adaptive_coefficient_follows_the_error() -> None:
+    controller = adaptive()
+    controller.update(0.55, num_responses=100)  # error 0.1: 0.1 * (1 + 0.1 * 100 / 1000)
+    assert controller.coefficient == pytest.approx(0.101)
+    controller.update(0.5, num_responses=100)  # on target
+    assert controller.coefficient == pytest.approx(0.101)
+
+
+def test_adaptive_error_is_clipped_at_a_fifth() -> None:
+    up, down = adaptive(), adaptive()
+    up.update(50.0, num_responses=100)
+    down.update(0.0, num_responses=100)
+    assert up.coefficient == pytest.approx(0.1 * 1.02)
+    assert down.coefficient == pytest.approx(0.1 * 0.98)
+
+
+def test_adaptive_coefficient_never_turns_negative() -> None:
+    controller = adaptive()
+    controller.update(0.0, num_responses=10_000)  # 1 - 0.2 * 10
+    assert controller.coefficient == 0.0
+
+
+def test_fixed_coefficient_stays_and_ignores_old_state() -> None:
+    controller = KLController(KLControlConfig(kl_coef=0.02))
+    controller.update(9.0, num_responses=1000)
+    controller.load_state_dict({"coefficient": 7.0})
+    assert controller.coefficient == 0.02
+
+
+def test_adaptive_state_round_trip() -> None:
+    first, second = adaptive(), adaptive()
+    first.update(0.9, num_responses=500)
+    second.load_state_dict(first.state_dict())
+    assert second.coefficient == first.coefficient == pytest.approx(0.11)
+
+
+@pytest.mark.parametrize("changes", [{"type": "adaptve"}, {"horizon": 0}, {"target_kl": -1.0}])
+def test_bad_settings_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.kl_ctrl\."):
+        adaptive(**changes)

@@ -1,0 +1,105 @@
+"""A tiny policy, a batch and settings for engine tests; and groups of processes that run a function and end by a deadline."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.micro_batches import split_by_length
+from rmrl.config.schema import ActorConfig, FSDPConfig, ModelConfig, OptimConfig
+from rmrl.types import Ragged, TrainBatch
+
+VOCABULARY = 512
+TEMPERATURE = 0.9
+
+
+def write_policy(folder: Path) -> Path:
+    """A random Llama (tied embeddings) with a word-level tokenizer."""
+    from tokenizers import Tokenizer, models
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+    LlamaForCausalLM(
+        LlamaConfig(vocab_size=VOCABULARY, num_hidden_layers=3, tie_word_embeddings=True, initializer_range=0.1, **shape)
+    ).save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2}, unk_token="<pad>"))
+    PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>", pad_token="<pad>").save_pretrained(folder)
+    return folder
+
+
+def make_batch(rows: int, *, seed: int, streams: bool = True) -> TrainBatch:
+    """Rows of 5 to 24 tokens with 2 to 9 of them response; some response tokens do not count. `streams`: old and reference logprobs."""
+    rng = np.random.default_rng(seed)
+    responses = rng.integers(2, 10, rows)
+    tokens = [rng.integers(3, VOCABULARY, n + rng.integers(3, 15)) for n in responses]
+    mask = [np.concatenate([np.ones(n - 1), [float(rng.random() < 0.7)]]) for n in responses]
+    noise = {
+        name: Ragged.of([-6.0 + 0.3 * rng.standard_normal(n) for n in responses], np.float32) for name in ("old_logprobs", "ref_logprobs")
+    }
+    return TrainBatch(
+        tokens=Ragged.of(tokens, np.int64),
+        response_mask=Ragged.of(mask, np.float32),
+        advantages=Ragged.of([np.full(n, rng.standard_normal()) for n in responses], np.float32),
+        **(noise if streams else {}),
+    )
+
+
+def make_settings(policy: Path, *, fsdp: FSDPConfig | None = None, role: str = "actor", **actor: Any) -> TrainSettings:
+    """float32 training with every term of the loss switched on."""
+    actor = {
+        "use_kl_loss": True, "kl_loss_coef": 0.1, "entropy_coeff": 0.01,
+        "optim": OptimConfig(lr=2e-3, lr_scheduler_type="cosine", lr_warmup_steps=2), **actor,
+    }  # fmt: skip
+    return TrainSettings(
+        model=ModelConfig(path=str(policy)),
+        actor=ActorConfig(fsdp_config=fsdp or FSDPConfig(param_dtype=None), **actor),
+        role=role,
+        temperature=TEMPERATURE,
+        total_steps=20,
+        max_response_length=10,
+    )
+
+
+def share(batch: TrainBatch, process: ProcessSettings) -> TrainBatch:
+    """This process's rows."""
+    return batch.select(split_by_length(batch.tokens.lengths, process.world_size)[process.rank])
+
+
+def run_group(job: Callable[..., Any], world_size: int, folder: Path, *arguments: Any, deadline_s: float = 120.0) -> Any:
+    """Run `job(process, *arguments)` in `world_size` fresh processes and return rank 0's result (through JSON)."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    context = multiprocessing.get_context("spawn")
+    result = folder / f"{job.__name__}.json"
+    members = []
+    for rank in range(world_size):
+        process = ProcessSettings(rank=rank, world_size=world_size, init_method=address, threads=1, timeout_s=60)
+        members.append(context.Process(target=_member, args=(job, process, result, arguments), daemon=True))
+    try:
+        for member in members:
+            member.start()
+        end = time.monotonic() + deadline_s
+        for member in members:
+            member.join(max(0.0, end - time.monotonic()))
+        assert [member.exitcode for member in members] == [0] * world_size
+    finally:
+        for member in members:
+            member.kill()
+    return json.loads(result.read_text())
+
+
+def _member(job: Callable[..., Any], process: ProcessSettings, result: Path, arguments: tuple[Any, ...]) -> None:
+    value = job(process, *arguments)
+    if process.rank == 0:
+        result.write_text(json.dumps(value))

@@ -1,0 +1,53 @@
+"""What every test may rely on: no network, one thread per process, tiny real checkpoints made once per run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before torch, transformers or an engine is imported, and inherited by every process a test starts.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random Llama for generation: see tests/tiny_models.py for its shape."""
+    from tests.tiny_models import save_tiny_llama
+
+    return save_tiny_llama(tmp_path_factory.mktemp("tiny_llama"))
+
+
+@pytest.fixture(scope="session")
+def tiny_reward_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random Llama with a one-label classification head, same tokenizer as `tiny_llama`."""
+    from tests.tiny_models import save_tiny_reward_llama
+
+    return save_tiny_reward_llama(tmp_path_factory.mktemp("tiny_reward_llama"))
+
+
+def _model(folder: str, script: str) -> Path:
+    path = REPOSITORY / ".models" / folder
+    if not (path / "config.json").is_file():
+        pytest.skip(f"{path} is not there; `{script}` makes it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """Folder of SmolLM2-135M-Instruct; the test is skipped where nobody fetched it."""
+    return _model("smollm2", "make models")
+
+
+@pytest.fixture(scope="session")
+def ms_marco() -> Path:
+    """Folder of the ms-marco cross-encoder (scalar reward); the test is skipped where nobody fetched it."""
+    return _model("ms-marco-minilm", "make models")

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import re
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmrl.data.loader import PromptLoader
+from rmrl.errors import CheckpointError, ConfigError
+from rmrl.types import Prompt
+
+
+def prompts(count: int, text: str = "q") -> list[Prompt]:
+    return [Prompt(id=f"f:{i}", messages=({"role": "user", "content": f"{text}{i}"},), token_ids=(i,)) for i in range(count)]
+
+
+def loader(count: int = 10, batch_size: int = 3, *, shuffle: bool = True, seed: int = 7, drop_last: bool = True, text: str = "q"):
+    return PromptLoader(prompts(count, text), batch_size=batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last)
+
+
+def ids(batches) -> list[list[int]]:
+    return [[int(p.id[2:]) for p in batch] for batch in batches]
+
+
+def test_in_order_without_shuffle_and_the_rest_is_dropped():
+    data = loader(shuffle=False)
+    assert ids(data.batches(epochs=2)) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]] * 2
+    assert data.steps_per_epoch == 3
+
+
+def test_the_rest_is_kept_for_validation():
+    data = loader(shuffle=False, drop_last=False)
+    assert ids(data.batches(epochs=1)) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    assert data.steps_per_epoch == 4
+    assert loader(9, 3, drop_last=False).steps_per_epoch == 3
+
+
+def test_each_epoch_is_another_permutation():
+    first, second = ids(islice(loader(10, 10), 2))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+    assert first != list(range(10))
+
+
+def test_the_order_is_that_of_the_seed():
+    assert ids(islice(loader(), 9)) == ids(islice(loader(), 9))
+    assert ids(islice(loader(), 9)) != ids(islice(loader(seed=8), 9))
+
+
+def test_iteration_has_no_end():
+    assert len(list(islice(loader(3, 3), 50))) == 50
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 23), st.data(), st.booleans(), st.booleans())
+def test_resume_at_any_point_gives_the_same_rest(count: int, data, shuffle: bool, drop_last: bool):
+    batch_size = data.draw(st.integers(1, count))
+    cut, more = data.draw(st.integers(0, 30)), 15
+    settings = {"shuffle": shuffle, "seed": 3, "drop_last": drop_last}
+    whole = ids(islice(loader(count, batch_size, **settings), cut + more))
+    first = loader(count, batch_size, **settings)
+    head = ids(islice(first, cut))
+    state = json.loads(json.dumps(first.state_dict()))
+    second = loader(count, batch_size, **settings)
+    second.load_state_dict(state)
+    assert head + ids(islice(second, more)) == whole
+
+
+def test_bounded_epochs_count_those_before_the_resume():
+    first = loader(6, 2, shuffle=False)
+    list(islice(first, 4))
+    second = loader(6, 2, shuffle=False)
+    second.load_state_dict(first.state_dict())
+    assert ids(second.batches(epochs=2)) == [[2, 3], [4, 5]]
+    assert ids(second.batches(epochs=2)) == []
+
+
+def test_resume_with_another_batch_size_goes_on_with_the_next_row():
+    first = loader(10, 2, shuffle=False)
+    list(islice(first, 2))
+    second = loader(10, 3, shuffle=False)
+    second.load_state_dict(first.state_dict())
+    assert ids(islice(second, 3)) == [[4, 5, 6], [7, 8, 9], [0, 1, 2]]
+
+
+def test_state_is_plain_json():
+    data = loader()
+    next(iter(data))
+    state = data.state_dict()
+    assert {k: state[k] for k in ("epoch", "position", "seed", "shuffle", "num_rows")} == {
+        "epoch": 0, "position": 3, "seed": 7, "shuffle": True, "num_rows": 10,
+    }  # fmt: skip
+    assert json.loads(json.dumps(state)) == state
+
+
+@pytest.mark.parametrize(
+    ("other", "parts"),
+    [
+        (loader(11), ["saved with 10 prompts", "now has 11", "data.train_files"]),
+        (loader(text="other"), ["other prompts", "fingerprint", "10 prompts", "start a new run"]),
+        (loader(seed=8), ["data.seed=7", "data.seed=8", "resume with data.seed=7"]),
+        (loader(shuffle=False), ["data.shuffle=True", "data.shuffle=False"]),
+    ],
+)
+def test_another_data_set_is_refused(other: PromptLoader, parts: list[str]):
+    with pytest.raises(CheckpointError, match="(?s)" + ".*".join(map(re.escape, parts))):
+        other.load_state_dict(loader().state_dict())
+
+
+def test_a_refused_state_changes_nothing():
+    data = loader()
+    with pytest.raises(CheckpointError):
+        data.load_state_dict({**loader(11).state_dict(), "epoch": 5})
+    assert (data.epoch, data.position) == (0, 0)
+
+
+@pytest.mark.parametrize("change", [{"epoch": None}, {"position": "3"}, {"fingerprint": 5}])
+def test_a_torn_state_names_what_is_missing(change: dict):
+    with pytest.raises(CheckpointError, match=f"lacks {next(iter(change))}"):
+        loader().load_state_dict({**loader().state_dict(), **change})
+
+
+def test_a_position_outside_the_data_is_refused():
+    with pytest.raises(CheckpointError, match="epoch 0, row 99 of 10"):
+        loader().load_state_dict({**loader().state_dict(), "position": 99})
+
+
+def test_tokens_do_not_enter_the_fingerprint_but_order_does():
+    rows = prompts(3)
+    settings = {"batch_size": 1, "shuffle": False, "seed": 0}
+    other_tokens = [Prompt(id=p.id, messages=p.messages, token_ids=(99,)) for p in rows]
+    assert PromptLoader(rows, **settings).fingerprint == PromptLoader(other_tokens, **settings).fingerprint
+    assert PromptLoader(rows, **settings).fingerprint != PromptLoader(rows[::-1], **settings).fingerprint
+
+
+def test_a_data_set_smaller_than_the_batch_names_both_numbers():
+    with pytest.raises(ConfigError, match=r"(?s)data.train_batch_size=8 .* only 5 prompts .* data.train_batch_size=5 or less"):
+        loader(5, 8)
+    assert ids(loader(5, 8, shuffle=False, drop_last=False).batches(epochs=1)) == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(("count", "drop_last"), [(0, True), (0, False)])
+def test_no_prompts_at_all(count: int, drop_last: bool):
+    with pytest.raises(ConfigError, match="only 0 prompts"):
+        loader(count, 1, drop_last=drop_last)
+
+
+def test_batch_size_and_seed_are_checked_together():
+    with pytest.raises(ConfigError, match=r"(?s)2 problems.*train_batch_size=0.*data.seed=-1"):
+        loader(5, 0, seed=-1)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rmrl.data.rows import file_labels, file_list, read_rows
+from rmrl.errors import ConfigError, DataError
+
+
+def raises_with(error: type[Exception], *parts: str):
+    """pytest.raises that looks for each part, in order, in the message."""
+    import re
+
+    return pytest.raises(error, match="(?s)" + ".*".join(re.escape(p) for p in parts))
+
+
+def test_jsonl_rows_carry_number_and_line(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"x": 1}\n\n  \n{"x": "é 日本 \\u2028"}\n', encoding="utf-8")
+    rows = list(read_rows(path))
+    assert [(r.number, r.line, r.fields) for r in rows] == [(0, 1, {"x": 1}), (1, 4, {"x": "é 日本 \u2028"})]
+    assert rows[1].where == "row 1 (line 4)"
+    assert (rows[0].file, rows[0].label) == (str(path), "a.jsonl")
+
+
+def test_a_byte_order_mark_and_raw_line_separators_do_no_harm(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"x": "a\xe2\x80\xa8b"}\n')
+    assert [r.fields for r in read_rows(path)] == [{"x": "a\u2028b"}]
+
+
+def test_parquet_rows_are_plain_python_over_row_groups(tmp_path: Path):
+    path = tmp_path / "a.parquet"
+    prompts = [[{"role": "user", "content": f"q{i}"}] for i in range(700)]
+    pq.write_table(pa.table({"prompt": prompts, "n": list(range(700))}), path, row_group_size=300)
+    rows = list(read_rows(path, label="A"))
+    assert len(rows) == 700
+    assert rows[699].number == 699
+    assert rows[699].where == "row 699"
+    assert rows[699].label == "A"
+    assert rows[699].fields == {"prompt": [{"role": "user", "content": "q699"}], "n": 699}
+
+
+def test_reading_is_lazy(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"x": 1}\nnot json\n')
+    assert next(read_rows(path)).fields == {"x": 1}
+
+
+def test_a_row_of_megabytes(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"x": "' + "y" * 5_000_000 + '"}')
+    assert [len(r.fields["x"]) for r in read_rows(path)] == [5_000_000]
+
+
+def test_missing_file(tmp_path: Path):
+    with raises_with(DataError, "the data set:", "gone.parquet does not exist", str(tmp_path), "need a parquet or jsonl file"):
+        next(read_rows(tmp_path / "gone.parquet"))
+
+
+@pytest.mark.parametrize("name", ["empty.jsonl", "blank.jsonl", "zero.parquet"])
+def test_files_without_rows(tmp_path: Path, name: str):
+    path = tmp_path / name
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"prompt": pa.array([], pa.string())}), path)
+    else:
+        path.write_text("\n \n" if name.startswith("blank") else "")
+    with raises_with(DataError, name, "saw no rows", "need at least one"):
+        list(read_rows(path))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 torn file", b"PAR1" + b"\0" * 64 + b"PAR1"])
+def test_unreadable_parquet(tmp_path: Path, content: bytes):
+    path = tmp_path / "torn.parquet"
+    path.write_bytes(content)
+    with raises_with(DataError, f"torn.parquet ({len(content)} bytes) cannot be read as parquet", "need a whole parquet file"):
+        list(read_rows(path))
+
+
+def test_jsonl_that_is_not_utf8(tmp_path: Path):
+    path = tmp_path / "latin.jsonl"
+    path.write_bytes(b'{"x": "\xe9"}\n')
+    with raises_with(DataError, "latin.jsonl", "UTF-8", "UnicodeDecodeError"):
+        list(read_rows(path))
+
+
+def test_a_line_that_is_not_json(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"x": 1}\n{"x": oops}\n')
+    with raises_with(DataError, "a.jsonl line 2", '{"x": oops}', "not JSON", "need one JSON object per line"):
+        list(read_rows(path))
+
+
+@pytest.mark.parametrize(("text", "hint"), [("[\n{}\n]", "one object per line"), ("[1, 2]", "without an outer list"), ("5\n", "5 (int)")])
+def test_json_that_is_not_one_object_per_line(tmp_path: Path, text: str, hint: str):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with raises_with(DataError, "a.json line 1", hint):
+        list(read_rows(path))
+
+
+def test_file_list_takes_one_path_or_many(tmp_path: Path):
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.parquet"
+    a.touch()
+    b.touch()
+    assert file_list(str(a), "data.train_files") == [a]
+    assert file_list([str(a), b], "data.train_files") == [a, b]
+
+
+@pytest.mark.parametrize("value", [None, [], "", 5, ["a.jsonl", 3], {"a": 1}])
+def test_file_list_refuses_other_things(value: object):
+    with raises_with(ConfigError, "data.train_files: saw ", "need one path or a list", "data.train_files=data/train.parquet"):
+        file_list(value, "data.train_files")
+
+
+def test_file_list_names_what_a_folder_holds(tmp_path: Path):
+    (tmp_path / "train.parquet").touch()
+    with raises_with(DataError, "data.val_files", "is a folder", "train.parquet"):
+        file_list(str(tmp_path), "data.val_files")
+
+
+def test_file_list_refuses_an_unknown_kind(tmp_path: Path):
+    (tmp_path / "a.csv").touch()
+    with raises_with(DataError, "ends in '.csv'", ".parquet, .jsonl"):
+        file_list(str(tmp_path / "a.csv"), "data.val_files")
+
+
+def test_labels_are_short_and_unique():
+    assert file_labels([Path("x/a.parquet"), Path("y/b.parquet")]) == ["a.parquet", "b.parquet"]
+    assert file_labels([Path("m/x/a.parquet"), Path("m/y/a.parquet")]) == ["x/a.parquet", "y/a.parquet"]
+    assert file_labels([Path("a.parquet"), Path("x/a.parquet")]) == ["a.parquet", "x/a.parquet"]
+    assert file_labels([Path("x/a.parquet"), Path("x/a.parquet")]) == ["a.parquet", "a.parquet#2"]

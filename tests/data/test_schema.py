@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from rmrl.data.rows import Row
+from rmrl.data.schema import PromptRow, check_rows, plain
+from rmrl.errors import DataError
+
+USER = [{"role": "user", "content": "hi"}]
+
+
+def check(*fields: dict, prompt_key: str = "prompt", reward_fn_key: str = "data_source") -> list[PromptRow]:
+    rows = [Row(file="d/f.parquet", label="f.parquet", number=i, fields=f) for i, f in enumerate(fields)]
+    return list(check_rows(rows, prompt_key=prompt_key, reward_fn_key=reward_fn_key))
+
+
+def refused(parts: list[str], *fields: dict, **keys: str) -> str:
+    with pytest.raises(DataError) as caught:
+        check(*fields, **keys)
+    text = str(caught.value)
+    assert re.search("(?s)" + ".*".join(re.escape(p) for p in parts), text), text
+    return text
+
+
+def test_a_full_row():
+    info = {"index": 3, "deep": [{"k": None}]}
+    (row,) = check(
+        {
+            "prompt": [{"role": "system", "content": "be kind"}, *USER],
+            "data_source": "gsm8k",
+            "rm_prompt": "told",
+            "rm_prompt_0": "",
+            "rm_prompt_helpful": [{"role": "assistant", "content": "x"}],
+            "rm_prompt_null": None,
+            "reward_model": {"style": "rule", "ground_truth": "42"},
+            "ability": "math",
+            "extra_info": info,
+            "unrelated": 1,
+        }
+    )
+    assert row.id == "f.parquet:0"
+    assert row.where == "d/f.parquet row 0"
+    assert [m["role"] for m in row.messages] == ["system", "user"]
+    assert row.plain_text is False
+    assert row.rm_prompts == {"": "told", "0": "", "helpful": ({"role": "assistant", "content": "x"},)}
+    assert (row.data_source, row.ground_truth, row.ability, row.extra_info) == ("gsm8k", "42", "math", info)
+
+
+@pytest.mark.parametrize("null", [None, float("nan")])
+def test_null_columns_are_as_good_as_absent(null: object):
+    (bare,) = check({"prompt": USER})
+    names = ["data_source", "rm_prompt", "rm_prompt_a", "reward_model", "ability", "extra_info"]
+    (nulls,) = check({"prompt": USER, **dict.fromkeys(names, null)})
+    assert nulls == bare
+    assert (bare.data_source, bare.rm_prompts, bare.ground_truth, bare.ability, bare.extra_info) == ("", {}, None, "", {})
+
+
+def test_a_string_prompt_is_one_user_turn():
+    (row,) = check({"prompt": "héllo 日本"})
+    assert row.messages == ({"role": "user", "content": "héllo 日本"},)
+    assert row.plain_text is True
+
+
+def test_a_string_that_only_looks_like_json_is_text():
+    (row,) = check({"prompt": '[1, 2] what is the "role" of these?'})
+    assert row.plain_text is True
+
+
+def test_openai_content_parts_and_null_keys():
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    (row,) = check({"prompt": [{"role": "user", "content": parts, "name": None, "tool_calls": None}]})
+    assert row.messages == ({"role": "user", "content": "ab"},)
+
+
+def test_a_tool_call_may_have_no_content():
+    calls = [{"id": "1", "type": "function"}]
+    (row,) = check({"prompt": [*USER, {"role": "assistant", "content": None, "tool_calls": calls}, {"role": "tool", "content": "7"}]})
+    assert row.messages[1] == {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def test_openai_messages_column_leaves_out_the_old_answer():
+    (row,) = check({"messages": [*USER, {"role": "assistant", "content": "old"}]})
+    assert row.messages == tuple(USER)
+
+
+def test_a_prompt_column_may_end_in_an_assistant_turn():
+    (row,) = check({"prompt": [*USER, {"role": "assistant", "content": "Sure,"}]})
+    assert row.messages[-1] == {"role": "assistant", "content": "Sure,"}
+
+
+def test_numpy_becomes_plain_python():
+    messages = np.array([{"role": "user", "content": "hi"}], dtype=object)
+    info = {"i": np.int64(3), "v": np.array([[1.5], [2.5]]), "t": (np.float32(0.5),)}
+    (row,) = check({"prompt": messages, "extra_info": info})
+    assert row.messages == tuple(USER)
+    assert row.extra_info == {"i": 3, "v": [[1.5], [2.5]], "t": [0.5]}
+    assert type(row.extra_info["i"]) is int
+    assert type(row.extra_info["v"][0][0]) is float
+    assert plain(np.array("x")[()]) == "x"
+
+
+@pytest.mark.parametrize(("value", "text"), [("7", "7"), (7, "7"), (0, "0"), (0.5, "0.5"), (None, None), ("", "")])
+def test_ground_truth(value: object, text: str | None):
+    assert check({"prompt": USER, "reward_model": {"style": "rule", "ground_truth": value}})[0].ground_truth == text
+    assert check({"prompt": USER, "reward_model": value})[0].ground_truth == text
+
+
+def test_reward_model_without_ground_truth():
+    assert check({"prompt": USER, "reward_model": {"style": "model"}})[0].ground_truth is None
+
+
+def test_other_column_names():
+    (row,) = check({"q": "hi", "src": "s"}, prompt_key="q", reward_fn_key="src")
+    assert (row.messages[0]["content"], row.data_source) == ("hi", "s")
+
+
+def test_missing_prompt_column_names_those_there_and_the_nearest():
+    parts = ["1 problem in d/f.parquet", "row 0, column 'prompt'", "only the columns promt, answer", "need a column 'prompt'"]
+    refused([*parts, "did you mean data.prompt_key=promt?"], {"promt": "x", "answer": "y"}, {"promt": "x"})
+
+
+def test_a_missing_column_is_said_once_per_file():
+    text = refused(["1 problem in"], *[{"q": 1}] * 9)
+    assert text.count("column 'prompt': saw only") == 1
+
+
+def test_a_named_source_column_must_exist():
+    parts = ["row 0, column 'sauce'", "need a column 'sauce'", "data.reward_fn_key"]
+    refused(parts, {"prompt": "x", "source": "s"}, reward_fn_key="sauce")
+
+
+LONG = "z" * 10_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "parts"),
+    [
+        ({"prompt": 5}, ["column 'prompt': saw 5 (int)", "list of", "data.prompt_key"]),
+        ({"prompt": None}, ["column 'prompt': saw None (NoneType)"]),
+        ({"prompt": USER[0]}, ["column 'prompt'", "(dict)", "put the message into a list"]),
+        ({"prompt": []}, ["column 'prompt': saw [] (list), which has no text", "fill the prompt"]),
+        ({"prompt": "  \n"}, ["column 'prompt'", "no text"]),
+        ({"prompt": ["hi"]}, ["saw 'hi' (str) as message 0"]),
+        ({"prompt": [*USER, {"role": "user"}]}, ["saw the keys role in message 1", "role and content"]),
+        ({"prompt": [{"from": "human", "value": "x"}]}, ["saw the keys from, value in message 0", "from -> role"]),
+        (
+            {"prompt": [{"role": "human", "content": "x"}]},
+            ["the role 'human' (str) in message 0", "one of system, user, assistant, tool, developer"],
+        ),
+        ({"prompt": [{"role": None, "content": "x"}]}, ["the role None"]),
+        ({"prompt": [{"role": "user", "content": 3}]}, ["saw 3 (int) as content of message 0"]),
+        ({"prompt": [{"role": "user", "content": None}]}, ["saw None (NoneType) as content of message 0"]),
+        ({"prompt": [{"role": "user", "content": [{"type": "image_url", "image_url": "u"}]}]}, ["image_url", "only text is supported"]),
+        ({"prompt": '[{"role": "user", "content": "hi"}]'}, ["messages written as JSON text", "json.loads"]),
+        ({"prompt": USER, "rm_prompt": 4}, ["column 'rm_prompt': saw 4 (int)"]),
+        ({"prompt": USER, "rm_prompt_b": [{"role": "x", "content": ""}]}, ["column 'rm_prompt_b': saw the role 'x'"]),
+        ({"prompt": USER, "reward_model": [1]}, ["column 'reward_model': saw [1] (list)", "json.dumps"]),
+        ({"prompt": USER, "reward_model": {"ground_truth": ["a"]}}, ["column 'reward_model.ground_truth': saw ['a'] (list)"]),
+        ({"prompt": USER, "reward_model": {"groundtruth": "a"}}, ["column 'reward_model': saw the key 'groundtruth'", "'ground_truth'"]),
+        ({"prompt": USER, "reward_model": True}, ["column 'reward_model': saw True (bool)"]),
+        ({"prompt": USER, "data_source": 3}, ["column 'data_source': saw 3 (int)", "need a string"]),
+        ({"prompt": USER, "extra_info": "s"}, ["column 'extra_info': saw 's' (str)", "need a mapping"]),
+        ({"prompt": [LONG]}, ["zzz...zzz", "(str) as message 0"]),
+    ],
+)
+def test_each_problem_names_file_row_column_seen_and_need(fields: dict, parts: list[str]):
+    text = refused(["1 problem in d/f.parquet", "row 1, column", *parts[1:]], {"prompt": USER}, fields)
+    assert parts[0] in text
+    assert len(text) < 800
+
+
+def test_several_problems_of_one_row_come_together():
+    text = refused(["3 problems in d/f.parquet"], {"prompt": 1, "data_source": 2, "extra_info": 3})
+    assert [re.search(r"column '(\w+)'", line)[1] for line in text.splitlines()[1:]] == ["prompt", "data_source", "extra_info"]
+
+
+def test_at_most_five_problems():
+    text = refused(
+        ["5 problems in d/f.parquet (the first ones)", "row 0", "row 8"], *[{"prompt": i if i % 2 == 0 else "ok"} for i in range(40)]
+    )
+    assert len(text.splitlines()) == 6
+
+
+def test_good_rows_before_the_first_problem_stream_out():
+    rows = iter([Row(file="f", label="f", number=i, fields={"prompt": "ok" if i < 2 else None}) for i in range(3)])
+    stream = check_rows(rows, prompt_key="prompt", reward_fn_key="data_source")
+    assert [next(stream).id, next(stream).id] == ["f:0", "f:1"]
+    with pytest.raises(DataError, match="row 2"):
+        next(stream)

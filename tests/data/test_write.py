@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rmrl.config.schema import DataConfig
+from rmrl.data.dataset import iterate_rows
+from rmrl.data.write import write_rows
+from rmrl.errors import DataError
+
+ROWS = [
+    {"prompt": [{"role": "user", "content": "é 日本"}], "data_source": "s", "extra_info": {"i": np.int64(1)}},
+    {"prompt": [{"role": "user", "content": "b"}], "rm_prompt_judge": "told", "reward_model": {"style": "rule", "ground_truth": "7"}},
+]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_what_is_written_is_what_loads(tmp_path, suffix: str):
+    path = tmp_path / "new" / f"rows{suffix}"
+    assert write_rows(path, iter(ROWS), overwrite=False) == 2
+    first, second = iterate_rows(DataConfig(train_files=str(path)), split="train")
+    assert (first.messages[0]["content"], first.data_source, first.extra_info) == ("é 日本", "s", {"i": 1})
+    assert (second.rm_prompts, second.ground_truth, second.data_source) == ({"judge": "told"}, "7", "")
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_an_existing_file_is_left_alone_unless_asked(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("mine")
+    with pytest.raises(DataError, match=r"rows.jsonl exists already .* --overwrite"):
+        write_rows(path, ROWS, overwrite=False)
+    assert path.read_text() == "mine"
+    write_rows(path, ROWS, overwrite=True)
+    assert path.read_text().count("\n") == 2
+
+
+def test_a_malformed_row_writes_nothing(tmp_path):
+    path = tmp_path / "rows.parquet"
+    with pytest.raises(DataError, match=r"(?s)1 problem in .*rows.parquet.*row 1, column 'prompt': saw 5"):
+        write_rows(path, [ROWS[0], {"prompt": 5}], overwrite=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_rows(tmp_path):
+    with pytest.raises(DataError, match="saw no rows to write"):
+        write_rows(tmp_path / "rows.parquet", [], overwrite=False)
+
+
+def test_a_parquet_column_of_two_types(tmp_path):
+    rows = [{"prompt": "a", "rm_prompt": "text"}, {"prompt": "b", "rm_prompt": [{"role": "user", "content": "c"}]}]
+    with pytest.raises(DataError, match=r"column 'rm_prompt': the rows hold values of different types .* \.jsonl"):
+        write_rows(tmp_path / "rows.parquet", rows, overwrite=False)
+    assert list(tmp_path.iterdir()) == []
+    assert write_rows(tmp_path / "rows.jsonl", rows, overwrite=False) == 2
+
+
+def test_empty_mappings_survive_parquet(tmp_path):
+    write_rows(tmp_path / "rows.parquet", [{"prompt": "a", "extra_info": {}}], overwrite=False)
+    (row,) = iterate_rows(DataConfig(train_files=str(tmp_path / "rows.parquet")), split="train")
+    assert row.extra_info == {}
+
+
+def test_an_unknown_suffix(tmp_path):
+    with pytest.raises(DataError, match=r"ends in '.csv'; need .parquet or .jsonl"):
+        write_rows(tmp_path / "rows.csv", ROWS, overwrite=False)

@@ -1,0 +1,63 @@
+"""Exports: transformers reads them back, in one file or several, and a failure leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from rmrl.models.export import save_hf_folder
+
+
+@pytest.fixture
+def model() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=200, num_hidden_layers=2, tie_word_embeddings=True, **shape))
+
+
+@pytest.mark.parametrize(("shard_bytes", "files"), [(2**30, 1), (100_000, 4)])
+def test_transformers_reads_it_back(model: LlamaForCausalLM, tmp_path: Path, shard_bytes: int, files: int):
+    folder = tmp_path / "out" / "hf"
+    save_hf_folder(folder, model, model.named_parameters(), shard_bytes=shard_bytes)
+    assert len(list(folder.glob("*.safetensors"))) == files
+    loaded, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    row = torch.arange(7)[None]
+    assert torch.equal(loaded(row).logits, model(row).logits)
+
+
+def test_config_says_the_dtype_of_the_weights(model: LlamaForCausalLM, tmp_path: Path):
+    model.config.use_cache = False  # as training sets it
+    save_hf_folder(tmp_path / "hf", model, ((n, p.bfloat16()) for n, p in model.named_parameters()))
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", dtype="auto")
+    assert loaded.dtype is torch.bfloat16
+    assert loaded.config.use_cache
+    assert loaded.config.architectures == ["LlamaForCausalLM"]
+
+
+def test_an_older_export_is_replaced(model: LlamaForCausalLM, tmp_path: Path):
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    (folder / "stale.txt").write_text("old")
+    save_hf_folder(folder, model, model.named_parameters())
+    assert not (folder / "stale.txt").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["hf"]
+
+
+def test_a_failure_on_the_way_leaves_the_older_export(model: LlamaForCausalLM, tmp_path: Path):
+    def broken() -> Iterator[tuple[str, torch.Tensor]]:
+        yield next(iter(model.named_parameters()))
+        raise RuntimeError("a process died")
+
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(RuntimeError, match="a process died"):
+        save_hf_folder(folder, model, broken())
+    assert [p.name for p in tmp_path.iterdir()] == ["hf"]
+    assert (folder / "config.json").read_text() == "{}"

@@ -1,0 +1,67 @@
+"""Loading: what a user sees when the checkpoint is not what they thought."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from rmrl.config.schema import ModelConfig
+from rmrl.errors import CheckpointError, ConfigError
+from rmrl.models.loading import load_causal_lm, load_config, torch_dtype
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    shape = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+    LlamaForCausalLM(LlamaConfig(vocab_size=200, num_hidden_layers=2, attention_dropout=0.1, **shape)).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_loads_in_the_dtype_asked_for_without_dropout(checkpoint: Path):
+    model = load_causal_lm(ModelConfig(path=str(checkpoint)), dtype=torch.bfloat16)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    assert model.model.layers[0].self_attn.attention_dropout == 0.0
+    assert model.config.attention_dropout == 0.1  # the export says what the checkpoint said
+    assert model.is_gradient_checkpointing
+
+
+def test_missing_path_says_what_to_type(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"there is no such folder; set actor_rollout_ref\.model\.path="):
+        load_causal_lm(ModelConfig(path=str(tmp_path / "nowhere")), dtype=torch.float32)
+    with pytest.raises(ConfigError, match=r"holds no config\.json"):
+        load_causal_lm(ModelConfig(path=str(tmp_path)), dtype=torch.float32)
+    with pytest.raises(ConfigError, match=r"model\.path is empty"):
+        load_causal_lm(ModelConfig(), dtype=torch.float32)
+
+
+def test_a_folder_without_weights_is_named(checkpoint: Path):
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match="no causal language model could be read"):
+        load_causal_lm(ModelConfig(path=str(checkpoint)), dtype=torch.float32)
+
+
+def test_missing_weights_are_an_error_not_random_numbers(checkpoint: Path):
+    tensors = load_file(checkpoint / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lacks 1 weights .*model\.norm\.weight"):
+        load_causal_lm(ModelConfig(path=str(checkpoint)), dtype=torch.float32)
+
+
+def test_override_config_reaches_nested_entries_and_refuses_unknown_ones(checkpoint: Path):
+    entries = {"max_position_embeddings": 77, "rope_parameters": {"rope_theta": 5.0}}
+    config = load_config(ModelConfig(path=str(checkpoint), override_config=entries))
+    assert config.max_position_embeddings == 77
+    assert config.rope_parameters["rope_theta"] == 5.0
+    with pytest.raises(ConfigError, match=r"override_config\.max_position: .*did you mean"):
+        load_config(ModelConfig(path=str(checkpoint), override_config={"max_position": 1}))
+
+
+def test_dtype_names():
+    assert torch_dtype("bf16", key="x") is torch.bfloat16
+    with pytest.raises(ConfigError, match=r"rollout\.dtype=bfloat61: not a dtype; did you mean 'bfloat16'"):
+        torch_dtype("bfloat61", key="rollout.dtype")

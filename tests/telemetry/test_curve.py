@@ -1,0 +1,61 @@
+"""The figure: what is on it, and that it is a picture."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from rmrl.telemetry.curve import choose_panels, draw_curves, read_metrics, smooth
+
+
+def record(path: Path, steps: int) -> Path:
+    with path.open("w") as file:
+        for step in range(1, steps + 1):
+            row = {"step": step, "reward/mean": step / 10, "score/a/mean": math.sin(step), "score/a/missing": 0.1 * (step == 2)}
+            row |= {"policy/kl": None if step == 1 else 0.001 * step, "response/length_mean": 20 + step, "response/length_max": 40}
+            file.write(json.dumps(row) + "\n")
+        file.write(json.dumps({"step": steps, "val/accuracy": 0.5}) + "\n")
+    return path
+
+
+def colours(png: Path) -> int:
+    with Image.open(png) as image:
+        assert image.size[0] > 600
+        assert image.size[1] > 300
+        return len(image.convert("RGB").getcolors(maxcolors=2**24))
+
+
+def test_a_figure_of_many_steps(tmp_path: Path) -> None:
+    assert draw_curves(record(tmp_path / "m.jsonl", 40), tmp_path / "curves.png")
+    assert colours(tmp_path / "curves.png") > 50
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["curves.png", "m.jsonl"]
+
+
+def test_one_step_is_enough(tmp_path: Path) -> None:
+    assert draw_curves(record(tmp_path / "m.jsonl", 1), tmp_path / "new" / "curves.png")
+    assert colours(tmp_path / "new" / "curves.png") > 20
+
+
+def test_nothing_to_draw(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text('{"step": 1, "reward/me')
+    assert not draw_curves(tmp_path / "empty.jsonl", tmp_path / "c.png")
+    assert not draw_curves(tmp_path / "none.jsonl", tmp_path / "c.png")
+    assert not (tmp_path / "c.png").exists()
+
+
+def test_panels_and_series(tmp_path: Path) -> None:
+    series = read_metrics(record(tmp_path / "m.jsonl", 3))
+    assert [panel.title for panel in choose_panels(series)] == [
+        "reward (mean)", "score: a", "val/accuracy", "KL to the reference", "response length (tokens)",
+    ]  # fmt: skip
+    assert series["policy/kl"][0].tolist() == [2, 3]  # null is left out
+    assert series["val/accuracy"][0].tolist() == [3]
+
+
+def test_smooth_by_hand() -> None:
+    # 5 points: one neighbour on each side, where there is one
+    assert np.allclose(smooth(np.asarray([0.0, 3.0, 6.0, 0.0, 9.0])), [1.5, 3, 3, 5, 4.5])

@@ -1,0 +1,224 @@
+"""The shape of the code base, as one table of rules per question. A failure names the file, the line and the rule."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "rmrl"
+
+LAYERS: tuple[tuple[str, ...], ...] = (
+    # Top to bottom. A part may import the layers below its own, and itself; never its own layer's other parts, never upwards.
+    ("cli",),
+    ("main_ppo", "main_score", "main_eval", "main_serve", "main_rm", "main_report"),
+    ("trainer",),
+    ("rollout", "rewards", "backends", "cluster", "telemetry"),
+    ("algorithms", "data", "models", "serving"),
+    ("config",),
+    ("types",),
+    ("registry",),
+    ("errors",),
+)
+
+WHO_MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    # Library -> the only places under rmrl/ that may import it; a folder ends in "/".
+    "ray": ("cluster/",),
+    "vllm": ("rollout/", "rewards/engines/", "serving/"),
+    "megatron": ("backends/megatron/",),
+    "hydra": ("config/load.py", "cli.py", "main_"),
+    "omegaconf": ("config/load.py", "cli.py", "main_"),
+}
+
+FORBIDDEN_CALLS: dict[str, str] = {
+    "pickle.load": "runs whatever the file says; keep tensors in safetensors, settings in JSON",
+    "pickle.loads": "runs whatever the bytes say; keep tensors in safetensors, settings in JSON",
+    "torch.load": "unpickles; use safetensors",
+    "yaml.unsafe_load": "constructs arbitrary objects; use yaml.safe_load",
+    "yaml.load": "constructs arbitrary objects; use yaml.safe_load",
+    "hydra.utils.instantiate": "calls whatever a configuration names; use a Registry",
+    "eval": "runs text as code; parse it",
+    "exec": "runs text as code; import it",
+}
+
+ALLOWED_CALLS: dict[tuple[str, str], str] = {
+    # (file, call) -> why it is safe there.
+    ("rewards/dropin.py", "exec"): "loads the user's own reward function, from the text that was hashed",
+    ("rewards/kinds/rule_worker.py", "pickle.loads"): "reads the socket pair inherited from its own parent process",
+}
+
+LIGHT_MODULES = ("rmrl", "rmrl.errors", "rmrl.registry", "rmrl.types", "rmrl.config", "rmrl.config.schema")
+HEAVY_LIBRARIES = ("torch", "ray", "vllm", "transformers")
+
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One parsed file of the package."""
+
+    path: Path
+    tree: ast.Module
+
+    @property
+    def inside(self) -> str:
+        """Path relative to rmrl/, with forward slashes."""
+        return self.path.relative_to(PACKAGE).as_posix()
+
+    @property
+    def part(self) -> str:
+        """The layer entry it belongs to: its first folder, or the name of a top-level file."""
+        return self.inside.split("/")[0].removesuffix(".py")
+
+    def at(self, node: ast.AST) -> str:
+        """file:line of a node, for messages."""
+        return f"rmrl/{self.inside}:{getattr(node, 'lineno', 0)}"
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    return tuple(Module(path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(PACKAGE.rglob("*.py")))
+
+
+def is_typing_only(node: ast.If) -> bool:
+    return ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+
+
+def walk_at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """Like ast.walk, without the bodies of `if TYPE_CHECKING:`, which never run."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.If) and is_typing_only(child):
+            for other in child.orelse:
+                yield other
+                yield from walk_at_run_time(other)
+            continue
+        yield child
+        yield from walk_at_run_time(child)
+
+
+def imports(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    """(node, absolute dotted name) of every import that runs, the ones inside functions included."""
+    folder = ("rmrl", *module.path.relative_to(PACKAGE).parts[:-1])
+    for node in walk_at_run_time(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(folder[: len(folder) - node.level + 1]) if node.level else ""
+            origin = ".".join(piece for piece in (base, node.module) if piece)
+            for alias in node.names:
+                yield node, f"{origin}.{alias.name}"
+
+
+def layer_of(part: str) -> int | None:
+    return next((number for number, parts in enumerate(LAYERS) if part in parts), None)
+
+
+def test_every_part_has_a_layer() -> None:
+    unknown = {m.part for m in modules() if layer_of(m.part) is None and m.inside != "__init__.py" and m.part != "__main__"}
+    assert not unknown, f"add {sorted(unknown)} to LAYERS, or move the code to where it belongs"
+
+
+def test_imports_go_down_the_layers_and_never_sideways() -> None:
+    wrong = []
+    for module in modules():
+        own = layer_of(module.part)
+        for node, name in imports(module):
+            pieces = name.split(".")
+            target = layer_of(pieces[1]) if pieces[0] == "rmrl" and len(pieces) > 1 else None
+            if own is not None and target is not None and pieces[1] != module.part and target <= own:
+                wrong.append(f"{module.at(node)} imports {name}: {module.part} may import only layers below it")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("library", "places"), WHO_MAY_IMPORT.items())
+def test_a_library_is_imported_only_where_it_belongs(library: str, places: tuple[str, ...]) -> None:
+    wrong = [
+        f"{module.at(node)} imports {name}; only rmrl/{', rmrl/'.join(places)} may"
+        for module in modules()
+        for node, name in imports(module)
+        if name.split(".")[0] == library and not module.inside.startswith(places)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_and_functions_stay_small() -> None:
+    wrong = []
+    for module in modules():
+        lines = len(module.path.read_text(encoding="utf-8").splitlines())
+        if lines > MAX_FILE_LINES:
+            wrong.append(f"rmrl/{module.inside} has {lines} lines; at most {MAX_FILE_LINES}")
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    wrong.append(f"{module.at(node)} {node.name} has {length} lines; at most {MAX_FUNCTION_LINES}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_dangerous_call() -> None:
+    wrong = []
+    for module in modules():
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Call) or (module.inside, ast.unparse(node.func)) in ALLOWED_CALLS:
+                continue
+            if reason := FORBIDDEN_CALLS.get(ast.unparse(node.func)):
+                wrong.append(f"{module.at(node)} calls {ast.unparse(node.func)}: {reason}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_remote_code_is_never_trusted_by_a_literal() -> None:
+    wrong = [
+        f"{module.at(keyword.value)} trust_remote_code=True: only the user's configuration may say so"
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "trust_remote_code" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_exception_is_named_and_answered() -> None:
+    wrong = []
+    for module in modules():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ExceptHandler) and node.type is None:
+                wrong.append(f"{module.at(node)} bare except: name the exceptions")
+            elif isinstance(node, ast.ExceptHandler) and ast.unparse(node.type or node) in {"Exception", "BaseException"}:
+                if all(isinstance(statement, ast.Pass | ast.Continue) for statement in node.body):
+                    wrong.append(f"{module.at(node)} swallows every exception: attribute it and surface it")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_module_says_what_it_is() -> None:
+    wrong = [f"rmrl/{m.inside} has no docstring" for m in modules() if m.tree.body and ast.get_docstring(m.tree) is None]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_zip_says_whether_lengths_must_match() -> None:
+    wrong = [
+        f"{module.at(node)} zip without strict="
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "zip" and all(k.arg != "strict" for k in node.keywords) and len(node.args) > 1
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_folder_for_leftovers() -> None:
+    assert not [m.inside for m in modules() if m.part in {"utils", "helpers", "common", "misc"}]
+
+
+def test_light_modules_import_nothing_heavy() -> None:
+    check = f"import sys\nimport {', '.join(LIGHT_MODULES)}\nprint([name for name in {HEAVY_LIBRARIES} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]", f"{', '.join(LIGHT_MODULES)} import {done.stdout.strip()}"

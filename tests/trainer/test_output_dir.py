@@ -1,0 +1,148 @@
+"""One run per folder, one process at a time, nothing overwritten."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmrl.config.schema import Config
+from rmrl.errors import OutputDirError
+from rmrl.trainer.output_dir import MAY_CHANGE, Claim, claim, differences, fingerprint, identify
+
+
+def take(path: Path, config: Config | None = None, *, text: str = "a: 1\n", resume_mode: str = "auto") -> Claim:
+    return claim(path, config=config or Config(), config_text=text, resume_mode=resume_mode)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in path.iterdir() if p.name != ".lock"}
+
+
+def test_new_then_resume(tmp_path: Path) -> None:
+    out = tmp_path / "runs" / "p" / "e"
+    with take(out) as first:
+        assert first.mode == "new"
+        assert (out / "config.yaml").read_text() == "a: 1\n"
+    before = contents(out)
+    with take(out) as second:
+        assert second.mode == "resume"
+        assert second.config_fingerprint == first.config_fingerprint
+    assert contents(out) == before
+
+
+def test_keys_that_may_change_resume_and_the_new_text_is_kept_beside(tmp_path: Path) -> None:
+    take(tmp_path).close()
+    longer = Config()
+    longer.trainer.total_training_steps = 99
+    longer.trainer.logger = ["console"]
+    longer.actor_rollout_ref.rollout.val_kwargs.n = 4
+    with take(tmp_path, longer, text="a: 2\n") as second:
+        assert second.mode == "resume"
+    assert (tmp_path / "config.yaml").read_text() == "a: 1\n"
+    assert (tmp_path / "config.2.yaml").read_text() == "a: 2\n"
+
+
+def test_another_run_is_refused_with_the_keys_that_differ(tmp_path: Path) -> None:
+    take(tmp_path).close()
+    before = contents(tmp_path)
+    other = Config()
+    other.trainer.seed = 7
+    other.reward.models = ["helpful"]
+    with pytest.raises(OutputDirError) as caught:
+        take(tmp_path, other, text="b: 1\n")
+    message = str(caught.value)
+    assert 'reward.models: [] there, ["helpful"] here' in message
+    assert "trainer.seed: 1 there, 7 here" in message
+    for words in (str(tmp_path), "trainer.experiment_name", "trainer.resume_mode=auto", "remove the folder"):
+        assert words in message
+    assert contents(tmp_path) == before
+    take(tmp_path).close()  # the refused claim let go of the lock
+
+
+def test_disable_refuses_a_used_folder(tmp_path: Path) -> None:
+    take(tmp_path, resume_mode="disable").close()
+    with pytest.raises(OutputDirError, match="resume_mode=disable refuses a used folder"):
+        take(tmp_path, resume_mode="disable")
+
+
+def test_a_strangers_folder_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(OutputDirError, match=r"it holds thesis\.tex"):
+        take(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(OutputDirError, match="is a file"):
+        take(tmp_path / "thesis.tex")
+
+
+def test_a_log_and_hydras_folder_do_not_make_a_folder_foreign(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("starting")
+    (tmp_path / ".hydra").mkdir()
+    with take(tmp_path) as got:
+        assert got.mode == "new"
+
+
+def test_an_unreadable_run_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"config"')
+    with pytest.raises(OutputDirError, match=r"run\.json cannot be read"):
+        take(tmp_path)
+    assert (tmp_path / "run.json").read_text() == '{"config"'
+
+
+def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from rmrl.config.schema import Config; from rmrl.trainer.output_dir import claim\n"
+        "c = claim(Path(sys.argv[1]), config=Config(), config_text='a: 1\\n', resume_mode='auto')\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(OutputDirError, match=f"in use by another run \\(process {holder.pid} on "):
+            take(tmp_path)
+    finally:
+        holder.kill()
+        holder.communicate(timeout=10)
+    with take(tmp_path) as got:  # a killed run's lock is gone with it
+        assert got.mode == "resume"
+
+
+def test_a_closed_claim_lets_go(tmp_path: Path) -> None:
+    first = take(tmp_path)
+    with pytest.raises(OutputDirError, match="in use"):
+        take(tmp_path)
+    first.close()
+    first.close()
+    take(tmp_path).close()
+
+
+def test_every_key_that_may_change_exists() -> None:
+    def keys(node: object, head: str = "") -> set[str]:
+        found = set()
+        for field in dataclasses.fields(node):  # type: ignore[arg-type]
+            value, key = getattr(node, field.name), head + field.name
+            found |= {key} | (keys(value, key + ".") if dataclasses.is_dataclass(value) else set())
+        return found
+
+    assert keys(Config()) >= MAY_CHANGE
+
+
+def test_fingerprint_is_of_what_matters() -> None:
+    one, two = Config(), Config()
+    two.trainer.save_freq = 5
+    two.actor_rollout_ref.actor.optim.betas = [0.9, 0.999]  # type: ignore[assignment]
+    assert fingerprint(one) == fingerprint(two)
+    two.actor_rollout_ref.actor.optim.lr = 1.0
+    assert fingerprint(one) != fingerprint(two)
+    assert identify({"data": {"train_files": Path("x"), "val_files": "y"}, "ray_kwargs": {"ray_init": {"num_cpus": 2}}}) == {
+        "data.train_files": "x"
+    }
+    assert differences({"a": 1, "trainer.save_freq": 1}, {"b": json.loads("null")}) == [
+        "a: 1 there, (not set) here",
+        "b: (not set) there, null here",
+    ]
