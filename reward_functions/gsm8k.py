@@ -7,6 +7,7 @@ from rmrl.rewards.verifiers import gsm8k
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    """The verdict, and the extracted answer as a column of its own."""
     method = (extra_info or {}).get("gsm8k_method", "flexible")
     answer = gsm8k.extract_answer(solution_str, method)
     return {"score": gsm8k.score(solution_str, ground_truth, method), "answer": answer}

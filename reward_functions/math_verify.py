@@ -4,4 +4,5 @@ from rmrl.rewards.verifiers import math_equal
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    """The verdict; a reference that cannot be read raises and is no verdict."""
     return math_equal.score(solution_str, ground_truth)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from transformers import LlamaConfig
 
 VOCABULARY = 1024
 
@@ -27,7 +30,7 @@ def write_tokenizer(folder: Path) -> None:
     fast.save_pretrained(folder)
 
 
-def llama_config(layers: int = 2):  # noqa: ANN201
+def llama_config(layers: int = 2) -> LlamaConfig:
     """Config of the tiny Llama: tied embeddings, head size 32 (smaller ones no engine supports)."""
     from transformers import LlamaConfig
 
@@ -98,8 +101,3 @@ def write_bert_scorer(folder: Path, *, seed: int = 0) -> Path:
     BertForSequenceClassification(config).save_pretrained(folder)
     write_tokenizer(folder)
     return folder
-
-
-def config_of(folder: Path) -> dict[str, object]:
-    """config.json of a checkpoint."""
-    return json.loads((folder / "config.json").read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,9 +26,9 @@ class RayProcess:
     actor: Any
     name: str
 
-    async def call(self, method: str, *args: Any, timeout_s: float) -> Any:
+    async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """Result of the method. EngineLostError: the process died; StallError: past the deadline; our own errors come through as they are."""
-        return await finish(self.actor.call.remote(method, *args), what=f"{self.name}.{method}", timeout_s=timeout_s)
+        return await finish(self.actor.call.remote(method, *args, **kwargs), what=f"{self.name}.{method}", timeout_s=timeout_s)
 
     async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
         """Parts of an async generator as they come; the deadline holds for each part."""
@@ -92,11 +92,6 @@ async def finish(reference: Any, *, what: str, timeout_s: float) -> Any:
         raise StallError(f"{what} did not finish within {timeout_s:g} s") from error
     except RayError as error:
         raise _ours(error, what) from error
-
-
-async def finish_all(references: Sequence[Any], *, what: str, timeout_s: float) -> list[Any]:
-    """Await several references; the first error ends the wait."""
-    return list(await asyncio.gather(*(finish(r, what=what, timeout_s=timeout_s) for r in references)))
 
 
 def _future(reference: Any) -> Awaitable[Any]:

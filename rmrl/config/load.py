@@ -58,8 +58,8 @@ def normalise(overrides: Sequence[str]) -> list[str]:
     """
     problems: list[str] = []
     kept: list[str] = []
-    for text in overrides:
-        if text.startswith("-"):
+    for before, text in zip(["", *overrides], overrides, strict=False):
+        if text.startswith("-") or (before.startswith("-") and "=" not in text):
             kept.append(text)
             continue
         problem, override = _check_override(text)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as hf_logging
 
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import CheckpointError, ConfigError
@@ -45,6 +46,7 @@ def load_causal_lm(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedModel
     """
     config = load_config(model)
     path = _checkpoint(model)
+    hf_logging.disable_progress_bar()  # every process of a group would draw its own
     try:
         loaded, info = AutoModelForCausalLM.from_pretrained(
             path,

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from rmrl.errors import ConfigError
+
 EntropyMode = Literal["none", "detached", "grad"]
 """Whether token entropies are computed, and whether a gradient flows through them."""
 
@@ -93,6 +95,22 @@ class ResponseModel(nn.Module):
         if self.softcap is not None:
             logits_nV = torch.tanh(logits_nV / self.softcap) * self.softcap
         return logits_nV
+
+    @torch.no_grad()
+    def check_head(self) -> None:
+        """Compare `head` with the model's own forward pass on two tokens, before sharding. Raises ConfigError where they differ.
+
+        A family with a factor of its own between decoder and logits would otherwise train on wrong probabilities, silently.
+        """
+        self.eval()
+        ids_12 = torch.tensor([[0, 1]], device=self.model.device)
+        expected = self.model(input_ids=ids_12, use_cache=False).logits.float()
+        got = self.head(self.model.base_model(input_ids=ids_12, use_cache=False).last_hidden_state).float()
+        if got.shape != expected.shape or (got - expected).abs().max() > 0.01 * expected.abs().max():
+            raise ConfigError(
+                f"actor_rollout_ref.model.path: models of type '{self.model.config.model_type}' change their logits in a way this trainer "
+                "does not know, so their probabilities would be wrong: choose another family, e.g. llama, qwen3, gemma3 or mistral"
+            )
 
     def forward(
         self, input_ids_BS: Tensor, positions_N: Tensor, targets_N: Tensor, entropy: EntropyMode = "none"

@@ -32,14 +32,6 @@ RULE_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 RULE_EXTRAS = ("finish_reason", "response_tokens")
 """What `compute_score` gets as well where its signature names it."""
 
-SPEC_KEYS = frozenset(
-    {
-        "kind", "path", "sampling", "engine", "on_missing", "transform", "combine", "weight", "timeout_s",
-        "residency", "placement", "votes", "cache", "max_missing",
-    }
-)  # fmt: skip
-"""Entries a drop-in's SPEC may have unless `load_dropin` is told otherwise."""
-
 SIGNATURES = {
     "compute_score": "compute_score(data_source, solution_str, ground_truth, extra_info=None)",
     "rm_preprocess": "rm_preprocess(text_prompts, text_responses, tgt_tokenizer)",
@@ -115,8 +107,8 @@ class DropIn:
     """Where a worker process finds `compute_score`; None of a model reward."""
 
 
-def load_dropin(path: Path, name: str, *, known_keys: Collection[str] = SPEC_KEYS) -> DropIn:
-    """Load and check the drop-in file `path` for the reward `name`.
+def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = None) -> DropIn:
+    """Load and check the drop-in file `path` for the reward `name`. `known_keys`: what SPEC may contain; None: anything.
 
     RewardFunctionError: the import raised, functions are missing or have the wrong parameters, SPEC is malformed.
     """
@@ -250,12 +242,12 @@ def _kind_of(path: Path, functions: Mapping[str, Any], spec: Mapping[str, Any]) 
     )
 
 
-def _checked_spec(module: ModuleType, path: Path, known_keys: Collection[str]) -> dict[str, Any]:
+def _checked_spec(module: ModuleType, path: Path, known_keys: Collection[str] | None) -> dict[str, Any]:
     spec = getattr(module, "SPEC", {})
     if not isinstance(spec, Mapping):
         raise RewardFunctionError(f"{path}: SPEC is {type(spec).__name__}; it must be a dict such as SPEC = {{'kind': 'generative'}}.")
     for key in spec:
-        if key not in known_keys:
+        if known_keys is not None and key not in known_keys:
             raise RewardFunctionError(f"{path}: SPEC has an unknown entry {key!r}{did_you_mean(str(key), list(known_keys))}")
     return dict(spec)
 

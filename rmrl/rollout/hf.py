@@ -10,6 +10,7 @@ import torch
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
 from rmrl.rollout.base import RolloutEngineSettings, refuse_overlong, sample_seed
+from rmrl.serving.sampling import cut_at_end, cut_at_stops, generation_options
 from rmrl.serving.weight_file import read_weights
 from rmrl.serving.worker_extension import resident_bytes
 from rmrl.types import Generation, Sampling
@@ -96,36 +97,21 @@ class HFRollout:
         seed = sample_seed(sampling.seed, *batch[0], samples=sampling.n)
         if seed is not None:
             torch.manual_seed(seed)
-        out = self._model.generate(ids, attention_mask=mask, **self._options(sampling, width))
+        out = self._model.generate(ids, attention_mask=mask, **generation_options(sampling, self._tokenizer, self.settings.max_model_len - width))
         return [
             self._generation(where, row, tokens, sampling) for where, row, tokens in zip(batch, rows, out[:, width:].tolist(), strict=True)
         ]
 
-    def _options(self, sampling: Sampling, width: int) -> dict[str, Any]:
-        end = self._tokenizer.eos_token_id
-        options: dict[str, Any] = {
-            "max_new_tokens": min(sampling.max_tokens, self.settings.max_model_len - width),
-            "do_sample": sampling.temperature > 0,
-            "eos_token_id": None if sampling.ignore_eos else end,
-            "pad_token_id": end if self._tokenizer.pad_token_id is None else self._tokenizer.pad_token_id,
-        }
-        if sampling.temperature > 0:
-            options |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": max(0, sampling.top_k)}
-        return options
-
     def _generation(self, where: tuple[int, int], prompt: list[int], tokens: list[int], sampling: Sampling) -> Generation:
-        end = None if sampling.ignore_eos else self._tokenizer.eos_token_id
-        stopped = end is not None and end in tokens
-        tokens = tokens[: tokens.index(end) + 1] if stopped else tokens
-        text = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        stops = [text.find(stop) for stop in sampling.stop if stop in text]
+        tokens, ended = cut_at_end(tokens, None if sampling.ignore_eos else self._tokenizer.eos_token_id)
+        text, stopped = cut_at_stops(self._tokenizer.decode(tokens, skip_special_tokens=True), sampling.stop)
         return Generation(
             prompt_index=where[0],
             sample_index=where[1],
-            text=text[: min(stops)] if stops else text,
+            text=text,
             token_ids=tuple(tokens),
             logprobs=tuple(self._logprobs(prompt, tokens, sampling.temperature or 1.0)),
-            finish_reason="stop" if stopped or stops else "length",
+            finish_reason="stop" if ended or stopped else "length",
             policy_version=self.version,
         )
 

@@ -1,7 +1,8 @@
-"""`rmrl.types.Sampling` as vLLM's SamplingParams."""
+"""`rmrl.types.Sampling` for vLLM, and for transformers' `generate` (whose outputs must be cut by hand)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmrl.types import Sampling
@@ -33,3 +34,30 @@ def sampling_params(sampling: Sampling, **more: Any) -> SamplingParams:
         "output_kind": RequestOutputKind.FINAL_ONLY,
     }
     return SamplingParams(**(fields | more))
+
+
+def generation_options(sampling: Sampling, tokenizer: Any, room: int) -> dict[str, Any]:
+    """Keyword arguments of transformers' `generate` for one sample per row and at most `room` new tokens."""
+    end = tokenizer.eos_token_id
+    options: dict[str, Any] = {
+        "max_new_tokens": min(sampling.max_tokens, room),
+        "do_sample": sampling.temperature > 0,
+        "eos_token_id": None if sampling.ignore_eos else end,
+        "pad_token_id": end if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+    }
+    if sampling.temperature > 0:
+        options |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": max(0, sampling.top_k)}
+    return options
+
+
+def cut_at_end(tokens: list[int], end: int | None) -> tuple[list[int], bool]:
+    """Tokens up to and with the first end token, and whether there was one; rows of a batch are padded behind it."""
+    if end is None or end not in tokens:
+        return tokens, False
+    return tokens[: tokens.index(end) + 1], True
+
+
+def cut_at_stops(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """Text before the first of `stops`, and whether there was one."""
+    found = [text.find(stop) for stop in stops if stop in text]
+    return (text[: min(found)], True) if found else (text, False)

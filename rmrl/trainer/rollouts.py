@@ -42,7 +42,7 @@ class RolloutPool:
 
     async def load_weights(self, path: str, *, version: int) -> None:
         """New weights in every engine; what was cached under the old ones is dropped."""
-        await self._all("load_weights", path, version)
+        await self._all("load_weights", path, version=version)
 
     async def wake(self) -> None:
         if not self._awake:
@@ -59,8 +59,8 @@ class RolloutPool:
         for engine in self._engines:
             await engine.kill()
 
-    async def _all(self, method: str, *args: object) -> None:
-        await asyncio.gather(*(engine.call(method, *args, timeout_s=self._timeout_s) for engine in self._engines))
+    async def _all(self, method: str, *args: object, **kwargs: object) -> None:
+        await asyncio.gather(*(engine.call(method, *args, timeout_s=self._timeout_s, **kwargs) for engine in self._engines))
 
 
 def _response(prompt: Prompt, part: Generation) -> Response:

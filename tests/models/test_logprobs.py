@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from rmrl.errors import ConfigError
 from rmrl.models.logprobs import ResponseModel, entropy_from_logits, logprobs_from_logits, token_logprobs
 
 
@@ -89,6 +90,19 @@ def test_logit_changes_of_other_families_are_applied():
     logprobs, _ = ResponseModel(model, temperature=1.0)(row, torch.tensor([4]), row[0, 5:])
     capped = torch.tanh(model(row).logits[0, 4] / 2.0) * 2.0
     assert logprobs.item() == pytest.approx(capped.log_softmax(-1)[row[0, 5]].item(), abs=1e-5)
+
+
+def test_an_unknown_change_of_logits_is_refused():
+    class Scaled(LlamaForCausalLM):
+        def forward(self, *args: object, **kwargs: object):
+            out = super().forward(*args, **kwargs)
+            out.logits = out.logits * 0.9
+            return out
+
+    plain = tiny_model()
+    ResponseModel(plain, temperature=1.0).check_head()
+    with pytest.raises(ConfigError, match="models of type 'llama' change their logits"):
+        ResponseModel(Scaled(plain.config), temperature=1.0).check_head()
 
 
 def test_whole_logits_are_never_held():

@@ -33,7 +33,7 @@ def write(tmp_path):
 
 def error_of(path: Path) -> str:
     with pytest.raises(RewardFunctionError) as caught:
-        load_dropin(path, "mine")
+        load_dropin(path, "mine", known_keys=("kind", "path"))
     return str(caught.value)
 
 
@@ -135,16 +135,13 @@ def test_sys_exit_at_import_does_not_end_the_run(write):
     assert "SystemExit" in error_of(write("raise SystemExit(3)\n"))
 
 
-@pytest.mark.parametrize(
-    ("spec", "part"), [("SPEC = []", "SPEC is list"), ("SPEC = {'kindd': 'rule'}", "'kindd'; did you mean 'kind'?")]
-)
+@pytest.mark.parametrize(("spec", "part"), [("SPEC = []", "SPEC is list"), ("SPEC = {'kindd': 'rule'}", "'kindd'; did you mean 'kind'?")])
 def test_a_malformed_spec_is_refused(write, spec, part):
     assert part in error_of(write(f"{spec}\n{RULE}"))
 
 
-def test_known_spec_keys_can_be_given(write):
-    path = write("SPEC = {'mine': 1}\n" + RULE)
-    assert load_dropin(path, "mine", known_keys=("mine",)).spec == {"mine": 1}
+def test_any_spec_key_is_taken_where_none_are_given(write):
+    assert load_dropin(write("SPEC = {'mine': 1}\n" + RULE), "mine").spec == {"mine": 1}
 
 
 def test_a_missing_file_is_an_error(tmp_path):
@@ -168,20 +165,34 @@ def test_classes_are_not_rules():
         load_function("decimal:Decimal", "d")
 
 
-def test_rules_get_what_they_name():
-    everything = ("data_source", "solution_str", "ground_truth", "extra_info")
-    assert rule_arguments(lambda solution_str, **kwargs: (solution_str, kwargs), "here") == everything
-    assert rule_arguments(lambda ground_truth, solution_str, method="strict": 0, "here") == ("solution_str", "ground_truth")
-    assert rule_arguments(lambda solution_str, *, response_tokens: 0, "here") == ("solution_str", "response_tokens")
+def signature(parameters: str):
+    """A function with these parameters that returns all it was called with."""
+    scope: dict = {}
+    exec(f"def function({parameters}):\n    return locals()\n", scope)
+    return scope["function"]
 
 
-def test_a_positional_argument_is_not_passed_again_by_name():
-    def preprocess(prompts, responses, tokenizer, data_sources):
-        return prompts, data_sources
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ("solution_str, **kwargs", ("data_source", "solution_str", "ground_truth", "extra_info")),
+        ("ground_truth, solution_str, method='strict'", ("solution_str", "ground_truth")),
+        ("solution_str, *, response_tokens", ("solution_str", "response_tokens")),
+    ],
+)
+def test_rules_get_what_they_name(parameters, expected):
+    assert rule_arguments(signature(parameters), "here") == expected
 
-    def everything(prompts, *rest, **columns):
-        return prompts, rest, sorted(columns)
 
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ("prompts, b, c, data_sources", {"prompts": "p", "b": "r", "c": 0, "data_sources": "d"}),
+        ("a, b, c, *, data_sources", {"a": "p", "b": "r", "c": 0, "data_sources": "d"}),
+        ("prompts, *rest, **columns", {"prompts": "p", "rest": ("r", 0), "columns": {"data_sources": "d"}}),
+        ("a, b, c, other=1", {"a": "p", "b": "r", "c": 0, "other": 1}),
+    ],
+)
+def test_columns_go_where_they_are_named_and_never_twice(parameters, expected):
     columns = {"prompts": "column", "data_sources": "d"}
-    assert call_with_known_arguments(preprocess, ("p", "r", None), columns) == ("p", "d")
-    assert call_with_known_arguments(everything, ("p", "r", None), columns) == ("p", ("r", None), ["data_sources"])
+    assert call_with_known_arguments(signature(parameters), ("p", "r", 0), columns) == expected

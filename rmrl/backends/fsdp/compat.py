@@ -93,9 +93,16 @@ def shard(
 
 
 def decoder_layers(model: nn.Module) -> list[nn.Module]:
-    """The repeated blocks: the children of the longest ModuleList."""
-    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return list(max(stacks, key=len)) if stacks else []
+    """The repeated blocks: the longest list of modules that is not inside another (experts are inside their layer)."""
+    return list(max(_outer_lists(model), key=len, default=nn.ModuleList()))
+
+
+def _outer_lists(module: nn.Module) -> Iterator[nn.ModuleList]:
+    for child in module.children():
+        if isinstance(child, nn.ModuleList):
+            yield child
+        else:
+            yield from _outer_lists(child)
 
 
 def free_gathered(model: nn.Module) -> None:
@@ -152,7 +159,6 @@ def move_model(model: nn.Module, device: torch.device) -> None:
     """Move the shards of parameters and their gradients; gathered copies are freed first."""
     free_gathered(model)
     model.to(device)
-    _settle(device)
 
 
 def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
@@ -161,12 +167,9 @@ def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> No
         for name, value in state.items():
             if isinstance(value, Tensor) and value.ndim > 0:
                 state[name] = value.to(device, non_blocking=True)
-    _settle(device)
 
 
-def _settle(device: torch.device) -> None:
-    """After a move: wait for copies under way, and give freed device memory back to other processes."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-        if device.type == "cpu":
-            torch.cuda.empty_cache()
+def settle() -> None:
+    """Wait for copies under way and give device memory that no tensor uses back to the other processes of the device (CUDA)."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()

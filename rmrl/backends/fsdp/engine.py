@@ -57,6 +57,7 @@ class FSDPEngine:
         # A frozen model needs no master weights: rounding once gives the same compute as rounding at every gather.
         language_model = load_causal_lm(self._settings.model, dtype=master if self._trains else compute or master)
         model = ResponseModel(language_model, temperature=self._settings.temperature).requires_grad_(self._trains)
+        model.check_head()
         compat.shard(
             model,
             mesh=compat.device_mesh(self._settings.device, fsdp.fsdp_size),
@@ -245,11 +246,11 @@ class FSDPEngine:
     # --- memory ------------------------------------------------------------------------------------------------------
 
     def offload(self) -> None:
-        """Move to host memory what fsdp_config.{param,optimizer}_offload name; nothing on CPU."""
+        """Move to host memory what fsdp_config.{param,optimizer}_offload name, and give unused device memory back; nothing on CPU."""
         self._move(torch.device("cpu"))
 
     def onload(self) -> None:
-        """Undo `offload`."""
+        """Undo `offload`; needed before any other method."""
         self._move(self._device)
 
     def _move(self, device: torch.device) -> None:
@@ -260,6 +261,7 @@ class FSDPEngine:
             compat.move_model(self._model, device)
         if fsdp.optimizer_offload and self._optimizer is not None:
             compat.move_optimizer(self._optimizer, device)
+        compat.settle()
 
     def memory_bytes(self) -> int:
         """CUDA: device memory held by this process's tensors; CPU: resident memory of this process."""

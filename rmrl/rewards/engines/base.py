@@ -46,7 +46,7 @@ class EngineSpec:
     @property
     def key(self) -> Hashable:
         """Equal for specs that one engine can serve; two spellings of one folder are equal."""
-        path = os.path.realpath(self.path) if os.path.exists(self.path) else self.path  # noqa: PTH110, PTH113 (a string either way)
+        path = os.path.realpath(self.path) if os.path.exists(self.path) else self.path  # noqa: PTH110 (a string either way)
         rest = tuple(getattr(self, f.name) for f in fields(self) if f.name not in ("path", "kwargs"))
         return (path, *rest, json.dumps(dict(self.kwargs), sort_keys=True, default=repr))
 

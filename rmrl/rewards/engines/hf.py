@@ -23,6 +23,7 @@ from rmrl.rewards.engines.base import (
     overlong_texts,
     overlong_value,
 )
+from rmrl.serving.sampling import cut_at_end, cut_at_stops, generation_options
 from rmrl.serving.worker_extension import resident_bytes
 from rmrl.types import Sampling
 
@@ -130,42 +131,19 @@ class HFEngine:
         sampling = request.sampling
         if sampling.choice or sampling.regex:
             raise ConfigError("reward.engine.name=hf cannot restrict the output to a choice or regex; use reward.engine.name=vllm")
-        model, length = self._awake(), len(request.token_ids)
+        model, length, greedy = self._awake(), len(request.token_ids), sampling.temperature == 0
         ids = torch.tensor([request.token_ids], device=self.spec.device)
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
-        room = min(sampling.max_tokens, self.context_length - length)
-        rows = model.generate(ids, attention_mask=torch.ones_like(ids), **generation_options(sampling, self._tokenizer, room))
-        return [self._text(row[length:].tolist(), length, sampling) for row in rows]
+        options = generation_options(sampling, self._tokenizer, self.context_length - length)
+        rows = model.generate(ids, attention_mask=torch.ones_like(ids), **options, num_return_sequences=1 if greedy else sampling.n)
+        texts = [self._text(row[length:].tolist(), length, sampling) for row in rows]
+        return texts * sampling.n if greedy else texts
 
     def _text(self, tokens: list[int], tokens_in: int, sampling: Sampling) -> TextOutput:
-        tokens, finish_reason = cut_at_end(tokens, None if sampling.ignore_eos else self._tokenizer.eos_token_id)
-        text = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        ends = [text.find(stop) for stop in sampling.stop if stop in text]
-        if ends:
-            text, finish_reason = text[: min(ends)], "stop"
-        return TextOutput(text, finish_reason, tokens_in, len(tokens))
-
-
-def generation_options(sampling: Sampling, tokenizer: Any, room: int) -> dict[str, Any]:
-    """Keyword arguments of transformers' `generate`, at most `room` new tokens."""
-    options: dict[str, Any] = {
-        "max_new_tokens": room,
-        "num_return_sequences": sampling.n,
-        "do_sample": sampling.temperature > 0,
-        "eos_token_id": None if sampling.ignore_eos else tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
-    }
-    if sampling.temperature > 0:
-        return options | {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": max(0, sampling.top_k)}
-    return options
-
-
-def cut_at_end(tokens: list[int], end: int | None) -> tuple[list[int], str]:
-    """Tokens up to and with the first end token, and the finish reason; rows of a batch are padded behind it."""
-    if end is not None and end in tokens:
-        return tokens[: tokens.index(end) + 1], "stop"
-    return tokens, "length"
+        tokens, ended = cut_at_end(tokens, None if sampling.ignore_eos else self._tokenizer.eos_token_id)
+        text, stopped = cut_at_stops(self._tokenizer.decode(tokens, skip_special_tokens=True), sampling.stop)
+        return TextOutput(text, "stop" if ended or stopped else "length", tokens_in, len(tokens))
 
 
 def _last_logits(model: Any, requests: Sequence[PoolingRequest]) -> list[float]:

@@ -87,6 +87,7 @@ class _Worker(WorkerProcess):
     def __init__(self) -> None:
         super().__init__()
         self.calls: deque[_Call] = deque()
+        self.loaded: set[FunctionSource] = set()
         self.loading = False
         self.started = 0.0
         self.deadline = 0.0
@@ -108,6 +109,7 @@ class _Worker(WorkerProcess):
     def answer(self, message: list[Any]) -> None:
         """Act on one message, see `rule_worker`."""
         if message[0] == "start":
+            self.loaded.add(self.calls[0].job.source)
             self.begin(message[1])
         elif message[0] == "failed":
             job = self.calls[0].job
@@ -181,10 +183,10 @@ class _Dispatcher:
         self._closing = False
         self._shutting = False
         self._selector = selectors.DefaultSelector()
-        self._bell, ours = socket.socketpair()
-        ours.setblocking(False)
+        self._bell, self._heard = socket.socketpair()
         self._bell.setblocking(False)
-        self._selector.register(ours, selectors.EVENT_READ, None)
+        self._heard.setblocking(False)
+        self._selector.register(self._heard, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name="rmrl-rule-pool", daemon=True)
         self._thread.start()
 
@@ -250,9 +252,7 @@ class _Dispatcher:
         wait = min(busy) - time.monotonic() if busy else IDLE_WAIT_S
         for key, _ in self._selector.select(max(wait, 0.0)):
             if key.data is None:
-                with contextlib.suppress(BlockingIOError):
-                    while key.fileobj.recv(4096):  # type: ignore[union-attr]
-                        pass
+                self._heard.recv(4096)  # what is left rings again
             else:
                 self._hear(key.data)
 
@@ -278,7 +278,9 @@ class _Dispatcher:
         if not worker.calls:
             return
         job = worker.calls[0].job
-        if worker.loading:
+        if worker.loading and job.source in worker.loaded and not overdue:
+            pass  # it died between two chunks, e.g. killed for memory: neither the import nor a call did it
+        elif worker.loading:
             self._lose_loading(job, f"took more than {LOAD_TIMEOUT_S:g} s" if overdue else how, final=overdue)
         elif overdue:
             detail = f"{job.source} ran for more than {job.timeout_s:g} s and was killed"
@@ -307,6 +309,8 @@ class _Dispatcher:
             worker.kill()
         self.workers.clear()
         self._selector.close()
+        self._bell.close()
+        self._heard.close()
         for job in jobs.values():
             job.resolve(reason)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import math
 import os
 import pickle
 import signal
@@ -23,12 +22,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from numbers import Real
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rmrl.errors import RewardFunctionError
 from rmrl.rewards.dropin import FunctionSource, describe_exception, rule_arguments
+from rmrl.rewards.verdict import check_verdict
 
 HEADER = struct.Struct(">I")
 BOOT = """import sys, json
@@ -112,27 +111,14 @@ def _call(function: Callable[..., Any], target: str, names: tuple[str, ...], pay
 
 
 def answer_of(returned: Any, label: str) -> Answer:
-    """What a rule returned as a verdict: a finite number, None (no verdict), or a dict with "score" plus extra columns."""
-    extra: dict[str, Any] = {}
-    score = returned
-    if isinstance(returned, Mapping):
-        extra = {str(k): plain(v) for k, v in returned.items() if k != "score"}
-        if "score" not in returned:
-            return "user_error", None, f"{label} returned a dict without 'score' (its keys: {', '.join(extra) or 'none'})", extra
-        score = returned["score"]
-    if score is None:
-        return "unparseable", None, f"{label} returned None: no verdict", extra
-    if not isinstance(score, Real) and getattr(score, "ndim", None) == 0 and hasattr(score, "item"):
-        score = score.item()
-    if not isinstance(score, Real):
-        return "user_error", None, f"{label} returned {type(score).__name__}; a score is a number, None or a dict with 'score'", extra
-    try:
-        value = float(score)
-    except OverflowError:
-        value = math.inf
-    if not math.isfinite(value):
-        return "user_error", None, f"{label} returned {value}; a score must be finite (return None for no verdict)", extra
-    return "ok", value, "", extra
+    """What a rule returned, as a message: "ok", "unparseable" (None: no verdict) or "user_error"."""
+    verdict = check_verdict(returned)
+    extra = {str(k): plain(v) for k, v in verdict.extra.items()}
+    if verdict.value is not None:
+        return "ok", verdict.value, "", extra
+    if verdict.problem:
+        return "user_error", None, f"{label} {verdict.problem}", extra
+    return "unparseable", None, f"{label} returned None: no verdict", extra
 
 
 def plain(value: Any) -> Any:

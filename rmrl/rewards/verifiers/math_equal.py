@@ -20,7 +20,9 @@ _DELIMITED = re.compile(r"(?<!\\)\$|\\(boxed|\(|\[|begin\{(equation|align|math))
 _COMMA_NUMBER = re.compile(r"[-+]?\d+,\d+")
 
 
-def score(response: str, ground_truth: str, *, strict: bool = True, float_rounding: int = 6, allow_set_relation_comp: bool = False) -> float:
+def score(
+    response: str, ground_truth: str, *, strict: bool = True, float_rounding: int = 6, allow_set_relation_comp: bool = False
+) -> float:
     """1.0 if the response's final answer equals the reference, else 0.0 (also when the response holds no answer).
 
     `ground_truth`: an expression, with or without LaTeX delimiters. ValueError when it cannot be parsed.

@@ -19,7 +19,7 @@ from rmrl.rewards.kinds.rule_pool import RulePool
 from rmrl.types import ScoreItem
 
 SHIPPED = Path(__file__).parents[3] / "reward_functions"
-EVERY_WAY = '''
+EVERY_WAY = """
 import os, re, signal, sys, time
 import numpy as np
 
@@ -35,14 +35,15 @@ def deep(_):
 WAYS = {
     "length": lambda g: len(g), "bool": lambda g: True, "float32": lambda g: np.float32(0.5), "bool_": lambda g: np.bool_(True),
     "array0": lambda g: np.array(0.25), "none": lambda g: None, "nan": lambda g: float("nan"), "inf": lambda g: float("-inf"),
-    "huge": lambda g: 10**400, "string": lambda g: "0.5", "array1": lambda g: np.ones(1), "list": lambda g: [1.0],
+    "huge": lambda g: 10**400, "string": lambda g: "0.5", "array2": lambda g: np.ones(2), "list": lambda g: [1.0],
     "dict": lambda g: {"score": np.int64(2), "parsed": g, "a": np.arange(2), "n": np.float32(0.5), "o": {1: (None, True)}},
-    "dict_none": lambda g: {"score": None, "why": "unsure"}, "no_score": lambda g: {"value": 1}, "long_int": lambda g: {"score": 1, "x": 10**9999},
+    "dict_none": lambda g: {"score": None, "why": "unsure"}, "no_score": lambda g: {"value": 1},
+    "long_int": lambda g: {"score": 1, "x": 10**9999},
     "raise": deep, "exit": lambda g: sys.exit(1), "os_exit": lambda g: os._exit(3), "segv": lambda g: os.kill(os.getpid(), signal.SIGSEGV),
     "loop": hang, "sleep": lambda g: time.sleep(60), "regex": lambda g: re.match(r"(a+)+$", "a" * 40 + "b"),
     "stdout": lambda g: print("printed", flush=True) or os.write(1, b"written") and 1.0, "fork": lambda g: os.system("sleep 60"),
 }
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +94,13 @@ def test_numbers_are_scores(pool, ways, way, value):
     ("way", "status", "part"),
     [
         ("none", "unparseable", "returned None"),
-        ("nan", "user_error", "returned nan; a score must be finite"),
+        ("nan", "user_error", "returned nan;"),
         ("inf", "user_error", "returned -inf"),
-        ("huge", "user_error", "returned inf"),
-        ("string", "user_error", "returned str;"),
-        ("array1", "user_error", "returned ndarray;"),
-        ("list", "user_error", "returned list;"),
-        ("no_score", "user_error", "a dict without 'score' (its keys: value)"),
+        ("huge", "user_error", "OverflowError"),
+        ("string", "user_error", "returned '0.5' (str); a score is a number"),
+        ("array2", "user_error", "(ndarray); a score is a number"),
+        ("list", "user_error", "(list); a score is"),
+        ("no_score", "user_error", "a dict without 'score' (keys: value)"),
         ("long_int", "user_error", "ValueError"),
         ("raise", "user_error", "compute_score raised KeyError: 'no such answer'"),
         ("exit", "user_error", "SystemExit: 1"),
@@ -194,23 +195,37 @@ def test_a_function_that_cannot_be_imported_is_an_error(pool, tmp_path, text, pa
         score(pool, path, items("a", "b", "c"))
 
 
-def test_many_hanging_inputs_leave_the_pool_alive(pool, ways):
-    score(pool, ways, items("length", "length"))
-    started = time.monotonic()
-    results = score(pool, ways, items(*["sleep", "length", "loop"] * 10), timeout_s=0.05)
-    assert [r.status for r in results] == ["timeout", "ok", "timeout"] * 10
-    assert time.monotonic() - started < 15  # 20 hangs of 0.05 s, and as many fresh processes, on 2 workers
-    assert score(pool, ways, items("length"))[0].value == 4.0
+HANGS = """import re
+def compute_score(solution_str):
+    if solution_str == "regex":
+        return re.match(r"(a+)+$", "a" * 40 + "b")
+    while solution_str == "loop":
+        pass
+    return 1
+"""
+
+
+def hang_many(path: Path, count: int) -> float:
+    """Seconds per hanging input; every third input is a good one."""
+    path.write_text(HANGS, encoding="utf-8")
+    with RulePool(2) as pool:
+        score(pool, path, items("fine", "fine"))
+        started = time.monotonic()
+        results = score(pool, path, items(*["loop", "fine", "regex"] * (count // 2)), timeout_s=0.05)
+        seconds = time.monotonic() - started
+        assert [r.status for r in results] == ["timeout", "ok", "timeout"] * (count // 2)
+        assert score(pool, path, items("fine"))[0].value == 1.0
+        assert len(pool.process_ids()) <= 2
+    return seconds / count
+
+
+def test_many_hanging_inputs_leave_the_pool_alive(tmp_path):
+    assert hang_many(tmp_path / "hangs.py", 20) < 0.75  # 0.05 s and a fresh process each, two at a time
 
 
 @pytest.mark.slow
-def test_a_thousand_hanging_inputs(ways):
-    with RulePool(2) as pool:
-        started = time.monotonic()
-        results = score(pool, ways, items(*["loop", "regex"] * 500, "length"), timeout_s=0.05)
-        assert [r.status for r in results] == ["timeout"] * 1000 + ["ok"]
-        assert time.monotonic() - started < 400
-        assert len(pool.process_ids()) <= 2
+def test_a_thousand_hanging_inputs(tmp_path):
+    assert hang_many(tmp_path / "hangs.py", 1000) < 0.5
 
 
 def test_sympy_that_never_ends_is_a_time_out(pool):
@@ -243,10 +258,11 @@ def test_a_missing_reference_is_no_verdict(pool):
     assert "holds no number" in result.detail
 
 
-def test_workers_inherit_no_framework_and_no_main(pool, tmp_path):
+def test_workers_inherit_no_framework_and_no_main(tmp_path):
     path = tmp_path / "modules.py"
-    text = "import sys\nNAMES = ('torch', 'ray', 'vllm', 'transformers', 'numpy')\n"
-    path.write_text(text + "def compute_score(solution_str):\n    return {'score': 1, 'seen': [n for n in NAMES if n in sys.modules]}\n")
+    text = "import sys\nNAMES = ('torch', 'ray', 'vllm', 'transformers', 'numpy', '__mp_main__')\n"
+    text += "def compute_score(solution_str):\n    return {'score': 1, 'seen': [n for n in NAMES if n in sys.modules]}\n"
+    path.write_text(text, encoding="utf-8")
     with RulePool(1) as fresh:
         assert score(fresh, path, items("x"))[0].extra == {"seen": []}
 
@@ -309,7 +325,7 @@ def test_a_closed_pool_has_no_processes_ends_open_calls_and_starts_again(ways):
     pids = pool.process_ids()
     assert pids
     assert all(alive(p) for p in pids)
-    future = pool.submit(FunctionSource(str(ways)), [{"solution_str": "sleep", "ground_truth": ""}], 50.0)
+    future = pool.submit(FunctionSource(str(ways)), [{"data_source": "", "solution_str": "sleep", "ground_truth": ""}], 50.0)
     time.sleep(0.2)
     pool.close()
     with pytest.raises(EngineLostError, match="closed"):

@@ -44,8 +44,9 @@ def test_a_reference_that_is_no_mathematics_is_no_verdict():
         math_equal.score("$3$", "")
 
 
-def test_agrees_with_the_table_of_math_verify_in_all_but_two_rows():
-    rows = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()] if DATA.exists() else FEW
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_agrees_with_the_table_of_math_verify_in_all_but_two_rows(every):
+    rows = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()][::every] if DATA.exists() else FEW
     wrong = set()
     for row in rows:
         options = dict(row["options"])
@@ -53,4 +54,4 @@ def test_agrees_with_the_table_of_math_verify_in_all_but_two_rows():
         score = math_equal.score(row["pred"], row["gold"], float_rounding=rounding, **options)
         if score != float(row["expected"]):
             wrong.add(row["id"])
-    assert wrong == (NEWLINES if DATA.exists() else set())
+    assert wrong == NEWLINES & {row["id"] for row in rows}

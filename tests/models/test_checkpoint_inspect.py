@@ -1,0 +1,129 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rmrl.errors import ConfigError, RewardError
+from rmrl.models.checkpoint_inspect import (
+    check_scalar_head,
+    checkpoint_kind,
+    label_count,
+    local_checkpoint,
+    max_positions,
+    parameter_count,
+    tensor_headers,
+    weight_bytes,
+)
+
+SCORER = {"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "LABEL_0"}, "max_position_embeddings": 77}
+
+
+def checkpoint(folder: Path, config: dict[str, object], **tensors: torch.Tensor) -> Path:
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({name.replace("__", "."): t for name, t in tensors.items()}, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"),
+    [
+        ("LlamaForSequenceClassification", "bradley_terry"),
+        ("BertForTokenClassification", "bradley_terry"),
+        ("Qwen3ForCausalLM", "generative"),
+    ],
+)
+def test_kind(tmp_path: Path, architecture: str, kind: str) -> None:
+    assert checkpoint_kind(checkpoint(tmp_path, {"architectures": [architecture]})) == kind
+
+
+def test_kind_without_architectures_is_generative(tmp_path: Path) -> None:
+    assert checkpoint_kind(checkpoint(tmp_path, {})) == "generative"
+
+
+@pytest.mark.parametrize("name", ["score__weight", "classifier__weight", "classifier__out_proj__weight"])
+def test_a_scalar_head_is_accepted(tmp_path: Path, name: str) -> None:
+    check_scalar_head(checkpoint(tmp_path, SCORER, **{name: torch.zeros(1, 4)}))
+
+
+def test_a_missing_head_is_refused(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, SCORER, model__embed__weight=torch.zeros(1, 4))
+    with pytest.raises(RewardError, match=r"score\.weight") as caught:
+        check_scalar_head(folder)
+    assert str(folder) in str(caught.value)
+    assert "train-rm" in str(caught.value)
+
+
+def test_a_head_of_another_width_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RewardError, match=r"score\.weight \[5, 4\]"):
+        check_scalar_head(checkpoint(tmp_path, SCORER, score__weight=torch.zeros(5, 4)))
+
+
+def test_several_labels_are_refused(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, SCORER | {"id2label": {"0": "a", "1": "b"}}, score__weight=torch.zeros(2, 4))
+    with pytest.raises(RewardError, match="has 2 labels"):
+        check_scalar_head(folder)
+
+
+def test_labels_are_counted_as_transformers_counts_them() -> None:
+    assert label_count({}) == 2
+    assert label_count({"num_labels": 1}) == 1
+    assert label_count({"id2label": {"0": "a", "1": "b", "2": "c"}}) == 3
+
+
+def test_sizes(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, SCORER, a=torch.zeros(3, 4), b=torch.zeros(5, dtype=torch.bfloat16), ids=torch.zeros(2, dtype=torch.int64))
+    assert parameter_count(folder) == 17
+    assert weight_bytes(folder, "auto") == 12 * 4 + 5 * 2 + 2 * 8
+    assert weight_bytes(folder, "bfloat16") == 17 * 2 + 2 * 8
+    assert weight_bytes(folder, "float32") == 17 * 4 + 2 * 8
+    with pytest.raises(ConfigError, match="float12"):
+        weight_bytes(folder, "float12")
+
+
+def test_positions(tmp_path: Path) -> None:
+    assert max_positions(checkpoint(tmp_path, SCORER)) == 77
+    assert max_positions(checkpoint(tmp_path, {"text_config": {"max_position_embeddings": 9}})) == 9
+    assert max_positions(checkpoint(tmp_path, {"model_type": "xlm-roberta", "max_position_embeddings": 514, "pad_token_id": 1})) == 512
+    assert max_positions(checkpoint(tmp_path, {})) > 10**8
+
+
+def test_shards_come_from_the_index(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"a": torch.zeros(2)}, tmp_path / "model-1.safetensors")
+    save_file({"b": torch.zeros(3)}, tmp_path / "model-2.safetensors")
+    save_file({"other": torch.zeros(9)}, tmp_path / "leftover.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}))
+    assert {t.name: t.shape for t in tensor_headers(tmp_path)} == {"a": (2,), "b": (3,)}
+    (tmp_path / "model-2.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"model-2\.safetensors"):
+        tensor_headers(tmp_path)
+
+
+def test_torn_files_are_named(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, SCORER, score__weight=torch.zeros(1, 400))
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ConfigError, match="torn"):
+        tensor_headers(folder)
+    file.write_bytes(b"abc")
+    with pytest.raises(ConfigError, match="torn"):
+        tensor_headers(folder)
+
+
+def test_missing_folder_config_and_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match="not a folder"):
+        local_checkpoint(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"no config\.json"):
+        local_checkpoint(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ConfigError, match="not JSON"):
+        checkpoint_kind(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"no \*\.safetensors"):
+        tensor_headers(tmp_path)
+    with pytest.raises(ConfigError, match="could not be fetched"):
+        local_checkpoint("nobody-here/no-such-model")

@@ -1,0 +1,28 @@
+from rmrl.serving.sampling import cut_at_end, cut_at_stops, generation_options
+from rmrl.types import Sampling
+
+
+class Tokens:
+    eos_token_id = 2
+    pad_token_id = None
+
+
+def test_greedy_options_name_no_temperature() -> None:
+    assert generation_options(Sampling(max_tokens=9, temperature=0.0), Tokens(), 5) == {
+        "max_new_tokens": 5, "do_sample": False, "eos_token_id": 2, "pad_token_id": 2,
+    }  # fmt: skip
+
+
+def test_sampling_options() -> None:
+    options = generation_options(Sampling(max_tokens=3, temperature=0.5, top_p=0.9, ignore_eos=True), Tokens(), 5)
+    assert options["max_new_tokens"] == 3
+    assert (options["temperature"], options["top_p"], options["top_k"]) == (0.5, 0.9, 0)
+    assert options["eos_token_id"] is None
+
+
+def test_cuts() -> None:
+    assert cut_at_end([5, 2, 0, 0], 2) == ([5, 2], True)
+    assert cut_at_end([5, 6], 2) == ([5, 6], False)
+    assert cut_at_end([5, 2], None) == ([5, 2], False)
+    assert cut_at_stops("one. two! three", ("!", ". ")) == ("one", True)
+    assert cut_at_stops("one", ("!",)) == ("one", False)
