@@ -22,5 +22,7 @@ def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_
     try:
         wanted = Decimal(str(ground_truth).replace(",", "").strip())
     except InvalidOperation as error:
-        raise ValueError(f"The reference answer {ground_truth!r} is not a number; reward 'arithmetic' needs one in reward_model.ground_truth.") from error
+        raise ValueError(
+            f"The reference answer {ground_truth!r} is no number; 'arithmetic' needs one in reward_model.ground_truth."
+        ) from error
     return float(last_number(solution_str) == wanted)

@@ -42,11 +42,19 @@ rm -f "$stamp"
 [[ -x $venv/bin/python ]] || { say "creating $venv with $("$python" --version)"; "$python" -m venv "$venv"; }
 
 # pip's own output goes to the log; the terminal sees a line per 25 packages, the install phase, and every error.
+show_progress() {
+    local line count=0
+    while IFS= read -r line; do
+        case $line in
+            "Collecting "*) count=$((count + 1)); ((count % 25)) || say "  $count packages resolved" ;;
+            "Installing collected"*) say "  installing $count packages (a minute or two)" ;;
+            ERROR*) say "  $line" ;;
+        esac
+    done
+}
+
 install() {
-    "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee "$log" | awk '
-        /^Collecting /   { if (++n % 25 == 0) { print "[setup]   " n " packages resolved"; fflush() } }
-        /^Installing co/ { print "[setup]   installing them (a minute or two)"; fflush() }
-        /^ERROR/         { print "[setup]   " $0; fflush() }'
+    "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee "$log" | show_progress
 }
 
 say "installing rmrl with the extras $extras; first time 2 to 5 minutes and about 4.5 GB, details in $log"

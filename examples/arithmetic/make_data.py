@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     shuffler = random.Random(options.seed)
     for part, pairs, wanted in zip(("train", "test"), split(options.largest), (options.train, options.test), strict=True):
         if not 1 <= wanted <= len(pairs):
-            parser.error(f"--{part} {wanted}: with --largest {options.largest} there are {len(pairs)} {part} questions; ask for 1 to that many.")
+            parser.error(f"--{part} {wanted}: --largest {options.largest} gives {len(pairs)} {part} questions; ask for 1 to that many.")
         write(shuffler.sample(pairs, wanted), options.out / f"{part}.parquet", part)
 
 

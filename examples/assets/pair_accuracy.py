@@ -47,7 +47,7 @@ def pair_of(row: Mapping[str, Any], source: str) -> Pair | None:
     elif "chosen" in row:
         subset, first, second, label = f"{source}/{row['subset']}", row["chosen"], row["rejected"], 1
     else:
-        raise ValueError(f"A row of {source} has the columns {sorted(row)}; needed: output_1, output_2, label or response_1, response_2, annotators or chosen, rejected.")
+        raise ValueError(f"A row of {source} has the columns {sorted(row)}, which is none of the three layouts; see --help.")
     chosen, rejected = (first, second) if label == 1 else (second, first)
     # The answer "True" is a JSON boolean in some published files.
     return Pair(subset=subset, instruction=instruction, chosen=str(chosen), rejected=str(rejected))
@@ -108,7 +108,7 @@ def report(rows: Mapping[str, Mapping[str, float]]) -> Iterable[str]:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Pair accuracy of a scalar model (one label) through plain transformers.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder or hub id of a sequence classification model with one label")
     parser.add_argument("--pairs", type=Path, nargs="+", required=True, help="jsonl files of pairs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/scalar_model_pairs.json"), help="where the numbers go")
@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print("\n".join(report(rows)))
     print(f"{len(texts)} responses in {seconds:.0f} s")
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    found = {"model": Path(options.model).name, "max_tokens": options.max_tokens, "responses": len(texts), "seconds": round(seconds, 1), "subsets": rows}
+    found = {"model": Path(options.model).name, "max_tokens": options.max_tokens, "responses": len(texts), "subsets": rows}
     options.out.write_text(json.dumps(found, indent=2) + "\n")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-SAME = "<any value>"
-
 # key -> (values that ask for nothing and are accepted, sentence). "" as a sentence: accepted, because what it asks for is always so.
 _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
     "trainer.default_hdfs_dir": ((None,), "copies to HDFS are not made; use trainer.default_local_dir on a mounted folder"),
@@ -18,7 +16,8 @@ _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
     "data.return_raw_input_ids": ((True, False), ""),
     "data.return_raw_chat": ((True, False), ""),
     "data.return_full_prompt": ((True, False), ""),
-    "data.dataloader_num_workers": ((0,), "rows are tokenized once, before training; use data.filter_overlong_prompts_workers"),
+    "data.dataloader_num_workers": ((0,), "rows are tokenized once, before training; leave it out"),
+    "data.filter_overlong_prompts_workers": ((), ""),
     "data.custom_cls.path": ((None,), "bring rows in the parquet schema instead; see data_preprocess/"),
     "data.custom_cls.name": ((None,), "bring rows in the parquet schema instead; see data_preprocess/"),
     "actor_rollout_ref.model.lora_rank": ((0,), "LoRA is not supported yet; train all weights"),

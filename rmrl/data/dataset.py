@@ -72,8 +72,7 @@ def load_prompts(config: DataConfig, tokenizer: Any, *, split: Split, notice: Ca
     check_length_settings(config)
     key = f"data.{split}_files"
     rows = list(iterate_rows(config, split=split))
-    workers = config.filter_overlong_prompts_workers
-    tokens = encode_rows(rows, tokenizer, template_kwargs=config.apply_chat_template_kwargs, workers=workers)
+    tokens = encode_rows(rows, tokenizer, template_kwargs=config.apply_chat_template_kwargs)
     report = fit_lengths(rows, tokens, config)
     if not report.kept:
         shortest = min(len(ids) for ids in tokens)

@@ -120,8 +120,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return [plain(v) for v in value.tolist()]
     if isinstance(value, np.generic):
-        scalar: Any = value.item()
-        return scalar
+        return _scalar(value)
     if _is_mapping(value):
         return {k: plain(v) for k, v in value.items()}
     if _is_list(value) or _is_tuple(value):
@@ -135,6 +134,10 @@ def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 def _is_list(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
+
+
+def _scalar(value: Any) -> Any:
+    return value.item()
 
 
 def _is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:

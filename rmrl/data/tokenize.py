@@ -5,26 +5,24 @@ A tokenizer without a chat template (a base model) takes plain-string prompts as
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jinja2.exceptions import TemplateError
+from tqdm import tqdm
 
 from rmrl.config.schema.data import DataConfig
 from rmrl.data.problems import shown
 from rmrl.data.schema import PromptRow
-from rmrl.errors import ConfigError, DataError, InfrastructureError, StallError
+from rmrl.errors import ConfigError, DataError
 from rmrl.registry import did_you_mean
 
 TRUNCATIONS = ("error", "left", "right", "middle")
 CHUNK_ROWS = 512
-CHUNK_DEADLINE_S = 600.0
-"""Longest wait for one chunk of a worker process, its start included."""
+"""Rows handed to the tokenizer at once."""
+_BAR_FROM = 20
+"""Chunks from which a progress bar is worth its line."""
 _SHOWN_OVERLONG = 5
 
 
@@ -40,22 +38,18 @@ class LengthReport:
     cut: int
 
 
-def encode_rows(rows: Sequence[PromptRow], tokenizer: Any, *, template_kwargs: Mapping[str, Any], workers: int = 1) -> list[list[int]]:
-    """Token ids of every row, generation prompt included, before truncation.
+def encode_rows(rows: Sequence[PromptRow], tokenizer: Any, *, template_kwargs: Mapping[str, Any]) -> list[list[int]]:
+    """Token ids of every row, generation prompt included, before truncation; a progress bar where there are many.
 
-    With `workers` > 1 and enough rows, that many processes do it; the result is the same. Raises DataError where the chat template
-    is missing, refuses a row or renders nothing, StallError / InfrastructureError where a worker hangs or dies.
+    Fast tokenizers use all cores by themselves. Raises DataError where the chat template is missing, refuses a row or renders nothing.
     """
-    if workers < 1:
-        raise ConfigError(f"data.filter_overlong_prompts_workers={workers}; need 1 or more processes")
-    chunks = [rows[start : start + CHUNK_ROWS] for start in range(0, len(rows), CHUNK_ROWS)]
-    if workers == 1 or len(chunks) < 2:
-        return [ids for chunk in chunks for ids in encode_chunk(chunk, tokenizer, template_kwargs)]
-    return [ids for part in _encode_in_processes(chunks, (tokenizer, dict(template_kwargs)), min(workers, len(chunks))) for ids in part]
+    starts = range(0, len(rows), CHUNK_ROWS)
+    chunks = (rows[start : start + CHUNK_ROWS] for start in tqdm(starts, desc="tokenize", disable=len(starts) < _BAR_FROM, leave=False))
+    return [ids for chunk in chunks for ids in encode_chunk(chunk, tokenizer, template_kwargs)]
 
 
 def encode_chunk(rows: Sequence[PromptRow], tokenizer: Any, template_kwargs: Mapping[str, Any]) -> list[list[int]]:
-    """`encode_rows` for a few rows, in this process."""
+    """`encode_rows` for a few rows."""
     if not rows:
         return []
     chat = bool(getattr(tokenizer, "chat_template", None))
@@ -144,43 +138,3 @@ def _overlong_message(overlong: Sequence[tuple[str, int]], limit: int) -> str:
 def _name(tokenizer: Any) -> str:
     return getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
 
-
-_worker: tuple[Any, dict[str, Any]] | None = None
-
-
-def _start_worker(job: tuple[Any, dict[str, Any]]) -> None:
-    global _worker
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes times threads would oversubscribe the cores
-    _worker = job
-
-
-def _encode_in_worker(rows: Sequence[PromptRow]) -> list[list[int]]:
-    assert _worker is not None
-    return encode_chunk(rows, *_worker)
-
-
-def _encode_in_processes(chunks: Sequence[Sequence[PromptRow]], job: tuple[Any, dict[str, Any]], workers: int) -> Iterator[list[list[int]]]:
-    # spawn: a fork would copy locks held by torch's and Ray's threads.
-    others = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(job,))
-    futures = [pool.submit(_encode_in_worker, chunk) for chunk in chunks]
-    mine = set(multiprocessing.active_children()) - others
-    try:
-        for future in futures:
-            yield _result(future)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in mine:
-            process.kill()
-            process.join(timeout=10)
-
-
-def _result(future: Future[list[list[int]]]) -> list[list[int]]:
-    advice = "use data.filter_overlong_prompts_workers=1 to tokenize in one process"
-    try:
-        return future.result(timeout=CHUNK_DEADLINE_S)
-    except TimeoutError as error:
-        raise StallError(f"a tokenizing process gave nothing for {CHUNK_DEADLINE_S:.0f} s; {advice}") from error
-    except BrokenProcessPool as error:
-        raise InfrastructureError(f"a tokenizing process died (killed, or out of memory); {advice}") from error

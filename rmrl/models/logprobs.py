@@ -9,7 +9,7 @@ Shapes: B rows    S longest row    N response tokens of all rows, flat    H hidd
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,22 +21,50 @@ from rmrl.errors import ConfigError
 EntropyMode = Literal["none", "detached", "grad"]
 """Whether token entropies are computed, and whether a gradient flows through them."""
 
-SLICE_ELEMENTS = 2**25
-"""Logits held at once, in elements (128 MiB of float32)."""
+SLICE_ELEMENTS = 2**24
+"""Logits held at once, in elements (64 MiB of float32)."""
 
 
-def logprobs_from_logits(logits_NV: Tensor, targets_N: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
-    """log p(target) and log-normaliser of softmax(logits / temperature), both float32 of shape [N]."""
-    scaled_NV = logits_NV.float() / temperature
-    log_z_N = torch.logsumexp(scaled_NV, dim=-1)
-    return scaled_NV.gather(-1, targets_N[:, None])[:, 0] - log_z_N, log_z_N
+class _LogprobsAndEntropy(torch.autograd.Function):
+    """log p(target) and H(p) for p = softmax(z), z = logits / temperature, with gradients in three passes over the logits, in place.
+
+    d log p_t / dz_v = 1[v = t] - p_v          d H / dz_v = -p_v (log p_v + H)
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, targets_N: Tensor, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
+        scaled_NV = logits_NV.to(torch.float32, copy=True).div_(temperature)
+        log_z_N = torch.logsumexp(scaled_NV, dim=-1)
+        logprobs_N = scaled_NV.gather(-1, targets_N[:, None])[:, 0] - log_z_N
+        entropy_N = None
+        if with_entropy:
+            scaled_NV.sub_(log_z_N[:, None])
+            entropy_N = -(scaled_NV.exp().mul_(scaled_NV)).sum(-1)
+        ctx.save_for_backward(logits_NV, targets_N, log_z_N, entropy_N)
+        ctx.temperature = temperature
+        ctx.set_materialize_grads(False)
+        return logprobs_N, entropy_N
+
+    @staticmethod
+    def backward(ctx: Any, grad_logprobs_N: Tensor | None, grad_entropy_N: Tensor | None) -> tuple[Tensor, None, None, None]:
+        logits_NV, targets_N, log_z_N, entropy_N = ctx.saved_tensors
+        direct_N1 = torch.zeros_like(log_z_N)[:, None] if grad_logprobs_N is None else grad_logprobs_N[:, None]
+        log_p_NV = logits_NV.to(torch.float32, copy=True).div_(ctx.temperature).sub_(log_z_N[:, None])
+        if grad_entropy_N is None:
+            grad_NV = log_p_NV.exp_().mul_(-direct_N1)
+        else:
+            p_NV = log_p_NV.exp()
+            grad_NV = log_p_NV.add_(entropy_N[:, None]).mul_(grad_entropy_N[:, None]).add_(direct_N1).neg_().mul_(p_NV)
+        grad_NV.scatter_add_(1, targets_N[:, None], direct_N1)
+        return grad_NV.div_(ctx.temperature).to(logits_NV.dtype), None, None, None
 
 
-def entropy_from_logits(logits_NV: Tensor, *, temperature: float) -> Tensor:
-    """Entropy of softmax(logits / temperature) in nats, float32, shape [N]: H = log Z - sum_v p_v z_v."""
-    scaled_NV = logits_NV.float() / temperature
-    log_z_N = torch.logsumexp(scaled_NV, dim=-1)
-    return log_z_N - ((scaled_NV - log_z_N[:, None]).exp() * scaled_NV).sum(-1)
+def logprobs_from_logits(
+    logits_NV: Tensor, targets_N: Tensor, *, temperature: float, entropy: EntropyMode = "none"
+) -> tuple[Tensor, Tensor | None]:
+    """log p(target) and entropy (nats; None for entropy "none") of softmax(logits / temperature), float32 of shape [N]."""
+    logprobs_N, entropy_N = _LogprobsAndEntropy.apply(logits_NV, targets_N, temperature, entropy != "none")
+    return logprobs_N, entropy_N.detach() if entropy == "detached" else entropy_N
 
 
 def token_logprobs(
@@ -54,12 +82,7 @@ def token_logprobs(
     """
 
     def one_slice(hidden_nH: Tensor, targets_n: Tensor) -> tuple[Tensor, Tensor | None]:
-        logits_nV = head(hidden_nH)
-        logprobs_n, _ = logprobs_from_logits(logits_nV, targets_n, temperature=temperature)
-        if entropy == "none":
-            return logprobs_n, None
-        with torch.set_grad_enabled(entropy == "grad" and torch.is_grad_enabled()):
-            return logprobs_n, entropy_from_logits(logits_nV, temperature=temperature)
+        return logprobs_from_logits(head(hidden_nH), targets_n, temperature=temperature, entropy=entropy)
 
     parts = []
     for hidden_nH, targets_n in zip(hidden_NH.split(slice_rows), targets_N.split(slice_rows), strict=True):

@@ -118,7 +118,13 @@ def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = N
     spec = _checked_spec(module, path, known_keys)
     functions = {n: getattr(module, n) for n in SIGNATURES if callable(getattr(module, n, None))}
     kind = _kind_of(path, functions, spec)
-    common = {"name": name, "path": path, "kind": kind, "spec": spec, "code_hash": hashlib.sha256(code.encode()).hexdigest()}
+    common: dict[str, Any] = {
+        "name": name,
+        "path": path,
+        "kind": kind,
+        "spec": spec,
+        "code_hash": hashlib.sha256(code.encode()).hexdigest(),
+    }
     if kind == "rule":
         rule_arguments(functions["compute_score"], f"{path}:compute_score")
         source = FunctionSource(str(path), "compute_score", code)

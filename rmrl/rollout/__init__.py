@@ -18,11 +18,6 @@ ROLLOUT_ENGINES: Registry[Callable[[RolloutEngineSettings], RolloutEngine]] = Re
 )
 
 
-def build_engine(settings: RolloutEngineSettings, *, name: str) -> RolloutEngine:
-    """The engine of that name, not started: the factory of an engine process."""
-    return ROLLOUT_ENGINES[name](settings)
-
-
 def build_engine(name: str, settings: RolloutEngineSettings) -> RolloutEngine:
     """The engine called `name`; called inside the engine's own process."""
     return ROLLOUT_ENGINES[name](settings)

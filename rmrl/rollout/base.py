@@ -46,7 +46,7 @@ class RolloutEngineSettings:
             "dtype", "seed", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "gpu_memory_utilization",
             "kv_cache_bytes", "enforce_eager", "enable_chunked_prefill", "enable_prefix_caching", "timeout_s",
         )  # fmt: skip
-        fields = {name: getattr(config, name) for name in shared}
+        fields: dict[str, Any] = {name: getattr(config, name) for name in shared}
         return cls(**(fields | {"kwargs": dict(config.engine_kwargs.get(config.name) or {})} | decided))
 
 

@@ -72,7 +72,7 @@ class HFRollout:
 
         settings, trust = self.settings, self.settings.trust_remote_code
         try:
-            model = AutoModelForCausalLM.from_pretrained(settings.path, dtype=getattr(torch, settings.dtype), trust_remote_code=trust)
+            model: Any = AutoModelForCausalLM.from_pretrained(settings.path, dtype=getattr(torch, settings.dtype), trust_remote_code=trust)
             self._tokenizer = AutoTokenizer.from_pretrained(settings.tokenizer or settings.path, trust_remote_code=trust)
         except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
             raise EngineLoadError(f"transformers could not load the policy '{settings.path}': {error}") from error
@@ -97,7 +97,9 @@ class HFRollout:
         seed = sample_seed(sampling.seed, *batch[0], samples=sampling.n)
         if seed is not None:
             torch.manual_seed(seed)
-        out = self._model.generate(ids, attention_mask=mask, **generation_options(sampling, self._tokenizer, self.settings.max_model_len - width))
+        out = self._model.generate(
+            ids, attention_mask=mask, **generation_options(sampling, self._tokenizer, self.settings.max_model_len - width)
+        )
         return [
             self._generation(where, row, tokens, sampling) for where, row, tokens in zip(batch, rows, out[:, width:].tolist(), strict=True)
         ]

@@ -167,6 +167,8 @@ class VLLMRollout:
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         """Run on the engine thread, in order; vLLM's errors become InfrastructureError."""
+        if self._engine is None and work != self._load:
+            raise InfrastructureError("the rollout engine is not started; start it first")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except RmrlError:

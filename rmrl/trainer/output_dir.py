@@ -36,7 +36,7 @@ MAY_CHANGE = frozenset(
         "data.val_files", "data.val_max_samples", "data.val_batch_size", "data.validation_shuffle", "actor_rollout_ref.rollout.val_kwargs",
         # where it runs, with how much memory and patience
         "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.device", "trainer.threads_per_process", "trainer.memory_budget_gb",
-        "trainer.stall_timeout_s", "ray_kwargs", "data.filter_overlong_prompts_workers",
+        "trainer.stall_timeout_s", "ray_kwargs",
         "actor_rollout_ref.actor.fsdp_config.param_offload", "actor_rollout_ref.actor.fsdp_config.optimizer_offload",
         "actor_rollout_ref.actor.fsdp_config.reshard_after_forward", "actor_rollout_ref.actor.fsdp_config.fsdp_size",
         "actor_rollout_ref.ref", "actor_rollout_ref.model.enable_gradient_checkpointing",

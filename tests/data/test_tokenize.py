@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
+import time
 
 import pytest
 
@@ -8,7 +11,7 @@ from rmrl.config.schema import DataConfig
 from rmrl.data import tokenize
 from rmrl.data.schema import PromptRow
 from rmrl.data.tokenize import encode_rows, fit_lengths, render, truncate
-from rmrl.errors import ConfigError, DataError
+from rmrl.errors import ConfigError, DataError, InfrastructureError, StallError
 
 USER_AB = [2, 5, 6, 1, 3]
 """<user> a b <end> <assistant>"""
@@ -78,25 +81,6 @@ def test_many_chunks_keep_the_order(tokenizer, monkeypatch):
     rows = [row(("user", "a " * i + "b")) for i in range(7)]
     assert [len(ids) for ids in encode_rows(rows, tokenizer, template_kwargs={})] == [4 + i for i in range(7)]
     assert encode_rows([], tokenizer, template_kwargs={}) == []
-
-
-@pytest.mark.slow
-def test_worker_processes_give_the_same_tokens(tokenizer):
-    rows = [row(("user", "a " * (i % 9) + "b")) for i in range(tokenize.CHUNK_ROWS * 2 + 1)]
-    alone = encode_rows(rows, tokenizer, template_kwargs={"thinking": "think"})
-    assert encode_rows(rows, tokenizer, template_kwargs={"thinking": "think"}, workers=2) == alone
-
-
-@pytest.mark.slow
-def test_a_problem_in_a_worker_process_reaches_the_user(tokenizer):
-    rows = [row(("user", "a"), number=i) for i in range(tokenize.CHUNK_ROWS)] + [row(("tool", "b"), number=777)]
-    with pytest.raises(DataError, match=has("f row 777", "no tools here")):
-        encode_rows(rows, tokenizer, template_kwargs={}, workers=2)
-
-
-def test_no_workers_is_refused(tokenizer):
-    with pytest.raises(ConfigError, match="filter_overlong_prompts_workers=0; need 1 or more"):
-        encode_rows([], tokenizer, template_kwargs={}, workers=0)
 
 
 @pytest.mark.parametrize(

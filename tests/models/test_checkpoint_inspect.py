@@ -73,7 +73,9 @@ def test_labels_are_counted_as_transformers_counts_them() -> None:
 
 
 def test_sizes(tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path, SCORER, a=torch.zeros(3, 4), b=torch.zeros(5, dtype=torch.bfloat16), ids=torch.zeros(2, dtype=torch.int64))
+    folder = checkpoint(
+        tmp_path, SCORER, a=torch.zeros(3, 4), b=torch.zeros(5, dtype=torch.bfloat16), ids=torch.zeros(2, dtype=torch.int64)
+    )
     assert parameter_count(folder) == 17
     assert weight_bytes(folder, "auto") == 12 * 4 + 5 * 2 + 2 * 8
     assert weight_bytes(folder, "bfloat16") == 17 * 2 + 2 * 8

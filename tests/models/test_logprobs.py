@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rmrl.errors import ConfigError
-from rmrl.models.logprobs import ResponseModel, entropy_from_logits, logprobs_from_logits, token_logprobs
+from rmrl.models.logprobs import ResponseModel, logprobs_from_logits, token_logprobs
 
 
 def tiny_model(**changes: object) -> LlamaForCausalLM:
@@ -22,7 +22,7 @@ def test_two_way_softmax_by_hand():
     logits = torch.tensor([[0.0, math.log(3.0)]])  # p = 1/4, 3/4
     logprobs, _ = logprobs_from_logits(logits, torch.tensor([1]), temperature=1.0)
     assert logprobs.item() == pytest.approx(math.log(0.75), abs=1e-6)
-    entropy = entropy_from_logits(logits, temperature=1.0)
+    _, entropy = logprobs_from_logits(logits, torch.tensor([1]), temperature=1.0, entropy="grad")
     assert entropy.item() == pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.75)), abs=1e-6)
 
 
@@ -56,6 +56,17 @@ def test_slices_do_not_change_values_or_gradients(slice_rows: int):
     torch.testing.assert_close(logprobs, expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(entropy, expected_entropy, atol=1e-5, rtol=0)
     torch.testing.assert_close(got, [weight.grad, hidden.grad], atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_equal_the_float64_formula():
+    torch.manual_seed(2)
+    logits, targets = torch.randn(4, 9, requires_grad=True), torch.tensor([0, 8, 3, 3])
+    logprobs, entropy = logprobs_from_logits(logits, targets, temperature=1.7, entropy="grad")
+    (logprobs * torch.arange(4) + entropy * 0.5).sum().backward()
+    exact = logits.detach().double().requires_grad_()
+    log_p = (exact / 1.7).log_softmax(-1)
+    (log_p.gather(1, targets[:, None])[:, 0] * torch.arange(4) - 0.5 * (log_p.exp() * log_p).sum(-1)).sum().backward()
+    torch.testing.assert_close(logits.grad, exact.grad.float(), atol=1e-6, rtol=1e-5)
 
 
 def test_detached_entropy_carries_no_gradient():

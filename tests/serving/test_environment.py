@@ -33,6 +33,8 @@ def test_what_the_user_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_heavy_is_imported() -> None:
-    modules = "rmrl.serving.environment, rmrl.serving.arguments, rmrl.rewards.engines, rmrl.rewards.engines.fake, rmrl.rollout, rmrl.rollout.fake"
+    modules = (
+        "rmrl.serving.environment, rmrl.serving.arguments, rmrl.rewards.engines, rmrl.rewards.engines.fake, rmrl.rollout, rmrl.rollout.fake"
+    )
     code = f"import {modules}, sys; sys.exit(bool({{'torch', 'vllm', 'transformers', 'ray'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

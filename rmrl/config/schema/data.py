@@ -36,8 +36,6 @@ class DataConfig:
     """Seed of the shuffle; null: trainer.seed."""
     filter_overlong_prompts: bool = False
     """Drop prompts longer than max_prompt_length; the count is printed."""
-    filter_overlong_prompts_workers: int = 1
-    """Processes that tokenize for the filter."""
     truncation: str = "error"
     """What to do with an overlong prompt: error, left (keep the end), right (keep the start), middle (keep both ends)."""
     apply_chat_template_kwargs: dict[str, Any] = field(default_factory=dict)

@@ -77,7 +77,8 @@ class HFEngine:
         """Undo `sleep`; after level 2 the checkpoint is read again."""
         if self._model is None:
             self._load()
-        self._model.to(self.spec.device)
+        else:
+            self._model.to(self.spec.device)
         self._asleep = 0
 
     def resident_bytes(self) -> int:

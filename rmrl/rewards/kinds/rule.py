@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from rmrl.rewards.kinds.context import KindContext
     from rmrl.rewards.spec import RewardSpec
 
-if TYPE_CHECKING:
-    from rmrl.rewards.kinds.context import KindContext
-    from rmrl.rewards.spec import RewardSpec
-
 
 class RuleReward:
     """A rule as a reward kind. A drop-in file is read once, here: editing it during a run changes nothing."""

@@ -25,7 +25,7 @@ class WorkerProcess:
 
     def __init__(self) -> None:
         self.channel, theirs = socket.socketpair()
-        paths = [p for p in sys.path if isinstance(p, str)]
+        paths = [str(p) for p in sys.path]
         arguments = [json.dumps(paths), str(theirs.fileno()), str(os.getpid())]
         with theirs:
             self.process = subprocess.Popen(

@@ -29,20 +29,20 @@ def score(
     strict=False compares variables by position and sets with tuples; `float_rounding` is in decimals.
     """
     gold = parse_reference(ground_truth)
-    options = {"strict": strict, "float_rounding": float_rounding, "allow_set_relation_comp": allow_set_relation_comp}
-    if verify(gold, parse(response, parsing_timeout=None), timeout_seconds=None, **options):
+    options: dict[str, Any] = {"strict": strict, "float_rounding": float_rounding, "allow_set_relation_comp": allow_set_relation_comp}
+    if verify(gold, parse(response, parsing_timeout=0), timeout_seconds=0, **options):
         return 1.0
     # math-verify may prefer another formula to the boxed one, and reads some boxed answers, such as 28\%, as mere strings
     answer = last_boxed(response)
-    return float(bool(answer) and verify(gold, parse(f"${answer}$", parsing_timeout=None), timeout_seconds=None, **options))
+    return float(bool(answer) and verify(gold, parse(f"${answer}$", parsing_timeout=0), timeout_seconds=0, **options))
 
 
 def parse_reference(ground_truth: str) -> list[Any]:
     """The reference as math-verify's candidates (sympy objects and strings). Bare LaTeX such as \\frac12 is put in dollars."""
     text = str(ground_truth)
-    gold = [] if _DELIMITED.search(text) else parse(f"${text}$", parsing_timeout=None)
+    gold = [] if _DELIMITED.search(text) else parse(f"${text}$", parsing_timeout=0)
     if not gold or _COMMA_NUMBER.fullmatch(text):  # "1,22": a pair, or a number with a decimal comma
-        gold = gold + parse(text, parsing_timeout=None)
+        gold = gold + parse(text, parsing_timeout=0)
     if not gold:
         raise ValueError(f"the reference answer {text[:80]!r} cannot be read as mathematics; write it as LaTeX, e.g. \\frac{{1}}{{2}}")
     return gold

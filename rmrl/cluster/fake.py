@@ -1,0 +1,56 @@
+"""Processes that are none: plain objects in this process behind the same interface. For the shipped fast tests only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmrl.errors import EngineLostError
+from rmrl.registry import load_attribute
+
+
+@dataclass(slots=True)
+class FakeProcess:
+    """Implements rmrl.types.ProcessHandle. `dies_on` counts down calls until it dies; afterwards every call raises EngineLostError."""
+
+    object: Any
+    name: str
+    dies_on: int | None = None
+    calls: list[str] = field(default_factory=list)
+
+    async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
+        """The object's own result; nothing runs in parallel, so `timeout_s` is not watched."""
+        del timeout_s
+        self._live(method)
+        returned = getattr(self.object, method)(*args, **kwargs)
+        return await returned if hasattr(returned, "__await__") else returned
+
+    async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
+        del timeout_s
+        self._live(method)
+        async for part in getattr(self.object, method)(*args):
+            yield part
+
+    async def kill(self) -> None:
+        self.object = None
+
+    def _live(self, method: str) -> None:
+        self.calls.append(method)
+        if self.object is None or (self.dies_on is not None and len(self.calls) >= self.dies_on):
+            self.object = None
+            raise EngineLostError(f"the process of {self.name}.{method} died")
+
+
+@dataclass(slots=True)
+class FakeHost:
+    """Implements rmrl.types.ProcessHost. `spawned` lists every process made; `deaths[i]` is `dies_on` of the i-th of them."""
+
+    deaths: Mapping[int, int] = field(default_factory=dict)
+    spawned: list[FakeProcess] = field(default_factory=list)
+
+    async def spawn(self, factory: str, settings: Mapping[str, Any], *, name: str) -> FakeProcess:
+        make: Any = load_attribute(factory)
+        process = FakeProcess(make(**settings), name, dies_on=self.deaths.get(len(self.spawned)))
+        self.spawned.append(process)
+        return process
