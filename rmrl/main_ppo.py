@@ -1,6 +1,6 @@
 """Entry of training: compose the configuration, check it, build the run, run it.
 
-    python -m rmrl.main_ppo reward.models=[a,b] reward.weights=[0.3,0.5] data.train_files=... actor_rollout_ref.model.path=...
+python -m rmrl.main_ppo reward.models=[a,b] reward.weights=[0.3,0.5] data.train_files=... actor_rollout_ref.model.path=...
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from rmrl.exit import exit_code, say
 
 def run(config: Config) -> None:
     """Check everything cheap, then start processes and train."""
-    from rmrl.trainer.build import build, check
-    from rmrl.trainer.loop import train
+    from rmrl.trainer.check import check
 
     checked = check(config, shipped_functions=shipped("reward_functions"), notice=say)
+
+    from rmrl.trainer.build import build  # here, not above: it imports Ray, which a mistyped command line need not wait for
+    from rmrl.trainer.loop import train
 
     async def go() -> None:
         async with build(checked, config_text=to_yaml(config), notice=say) as training:

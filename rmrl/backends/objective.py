@@ -61,11 +61,16 @@ def weighted_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Sum over the micro-batch of weight x loss (a scalar with gradient), and metric sums over counted tokens.
 
-    Without `old_logprobs` the log-probabilities themselves stand in, detached: right for a single step on fresh rollouts.
+    Without `old_logprobs` the log-probabilities themselves stand in, detached: right for a single step on fresh rollouts. The sums
+    then hold `rollout_logprob_diff`, how far the sampling engine's log-probabilities are from these.
     """
     inputs = _loss_inputs(batch, logprobs_N, entropy_N)
     loss_BT, sums = total_loss(inputs, settings=settings.actor)
     weights_BT = aggregate.token_weights(inputs.mask_BT, settings.actor.loss_agg_mode, max_length=settings.max_response_length)
+    if batch.old_logprobs is None and inputs.rollout_logprobs_BT is not None:
+        # Several updates measure this once from old_logprobs, on the controller; here the first forward pass is the measurement.
+        apart_BT = (inputs.logprobs_BT.detach() - inputs.rollout_logprobs_BT).abs()
+        sums = {**sums, "rollout_logprob_diff": (apart_BT * inputs.mask_BT).sum()}
     return (loss_BT * weights_BT).sum(), sums
 
 

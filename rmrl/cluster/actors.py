@@ -1,4 +1,7 @@
-"""Two actors that run any plain class in a process of its own; the class does not know of Ray."""
+"""Two actors that run any plain class in a process of its own; the class does not know of Ray.
+
+The object is made by a call, not by the actor's constructor: an error raised in a constructor reaches the caller as text only.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,10 @@ def _build(factory: str, settings: Mapping[str, Any]) -> Any:
 class SyncProcess:
     """Runs one object's methods one after another, on the process's main thread."""
 
-    def __init__(self, factory: str, settings: Mapping[str, Any]) -> None:
+    def make(self, factory: str, settings: Mapping[str, Any]) -> int:
+        """Build the object; returns the process id."""
         self._object = _build(factory, settings)
+        return os.getpid()
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._object, method)(*args, **kwargs)
@@ -30,8 +35,10 @@ class SyncProcess:
 class AsyncProcess:
     """Runs one object's coroutines and async generators side by side, on one event loop."""
 
-    def __init__(self, factory: str, settings: Mapping[str, Any]) -> None:
+    async def make(self, factory: str, settings: Mapping[str, Any]) -> int:
+        """Build the object; returns the process id."""
         self._object = _build(factory, settings)
+        return os.getpid()
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         returned = getattr(self._object, method)(*args, **kwargs)

@@ -54,10 +54,9 @@ class MemoryPlan:
         width = max([len(c.who) for c in self.claims] + [3])
         what = max([len(c.what) for c in self.claims] + [4])
         rows = [f"{'who':<{width}}  {'what':<{what}}  {'awake':>9}  {'away':>9}  when"]
-        rows += [
-            f"{c.who:<{width}}  {c.what:<{what}}  {gib(c.awake_bytes):>9}  {gib(c.away_bytes):>9}  {', '.join(c.when)}{' (in turn)' if c.alternates else ''}"
-            for c in self.claims
-        ]
+        for c in self.claims:
+            when = ", ".join(c.when) + (" (in turn)" if c.alternates else "")
+            rows.append(f"{c.who:<{width}}  {c.what:<{what}}  {gib(c.awake_bytes):>9}  {gib(c.away_bytes):>9}  {when}")
         peaks = ", ".join(f"{phase} {gib(self.peak(phase))}" for phase in PHASES)
         return "\n".join(["memory plan", *("  " + row for row in rows), f"  peak: {peaks}; budget {gib(self.budget_bytes)}"])
 

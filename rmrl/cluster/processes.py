@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rmrl.cluster.actors import AsyncProcess, SyncProcess
@@ -27,7 +27,7 @@ class RayProcess:
     name: str
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Result of the method. EngineLostError: the process died; StallError: past the deadline; our own errors come through as they are."""
+        """Result of the method. EngineLostError: the process died; StallError: past the deadline; our own errors come through."""
         return await finish(self.actor.call.remote(method, *args, **kwargs), what=f"{self.name}.{method}", timeout_s=timeout_s)
 
     async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
@@ -40,10 +40,10 @@ class RayProcess:
                 reference = await asyncio.wait_for(iterator.__anext__(), timeout_s)
             except StopAsyncIteration:
                 return
-            except TimeoutError as error:
-                raise StallError(f"{what} gave nothing for {timeout_s:g} s") from error
             except RayError as error:
                 raise _ours(error, what) from error
+            except TimeoutError as error:
+                raise StallError(f"{what} gave nothing for {timeout_s:g} s") from error
             yield await finish(reference, what=what, timeout_s=timeout_s)
 
     async def kill(self) -> None:
@@ -79,8 +79,12 @@ class RayHost:
         if self.asynchronous:
             options["max_concurrency"] = 1000
         cls = ray.remote(AsyncProcess if self.asynchronous else SyncProcess)
-        process = RayProcess(cls.options(**options).remote(factory, dict(settings)), name)
-        await finish(process.actor.pid.remote(), what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S)
+        process = RayProcess(cls.options(**options).remote(), name)
+        try:
+            await finish(process.actor.make.remote(factory, dict(settings)), what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S)
+        except BaseException:
+            await process.kill()
+            raise
         return process
 
 
@@ -88,10 +92,10 @@ async def finish(reference: Any, *, what: str, timeout_s: float) -> Any:
     """Await an object reference with a deadline and with our errors."""
     try:
         return await asyncio.wait_for(_future(reference), timeout_s)
-    except (TimeoutError, GetTimeoutError) as error:
-        raise StallError(f"{what} did not finish within {timeout_s:g} s") from error
-    except RayError as error:
+    except RayError as error:  # before TimeoutError: one raised by the method itself arrives as both
         raise _ours(error, what) from error
+    except TimeoutError as error:
+        raise StallError(f"{what} did not finish within {timeout_s:g} s") from error
 
 
 def _future(reference: Any) -> Awaitable[Any]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import ray
 
+from rmrl.errors import InfrastructureError
+
 _OBJECT_STORE_BYTES = 2 * 2**30
 
 
@@ -28,9 +30,20 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
         options.setdefault("object_store_memory", _OBJECT_STORE_BYTES)
     started_here = not ray.is_initialized()
     if started_here:
-        ray.init(**options)
+        _start(options)
     try:
         yield
     finally:
         if started_here:
             ray.shutdown()
+
+
+def _start(options: Mapping[str, Any]) -> None:
+    try:
+        ray.init(**options)
+    except (ConnectionError, TimeoutError, RuntimeError, ValueError, OSError) as error:
+        where = options.get("address") or os.environ.get("RAY_ADDRESS")
+        raise InfrastructureError(
+            f"Ray could not be {f'joined at {where}' if where else 'started'} ({type(error).__name__}: {error}); "
+            + ("start it there, or unset RAY_ADDRESS and ray_kwargs.ray_init.address" if where else "see ray_kwargs.ray_init")
+        ) from error

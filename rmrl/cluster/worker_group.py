@@ -78,8 +78,9 @@ async def reserve_seats(world_size: int, *, device: str, nnodes: int) -> Seats:
         remove_placement_group(group)
         have = ray.cluster_resources()
         raise InfrastructureError(
-            f"trainer.n_gpus_per_node x trainer.nnodes asks for {world_size} {'GPUs' if device == 'cuda' else 'processes'} on {nnodes} machine(s); "
-            f"the cluster has {have.get('GPU', 0):g} GPUs and {have.get('CPU', 0):g} CPU slots: ask for fewer, or raise ray_kwargs.ray_init.num_cpus"
+            f"trainer.n_gpus_per_node x trainer.nnodes asks for {world_size} {'GPUs' if device == 'cuda' else 'processes'} on {nnodes} "
+            f"machine(s); the cluster has {have.get('GPU', 0):g} GPUs and {have.get('CPU', 0):g} CPU slots: ask for fewer, or raise "
+            "ray_kwargs.ray_init.num_cpus"
         ) from error
     anchors = [
         await RayHost(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,11 +26,17 @@ _CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("reward.engine.residency", ("on_demand", "resident")),
     ("reward.engine.put_away", ("auto", "sleep1", "sleep2", "unload")),
 )
+_EXPLAINED = (("actor_rollout_ref.actor.strategy", "megatron"),)
+"""Values that a check below refuses with a sentence of its own."""
 _POSITIVE = (
     "data.max_prompt_length", "data.max_response_length", "data.train_batch_size", "actor_rollout_ref.rollout.n",
-    "actor_rollout_ref.actor.ppo_mini_batch_size", "actor_rollout_ref.actor.ppo_epochs", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+    "actor_rollout_ref.actor.ppo_mini_batch_size", "actor_rollout_ref.actor.ppo_epochs",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
     "actor_rollout_ref.actor.grad_clip", "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.total_epochs", "reward.timeout_s",
-    "reward.rule_timeout_s", "actor_rollout_ref.rollout.max_num_seqs", "trainer.stall_timeout_s",
+    "reward.rule_timeout_s", "actor_rollout_ref.rollout.max_num_seqs", "trainer.stall_timeout_s", "reward.engine.max_num_seqs",
+    "reward.engine.max_num_batched_tokens", "reward.engine.tensor_parallel_size", "reward.engine.load_timeout_s",
+    "actor_rollout_ref.rollout.tensor_parallel_size", "actor_rollout_ref.rollout.data_parallel_size",
+    "actor_rollout_ref.rollout.timeout_s",
 )  # fmt: skip
 _AT_LEAST_ZERO = (
     "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.rollout.temperature", "actor_rollout_ref.actor.kl_loss_coef",
@@ -54,16 +61,16 @@ def look_up(config: Config, key: str) -> Any:
 def _choices(config: Config) -> Iterator[str]:
     for key, allowed in _CHOICES:
         value = look_up(config, key)
-        if value not in allowed:
+        if value not in allowed and (key, value) not in _EXPLAINED:
             yield f"{key}={value!r}: not a choice{did_you_mean(str(value), list(allowed))}"
 
 
 def _numbers(config: Config) -> Iterator[str]:
     for key in _POSITIVE:
-        if look_up(config, key) <= 0:
+        if not look_up(config, key) > 0:  # NaN is not either
             yield f"{key}={look_up(config, key)}: must be greater than 0"
     for key in _AT_LEAST_ZERO:
-        if look_up(config, key) < 0:
+        if not look_up(config, key) >= 0:
             yield f"{key}={look_up(config, key)}: must not be negative"
 
 
@@ -128,13 +135,32 @@ def _rewards(config: Config) -> Iterator[str]:
             f"reward.weights has {_count(reward.weights, 'value')} for {_count(reward.models, 'model')} ({names}): "
             "give one weight per model, e.g. reward.weights=[0.3,0.5]"
         )
-    if reward.combine_ops is not None and len(reward.combine_ops) != len(reward.models):
-        yield f"reward.combine_ops has {_count(reward.combine_ops, 'value')} for {_count(reward.models, 'model')} ({names})"
-    for op in reward.combine_ops or ():
-        if op not in ("add", "mul"):
-            yield f"reward.combine_ops: {op!r} is not a choice; known: add, mul"
+    if any(not math.isfinite(weight) for weight in reward.weights or ()):
+        yield f"reward.weights={reward.weights}: every weight must be a finite number"
+    if reward.rule_workers is not None and reward.rule_workers < 1:
+        yield f"reward.rule_workers={reward.rule_workers}: rules need at least 1 process; leave it out or give 1 or more"
+    yield from _fold(config)
     if reward.max_missing > 1:
         yield f"reward.max_missing={reward.max_missing} is a share: give a number between 0 and 1"
+
+
+def _fold(config: Config) -> Iterator[str]:
+    reward = config.reward
+    ops, names = reward.combine_ops, ", ".join(reward.models)
+    if ops is None:
+        return
+    if reward.combine != "fold":
+        yield f"reward.combine_ops belongs to reward.combine=fold and has no effect on {reward.combine}: give that, or leave it out"
+    if len(ops) != len(reward.models):
+        yield (
+            f"reward.combine_ops has {_count(ops, 'value')} for {_count(reward.models, 'model')} ({names}): "
+            "give add or mul for each, e.g. reward.combine_ops=[add,mul]"
+        )
+    for op in ops:
+        if op not in ("add", "mul"):
+            yield f"reward.combine_ops: {op!r} is not a choice; known: add, mul"
+    if ops and ops[0] == "mul":
+        yield "reward.combine_ops starts with mul: the fold starts from 0, so every reward would be 0; start with add"
 
 
 def _backend(config: Config) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""From a command line to typed objects: Hydra composes, one conversion, all problems at once. No other module below the entries touches hydra."""
+"""From a command line to typed objects: Hydra composes, one conversion, all problems at once.
+
+No other module below the entries touches hydra.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,13 @@ from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
 ROOT = "ppo_trainer"
+
+# Keys of similar trainers -> ours, same meaning and values.
+_RENAMED = {
+    "actor_rollout_ref.rollout.tensor_model_parallel_size": "actor_rollout_ref.rollout.tensor_parallel_size",
+    "actor_rollout_ref.ref.fsdp_config.param_offload": "actor_rollout_ref.ref.param_offload",
+    "actor_rollout_ref.actor.policy_loss.loss_mode": "actor_rollout_ref.actor.policy_loss",
+}
 
 
 def shipped(folder: str) -> Path:
@@ -127,8 +137,10 @@ def _check_override(text: str) -> tuple[str | None, str | None]:
     except HydraException as error:
         return f"{text}: {_first_line(error)}; overrides look like section.key=value, lists like [a,b]", None
     key = override.key_or_group
-    if key.startswith("hydra") or override.package is not None:
+    if key == "hydra" or key.startswith(("hydra.", "hydra/")) or override.package is not None:
         return None, text
+    if key in _RENAMED:
+        key, text = _RENAMED[key], text.replace(key, _RENAMED[key], 1)
     value = override.value()
     refused = refusal(key, value)
     if refused is not None:
@@ -136,6 +148,8 @@ def _check_override(text: str) -> tuple[str | None, str | None]:
     problem = unknown_key(Config, key)
     if problem:
         return problem, None
+    if _is_list(Config, key) and not override.is_sweep_override() and value is not None and not isinstance(value, list):
+        text = f"{text.partition('=')[0]}=[{text.partition('=')[2]}]"
     return None, "++" + text if text.startswith(key) and _in_free_section(Config, key) else text
 
 
@@ -156,12 +170,21 @@ def unknown_key(schema: type, key: str) -> str | None:
 
 
 def _in_free_section(schema: type, key: str) -> bool:
+    """Whether the key is a free-form dict or lies inside one: only there may an override add entries."""
     node: Any = schema
     for part in key.split("."):
         if not dataclasses.is_dataclass(node):
             return True
         node = typing.get_type_hints(node)[part]
-    return False
+    return typing.get_origin(node) is dict
+
+
+def _is_list(schema: type, key: str) -> bool:
+    """Whether the field takes a list, so that one value may stand for a list of one."""
+    node: Any = schema
+    for part in key.split("."):
+        node = typing.get_type_hints(node)[part] if dataclasses.is_dataclass(node) else None
+    return list in (typing.get_origin(node), *map(typing.get_origin, typing.get_args(node)))
 
 
 def _is_free(annotation: Any) -> bool:

@@ -11,7 +11,10 @@ _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
     "trainer.critic_warmup": ((0,), "there is no critic to warm up; use adv_estimator=grpo, rloo or reinforce_plus_plus"),
     "trainer.max_critic_ckpt_to_keep": ((None,), "there is no critic; use trainer.max_actor_ckpt_to_keep"),
     "trainer.resource_pools": ((None, {}), "pools of their own are not supported yet; engines share the devices (reward.engine.residency)"),
-    "trainer.rollout_data_dir": ((None,), "scored samples are always written to <output>/samples.jsonl; use trainer.rollout_samples_per_step"),
+    "trainer.rollout_data_dir": (
+        (None,),
+        "scored samples are always written to <output>/samples.jsonl; use trainer.rollout_samples_per_step",
+    ),
     "trainer.validation_data_dir": ((None,), "validation samples are always written to <output>/val_samples.jsonl"),
     "data.return_raw_input_ids": ((True, False), ""),
     "data.return_raw_chat": ((True, False), ""),
@@ -25,13 +28,13 @@ _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
     "actor_rollout_ref.model.target_modules": (("all-linear",), "LoRA is not supported yet; train all weights"),
     "actor_rollout_ref.model.use_liger": ((False,), "fused kernels are not used; leave it out"),
     "actor_rollout_ref.model.use_fused_kernels": ((False,), "fused kernels are not used; leave it out"),
-    "actor_rollout_ref.model.use_remove_padding": (
-        (False,),
-        "rows are bucketed by length instead of packed; leave it out and set actor.ppo_max_token_len_per_gpu",
+    # Asks for less work on padding; rows are bucketed by length, which is that.
+    "actor_rollout_ref.model.use_remove_padding": ((True, False), ""),
+    "actor_rollout_ref.model.external_lib": (
+        (None,),
+        "install models as packages that transformers knows, or allow model.trust_remote_code",
     ),
-    "actor_rollout_ref.model.external_lib": ((None,), "install models as packages that transformers knows, or allow model.trust_remote_code"),
     "actor_rollout_ref.actor.ulysses_sequence_parallel_size": ((1,), "sequence parallelism is not supported yet; use 1"),
-    "actor_rollout_ref.actor.policy_loss.loss_mode": ((), "use actor_rollout_ref.actor.policy_loss=<name>"),
     "actor_rollout_ref.rollout.mode": (("async",), "the rollout engine is always asynchronous; leave it out"),
     "actor_rollout_ref.rollout.calculate_log_probs": ((True,), "rollout logprobs are always returned; leave it out"),
     "algorithm.lam": ((1.0,), "lambda belongs to gae, which needs a critic; not supported yet"),
@@ -50,7 +53,7 @@ _SECTIONS = {
 
 
 def refusal(key: str, value: Any) -> str | None:
-    """None: `key` is not in the table. "": accepted without effect because it asks for what is always so. Else: why not and what to type."""
+    """None: `key` is not in the table. "": accepted, because it asks for what is always so. Else: why not and what to type."""
     if key in _TABLE:
         accepted, sentence = _TABLE[key]
         return "" if value in accepted or not sentence else f"{key}={value}: {sentence}"

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.errors import EngineLostError
+from rmrl.errors import EngineLoadError, EngineLostError, InfrastructureError, StallError
 from rmrl.rewards.engines.base import EngineSpec
 from rmrl.rewards.spec import RewardSpec
 from rmrl.types import Metrics, ProcessHandle, ProcessHost
@@ -104,7 +104,8 @@ class Engine:
             return await self._call_once(method, requests, timeout_s)
         except EngineLostError as error:
             raise EngineLostError(
-                f"the engine of {self._slot.plan.label} ({self._slot.plan.spec.path}) died, was started again and died on the same requests: {error}"
+                f"the engine of {self._slot.plan.label} ({self._slot.plan.spec.path}) died, was started again "
+                f"and died on the same requests: {error}"
             ) from error
 
     async def _call_once(self, method: str, requests: list[Any], timeout_s: float) -> list[Any]:
@@ -131,12 +132,16 @@ class Residency:
 
     @asynccontextmanager
     async def use(self, key: Any) -> AsyncIterator[Engine]:
-        """The engine, awake for the time of the block; put away after it unless resident."""
+        """The engine, awake for the time of the block; put away after it unless resident, unloaded where it was lost or cancelled."""
         slot = self._slots[key]
         async with slot.lock:
             await self._ensure_awake(slot)
             try:
                 yield Engine(self, slot)
+            except (InfrastructureError, StallError, asyncio.CancelledError):
+                # Lost, hung, or still busy with calls nobody waits for: an orderly sleep would wait behind them.
+                await self._unload(slot)
+                raise
             finally:
                 if slot.plan.residency != "resident":
                     await self._put_away(slot)
@@ -179,6 +184,11 @@ class Residency:
         slot.handle = await self._host.spawn(PROCESS_FACTORY, {"spec": plan.spec}, name=f"reward-{plan.label}")
         try:
             await slot.handle.call("start", timeout_s=plan.load_timeout_s)
+        except EngineLostError as error:
+            await self._unload(slot)
+            raise EngineLoadError(
+                f"the engine of {plan.label} ({plan.spec.path}) died while it was loading, most often for want of memory: {error}"
+            ) from error
         except BaseException:
             await self._unload(slot)
             raise
@@ -207,7 +217,8 @@ class Residency:
         started = time.perf_counter()
         try:
             await slot.handle.call("sleep", level, timeout_s=_SLEEP_DEADLINE_S)
-        except EngineLostError:
+        except (InfrastructureError, StallError) as error:
+            self._notice(f"engine of {slot.plan.label} could not be put to sleep and is unloaded instead: {error}")
             await self._unload(slot)
             return
         slot.state = "asleep"

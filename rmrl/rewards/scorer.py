@@ -1,7 +1,7 @@
 """The one way from responses to rewards, alike in training, offline scoring and checks.
 
-    items -> rules (killable workers) --------------------------.
-          -> models, engine by engine, the awake ones first ----+--> Scores --> combine --> RewardBatch
+items -> rules (killable workers) --------------------------.
+      -> models, engine by engine, the awake ones first ----+--> Scores --> combine --> RewardBatch
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rule_pool import RulePool
 from rmrl.rewards.residency import Engine, Residency, plan_engines
 from rmrl.rewards.spec import RewardSpec
-from rmrl.types import Prompt, ProcessHost, RewardBatch, RewardKind, ScoreItem, ScoreResult, Scores
+from rmrl.types import ProcessHost, Prompt, RewardBatch, RewardKind, ScoreItem, ScoreResult, Scores
 
 _NOT_MISSING = ("ok", "skipped")
 
@@ -54,13 +54,15 @@ class Scorer:
         """
         results: dict[int, list[ScoreResult]] = {}
         rules = [c for c, spec in enumerate(self.specs) if not spec.needs_model]
-        rule_work = asyncio.gather(*(self._run_rule(c, items[c]) for c in rules))
+        rule_work = [asyncio.create_task(self._run_rule(c, items[c])) for c in rules]
         try:
             for key in self.residency.order():
                 results |= await self._run_engine(key, items)
-            results |= dict(zip(rules, await rule_work, strict=True))
+            results |= dict(zip(rules, await asyncio.gather(*rule_work), strict=True))
         finally:
-            rule_work.cancel()
+            for task in rule_work:
+                task.cancel()
+            await asyncio.gather(*rule_work, return_exceptions=True)
         scores = Scores(names=tuple(s.name for s in self.specs), results=tuple(tuple(results[c]) for c in range(len(self.specs))))
         self._check_missing(scores)
         batch = combine(scores, self.specs, how=self._how)
@@ -88,10 +90,13 @@ class Scorer:
         deadline_s = max(self.specs[c].timeout_s for c in members)
         async with self.residency.use(key) as engine:
             calls = MergedCalls(partial(_call, engine, deadline_s), participants=len(members))
-            scored = await asyncio.gather(*(self._run_model(c, items[c], calls) for c in members), return_exceptions=True)
-        for outcome in scored:
-            if isinstance(outcome, BaseException):
-                raise outcome
+            try:
+                scored = await asyncio.gather(*(self._run_model(c, items[c], calls) for c in members), return_exceptions=True)
+            finally:
+                calls.cancel()
+            for outcome in scored:  # inside the block: an engine that was lost must not be put to sleep
+                if isinstance(outcome, BaseException):
+                    raise outcome
         return dict(zip(members, scored, strict=True))  # type: ignore[arg-type]
 
     async def _run_model(self, c: int, items: Sequence[ScoreItem], calls: MergedCalls) -> list[ScoreResult]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ class OnMissing:
     """What a missing verdict does to its row."""
 
     policy: str = "mask"
-    """mask: the row has no reward; renormalize: the other weights are rescaled for the row; impute: `value` stands in; fail: the run stops."""
+    """mask: the row has no reward; renormalize: the others are rescaled for the row; impute: `value` stands in; fail: the run stops."""
     value: float | None = None
 
     @classmethod
@@ -26,8 +27,10 @@ class OnMissing:
         """From "mask", "renormalize", "fail" or {"impute": number}. Raises ConfigError naming `where`."""
         if isinstance(raw, str) and raw in MISSING_POLICIES and raw != "impute":
             return cls(policy=raw)
-        if isinstance(raw, dict) and set(raw) == {"impute"} and isinstance(raw["impute"], int | float):
-            return cls(policy="impute", value=float(raw["impute"]))
+        if isinstance(raw, dict) and set(raw) == {"impute"}:
+            value = raw["impute"]
+            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+                return cls(policy="impute", value=float(value))
         raise ConfigError(f"{where}={raw!r}: give mask, renormalize, fail, or {{impute: <number>}} with the number typed out")
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 
@@ -23,14 +24,20 @@ def check_verdict(returned: Any) -> Verdict:
     if isinstance(returned, Mapping):
         if "score" not in returned:
             return Verdict(None, problem=f"returned a dict without 'score' (keys: {', '.join(map(str, returned)) or 'none'})")
+        extra = {str(k): v for k, v in returned.items() if k != "score"}
+        if isinstance(returned["score"], Mapping):
+            return Verdict(None, extra, "returned a dict as 'score'; a score is a number or None")
         inner = check_verdict(returned["score"])
-        return Verdict(inner.value, {k: v for k, v in returned.items() if k != "score"}, inner.problem)
+        return Verdict(inner.value, extra, inner.problem)
     if returned is None:
         return Verdict(None)
     if hasattr(returned, "item") and not isinstance(returned, numbers.Number):
         returned = _unwrap(returned)
-    if isinstance(returned, numbers.Real):
-        value = float(returned)
+    if isinstance(returned, numbers.Real | Decimal):
+        try:
+            value = float(returned)
+        except OverflowError:
+            return Verdict(None, problem="returned a number too large for a float; scale the score down")
         return Verdict(value) if math.isfinite(value) else Verdict(None, problem=f"returned {value}; return None where there is no verdict")
     shown = repr(returned)
     return Verdict(None, problem=f"returned {shown[:80]} ({type(returned).__name__}); a score is a number, None, or a dict with 'score'")

@@ -80,7 +80,8 @@ def _kl_penalty(
 ) -> tuple[torch.Tensor | None, Metrics]:
     if not settings.use_kl_in_reward:
         return None, {}
-    assert train.old_logprobs is not None and train.ref_logprobs is not None
+    assert train.old_logprobs is not None
+    assert train.ref_logprobs is not None
     old_BT, ref_BT = (torch.from_numpy(stream.padded(0)) for stream in (train.old_logprobs, train.ref_logprobs))
     used = controller.coefficient
     penalty_BT, mean_kl = kl_token_rewards(old_BT, ref_BT, mask_BT, kind=settings.kl_penalty, coefficient=used)

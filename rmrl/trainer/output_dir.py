@@ -24,6 +24,8 @@ from rmrl.errors import OutputDirError
 
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
+RESULT_FILES = ("metrics.jsonl", "samples.jsonl", "val_samples.jsonl")
+"""A folder with one of these not empty, or with a checkpoint, holds a run's results."""
 
 MAY_CHANGE = frozenset(
     {
@@ -91,22 +93,37 @@ def claim(path: Path, *, config: object, config_text: str, resume_mode: str) -> 
     another process writes there, or resume_mode=disable and it is used; the folder is then as it was.
     """
     _check_before_touching(path)
-    path.mkdir(parents=True, exist_ok=True)
-    lock = _lock(path)
     try:
-        _check_before_touching(path)
-        identity = identify(config)
-        known = _read_run(path)
-        if known is None:
-            _write_run(path, identity)
-        else:
-            _check_same(path, (known, identity), resume_mode)
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _lock(path)
+    except OSError as error:
+        raise OutputDirError(f"the output folder {path} cannot be written ({error}); choose another trainer.default_local_dir") from error
+    try:
+        mode = refuse_other_run(path, config=config, resume_mode=resume_mode)
+        if mode == "new":
+            _forget_attempts(path)
+            _write_run(path, identify(config))
         _keep_config(path, config_text)
     except BaseException:
         lock.close()
         raise
-    mode: Literal["new", "resume"] = "new" if known is None else "resume"
     return Claim(path=path, mode=mode, config_fingerprint=fingerprint(config), _lock=lock)
+
+
+def refuse_other_run(path: Path, *, config: object, resume_mode: str) -> Literal["new", "resume"]:
+    """What `claim` would say of the folder, without writing anything. Raises OutputDirError as it does, apart from the lock.
+
+    A run that ended before its first result (a model that could not be loaded, a reward that raised) does not bind the folder.
+    """
+    _check_before_touching(path)
+    known = _read_run(path)
+    if known is None:
+        return "new"
+    identity = identify(config)
+    if not _has_results(path):
+        return "resume" if not differences(known["config"], identity) else "new"
+    _check_same(path, (known, identity), resume_mode)
+    return "resume"
 
 
 def identify(config: object) -> dict[str, Any]:
@@ -193,6 +210,16 @@ def _read_run(path: Path) -> dict[str, Any] | None:
             f"{file} cannot be read ({type(error).__name__}: {error}), so whose folder it is is unknown; {_REMEDY}"
         ) from error
     return run
+
+
+def _has_results(path: Path) -> bool:
+    files = (path / name for name in RESULT_FILES)
+    return any(file.is_file() and file.stat().st_size for file in files) or any(path.glob("checkpoints/step_*"))
+
+
+def _forget_attempts(path: Path) -> None:
+    for file in path.glob("config*.yaml"):
+        file.unlink()
 
 
 def _write_run(path: Path, identity: Mapping[str, Any]) -> None:

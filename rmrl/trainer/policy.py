@@ -79,5 +79,3 @@ class Policy:
 
     async def _call(self, method: str, per_rank: Sequence[Sequence[object]] | None = None) -> list:
         return await self._group.call(method, per_rank, timeout_s=self._timeout_s)
-
-

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,8 @@ class Run:
     config: Config
     out_dir: Path
     total_steps: int
-    loader: PromptLoader
+    loader: PromptLoader | None
+    """None: the run only validates."""
     val_prompts: PromptTable | None
     policy: Policy
     rollouts: RolloutPool
@@ -94,8 +95,11 @@ class Run:
     async def _load(self, found: checkpoint.Checkpoint) -> None:
         state = json.loads((found.path / "trainer.json").read_text(encoding="utf-8"))
         if state["step"] != found.step:
-            raise CheckpointError(f"{found.path}: trainer.json says step {state['step']}, the manifest {found.step}; use another checkpoint")
-        self.loader.load_state_dict(state["loader"])
+            raise CheckpointError(
+                f"{found.path}: trainer.json says step {state['step']}, the manifest {found.step}; use another one"
+            )
+        if self.loader is not None:
+            self.loader.load_state_dict(state["loader"])
         self.controller.load_state_dict(state["kl_controller"])
         await self.policy.load(str(found.path / "policy"))
         self.step = self.saved_step = found.step
@@ -106,7 +110,7 @@ class Run:
         every = self.config.trainer.save_freq
         if (every > 0 and self.step % every == 0) or self.interrupted:
             await self._save()
-        if self.interrupted:
+        if self.interrupted and self.step < self.total_steps:
             raise Interrupted(f"stopped at step {self.step} of {self.total_steps}; the same command goes on from there")
 
     async def _save(self) -> None:
@@ -119,6 +123,7 @@ class Run:
         self.notice(f"checkpoint {saved.path}")
 
     async def _write(self, folder: Path) -> None:
+        assert self.loader is not None
         state = {"step": self.step, "loader": self.loader.state_dict(), "kl_controller": self.controller.state_dict()}
         (folder / "trainer.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
         async with self.policy.on_device():
@@ -128,7 +133,7 @@ class Run:
 
     async def finish(self) -> None:
         """The last checkpoint and the curves."""
-        if not self.config.trainer.val_only:
+        if self.loader is not None:
             await self._save()
         drawn = draw_curves(self.out_dir / "metrics.jsonl", self.out_dir / "curves.png")
         self.notice(f"finished at step {self.step}; everything is in {self.out_dir}" + (" (curves.png)" if drawn else ""))
@@ -137,11 +142,11 @@ class Run:
 
     async def scored_rollouts(self) -> AsyncIterator[tuple[Rollouts, RewardBatch]]:
         """On-policy: each batch is sampled from, and scored under, the weights published last."""
-        if self.config.trainer.val_only:
+        if self.loader is None:
             return
-        for prompts in self.loader.batches(epochs=None):
-            if self.step >= self.total_steps:
-                return
+        batches = self.loader.batches(epochs=None)
+        while self.step < self.total_steps:  # asked first: a batch fetched and not used would be lost to the checkpoint
+            prompts = next(batches)
             sampling = self._sampling()
             with self.clock("generate"), counting("generate", len(prompts) * sampling.n) as on_finished:
                 await self.rollouts.wake()
@@ -235,7 +240,8 @@ class Run:
             metrics |= await self._evaluate()
 
     async def _evaluate(self) -> Metrics:
-        assert self.val_prompts is not None and self.telemetry is not None
+        assert self.val_prompts is not None
+        assert self.telemetry is not None
         size = self.config.data.val_batch_size or len(self.val_prompts)
         sampling, done = validation_sampling(self.config), []
         with self.clock("validate"):
@@ -253,6 +259,7 @@ class Run:
     def record(self, rollouts: Rollouts, rewards: RewardBatch, batch: ScoredBatch, metrics: Metrics) -> None:
         """One step's metrics, samples and time."""
         assert self.telemetry is not None
+        assert self.loader is not None
         lengths = [len(r.token_ids) for r in rollouts.responses]
         truncated = [r.finish_reason == "length" for r in rollouts.responses]
         tokens = sum(lengths) + sum(len(r.prompt.token_ids) for r in rollouts.responses)
@@ -287,9 +294,10 @@ class Run:
                 signal.signal(number, handler)
 
     async def close(self) -> None:
-        """End every process that the run started."""
-        if self.telemetry is not None:
-            self.telemetry.close()
-        await self.scorer.close()
-        await self.rollouts.close()
-        await self.policy.close()
+        """End every process that the run started, whatever the ending of another one raises."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.policy.close)
+            stack.push_async_callback(self.rollouts.close)
+            stack.push_async_callback(self.scorer.close)
+            if self.telemetry is not None:
+                stack.callback(self.telemetry.close)

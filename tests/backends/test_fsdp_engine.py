@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
@@ -198,6 +199,12 @@ def test_logprobs_follow_the_weights(policy: Path):
         train(interrupted, ONE_PROCESS, range(step, step + 1))
     train(plain, ONE_PROCESS, range(2))
     assert np.array_equal(interrupted.logprobs(batch).values, plain.logprobs(batch).values)
+
+
+def test_nothing_stays_gathered_after_logprobs(policy: Path):
+    trained = engine(make_settings(policy))
+    trained.logprobs(make_batch(2, seed=0))
+    assert all(isinstance(parameter, DTensor) for parameter in trained._model.parameters())
 
 
 @pytest.mark.parametrize(

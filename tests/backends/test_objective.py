@@ -63,3 +63,14 @@ def test_totals_are_means_over_tokens_and_steps():
         "policy/kl": 8 / 20, "policy/loss": 1.5 / 2, "policy/grad_norm": 4.0, "policy/lr": 0.2, "policy/tokens": 20.0,
         "policy/skipped_updates": 1.0,
     }  # fmt: skip
+
+
+def test_without_old_logprobs_the_update_measures_how_far_the_sampler_is_off():
+    rollout = Ragged.of([[-1.5, -9.0], [-2.75]], np.float32)
+    batch = TrainBatch(tokens=BATCH.tokens, response_mask=BATCH.response_mask, advantages=BATCH.advantages, rollout_logprobs=rollout)
+    logprobs = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
+    _, sums = weighted_loss(batch, logprobs, None, settings=settings())
+    # |-1 + 1.5| + |-3 + 2.75|; the middle token does not count
+    assert sums["rollout_logprob_diff"].item() == pytest.approx(0.75)
+    assert not sums["rollout_logprob_diff"].requires_grad
+    assert "rollout_logprob_diff" not in weighted_loss(BATCH, logprobs, None, settings=settings())[1]

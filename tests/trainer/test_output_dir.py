@@ -19,6 +19,10 @@ def take(path: Path, config: Config | None = None, *, text: str = "a: 1\n", resu
     return claim(path, config=config or Config(), config_text=text, resume_mode=resume_mode)
 
 
+def first_result(path: Path) -> None:
+    (path / "metrics.jsonl").write_text('{"step": 1}\n')
+
+
 def contents(path: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in path.iterdir() if p.name != ".lock"}
 
@@ -49,6 +53,7 @@ def test_keys_that_may_change_resume_and_the_new_text_is_kept_beside(tmp_path: P
 
 def test_another_run_is_refused_with_the_keys_that_differ(tmp_path: Path) -> None:
     take(tmp_path).close()
+    first_result(tmp_path)
     before = contents(tmp_path)
     other = Config()
     other.trainer.seed = 7
@@ -64,8 +69,27 @@ def test_another_run_is_refused_with_the_keys_that_differ(tmp_path: Path) -> Non
     take(tmp_path).close()  # the refused claim let go of the lock
 
 
+@pytest.mark.parametrize("resume_mode", ["auto", "disable"])
+def test_a_start_without_any_result_does_not_bind_the_folder(tmp_path: Path, resume_mode: str) -> None:
+    take(tmp_path, text="a: 1\n").close()
+    (tmp_path / "metrics.jsonl").touch()
+    other = Config()
+    other.trainer.seed = 7
+    with take(tmp_path, other, text="a: 2\n", resume_mode=resume_mode) as second:
+        assert second.mode == "new"
+    assert (tmp_path / "config.yaml").read_text() == "a: 2\n"
+    assert json.loads((tmp_path / "run.json").read_text())["config"]["trainer.seed"] == 7
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputDirError, match="cannot be written"):
+        take(tmp_path / "file" / "run")
+
+
 def test_disable_refuses_a_used_folder(tmp_path: Path) -> None:
     take(tmp_path, resume_mode="disable").close()
+    first_result(tmp_path)
     with pytest.raises(OutputDirError, match="resume_mode=disable refuses a used folder"):
         take(tmp_path, resume_mode="disable")
 

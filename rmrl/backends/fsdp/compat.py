@@ -84,7 +84,7 @@ def shard(
     """Shard `model` in place: each decoder layer is a unit, the rest (embedding, norm, head) belongs to the root.
 
     Parameters keep their dtype as master weights; compute runs in `param_dtype` (None: the master's). The root stays gathered between
-    its forward and backward pass, since it is needed again at once; `forward_only` frees it where no backward pass follows.
+    its forward and backward pass, since it is needed again at once; `free_gathered` frees it where no backward pass follows.
     """
     policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)
     for layer in decoder_layers(model):
@@ -106,7 +106,7 @@ def _outer_lists(module: nn.Module) -> Iterator[nn.ModuleList]:
 
 
 def free_gathered(model: nn.Module) -> None:
-    """Back to shards everywhere. Without it a gathered root would go on computing with the weights of before an optimizer step."""
+    """Back to shards everywhere: frees the gathered root, and makes `parameters()` the shards that checkpoints and exports read."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

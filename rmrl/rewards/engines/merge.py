@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from rmrl.errors import InfrastructureError
+
 Run = Callable[[str, list[Any]], Awaitable[list[Any]]]
 """(method, requests) -> one result per request."""
+_Entry = tuple[str, list[Any], asyncio.Future[list[Any]]]
 
 
 class MergedCalls:
@@ -19,7 +22,7 @@ class MergedCalls:
     def __init__(self, run: Run, *, participants: int) -> None:
         self._run = run
         self._active = participants
-        self._pending: list[tuple[str, list[Any], asyncio.Future[list[Any]]]] = []
+        self._pending: list[_Entry] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def submit(self, method: str, requests: Sequence[Any]) -> list[Any]:
@@ -36,7 +39,14 @@ class MergedCalls:
         self._active -= 1
         self._flush_if_complete()
 
+    def cancel(self) -> None:
+        """Stop waiting for the engine; whoever still waits is cancelled."""
+        for task in self._tasks:
+            task.cancel()
+
     def _flush_if_complete(self) -> None:
+        # A participant that was cancelled while it waited must neither count as one that has asked nor be asked for.
+        self._pending = [entry for entry in self._pending if not entry[2].done()]
         if not self._pending or len(self._pending) < self._active:
             return
         batch, self._pending = self._pending, []
@@ -45,18 +55,23 @@ class MergedCalls:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, method: str, entries: list[tuple[str, list[Any], asyncio.Future[list[Any]]]]) -> None:
+    async def _send(self, method: str, entries: Sequence[_Entry]) -> None:
+        requests = [request for _, own, _ in entries for request in own]
         try:
-            results = await self._run(method, [request for _, requests, _ in entries for request in requests])
-        except BaseException as error:
+            results = await self._run(method, requests)
+            if len(results) != len(requests):
+                raise InfrastructureError(f"the engine returned {len(results)} results of {method} for {len(requests)} requests")
+        except asyncio.CancelledError:
+            for _, _, future in entries:
+                future.cancel()
+            raise
+        except Exception as error:
             for _, _, future in entries:
                 if not future.done():
                     future.set_exception(error)
-            if isinstance(error, asyncio.CancelledError):
-                raise
             return
         start = 0
-        for _, requests, future in entries:
+        for _, own, future in entries:
             if not future.done():
-                future.set_result(results[start : start + len(requests)])
-            start += len(requests)
+                future.set_result(results[start : start + len(own)])
+            start += len(own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Protocol
 
 _BREAK = "\u200b"
@@ -14,17 +15,23 @@ class HasSpecialTokens(Protocol):
 
 
 def neutralise(text: str, tokenizer: HasSpecialTokens) -> str:
-    """Break every special or chat-template token in `text` (a zero-width space after its first character), so it renders as plain letters."""
+    """`text` with every special or chat-template token broken by a zero-width space, so that it renders as plain letters."""
+    return neutraliser(tokenizer)(text)
+
+
+def neutraliser(tokenizer: HasSpecialTokens) -> Callable[[str], str]:
+    """`neutralise` for many texts of one tokenizer: its tokens are collected once."""
     tokens = {t for t in tokenizer.all_special_tokens if len(t) > 1} | set(_template_tokens(tokenizer))
     if not tokens:
-        return text
+        return lambda text: text
     pattern = re.compile("|".join(re.escape(t) for t in sorted(tokens, key=len, reverse=True)))
-    return pattern.sub(lambda match: match[0][0] + _BREAK + match[0][1:], text)
+    return lambda text: pattern.sub(lambda match: match[0][0] + _BREAK + match[0][1:], text)
 
 
 def _template_tokens(tokenizer: object) -> list[str]:
+    """Added tokens that mark something. Runs of spaces and plain words, which some vocabularies add as well, are ordinary text."""
     added = getattr(tokenizer, "get_added_vocab", dict)()
-    return [token for token in added if len(token) > 2]
+    return [token for token in added if len(token) > 2 and token.strip() and not token.strip().isalnum()]
 
 
 def fence(text: str, *, salt: str = "") -> tuple[str, str]:

@@ -1,0 +1,90 @@
+"""Every problem the check can find: what was seen, what is needed, what to type."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmrl.config.check import _CHOICES, _POSITIVE, config_problems, look_up
+from rmrl.config.schema import Config
+
+BASE = {
+    "data.train_files": "train.parquet",
+    "actor_rollout_ref.model.path": "policy",
+    "actor_rollout_ref.rollout.n": 4,
+    "reward.models": ["a", "b"],
+}
+
+
+def config_with(**changes: object) -> Config:
+    config = Config()
+    for key, value in {**BASE, **changes}.items():
+        section, _, name = key.rpartition(".")
+        setattr(look_up(config, section), name, value)
+    return config
+
+
+def test_a_sound_configuration_has_no_problems():
+    assert config_problems(config_with()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "seen", "typed"),
+    [
+        ({"data.train_files": None}, "data.train_files is empty", "data.train_files=data/gsm8k/train.parquet"),
+        ({"trainer.val_only": True}, "trainer.val_only=True without data.val_files", "give the rows"),
+        ({"trainer.test_freq": 5}, "trainer.test_freq=5 without data.val_files", "test_freq=-1"),
+        ({"actor_rollout_ref.model.path": None}, "actor_rollout_ref.model.path is empty", "Qwen/Qwen2.5-0.5B-Instruct"),
+        ({"actor_rollout_ref.hybrid_engine": False}, "hybrid_engine=False", "leave it out"),
+        ({"trainer.resume_mode": "resume_path"}, "resume_mode=resume_path", "trainer.resume_from_path=<folder"),
+        ({"actor_rollout_ref.rollout.temperature": 0.0}, "temperature=0 samples the same", "above 0"),
+        ({"actor_rollout_ref.rollout.max_model_len": 1023}, "max_model_len=1023 is less than", "at least 1024"),
+        ({"actor_rollout_ref.actor.ppo_mini_batch_size": 2000}, "ppo_mini_batch_size=2000 is larger", "at most 1024"),
+        ({"actor_rollout_ref.actor.use_dynamic_bsz": False}, "use_dynamic_bsz=False needs", "ppo_micro_batch_size_per_gpu=<"),
+        ({"actor_rollout_ref.rollout.n": 1}, "rollout.n=1 with algorithm.adv_estimator=grpo", "n >= 2"),
+        ({"algorithm.adv_estimator": "gae"}, "adv_estimator=gae needs a critic", "use grpo"),
+        ({"reward.models": []}, "reward.models is empty", "reward.models=[gsm8k]"),
+        ({"reward.models": ["a", "a"]}, "names one reward twice (a, a)", "the sum of its weights"),
+        ({"reward.weights": [1.0]}, "reward.weights has 1 value for 2 models (a, b)", "reward.weights=[0.3,0.5]"),
+        ({"reward.weights": [1.0, float("nan")]}, "reward.weights=[1.0, nan]", "finite"),
+        ({"reward.rule_workers": 0}, "reward.rule_workers=0", "1 or more"),
+        ({"reward.combine": "fold", "reward.combine_ops": ["add"]}, "combine_ops has 1 value for 2 models", "combine_ops=[add,mul]"),
+        ({"reward.combine": "fold", "reward.combine_ops": ["add", "sub"]}, "'sub' is not a choice", "known: add, mul"),
+        ({"reward.combine": "fold", "reward.combine_ops": ["mul", "add"]}, "starts with mul", "start with add"),
+        ({"reward.combine_ops": ["add", "mul"]}, "no effect on weighted_sum", "reward.combine=fold"),
+        ({"reward.max_missing": 1.5}, "reward.max_missing=1.5 is a share", "between 0 and 1"),
+        ({"reward.max_missing": float("nan")}, "reward.max_missing=nan", "must not be negative"),
+        ({"actor_rollout_ref.actor.strategy": "megatron"}, "strategy=megatron is not part of this version", "use fsdp2"),
+        (
+            {"trainer.device": "cuda", "actor_rollout_ref.rollout.tensor_parallel_size": 3},
+            "tensor_parallel_size=3 does not divide the 8 devices",
+            "trainer",
+        ),
+        ({"actor_rollout_ref.actor.optim.lr": -1.0}, "actor_rollout_ref.actor.optim.lr=-1.0", "must not be negative"),
+    ],
+)  # fmt: skip
+def test_one_problem_one_sentence(changes: dict[str, object], seen: str, typed: str):
+    (problem,) = config_problems(config_with(**changes))
+    assert seen in problem
+    assert typed in problem
+
+
+@pytest.mark.parametrize("key", [key for key, _ in _CHOICES])
+def test_a_value_that_is_no_choice_names_the_choices(key: str):
+    problems = [p for p in config_problems(config_with(**{key: "nonsense"})) if p.startswith(f"{key}='nonsense': not a choice")]
+    assert len(problems) == 1
+    assert all(choice in problems[0] for choice in dict(_CHOICES)[key])
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan")])
+@pytest.mark.parametrize("key", _POSITIVE)
+def test_numbers_that_must_be_above_zero(key: str, value: float):
+    assert f"{key}={value}: must be greater than 0" in config_problems(config_with(**{key: value}))
+
+
+def test_choices_name_the_nearest():
+    (problem,) = config_problems(config_with(**{"data.truncation": "lefty"}))
+    assert "did you mean 'left'?" in problem
+
+
+def test_all_problems_at_once():
+    assert len(config_problems(config_with(**{"reward.models": [], "data.train_files": None, "trainer.device": "tpu"}))) == 3

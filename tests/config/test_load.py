@@ -1,0 +1,191 @@
+"""From a command line to typed objects: what is accepted, what is refused and in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmrl.config.check import config_problems
+from rmrl.config.legacy import translate
+from rmrl.config.load import compose_config, normalise, to_yaml
+from rmrl.config.schema import Config
+from rmrl.errors import ConfigError
+
+TWO_JUDGES = """
+algorithm.adv_estimator=reinforce_plus_plus data.train_files={t}/train.parquet data.val_files={t}/train.parquet data.train_batch_size=32
+data.max_prompt_length=6144 data.max_response_length=2048 data.filter_overlong_prompts=True reward_model.enable=True
+reward_model.reward_function=[rider_reward,consistency_reward] reward_model.model.path=[{t}/rm1,{t}/rm2] reward_model.micro_batch_size=4
+reward_model.reward_vllm_rollout.temperature=[0.7,0.7] reward_model.reward_combine_func=['add','add'] reward_model.reward_model_type=grm
+reward_model.model.fsdp_config.param_offload=True reward_model.model.input_tokenizer={t}/policy
+reward_model.reward_vllm_rollout.gpu_memory_utilization=[0.8,0.8] reward_model.reward_weight=[0.3,0.5]
+reward_model.model.tensor_model_parallel_size=4 reward_model.reward_vllm_rollout.tensor_model_parallel_size=4
+actor_rollout_ref.model.path={t}/policy actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.ppo_mini_batch_size=8
+actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 actor_rollout_ref.rollout.tensor_model_parallel_size=4
+actor_rollout_ref.actor.fsdp_config.param_offload=True actor_rollout_ref.actor.fsdp_config.optimizer_offload=True
+actor_rollout_ref.rollout.gpu_memory_utilization=0.6 actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4
+actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.use_dynamic_bsz=True algorithm.kl_ctrl.kl_coef=0.001 trainer.project_name=demo
+trainer.logger=['console'] trainer.val_before_train=False trainer.default_hdfs_dir=null trainer.n_gpus_per_node=8 trainer.nnodes=1
+trainer.save_freq=30 trainer.test_freq=1000000 trainer.total_epochs=15
+"""
+SEVERAL_NODES = """
+data.truncation=error actor_rollout_ref.model.use_remove_padding=True actor_rollout_ref.actor.use_kl_loss=True
+actor_rollout_ref.actor.kl_loss_coef=0.0001 actor_rollout_ref.actor.kl_loss_type=low_var_kl actor_rollout_ref.actor.entropy_coeff=0
+actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.temperature=0.8 actor_rollout_ref.ref.fsdp_config.param_offload=True
+trainer.default_local_dir=out
+"""
+
+
+def problems_of(*overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        compose_config(overrides)
+    return caught.value.problems
+
+
+def test_defaults_are_the_schemas():
+    assert compose_config([]) == Config()
+
+
+def test_values_get_the_schemas_types():
+    config = compose_config(["trainer.seed=3", "actor_rollout_ref.actor.optim.lr=1e-5", "data.shuffle=false", "data.val_batch_size=null"])
+    assert (config.trainer.seed, config.actor_rollout_ref.actor.optim.lr) == (3, 1e-5)
+    assert config.data.shuffle is False
+    assert config.data.val_batch_size is None
+
+
+def test_lists_and_one_value_for_a_list():
+    config = compose_config(["reward.models=[a,b]", "reward.weights=[0.3,-1]", "trainer.logger=console", "data.train_files=[x.parquet,y.jsonl]"])
+    assert (config.reward.models, config.reward.weights) == (["a", "b"], [0.3, -1.0])
+    assert config.trainer.logger == ["console"]
+    assert config.data.train_files == ["x.parquet", "y.jsonl"]
+    assert compose_config(["reward.models=gsm8k", "reward.weights=2"]).reward.weights == [2.0]
+    assert compose_config(["reward.weights=null"]).reward.weights is None
+
+
+def test_names_that_users_give_rewards():
+    names = "/abs/model-1.5,org/name,rmrl.rewards.verifiers.gsm8k:score"
+    assert compose_config([f"reward.models=[{names}]"]).reward.models == names.split(",")
+
+
+def test_free_sections_take_new_entries():
+    config = compose_config(
+        [
+            "reward.specs.judge.path=/models/x",
+            "reward.specs.judge.function=folder/file.py:rate",
+            "reward.specs.judge.sampling.temperature=0.7",
+            "+reward.specs.judge.kind=generative",
+            "reward.on_missing={impute:0.5}",
+            "data.apply_chat_template_kwargs={enable_thinking:false}",
+            "ray_kwargs.ray_init.num_cpus=4",
+            "actor_rollout_ref.rollout.engine_kwargs.vllm.max_logprobs=3",
+        ]
+    )
+    assert config.reward.specs == {
+        "judge": {"path": "/models/x", "function": "folder/file.py:rate", "sampling": {"temperature": 0.7}, "kind": "generative"}
+    }
+    assert type(config.reward.specs["judge"]["sampling"]) is dict
+    assert config.reward.on_missing == {"impute": 0.5}
+    assert config.data.apply_chat_template_kwargs == {"enable_thinking": False}
+    assert config.ray_kwargs.ray_init == {"num_cpus": 4}
+    assert config.actor_rollout_ref.rollout.engine_kwargs == {"vllm": {"max_logprobs": 3}}
+    assert compose_config(["reward.specs={judge:{path:x}}"]).reward.specs == {"judge": {"path": "x"}}
+
+
+def test_unknown_keys_name_the_nearest():
+    (problem,) = problems_of("trainer.totl_epochs=3")
+    assert problem.startswith("trainer.totl_epochs: no key 'totl_epochs' in trainer; did you mean 'total_epochs'?")
+    (problem,) = problems_of("rewards.models=[a]")
+    assert "in the top level; did you mean 'reward'?" in problem
+    (problem,) = problems_of("trainer.seed.x=3")
+    assert problem == "trainer.seed.x: 'trainer.seed' is a value, it has no entry 'x'"
+
+
+def test_wrong_types_and_malformed_overrides_are_sentences():
+    (problem,) = problems_of("trainer.seed=three")
+    assert problem.startswith("trainer.seed=three: ")
+    assert "three" in problem.partition(": ")[2]
+    (problem,) = problems_of("trainer.seed")
+    assert "section.key=value" in problem
+
+
+def test_all_problems_at_once():
+    assert len(problems_of("trainer.sed=1", "algorithm.use_pf_ppo=True", "data.shufle=True")) == 3
+    assert len(problems_of("trainer.seed=x", "data.shuffle=maybe", "trainer.nnodes=1")) == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("critic.model.path=x", "a critic is not trained yet; use algorithm.adv_estimator=grpo"),
+        ("trainer.default_hdfs_dir=hdfs://x", "use trainer.default_local_dir"),
+        ("actor_rollout_ref.model.lora_rank=8", "LoRA is not supported yet"),
+        ("algorithm.filter_groups.enable=True", "leave it out"),
+        ("actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "use actor.strategy=fsdp2"),
+        ("data.custom_cls.path=my.py", "parquet schema"),
+    ],
+)
+def test_keys_without_effect_are_refused_with_what_to_use(override: str, words: str):
+    (problem,) = problems_of(override)
+    assert problem.startswith(f"{override.split('=')[0]}=")
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["trainer.balance_batch=True", "critic.enable=null", "critic.enable=False", "actor_rollout_ref.rollout.mode=async",
+     "data.return_raw_chat=True", "algorithm.lam=1.0", "actor_rollout_ref.model.use_remove_padding=True",
+     "data.filter_overlong_prompts_workers=8", "trainer.resource_pools={}"],
+)  # fmt: skip
+def test_keys_that_ask_for_what_is_so_are_accepted(override: str):
+    assert normalise([override]) == []
+
+
+def test_keys_of_similar_trainers_become_ours():
+    config = compose_config(
+        [
+            "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+            "actor_rollout_ref.ref.fsdp_config.param_offload=True",
+            "actor_rollout_ref.actor.policy_loss.loss_mode=vanilla",
+        ]
+    )
+    assert config.actor_rollout_ref.rollout.tensor_parallel_size == 2
+    assert config.actor_rollout_ref.ref.param_offload is True
+    assert config.actor_rollout_ref.actor.policy_loss == "vanilla"
+
+
+def test_flags_pass_through():
+    given = ["--cfg", "job", "trainer.seed=2", "-m", "reward.specs.a.path=b"]
+    assert normalise(given) == ["--cfg", "job", "trainer.seed=2", "-m", "++reward.specs.a.path=b"]
+    assert normalise(["-m", "trainer.seed=1,2"]) == ["-m", "trainer.seed=1,2"]
+
+
+def test_the_yaml_holds_every_key():
+    text = to_yaml(compose_config(["trainer.seed=7"]))
+    assert "seed: 7" in text
+    assert "stall_timeout_s: 3600.0" in text
+
+
+def test_the_two_judge_command_line_composes_and_translates(tmp_path: Path):
+    config = compose_config(TWO_JUDGES.format(t=tmp_path).split())
+    notices = translate(config)
+    assert config.reward.models == ["rider_reward", "consistency_reward"]
+    assert config.reward.weights == [0.3, 0.5]
+    assert (config.reward.combine, config.reward.combine_ops) == ("fold", ["add", "add"])
+    assert config.reward.specs["rider_reward"] == {
+        "kind": "generative",
+        "path": f"{tmp_path}/rm1",
+        "function": "rider_reward",
+        "sampling": {"temperature": 0.7},
+        "engine": {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8},
+    }
+    assert config.actor_rollout_ref.rollout.tensor_parallel_size == 4
+    assert config_problems(config) == []
+    assert "reward.models=[rider_reward,consistency_reward]" in notices[0]
+    assert "reward_model.micro_batch_size" in notices[1]
+
+
+def test_the_command_line_for_several_nodes_composes(tmp_path: Path):
+    config = compose_config((TWO_JUDGES + SEVERAL_NODES).format(t=tmp_path).split())
+    translate(config)
+    assert config_problems(config) == []
+    assert config.actor_rollout_ref.ref.param_offload is True

@@ -1,0 +1,135 @@
+"""Small parts that tests of the reward layer share: checkpoints without weights, drop-ins, items, an engine that remembers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rmrl.cluster.fake import FakeHost
+from rmrl.rewards.dropin import load_dropin
+from rmrl.rewards.engines.base import EngineSpec, GenerateRequest, PoolingRequest, TextOutput, ValueOutput
+from rmrl.rewards.engines.fake import FakeEngine
+from rmrl.rewards.spec import OnMissing, RewardSpec
+from rmrl.types import Sampling, ScoreItem
+
+ENGINE = EngineSpec(
+    path="/models/judge", runner="generate", name="fake", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
+    tensor_parallel_size=1, gpu_memory_utilization=0.5, kv_cache_bytes=1, device="cpu", threads=1,
+)  # fmt: skip
+
+JUDGE = """
+def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):
+    return [f"{prompt} {response}" for prompt, response in zip(text_prompts, text_responses, strict=True)]
+
+def rm_postprocess(results):
+    return [float(text) if text.strip().lstrip("-").isdigit() else None for text in results]
+"""
+
+calls: list[tuple[str, list[Any]]] = []
+"""What reached a `RecordingEngine` since the list was last cleared."""
+
+
+class RecordingEngine(FakeEngine):
+    """A fake engine, named "tests.rewards.parts:RecordingEngine", that writes down its requests."""
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        calls.append(("generate", list(requests)))
+        return super().generate(requests)
+
+    def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
+        calls.append(("classify", list(requests)))
+        return super().classify(requests)
+
+
+class FewEngine(FakeEngine):
+    """Loses the last result of every call."""
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        return super().generate(requests)[:-1]
+
+
+def engine(**changes: Any) -> EngineSpec:
+    return dataclasses.replace(ENGINE, **changes)
+
+
+def judge(folder: Path, name: str = "judge", *, code: str = JUDGE, engine: EngineSpec = ENGINE, **changes: Any) -> RewardSpec:
+    """A generative reward with a drop-in of its own."""
+    path = folder / f"{name}.py"
+    path.write_text(code, encoding="utf-8")
+    dropin = load_dropin(path, name)
+    defaults: dict[str, Any] = {"weight": 1.0, "model_index": 0, "sampling": Sampling(max_tokens=16, temperature=0.0)}
+    return RewardSpec(name=name, kind="generative", dropin=dropin, engine=engine, **{**defaults, **changes})
+
+
+def scalar(name: str = "scalar", *, weight: float = 1.0, engine: EngineSpec | None = None, **changes: Any) -> RewardSpec:
+    """A Bradley-Terry reward without a drop-in."""
+    found = engine or dataclasses.replace(ENGINE, path="/models/scalar", runner="pooling")
+    return RewardSpec(name=name, kind="bradley_terry", weight=weight, engine=found, **changes)
+
+
+def rule(folder: Path, name: str, body: str, *, weight: float = 1.0, timeout_s: float = 10.0, on_missing: OnMissing | None = None) -> RewardSpec:
+    """A rule whose function body is `body`, with the response as `solution_str`."""
+    path = folder / f"{name}.py"
+    path.write_text(f"def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    {body}\n", encoding="utf-8")
+    dropin = load_dropin(path, name)
+    missing = on_missing or OnMissing()
+    return RewardSpec(
+        name=name, kind="rule", weight=weight, dropin=dropin, function=dropin.source, timeout_s=timeout_s, on_missing=missing
+    )
+
+
+def items(*responses: str, prompt: str = "Q", truth: str | None = "1") -> list[ScoreItem]:
+    return [
+        ScoreItem(prompt_id=str(i), messages=[{"role": "user", "content": prompt}], response=text, rm_prompt=prompt, ground_truth=truth)
+        for i, text in enumerate(responses)
+    ]
+
+
+def fake_host(**deaths: int) -> FakeHost:
+    """`p0=2`: the first process dies on its second call ("start" is the first)."""
+    return FakeHost(deaths={int(key[1:]): value for key, value in deaths.items()})
+
+
+def checkpoint(folder: Path, *, head: bool | None = None, labels: int = 1) -> Path:
+    """A checkpoint with headers and no real weights: causal (`head` None), or scalar with or without its head tensor."""
+    folder.mkdir(parents=True)
+    architecture = "LlamaForCausalLM" if head is None else "LlamaForSequenceClassification"
+    config = {"architectures": [architecture], "max_position_embeddings": 512}
+    config |= {} if head is None else {"id2label": {str(i): f"L{i}" for i in range(labels)}}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    names = {"model.norm.weight": [1]} | ({"score.weight": [labels]} if head else {})
+    entries, at = {}, 0
+    for name, shape in names.items():
+        size = 4 * shape[0]
+        entries[name] = {"dtype": "F32", "shape": [*shape, 1], "data_offsets": [at, at + size]}
+        at += size
+    header = json.dumps(entries).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(at))
+    return folder
+
+
+def chat_tokenizer(folder: Path) -> Any:
+    """Single characters, special tokens <s> </s> <unk> <pad>, and <|im_start|> <|im_end|> that its chat template writes."""
+    from transformers import AutoTokenizer
+
+    from tests.engine_models import write_tokenizer
+
+    write_tokenizer(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
+    tokenizer.add_tokens(["    "])
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+        "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    return tokenizer
+
+
+def always(tokenizer: Any) -> Callable[[str], Any]:
+    """The tokenizer of every checkpoint."""
+    return lambda path: tokenizer

@@ -1,0 +1,151 @@
+"""A whole training job on tiny random models: real Ray, real vLLM, real FSDP; one rule, one judge, one scalar model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from rmrl.data.write import write_rows
+
+RULE = '''
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return {"score": sum(c.isalpha() for c in solution_str) / max(len(solution_str), 1), "length": len(solution_str)}
+'''
+JUDGE = '''
+SPEC = {"kind": "generative", "sampling": {"temperature": 0.0, "max_tokens": 4}}
+
+
+def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):
+    return [[{"role": "user", "content": "Rate: " + text[:40]}] for text in text_responses]
+
+
+def rm_postprocess(results):
+    return [len(text) / 10 for text in results]
+'''
+LIMIT_S = 240.0
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """`folder` holds data, drop-ins and runs; the two checkpoints are those of tests/conftest.py."""
+
+    folder: Path
+    policy: Path
+    scalar: Path
+    overrides: dict[str, object] = field(default_factory=dict)
+
+    def prepare(self) -> Job:
+        questions = [{"role": "user", "content": f"count to {n}"} for n in range(16)]
+        rows = [{"prompt": [q], "data_source": "counting", "reward_model": {"ground_truth": "1"}} for q in questions]
+        write_rows(self.folder / "train.parquet", rows, overwrite=True)
+        functions = self.folder / "functions"
+        functions.mkdir(exist_ok=True)
+        (functions / "letters.py").write_text(RULE)
+        (functions / "judge.py").write_text(JUDGE)
+        return self
+
+    def command(self, out: str, **changed: object) -> list[str]:
+        """The command line; `changed` names keys with __ for dots."""
+        keys: dict[str, object] = {
+            "data.train_files": self.folder / "train.parquet",
+            "data.train_batch_size": 4,
+            "data.max_prompt_length": 48,
+            "data.max_response_length": 12,
+            "actor_rollout_ref.model.path": self.policy,
+            "actor_rollout_ref.actor.ppo_mini_batch_size": 4,
+            "actor_rollout_ref.actor.optim.lr": 1e-3,
+            "actor_rollout_ref.actor.fsdp_config.param_dtype": "float32",
+            "actor_rollout_ref.rollout.n": 4,
+            "actor_rollout_ref.rollout.dtype": "float32",
+            "actor_rollout_ref.rollout.kv_cache_bytes": 2**26,
+            "reward.models": "[letters]",
+            "reward.functions_dir": self.folder / "functions",
+            "reward.rule_workers": 1,
+            "reward.engine.kv_cache_bytes": 2**26,
+            "reward.engine.max_model_len": 256,
+            "trainer.n_gpus_per_node": 1,
+            "trainer.device": "cpu",
+            "trainer.threads_per_process": 1,
+            "trainer.total_training_steps": 3,
+            "trainer.default_local_dir": self.folder / out,
+            **self.overrides,
+            **{key.replace("__", "."): value for key, value in changed.items()},
+        }
+        return [sys.executable, "-m", "rmrl.main_ppo", *(f"{key}={value}" for key, value in keys.items())]
+
+    def start(self, out: str, **changed: object) -> subprocess.Popen[str]:
+        """Starts the job in a process group of its own, as a terminal does."""
+        return subprocess.Popen(
+            self.command(out, **changed),
+            cwd=REPOSITORY,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self, out: str, **changed: object) -> tuple[int, str]:
+        """Exit code and everything printed."""
+        return finish(self.start(out, **changed))
+
+    def lines(self, out: str, name: str = "metrics.jsonl") -> list[dict]:
+        path = self.folder / out / name
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+THREE_REWARDS = {
+    "reward.models": "[letters,judge,quality]",
+    "reward.weights": "[1.0,0.5,0.25]",
+}
+
+
+def three_rewards(policy: Path, scalar: Path) -> dict[str, object]:
+    """A rule, a generative judge through a drop-in, a Bradley-Terry model."""
+    return {**THREE_REWARDS, "reward.specs.judge.path": policy, "reward.specs.quality.path": scalar, "reward.specs.quality.kind": "bradley_terry"}
+
+
+def finish(job: subprocess.Popen[str]) -> tuple[int, str]:
+    """Waits for the end; a job past LIMIT_S is killed with all its processes, and the test fails."""
+    try:
+        printed, _ = job.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        family = descendants(job.pid)
+        os.killpg(job.pid, signal.SIGKILL)
+        for process in family:
+            if process.is_running():
+                process.kill()
+        printed, _ = job.communicate(timeout=10)
+        raise AssertionError(f"the job did not end within {LIMIT_S:g} s:\n{printed[-3000:]}") from None
+    return job.returncode, printed
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Every process below `pid` now."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def still_running(processes: list[psutil.Process], *, within_s: float = 15.0) -> list[str]:
+    """Those that have not ended after a while, as text."""
+    _, alive = psutil.wait_procs(processes, timeout=within_s)
+    return [f"{p.pid} {' '.join(p.cmdline())[:120]}" for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def wait_for(condition, *, what: str, within_s: float = 120.0) -> None:
+    """Polls until `condition()` is true."""
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not happen within {within_s:g} s"
+        time.sleep(0.1)

@@ -1,0 +1,109 @@
+"""Rows are dealt to training processes and put back in their order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from rmrl.cluster.fake import FakeProcess
+from rmrl.cluster.worker_group import WorkerGroup
+from rmrl.errors import EngineLostError
+from rmrl.trainer.policy import Policy
+from rmrl.types import Metrics, Ragged, TrainBatch
+from tests.trainer.fake_run import small_config, train_worker
+
+
+class Echo:
+    """A worker whose logprobs are its tokens, negated, and which keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.batches: list[TrainBatch] = []
+        self.log: list[str] = []
+
+    def logprobs(self, batch: TrainBatch) -> Ragged:
+        self.batches.append(batch)
+        return Ragged.of([-row[-int(n) :] for row, n in zip(batch.tokens.rows(), batch.response_mask.lengths, strict=True)], np.float32)
+
+    def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
+        self.batches += mini_batches
+        return {"policy/loss": 1.0}
+
+    def onload(self) -> None:
+        self.log.append("on")
+
+    def offload(self) -> None:
+        self.log.append("off")
+
+
+def batch(lengths: list[int]) -> TrainBatch:
+    """Row b: one prompt token, then `lengths[b]` tokens 100 * b, 100 * b + 1, ..."""
+    return TrainBatch(
+        tokens=Ragged.of([[1, *range(100 * b, 100 * b + n)] for b, n in enumerate(lengths)], np.int64),
+        response_mask=Ragged.of([np.ones(n) for n in lengths], np.float32),
+    )
+
+
+def policy(workers: int, *, offloads: bool = False) -> tuple[Policy, list[Echo]]:
+    echoes = [Echo() for _ in range(workers)]
+    group = WorkerGroup([FakeProcess(echo, f"train-{i}") for i, echo in enumerate(echoes)])  # type: ignore[arg-type]
+    return Policy(group, timeout_s=1.0, offloads=offloads), echoes
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_log_probabilities_come_back_row_by_row(workers: int) -> None:
+    lengths = [3, 9, 1, 4, 4, 7, 2]
+    ours, echoes = policy(workers)
+    got = asyncio.run(ours.logprobs(batch(lengths)))
+    assert got.lengths.tolist() == lengths
+    assert [row.tolist() for row in got.rows()] == [[-float(100 * b + i) for i in range(n)] for b, n in enumerate(lengths)]
+    assert sum(len(echo.batches[0]) for echo in echoes) == 7
+    assert max(len(echo.batches[0]) for echo in echoes) - min(len(echo.batches[0]) for echo in echoes) <= 1
+
+
+def test_fewer_rows_than_processes() -> None:
+    ours, echoes = policy(2)
+    got = asyncio.run(ours.logprobs(batch([2])))
+    assert got.values.tolist() == [-0.0, -1.0]
+    assert sorted(len(echo.batches[0]) for echo in echoes) == [0, 1]
+
+
+def test_every_process_gets_its_share_of_each_mini_batch() -> None:
+    ours, echoes = policy(2)
+    metrics = asyncio.run(ours.update([batch([1, 2, 3, 4]), batch([5, 6])]))
+    assert metrics == {"policy/loss": 1.0}
+    assert [[len(b) for b in echo.batches] for echo in echoes] == [[2, 1], [2, 1]]
+    assert sum(int(echo.batches[0].response_mask.lengths.sum()) for echo in echoes) == 10
+
+
+def test_the_reference_answers_beside_the_policy(tmp_path) -> None:
+    worker = train_worker(small_config(tmp_path), reference=True)
+    ours = Policy(WorkerGroup([worker]), timeout_s=1.0, offloads=False)  # type: ignore[list-item]
+
+    async def both() -> tuple[Ragged, Ragged]:
+        return await ours.logprobs(batch([2, 1])), await ours.reference_logprobs(batch([2, 1]))
+
+    policy_logprobs, reference = asyncio.run(both())
+    assert policy_logprobs.values.tolist() == reference.values.tolist() == pytest.approx([-np.log(64)] * 3)
+
+
+@pytest.mark.parametrize(("offloads", "wanted"), [(True, ["on", "off"]), (False, [])])
+def test_offloading_only_where_asked_even_after_an_error(offloads: bool, wanted: list[str]) -> None:
+    ours, echoes = policy(1, offloads=offloads)
+
+    async def go() -> None:
+        async with ours.on_device():
+            raise RuntimeError("in the block")
+
+    with pytest.raises(RuntimeError, match="in the block"):
+        asyncio.run(go())
+    assert echoes[0].log == wanted
+
+
+def test_a_dead_process_is_named() -> None:
+    ours, _ = policy(2)
+    ours._group.workers[1].dies_on = 1  # type: ignore[attr-defined]
+    with pytest.raises(EngineLostError, match="train-1"):
+        asyncio.run(ours.logprobs(batch([1, 1])))
