@@ -3,8 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 export PYTHON
 
 BIN := .venv/bin
-# No test or demo reaches for a model hub; several processes share the cores, so one thread each.
-OFFLINE := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+# No test or demo reaches for a model hub. Threads that wait sleep instead of spinning: several processes share the cores.
+OFFLINE := HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
 .PHONY: help setup models data check fix test test-all demo bench clean
@@ -20,7 +20,8 @@ models: setup ## fetch the small real models into .models and make the tiny poli
 	@test -f .models/tiny-arith/config.json || $(BIN)/python examples/arithmetic/make_tiny_policy.py --out .models/tiny-arith
 
 data: setup ## generate the demo's data into .data
-	@$(BIN)/python examples/arithmetic/make_data.py --out .data/arithmetic
+	@test -f .data/demo/train.parquet || $(BIN)/python data_preprocess/arithmetic.py --out .data/demo --train 512 --test 48 --seed 0
+	@test -f .data/arithmetic/train.parquet || $(BIN)/python examples/arithmetic/make_data.py --out .data/arithmetic
 
 check: setup ## lint, formatting, types
 	$(BIN)/ruff check .
@@ -41,7 +42,8 @@ demo: models data ## see rmrl work, from nothing, on this computer
 	@$(OFFLINE) bash examples/demo/run.sh
 
 bench: models ## measure, and rewrite benchmarks/results
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(OFFLINE) $(BIN)/python $$script || exit 1; done
+	$(OFFLINE) $(BIN)/python benchmarks/scoring.py
+	$(OFFLINE) $(BIN)/python benchmarks/judge_agreement.py
 
 clean: ## remove caches, models, data and runs; .venv stays
 	rm -rf .pytest_cache .ruff_cache build dist outputs runs .models .data .demo

@@ -42,4 +42,3 @@ def exit_code() -> Iterator[ExitCode]:
     except (KeyboardInterrupt, asyncio.CancelledError):
         say("interrupted")
         code.value = 130
-

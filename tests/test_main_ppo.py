@@ -29,7 +29,9 @@ class Mistake:
 
 
 MISTAKES = {
-    "weights": Mistake({"reward.models": "[gsm8k,math_verify]", "reward.weights": "[1.0]"}, 2, ("reward.weights has 1 value for 2 models",)),
+    "weights": Mistake(
+        {"reward.models": "[gsm8k,math_verify]", "reward.weights": "[1.0]"}, 2, ("reward.weights has 1 value for 2 models",)
+    ),
     "reward name": Mistake({"reward.models": "[gsm8]"}, 2, ("gsm8", "did you mean 'gsm8k'")),
     "unknown key": Mistake({"trainer.sed": 1}, 2, ("trainer.sed", "did you mean 'seed'")),
     "wrong type": Mistake({"trainer.seed": "one"}, 2, ("trainer.seed",)),

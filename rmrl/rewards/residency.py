@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,7 +131,7 @@ class Residency:
         return sorted(self._slots, key=lambda key: rank[self._slots[key].state])
 
     @asynccontextmanager
-    async def use(self, key: Any) -> AsyncIterator[Engine]:
+    async def use(self, key: Any) -> AsyncGenerator[Engine]:
         """The engine, awake for the time of the block; put away after it unless resident, unloaded where it was lost or cancelled."""
         slot = self._slots[key]
         async with slot.lock:

@@ -37,7 +37,7 @@ def check_verdict(returned: Any) -> Verdict:
         try:
             value = float(returned)
         except OverflowError:
-            return Verdict(None, problem="returned a number too large for a float; scale the score down")
+            return Verdict(None, problem="returned a number too large for a float (OverflowError); scale the score down")
         return Verdict(value) if math.isfinite(value) else Verdict(None, problem=f"returned {value}; return None where there is no verdict")
     shown = repr(returned)
     return Verdict(None, problem=f"returned {shown[:80]} ({type(returned).__name__}); a score is a number, None, or a dict with 'score'")

@@ -10,23 +10,31 @@ Device = Literal["cpu", "cuda"]
 _PASSED_ON = ("HF_HUB_OFFLINE", "HF_HOME", "VLLM_LOGGING_LEVEL", "VLLM_USE_V2_MODEL_RUNNER")
 
 
+def thread_environment(threads: int) -> dict[str, str]:
+    """Variables for any process that computes with `threads` CPU threads (at least 1). OMP_WAIT_POLICY of the user's own wins."""
+    count = str(max(1, threads))
+    return {
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        # Threads that wait for one another sleep instead of spinning, which on busy cores costs several times the work itself.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
 def engine_environment(*, device: Device, threads: int) -> dict[str, str]:
     """Variables for a process that will hold one engine on `device` with `threads` CPU threads (at least 1).
 
     What the user has set of HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and VLLM_USE_V2_MODEL_RUNNER is passed on and wins.
     """
-    count = str(max(1, threads))
     variables = {
+        **thread_environment(threads),
         # The engine shares the process of its host: one process to kill, nothing left behind, weights are passed without pickling.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         # The first model runner has one sampler for CPU and CUDA, which exact rollout logprobs rely on.
         "VLLM_USE_V2_MODEL_RUNNER": "0",
-        "TOKENIZERS_PARALLELISM": "false",
-        # More threads than free cores makes OpenMP spin: a decode step then takes up to fifty times as long.
-        "OMP_NUM_THREADS": count,
-        "MKL_NUM_THREADS": count,
         # Ray would otherwise hide all GPUs from actors that ask for none.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }

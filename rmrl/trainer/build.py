@@ -18,7 +18,7 @@ from rmrl.data.tokenizer import load_tokenizer
 from rmrl.models.checkpoint_inspect import local_checkpoint, weight_bytes
 from rmrl.rewards.scorer import Scorer
 from rmrl.rollout.base import RolloutEngineSettings
-from rmrl.serving.environment import engine_environment
+from rmrl.serving.environment import engine_environment, thread_environment
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.telemetry.transcripts import SampleWriter
 from rmrl.trainer import output_dir
@@ -67,7 +67,7 @@ async def _policy(checked: Checked, seats: Seats) -> Policy:
     config, world = checked.config, len(seats.seats)
     actor_settings, reference_settings = _train_settings(checked)
     threads = _threads(checked, processes=world)
-    environment = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    environment = thread_environment(threads)
 
     async def spawn(rank: int) -> Any:
         process = ProcessSettings(

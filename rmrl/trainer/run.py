@@ -95,9 +95,7 @@ class Run:
     async def _load(self, found: checkpoint.Checkpoint) -> None:
         state = json.loads((found.path / "trainer.json").read_text(encoding="utf-8"))
         if state["step"] != found.step:
-            raise CheckpointError(
-                f"{found.path}: trainer.json says step {state['step']}, the manifest {found.step}; use another one"
-            )
+            raise CheckpointError(f"{found.path}: trainer.json says step {state['step']}, the manifest {found.step}; use another one")
         if self.loader is not None:
             self.loader.load_state_dict(state["loader"])
         self.controller.load_state_dict(state["kl_controller"])

@@ -32,7 +32,9 @@ def test_nothing_older_nothing_said():
 
 
 def test_lists_are_per_model_and_scalars_hold_for_all():
-    config = legacy(reward_weight=[0.3, 0.5], reward_combine_func=["add", "mul"], reward_vllm_rollout={"temperature": [0.1, 0.9], "top_p": 0.5})
+    config = legacy(
+        reward_weight=[0.3, 0.5], reward_combine_func=["add", "mul"], reward_vllm_rollout={"temperature": [0.1, 0.9], "top_p": 0.5}
+    )
     translate(config)
     assert (config.reward.weights, config.reward.combine_ops) == ([0.3, 0.5], ["add", "mul"])
     assert config.reward.specs["f"]["sampling"] == {"temperature": 0.1, "top_p": 0.5}
@@ -71,7 +73,9 @@ def test_a_custom_function_beside_models_counts_once():
     assert config.reward.specs["mine_2"]["function"] == "mine.py:compute_score"
 
 
-@pytest.mark.parametrize(("combine_reward", "models", "ops"), [(True, ["r", "f", "g"], ["add", "mul", "mul"]), (False, ["f", "g"], ["mul", "mul"])])
+@pytest.mark.parametrize(
+    ("combine_reward", "models", "ops"), [(True, ["r", "f", "g"], ["add", "mul", "mul"]), (False, ["f", "g"], ["mul", "mul"])]
+)
 def test_the_fold_starts_from_the_rule(combine_reward: bool, models: list[str], ops: list[str]):
     config = legacy(reward_combine_func="mul", combine_reward=combine_reward, reward_weight=[0.5, 0.5])
     config.custom_reward_function = {"path": "r.py"}
@@ -92,7 +96,10 @@ def test_the_fold_starts_from_the_rule(combine_reward: bool, models: list[str], 
         ({"model": {"path": ["/m/one", "/m/two"], "lora_rank": 3}}, "reward_model.model.lora_rank: no such key"),
         ({"reward_model_type": "bert"}, "reward_model.reward_model_type=bert: not a choice; known: cloud, grm, scalar"),
         ({"reward_weigth": 1}, "reward_model.reward_weigth: no such key; did you mean 'reward_weight'?"),
-        ({"reward_vllm_rollout": {"temprature": 1}}, "reward_model.reward_vllm_rollout.temprature: no such key; did you mean 'temperature'?"),
+        (
+            {"reward_vllm_rollout": {"temprature": 1}},
+            "reward_model.reward_vllm_rollout.temprature: no such key; did you mean 'temperature'?",
+        ),
     ],
 )
 def test_what_cannot_be_translated_is_said(section: dict[str, Any], words: str):

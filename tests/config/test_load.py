@@ -54,7 +54,9 @@ def test_values_get_the_schemas_types():
 
 
 def test_lists_and_one_value_for_a_list():
-    config = compose_config(["reward.models=[a,b]", "reward.weights=[0.3,-1]", "trainer.logger=console", "data.train_files=[x.parquet,y.jsonl]"])
+    config = compose_config(
+        ["reward.models=[a,b]", "reward.weights=[0.3,-1]", "trainer.logger=console", "data.train_files=[x.parquet,y.jsonl]"]
+    )
     assert (config.reward.models, config.reward.weights) == (["a", "b"], [0.3, -1.0])
     assert config.trainer.logger == ["console"]
     assert config.data.train_files == ["x.parquet", "y.jsonl"]

@@ -71,15 +71,15 @@ def scalar(name: str = "scalar", *, weight: float = 1.0, engine: EngineSpec | No
     return RewardSpec(name=name, kind="bradley_terry", weight=weight, engine=found, **changes)
 
 
-def rule(folder: Path, name: str, body: str, *, weight: float = 1.0, timeout_s: float = 10.0, on_missing: OnMissing | None = None) -> RewardSpec:
+def rule(
+    folder: Path, name: str, body: str, *, weight: float = 1.0, timeout_s: float = 10.0, on_missing: OnMissing | None = None
+) -> RewardSpec:
     """A rule whose function body is `body`, with the response as `solution_str`."""
     path = folder / f"{name}.py"
     path.write_text(f"def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    {body}\n", encoding="utf-8")
     dropin = load_dropin(path, name)
     missing = on_missing or OnMissing()
-    return RewardSpec(
-        name=name, kind="rule", weight=weight, dropin=dropin, function=dropin.source, timeout_s=timeout_s, on_missing=missing
-    )
+    return RewardSpec(name=name, kind="rule", weight=weight, dropin=dropin, function=dropin.source, timeout_s=timeout_s, on_missing=missing)
 
 
 def items(*responses: str, prompt: str = "Q", truth: str | None = "1") -> list[ScoreItem]:

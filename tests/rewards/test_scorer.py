@@ -211,7 +211,9 @@ async def test_no_responses(score: Score, tmp_path: Path):
 
 def prompt_with(**rm_prompts: str) -> Prompt:
     messages = [{"role": "user", "content": "first"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "last"}]
-    return Prompt(id="t:0", messages=messages, token_ids=(1,), rm_prompts={k.lstrip("_"): v for k, v in rm_prompts.items()}, data_source="src")
+    return Prompt(
+        id="t:0", messages=messages, token_ids=(1,), rm_prompts={k.lstrip("_"): v for k, v in rm_prompts.items()}, data_source="src"
+    )
 
 
 @pytest.mark.parametrize(

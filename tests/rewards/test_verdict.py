@@ -41,7 +41,8 @@ def test_a_dict_brings_columns():
     ("returned", "words"),
     [(float("nan"), "returned nan"), (float("-inf"), "returned -inf"), (10**400, "too large"), ("0.5", "returned '0.5' (str)"),
      ([1.0], "returned [1.0] (list)"), (np.ones(2), "ndarray"), (torch.ones(2), "Tensor"), (1j, "complex"), ({}, "(keys: none)"),
-     ({"value": 1}, "without 'score' (keys: value)"), ({"score": "good"}, "returned 'good'"), ({"score": {"score": 1}}, "a dict as 'score'"),
+     ({"value": 1}, "without 'score' (keys: value)"),
+     ({"score": "good"}, "returned 'good'"), ({"score": {"score": 1}}, "a dict as 'score'"),
      (Decimal("NaN"), "returned nan")],
 )  # fmt: skip
 def test_everything_else_is_a_problem(returned: Any, words: str):

@@ -35,15 +35,15 @@ from rmrl.trainer.policy import Policy
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run, Telemetry
 
-PARITY = '''
+PARITY = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     tokens = [int(word) for word in solution_str.split()]
     return sum(token % 2 for token in tokens) / len(tokens)
-'''
-NOTHING = '''
+"""
+NOTHING = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return None
-'''
+"""
 
 
 class Characters:

@@ -15,11 +15,11 @@ import psutil
 
 from rmrl.data.write import write_rows
 
-RULE = '''
+RULE = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return {"score": sum(c.isalpha() for c in solution_str) / max(len(solution_str), 1), "length": len(solution_str)}
-'''
-JUDGE = '''
+"""
+JUDGE = """
 SPEC = {"kind": "generative", "sampling": {"temperature": 0.0, "max_tokens": 4}}
 
 
@@ -29,7 +29,7 @@ def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):
 
 def rm_postprocess(results):
     return [len(text) / 10 for text in results]
-'''
+"""
 LIMIT_S = 240.0
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
@@ -111,7 +111,12 @@ THREE_REWARDS = {
 
 def three_rewards(policy: Path, scalar: Path) -> dict[str, object]:
     """A rule, a generative judge through a drop-in, a Bradley-Terry model."""
-    return {**THREE_REWARDS, "reward.specs.judge.path": policy, "reward.specs.quality.path": scalar, "reward.specs.quality.kind": "bradley_terry"}
+    return {
+        **THREE_REWARDS,
+        "reward.specs.judge.path": policy,
+        "reward.specs.quality.path": scalar,
+        "reward.specs.quality.kind": "bradley_terry",
+    }
 
 
 def finish(job: subprocess.Popen[str]) -> tuple[int, str]:

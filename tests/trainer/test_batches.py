@@ -38,9 +38,7 @@ def rewards(values: list[float]) -> RewardBatch:
     """One component; NaN is a missing verdict."""
     column = tuple(ScoreResult(value=None, status="timeout") if math.isnan(v) else ScoreResult(value=v) for v in values)
     array = np.asarray(values)
-    return RewardBatch(
-        scores=Scores(names=("r",), results=(column,)), weights_C=np.ones(1), rewards_B=array, keep_B=~np.isnan(array)
-    )
+    return RewardBatch(scores=Scores(names=("r",), results=(column,)), weights_C=np.ones(1), rewards_B=array, keep_B=~np.isnan(array))
 
 
 def scored(values: list[float], *, group_size: int, lengths: list[int] | None = None) -> ScoredBatch:

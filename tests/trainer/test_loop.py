@@ -30,11 +30,11 @@ GOLDEN_SETTINGS: dict[str, Any] = {
     "actor_rollout_ref__actor__ppo_epochs": 2,
     "actor_rollout_ref__actor__shuffle": True,
 }
-SOME_MISSING = '''
+SOME_MISSING = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     tokens = [int(word) for word in solution_str.split()]
     return None if tokens[0] % 5 == 0 else sum(token % 2 for token in tokens) / len(tokens)
-'''
+"""
 
 
 def go(folder: Path, steps: int, parts: FakeParts | None = None, **changed: Any) -> Path:
@@ -140,9 +140,11 @@ def test_an_interrupt_in_the_last_step_is_a_finished_run(tmp_path: Path) -> None
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     run = fake_run(tmp_path, total_steps=1)
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), run.stopping_on_signal():
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+    with run.stopping_on_signal():
+        signal.raise_signal(signal.SIGINT)
+        assert run.interrupted
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
     asyncio.run(run.close())
 

@@ -98,12 +98,13 @@ def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) 
 
 def _token_ids(read: Any) -> tuple[int, ...] | None:
     """Whole numbers out of a list, an array or a tokenizer's output; None where it is none of these."""
-    if isinstance(read, Mapping) and "input_ids" in read:
-        read = read["input_ids"]
-    if hasattr(read, "tolist"):
-        read = read.tolist()
-    whole = isinstance(read, Sequence) and len(read) > 0 and all(isinstance(t, numbers.Integral) and not isinstance(t, bool) for t in read)
-    return tuple(int(token) for token in read) if whole else None
+    found: Any = read["input_ids"] if isinstance(read, Mapping) and "input_ids" in read else read
+    if hasattr(found, "tolist"):
+        found = found.tolist()
+    if not isinstance(found, Sequence) or isinstance(found, bytes) or not found:
+        return None
+    whole = all(not isinstance(token, bool) and isinstance(token, numbers.Integral) for token in found)
+    return tuple(int(token) for token in found) if whole else None
 
 
 def _ids(ids: tuple[int, ...], tokenizer: Any, where: str) -> Rendered:

@@ -12,7 +12,8 @@ from rmrl.rewards.judging.thinking import opens_thinking, strip_thinking
     [("7", "7", False), ("<think>3 or 4</think> 7", "7", False), ("<THINK>a</THINK>\n7\n", "7", False),
      ("<think>a</think>b<reasoning>c</reasoning>7", "b7", False), ("so 3, no</think>7", "7", False),
      ("a</think>score 3</think>7", "7", False), ("<think>a<think>b</think>c</think>7", "7", False), ("<think>3 because", "", True),
-     ("7 <think>wait", "7", True), ("", "", False), ("a < b </p> 7", "a < b </p> 7", False), ("<thinking>\n\n</thinking>\n\n7", "7", False)],
+     ("7 <think>wait", "7", True), ("", "", False),
+     ("a < b </p> 7", "a < b </p> 7", False), ("<thinking>\n\n</thinking>\n\n7", "7", False)],
 )  # fmt: skip
 def test_what_is_left(text: str, rest: str, left_open: bool):
     assert strip_thinking(text) == (rest, left_open)

@@ -1,0 +1,63 @@
+"""Plain classes that tests/cluster/test_processes.py runs in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+
+from rmrl.errors import ConfigError, RewardFunctionError
+
+
+class Counter:
+    """Knows nothing of Ray."""
+
+    def __init__(self, start: int = 0) -> None:
+        if start < 0:
+            raise ConfigError(f"start={start}: must not be negative")
+        self.value = start
+
+    def add(self, amount: int, *, twice: bool = False) -> int:
+        self.value += amount * (2 if twice else 1)
+        return self.value
+
+    def environment(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def ours(self) -> None:
+        raise RewardFunctionError("the function 'f' returned nothing")
+
+    def theirs(self) -> None:
+        raise ValueError("not of ours")
+
+    def times_out(self) -> None:
+        raise TimeoutError("inside the method")
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Stream:
+    """Coroutines and an async generator."""
+
+    async def numbers(self, count: int, delay_s: float) -> AsyncIterator[int]:
+        for number in range(count):
+            await asyncio.sleep(delay_s)
+            yield number
+
+    async def breaks(self) -> AsyncIterator[int]:
+        yield 1
+        raise RewardFunctionError("after the first")
+
+    async def dies(self) -> AsyncIterator[int]:
+        yield 1
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def double(self, number: int) -> int:
+        await asyncio.sleep(0.3)
+        return 2 * number

@@ -1,0 +1,143 @@
+"""Real processes: results and our errors come through, death and silence are told apart, nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from rmrl.cluster.processes import RayHost, RayProcess
+from rmrl.cluster.session import ray_session
+from rmrl.cluster.worker_group import WorkerGroup, reserve_seats
+from rmrl.errors import ConfigError, EngineLostError, InfrastructureError, RewardFunctionError, StallError
+
+pytestmark = pytest.mark.slow
+PARTS = "tests.cluster.process_parts"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_here() -> Iterator[None]:
+    with ray_session({"num_cpus": 2}, processes=1):
+        yield
+
+
+async def counter(start: int = 0, **host: object) -> RayProcess:
+    return await RayHost(**host).spawn(f"{PARTS}:Counter", {"start": start}, name="counter")  # type: ignore[arg-type]
+
+
+async def stream() -> RayProcess:
+    return await RayHost(asynchronous=True).spawn(f"{PARTS}:Stream", {}, name="stream")
+
+
+async def pid_of(process: RayProcess) -> int:
+    return await asyncio.wrap_future(process.actor.pid.remote().future())
+
+
+async def test_calls_keep_state_and_see_their_environment() -> None:
+    process = await counter(3, environment={"RMRL_TEST_WORD": "here"})
+    assert await process.call("add", 2, timeout_s=30) == 5
+    assert await process.call("add", 1, twice=True, timeout_s=30) == 7
+    assert await process.call("environment", "RMRL_TEST_WORD", timeout_s=30) == "here"
+    await process.kill()
+
+
+async def test_errors_keep_their_class_and_sentence() -> None:
+    process = await counter()
+    with pytest.raises(RewardFunctionError, match="the function 'f' returned nothing"):
+        await process.call("ours", timeout_s=30)
+    with pytest.raises(InfrastructureError, match=r"counter\.theirs failed: ValueError: not of ours"):
+        await process.call("theirs", timeout_s=30)
+    with pytest.raises(InfrastructureError, match=r"counter\.times_out failed: TimeoutError: inside the method"):
+        await process.call("times_out", timeout_s=30)
+    assert await process.call("add", 1, timeout_s=30) == 1  # it lives on
+    await process.kill()
+
+
+async def test_an_error_of_the_constructor_comes_through_as_well() -> None:
+    with pytest.raises(ConfigError, match="start=-1: must not be negative"):
+        await counter(-1)
+
+
+async def test_death_and_the_calls_after_it_are_engine_lost() -> None:
+    process = await counter()
+    with pytest.raises(EngineLostError, match=r"the process of counter\.die died"):
+        await process.call("die", timeout_s=30)
+    with pytest.raises(EngineLostError, match=r"the process of counter\.add died"):
+        await process.call("add", 1, timeout_s=30)
+    await process.kill()  # of a dead process: nothing to do, no error
+
+
+async def test_past_the_deadline_is_a_stall() -> None:
+    process = await counter()
+    started = time.monotonic()
+    with pytest.raises(StallError, match=r"counter\.sleep did not finish within 0\.5 s"):
+        await process.call("sleep", 60, timeout_s=0.5)
+    assert time.monotonic() - started < 10
+    await process.kill()
+
+
+async def test_kill_ends_the_process_even_in_the_middle_of_a_call() -> None:
+    process = await counter()
+    pid = await pid_of(process)
+    busy = asyncio.ensure_future(process.call("sleep", 60, timeout_s=60))
+    await asyncio.sleep(0.2)
+    await process.kill()
+    with pytest.raises(EngineLostError):
+        await busy
+    for _ in range(50):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            break
+        await asyncio.sleep(0.1)
+    else:
+        pytest.fail(f"process {pid} is still there")
+
+
+async def test_a_stream_comes_part_by_part() -> None:
+    process = await stream()
+    arrivals = []
+    async for number in process.stream("numbers", 3, 0.3, timeout_s=30):
+        arrivals.append((number, time.monotonic()))
+    assert [number for number, _ in arrivals] == [0, 1, 2]
+    assert arrivals[2][1] - arrivals[0][1] > 0.3  # not all at the end
+    with pytest.raises(StallError, match=r"stream\.numbers gave nothing for 0\.3 s"):
+        async for _ in process.stream("numbers", 1, 30.0, timeout_s=0.3):
+            pass
+    await process.kill()
+
+
+async def test_a_stream_that_breaks_or_dies_says_so_after_what_it_gave() -> None:
+    process = await stream()
+    parts = process.stream("breaks", timeout_s=30)
+    got = [await anext(parts)]
+    with pytest.raises(RewardFunctionError, match="after the first"):
+        await anext(parts)
+    with pytest.raises(EngineLostError, match=r"the process of stream\.dies died"):
+        async for _ in process.stream("dies", timeout_s=30):
+            pass
+    assert got == [1]
+    await process.kill()
+
+
+async def test_coroutines_of_one_process_run_side_by_side() -> None:
+    process = await stream()
+    await process.call("double", 0, timeout_s=30)
+    started = time.monotonic()
+    assert await asyncio.gather(*(process.call("double", n, timeout_s=30) for n in range(5))) == [0, 2, 4, 6, 8]
+    assert time.monotonic() - started < 1.2  # one after another would take 1.5 s
+    await process.kill()
+
+
+async def test_seats_are_reserved_shared_and_released() -> None:
+    seats = await reserve_seats(2, device="cpu", nnodes=1)
+    assert len({seat.node_id for seat in seats.seats}) == 1
+    assert seats.init_method.startswith("tcp://")
+    workers = [await seats.host(rank, {}).spawn(f"{PARTS}:Counter", {"start": rank}, name=f"w{rank}") for rank in range(2)]
+    group = WorkerGroup(workers)
+    assert await group.call("add", [(10,), (20,)], timeout_s=30) == [10, 21]
+    await group.kill()
+    await seats.release()
+    again = await reserve_seats(2, device="cpu", nnodes=1)  # the slots are free again
+    await again.release()
