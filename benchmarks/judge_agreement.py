@@ -37,6 +37,7 @@ def sample(path: Path, per_label: int) -> list[dict[str, Any]]:
 
 
 def item(index: int, row: dict[str, Any]) -> ScoreItem:
+    """One recorded solution as the judge is told it."""
     question = row.get("question", "")
     return ScoreItem(
         prompt_id=str(index),
@@ -68,6 +69,7 @@ async def judge(rows: list[dict[str, Any]], path: str) -> list[Any]:
 
 
 def main() -> None:
+    """Parse arguments, judge, write the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--judge", default=".models/smollm2")
     parser.add_argument("--solutions", default="../shared/data/rollouts/gsm8k_openai_solutions.jsonl")

@@ -43,7 +43,25 @@ def texts(path: Path, count: int, seed: int) -> list[ScoreItem]:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         pairs = [(row["instruction"], row[key]) for row in rows for key in ("output_1", "output_2")]
     else:
-        words = "the cat sat on a mat and counted seven plus eight to be fifteen while it rained outside".split()
+        words = [
+            "the",
+            "cat",
+            "sat",
+            "on",
+            "a",
+            "mat",
+            "and",
+            "counted",
+            "seven",
+            "plus",
+            "eight",
+            "to",
+            "be",
+            "fifteen",
+            "while",
+            "it",
+            "rained",
+        ]
         pairs = [(" ".join(draw.choices(words, k=20)), " ".join(draw.choices(words, k=draw.randint(10, 200)))) for _ in range(count)]
     pairs = [(question[:600], f"{i}. {answer[:900]}") for i, (question, answer) in enumerate(pairs)]
     draw.shuffle(pairs)
@@ -151,6 +169,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
+    """Parse arguments, measure, write JSON and PNG."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--judge", default=".models/smollm2", help="checkpoint of the generative judge")
     parser.add_argument("--scalar", default=".models/ms-marco-minilm", help="checkpoint of the scalar model")

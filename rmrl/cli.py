@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rmrl.registry import Registry, did_you_mean
 
-COMMANDS: Registry = Registry("command", {"train": "rmrl.main_ppo:main"})
+COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry("command", {"train": "rmrl.main_ppo:main"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -265,8 +265,9 @@ class TrainBatch:
 
     def select(self, index: Sequence[int] | np.ndarray) -> TrainBatch:
         """The rows at `index`, in that order."""
-        picked = {name: getattr(self, name) for name in self.STREAMS}
-        return TrainBatch(**{name: None if r is None else r.select(index) for name, r in picked.items()})
+        picked: dict[str, Any] = {name: getattr(self, name) for name in self.STREAMS}
+        picked = {name: None if stream is None else stream.select(index) for name, stream in picked.items()}
+        return TrainBatch(**picked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,17 +326,33 @@ class RolloutEngine(Protocol):
 
 
 class TrainEngine(Protocol):
-    """TrainBatch -> new weights. Every process of the group is called with its own part of the batch."""
+    """TrainBatch -> new weights. Every process of the group is called, at the same time, with its own part of the batch."""
 
     def logprobs(self, batch: TrainBatch) -> Ragged: ...
 
-    def update(self, batch: TrainBatch) -> Metrics: ...
+    def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
+        """One optimizer step per mini-batch and epoch; this process's share of each."""
+        ...
 
-    def weights(self) -> Iterator[tuple[str, torch.Tensor]]: ...
+    def weights(self, dtype: str | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+        """Whole tensors under Hugging Face names, one at a time; every process must exhaust it."""
+        ...
+
+    def export_weights(self, path: str, dtype: str) -> int:
+        """Rank 0 writes all weights to one file; bytes written, 0 elsewhere."""
+        ...
 
     def save(self, path: str) -> None: ...
 
+    def save_hf(self, path: str, dtype: str | None = None) -> None: ...
+
     def load(self, path: str) -> None: ...
+
+    def offload(self) -> None: ...
+
+    def onload(self) -> None: ...
+
+    def memory_bytes(self) -> int: ...
 
 
 class ProcessHost(Protocol):

@@ -1,6 +1,6 @@
 """Write docs/configuration.md from the dataclasses, so that the page cannot differ from the code.
 
-    python scripts/write_config_docs.py            (tests/test_docs.py fails while the page is out of date)
+python scripts/write_config_docs.py            (tests/test_docs.py fails while the page is out of date)
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from rmrl.config.schema import Config
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
 
-Every key with its default, written from the dataclasses in `rmrl/config/schema` by `scripts/write_config_docs.py`. Give keys on the command line
-(`trainer.seed=3`, lists as `[a,b]`), or in YAML files of your own with `--config-dir`; `python -m rmrl.main_ppo --cfg job` prints the composed result, and
-each run writes it to `config.yaml` in its folder. Keys of similar trainers that have no effect here are refused with what to use instead
-(`rmrl/config/refused.py`); the older `reward_model.*` and `custom_reward_function.*` are translated.
+Every key with its default, written from the dataclasses in `rmrl/config/schema` by `scripts/write_config_docs.py`. Give keys on the
+command line (`trainer.seed=3`, lists as `[a,b]`), or in YAML files of your own with `--config-dir`.
+`python -m rmrl.main_ppo --cfg job` prints the composed result, and each run writes it to `config.yaml` in its folder. Keys of similar
+trainers that have no effect here are refused with what to use instead (`rmrl/config/refused.py`); the older `reward_model.*` and
+`custom_reward_function.*` are translated.
 
 All problems are reported at once, before Ray, a GPU or a model is touched, with exit code 2.
 """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rmrl.registry import Registry
 from rmrl.types import TrainEngine
 
-TRAIN_ENGINES: Registry[type[TrainEngine]] = Registry(
+TRAIN_ENGINES: Registry[Callable[..., TrainEngine]] = Registry(
     "actor_rollout_ref.actor.strategy",
     {
         "fake": "rmrl.backends.fake:FakeTrainEngine",

@@ -87,13 +87,14 @@ def _loss_inputs(batch: TrainBatch, logprobs_N: Tensor, entropy_N: Tensor | None
 
     logprobs_BT = unflatten(logprobs_N)
     old_logprobs_BT = stream(batch.old_logprobs)
-    advantages_BT = stream(batch.advantages)
+    advantages_BT, mask_BT = stream(batch.advantages), stream(batch.response_mask)
+    assert mask_BT is not None
     assert advantages_BT is not None, "update() needs a batch with advantages"
     return LossInputs(
         logprobs_BT=logprobs_BT,
         old_logprobs_BT=logprobs_BT.detach() if old_logprobs_BT is None else old_logprobs_BT,
         advantages_BT=advantages_BT,
-        mask_BT=stream(batch.response_mask),
+        mask_BT=mask_BT,
         ref_logprobs_BT=stream(batch.ref_logprobs),
         rollout_logprobs_BT=stream(batch.rollout_logprobs),
         entropy_BT=None if entropy_N is None else unflatten(entropy_N),

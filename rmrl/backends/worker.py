@@ -14,8 +14,8 @@ class TrainWorker:
 
     def __init__(self, actor: TrainSettings, reference: TrainSettings | None, process: ProcessSettings) -> None:
         engine = TRAIN_ENGINES[actor.actor.strategy]
-        self._actor = engine(actor, process)  # type: ignore[call-arg]
-        self._reference = engine(reference, process) if reference is not None else None  # type: ignore[call-arg]
+        self._actor = engine(actor, process)
+        self._reference = engine(reference, process) if reference is not None else None
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
         return self._actor.logprobs(batch)
@@ -25,17 +25,17 @@ class TrainWorker:
         return self._reference.logprobs(batch)
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        return self._actor.update(mini_batches)  # type: ignore[arg-type]
+        return self._actor.update(mini_batches)
 
     def export_weights(self, path: str, dtype: str) -> int:
         """Rank 0 writes the weights for the rollout engines; returns bytes written (0 elsewhere)."""
-        return self._actor.export_weights(path, dtype)  # type: ignore[attr-defined]
+        return self._actor.export_weights(path, dtype)
 
     def save(self, path: str) -> None:
         self._actor.save(path)
 
     def save_hf(self, path: str) -> None:
-        self._actor.save_hf(path)  # type: ignore[attr-defined]
+        self._actor.save_hf(path)
 
     def load(self, path: str) -> None:
         self._actor.load(path)
@@ -44,12 +44,12 @@ class TrainWorker:
         """Free device memory between training phases (CUDA)."""
         for engine in (self._actor, self._reference):
             if engine is not None:
-                engine.offload()  # type: ignore[attr-defined]
+                engine.offload()
 
     def onload(self) -> None:
         for engine in (self._actor, self._reference):
             if engine is not None:
-                engine.onload()  # type: ignore[attr-defined]
+                engine.onload()
 
     def memory_bytes(self) -> int:
-        return self._actor.memory_bytes()  # type: ignore[attr-defined]
+        return self._actor.memory_bytes()

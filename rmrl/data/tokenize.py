@@ -137,4 +137,3 @@ def _overlong_message(overlong: Sequence[tuple[str, int]], limit: int) -> str:
 
 def _name(tokenizer: Any) -> str:
     return getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
-

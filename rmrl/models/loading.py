@@ -48,7 +48,7 @@ def load_causal_lm(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedModel
     path = _checkpoint(model)
     hf_logging.disable_progress_bar()  # every process of a group would draw its own
     try:
-        loaded, info = AutoModelForCausalLM.from_pretrained(
+        both: Any = AutoModelForCausalLM.from_pretrained(
             path,
             config=config,
             dtype=dtype,
@@ -58,6 +58,7 @@ def load_causal_lm(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedModel
         )
     except (OSError, ValueError) as error:
         raise ConfigError(_unreadable(path, error)) from error
+    loaded, info = both
     _require_all_weights(path, info)
     loaded.config.use_cache = False
     _turn_off_dropout(loaded)

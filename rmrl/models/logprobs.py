@@ -46,7 +46,9 @@ class _LogprobsAndEntropy(torch.autograd.Function):
         return logprobs_N, entropy_N
 
     @staticmethod
-    def backward(ctx: Any, grad_logprobs_N: Tensor | None, grad_entropy_N: Tensor | None) -> tuple[Tensor, None, None, None]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, grad_logprobs_N: Tensor | None, grad_entropy_N: Tensor | None
+    ) -> tuple[Tensor, None, None, None]:
         logits_NV, targets_N, log_z_N, entropy_N = ctx.saved_tensors
         direct_N1 = torch.zeros_like(log_z_N)[:, None] if grad_logprobs_N is None else grad_logprobs_N[:, None]
         log_p_NV = logits_NV.to(torch.float32, copy=True).div_(ctx.temperature).sub_(log_z_N[:, None])
@@ -112,7 +114,8 @@ class ResponseModel(nn.Module):
 
     def head(self, hidden_nH: Tensor) -> Tensor:
         """Logits [n, V] as the model's own forward pass would give them."""
-        logits_nV = self.model.get_output_embeddings()(hidden_nH)
+        output_head: Any = self.model.get_output_embeddings()
+        logits_nV = output_head(hidden_nH)
         if self.logit_factor != 1.0:
             logits_nV = logits_nV * self.logit_factor
         if self.softcap is not None:

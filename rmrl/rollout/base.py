@@ -47,7 +47,8 @@ class RolloutEngineSettings:
             "kv_cache_bytes", "enforce_eager", "enable_chunked_prefill", "enable_prefix_caching", "timeout_s",
         )  # fmt: skip
         fields: dict[str, Any] = {name: getattr(config, name) for name in shared}
-        return cls(**(fields | {"kwargs": dict(config.engine_kwargs.get(config.name) or {})} | decided))
+        fields["kwargs"] = dict(config.engine_kwargs.get(config.name) or {})
+        return cls(**{**fields, **decided})
 
 
 def refuse_overlong(prompts: Sequence[Sequence[int]], max_model_len: int) -> None:

@@ -84,7 +84,7 @@ def _empty(tensors: Any) -> Storages:
 def _drop_packed_weights(model: torch.nn.Module) -> None:
     for module in model.modules():
         if getattr(module, "cpu_linear", None) is not None:
-            module.cpu_linear = None
+            module.cpu_linear = None  # pyright: ignore[reportArgumentType]
 
 
 def _return_memory() -> None:

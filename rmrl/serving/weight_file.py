@@ -122,7 +122,7 @@ def _write_tensors(descriptor: int, base: int, places: dict[str, Place], tensors
 
 def _write_at(descriptor: int, offset: int, tensor: torch.Tensor) -> None:
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    data = memoryview(flat.numpy())
+    data = memoryview(flat.numpy())  # pyright: ignore[reportArgumentType]
     while len(data):  # one call writes 2 GiB at most
         written = os.pwrite(descriptor, data, offset)
         data, offset = data[written:], offset + written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 
@@ -77,5 +78,5 @@ class Policy:
     def _deal(self, batch: TrainBatch) -> list[np.ndarray]:
         return split_by_length(batch.tokens.lengths, self._world)
 
-    async def _call(self, method: str, per_rank: Sequence[Sequence[object]] | None = None) -> list:
+    async def _call(self, method: str, per_rank: Sequence[Sequence[object]] | None = None) -> list[Any]:
         return await self._group.call(method, per_rank, timeout_s=self._timeout_s)

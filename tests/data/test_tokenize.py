@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import multiprocessing
-import os
 import re
-import time
 
 import pytest
 
@@ -11,7 +8,7 @@ from rmrl.config.schema import DataConfig
 from rmrl.data import tokenize
 from rmrl.data.schema import PromptRow
 from rmrl.data.tokenize import encode_rows, fit_lengths, render, truncate
-from rmrl.errors import ConfigError, DataError, InfrastructureError, StallError
+from rmrl.errors import ConfigError, DataError
 
 USER_AB = [2, 5, 6, 1, 3]
 """<user> a b <end> <assistant>"""

@@ -71,9 +71,10 @@ def _check_shapes(folder: Path, tensors: Mapping[str, Tensor], reader: HuggingFa
             raise CheckpointError(
                 f"'{folder}' holds no '{name}': it was written for another model; resume with the model it was saved from"
             )
-        if tuple(held[name].size) != tuple(tensor.shape):
+        size = tuple(getattr(held[name], "size", ()))
+        if size != tuple(tensor.shape):
             raise CheckpointError(
-                f"'{folder}' holds '{name}' with shape {tuple(held[name].size)}, the model has {tuple(tensor.shape)}: "
+                f"'{folder}' holds '{name}' with shape {size}, the model has {tuple(tensor.shape)}: "
                 "it was written for another model; resume with the model it was saved from"
             )
 

@@ -70,8 +70,9 @@ class FSDPEngine:
     def _build_optimizer(self) -> torch.optim.AdamW:
         optim = self._settings.actor.optim
         learning_rate(0, optim=optim, total_steps=self._settings.total_steps)  # an unknown schedule is an error now, not at the first step
+        first, second = optim.betas
         return torch.optim.AdamW(
-            self._model.parameters(), lr=optim.lr, betas=tuple(optim.betas), eps=optim.eps, weight_decay=optim.weight_decay, fused=True
+            self._model.parameters(), lr=optim.lr, betas=(first, second), eps=optim.eps, weight_decay=optim.weight_decay, fused=True
         )
 
     # --- log-probabilities -------------------------------------------------------------------------------------------
@@ -136,6 +137,7 @@ class FSDPEngine:
             return
         for _, micro in self._micro_batches(batch, self._limits):
             self._backward(micro, weight, totals)
+        assert self._optimizer is not None
         lr = self._set_learning_rate()
         grad_norm = compat.clip_gradients(list(self._model.parameters()), self._settings.actor.grad_clip)
         finite = math.isfinite(grad_norm)
@@ -154,6 +156,7 @@ class FSDPEngine:
     def _set_learning_rate(self) -> float:
         """Rate of the step about to be made; skipped steps count, so that the schedule ends with the run."""
         lr = learning_rate(self._step, optim=self._settings.actor.optim, total_steps=self._settings.total_steps)
+        assert self._optimizer is not None
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._step += 1
