@@ -11,7 +11,9 @@ data=${DATA:-.data/arithmetic}
 [[ -f $data/train.parquet ]] || "$python" examples/arithmetic/make_data.py --out "$data"
 
 exec "$python" -m rmrl.main_ppo \
-    reward.models=[arithmetic] \
+    reward.models=[arithmetic,close] \
+    reward.weights=[1,0.5] \
+    reward.functions_dir=examples/arithmetic/reward_functions \
     data.train_files="$data/train.parquet" \
     data.val_files="$data/test.parquet" \
     data.train_batch_size=64 \
@@ -22,9 +24,9 @@ exec "$python" -m rmrl.main_ppo \
     actor_rollout_ref.rollout.n=8 \
     actor_rollout_ref.rollout.dtype=float32 \
     actor_rollout_ref.actor.fsdp_config.param_dtype=null \
-    actor_rollout_ref.actor.ppo_mini_batch_size=64 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=16 \
     actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 \
-    actor_rollout_ref.actor.optim.lr=3e-4 \
+    actor_rollout_ref.actor.optim.lr=2e-4 \
     algorithm.adv_estimator=grpo \
     trainer.n_gpus_per_node=1 \
     trainer.total_training_steps=120 \
