@@ -14,8 +14,8 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-TEST_SHARE = 0.1
-LARGEST = 49
+TEST_SHARE = 0.2
+LARGEST = 19
 """The default of --largest, shared with make_tiny_policy.py so that both speak of the same questions."""
 
 
@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write train.parquet and test.parquet."""
     parser = argparse.ArgumentParser(description="Generate arithmetic questions as parquet files.")
     parser.add_argument("--out", type=Path, default=Path(".data/arithmetic"), help="folder for train.parquet and test.parquet")
-    parser.add_argument("--train", type=int, default=2048, help="training questions, at most all there are (default: 2048)")
-    parser.add_argument("--test", type=int, default=256, help="test questions, at most all there are (default: 256)")
+    parser.add_argument("--train", type=int, default=512, help="training questions, at most all there are (default: 512)")
+    parser.add_argument("--test", type=int, default=128, help="test questions, at most all there are (default: 128)")
     parser.add_argument("--largest", type=int, default=LARGEST, help=f"numbers are drawn from 0 .. this (default: {LARGEST})")
     parser.add_argument("--seed", type=int, default=0, help="which questions are drawn (default: 0)")
     options = parser.parse_args(argv)

@@ -1,9 +1,10 @@
-"""Make a tiny policy (0.8M parameters) that half knows arithmetic: a starting point on which reinforcement learning shows within minutes.
+"""Make a tiny policy (0.8M parameters) with a bad habit: a starting point on which reinforcement learning shows within minutes.
 
     python examples/arithmetic/make_tiny_policy.py --out .models/tiny-arith
 
-A Llama with a character-level tokenizer is trained on the training questions of make_data.py and stopped early, as soon as it is right
-on the share --target of a sample of them: it then answers in the right form and has room to learn. Everything follows from --seed.
+A Llama with a character-level tokenizer is trained on the training questions of make_data.py, but the share --mistake of the answers
+it is shown is one too high. It learns to add and subtract, and to be off by one more often than not; a reward has to talk it out of
+that. Everything follows from --seed.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ CHAT_TEMPLATE = (
 )
 SHAPE = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
 """Heads of 32: the smallest that vLLM's CPU kernels accept."""
-PROBE_QUESTIONS, PROBE_EVERY = 512, 25
-"""How many questions decide when to stop, and after how many steps they are asked."""
+PROBE_QUESTIONS, PROBE_EVERY = 256, 100
+"""How many questions the progress lines are about, and how often one is printed."""
+VIEWS = 4
+"""Copies of each question in the training set; right and wrong answers are drawn for each."""
 IGNORED = -100
 """Label of positions that are not trained on."""
 
@@ -96,7 +99,7 @@ def accuracy(model: Any, tokens: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def train(model: Any, tokens: torch.Tensor, labels: torch.Tensor, options: argparse.Namespace) -> None:
-    """AdamW on batches drawn with `options.seed`, until `options.target` is met on a sample or `options.steps` are done."""
+    """`options.steps` steps of AdamW on batches drawn with `options.seed`."""
     import torch
 
     shuffler = random.Random(options.seed)
@@ -115,16 +118,20 @@ def train(model: Any, tokens: torch.Tensor, labels: torch.Tensor, options: argpa
         if step % PROBE_EVERY == 0 or step == options.steps:
             right = accuracy(model, tokens[probe], labels[probe])
             print(f"step {step:4d}  loss {loss.item():.3f}  accuracy {right:.3f}  {time.monotonic() - started:.0f} s", flush=True)
-            if right >= options.target:
-                return
+
+
+def spoiled(pairs: Sequence[tuple[str, str]], options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Every question VIEWS times, each time with the right answer or, with probability `options.mistake`, one more."""
+    draw = random.Random(options.seed)
+    return [(q, str(int(a) + 1) if draw.random() < options.mistake else a) for _ in range(VIEWS) for q, a in pairs]
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Make a tiny policy that half knows arithmetic.")
+    parser = argparse.ArgumentParser(description="Make a tiny policy that is off by one more often than not.")
     parser.add_argument("--out", type=Path, default=Path(".models/tiny-arith"), help="folder of the model (default: .models/tiny-arith)")
-    parser.add_argument("--steps", type=int, default=900, help="training steps, at most (default: 900)")
-    parser.add_argument("--target", type=float, default=0.35, help="stop at this greedy accuracy, in 0..1 (default: 0.35)")
+    parser.add_argument("--steps", type=int, default=1000, help="training steps (default: 1000)")
+    parser.add_argument("--mistake", type=float, default=0.6, help="share of the answers shown one too high, in 0..1 (default: 0.6)")
     parser.add_argument("--batch", type=int, default=64, help="questions per step (default: 64)")
     parser.add_argument("--lr", type=float, default=3e-3, help="peak learning rate (default: 0.003)")
     parser.add_argument("--seed", type=int, default=0, help="initial weights and order of the questions (default: 0)")
@@ -139,8 +146,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     # One thread: the result then does not depend on the number of cores.
     torch.set_num_threads(1)
     tokenizer, model = character_tokenizer(), tiny_model(options.seed)
-    training, held_out = (encode(tokenizer, pairs) for pairs in split())
-    print(f"{model.num_parameters() / 1e6:.2f}M parameters, {len(training[0])} training questions")
+    pairs, held_out_pairs = split()
+    training, held_out = encode(tokenizer, spoiled(pairs, options)), encode(tokenizer, held_out_pairs)
+    print(f"{model.num_parameters() / 1e6:.2f}M parameters, {len(pairs)} training questions")
     train(model, *training, options)
     model.eval()
     print(f"greedy accuracy: {accuracy(model, *held_out):.3f} on {len(held_out[0])} held-out questions")

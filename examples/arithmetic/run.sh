@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run that learns: a 0.8M-parameter policy that is right on a third of held-out sums, trained with GRPO on a rule.
+# A run that learns: a 0.8M-parameter policy that is off by one more often than not, trained with GRPO on a rule.
 #   bash examples/arithmetic/run.sh [key=value ...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -11,9 +11,7 @@ data=${DATA:-.data/arithmetic}
 [[ -f $data/train.parquet ]] || "$python" examples/arithmetic/make_data.py --out "$data"
 
 exec "$python" -m rmrl.main_ppo \
-    reward.models=[arithmetic,close] \
-    reward.weights=[1,0.5] \
-    reward.functions_dir=examples/arithmetic/reward_functions \
+    reward.models=[arithmetic] \
     data.train_files="$data/train.parquet" \
     data.val_files="$data/test.parquet" \
     data.train_batch_size=64 \
@@ -29,8 +27,8 @@ exec "$python" -m rmrl.main_ppo \
     actor_rollout_ref.actor.optim.lr=2e-4 \
     algorithm.adv_estimator=grpo \
     trainer.n_gpus_per_node=1 \
-    trainer.total_training_steps=120 \
-    trainer.test_freq=20 \
+    trainer.total_training_steps=60 \
+    trainer.test_freq=5 \
     trainer.seed=1 \
     trainer.project_name=arithmetic \
     trainer.experiment_name=grpo \

@@ -51,7 +51,9 @@ def _k3(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
 
 KL_ESTIMATORS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "kl": _k1, "abs": _absolute, "mse": _k2, "low_var_kl": _k3,
+    "k1": _k1, "k2": _k2, "k3": _k3,
 }  # fmt: skip
+"""The field's names, and Schulman's (http://joschu.net/blog/kl-approx.html) for the same estimators."""
 
 
 def token_kl(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, *, kind: str) -> torch.Tensor:

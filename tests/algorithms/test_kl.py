@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmrl.algorithms.kl import KL_ESTIMATORS, KLController, token_kl
+from rmrl.config.check import _CHOICES
 from rmrl.config.schema.algorithm import KLControlConfig
 from rmrl.errors import ConfigError
 
@@ -61,7 +62,7 @@ def test_as_a_loss_k2_has_the_gradient_of_the_kl_and_k1_none() -> None:
 
 
 def test_unknown_estimator_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"did you mean 'low_var_kl'\?.*abs, kl, low_var_kl, mse"):
+    with pytest.raises(ConfigError, match=r"did you mean 'low_var_kl'\?.*abs, k1, k2, k3, kl, low_var_kl, mse"):
         token_kl(torch.zeros(1), torch.zeros(1), kind="low_var")
     assert sorted(KL_ESTIMATORS) == ["abs", "kl", "low_var_kl", "mse"]
 
@@ -110,3 +111,15 @@ def test_adaptive_state_round_trip() -> None:
 def test_bad_settings_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.kl_ctrl\."):
         adaptive(**changes)
+
+
+def test_both_names_of_an_estimator_are_the_same():
+    assert KL_ESTIMATORS["k1"] is KL_ESTIMATORS["kl"]
+    assert KL_ESTIMATORS["k2"] is KL_ESTIMATORS["mse"]
+    assert KL_ESTIMATORS["k3"] is KL_ESTIMATORS["low_var_kl"]
+
+
+def test_every_choice_that_the_configuration_accepts_is_an_estimator():
+    choices = dict(_CHOICES)
+    for key in ("actor_rollout_ref.actor.kl_loss_type", "algorithm.kl_penalty"):
+        assert set(choices[key]) == set(KL_ESTIMATORS)
