@@ -79,7 +79,9 @@ def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
         missing = series.get(names.score_key(name, "missing"))
         panels.append(Panel(title=f"score: {name}", lines=_pick(series, names.score_key(name, "mean")), missing=missing))
     panels += [Panel(title=key, lines={key: line}) for key, line in series.items() if key.startswith(names.VALIDATION)]
-    panels.append(Panel(title="KL to the reference", lines=_pick(series, names.KL)))
+    panels.append(Panel(title="KL to the reference", lines=_pick(series, names.REF_KL)))
+    if names.REF_KL not in series:
+        panels.append(Panel(title="KL of a step's update", lines=_pick(series, names.KL)))
     panels.append(Panel(title="response length (tokens)", lines=_pick(series, names.LENGTH_MEAN, names.LENGTH_MAX)))
     return [panel for panel in panels if panel.lines or (panel.missing is not None and panel.missing[1].max() > 0)]
 
@@ -118,7 +120,7 @@ def _draw(axes: Any, panel: Panel) -> None:
 def _draw_main(axes: Any, line: Series, label: str) -> None:
     """The line itself, pale where a smoothed one lies over it; points are marked while they can be told apart."""
     steps, values = line
-    smoothed = len(values) >= 10
+    smoothed = len(values) >= 10 and not label.startswith(names.VALIDATION)
     axes.plot(steps, values, color=RAW if smoothed else ACCENT, linewidth=1.0, marker=_marker(steps), markersize=3, label=_text(label))
     trend = smooth(values) if smoothed else values
     if smoothed:

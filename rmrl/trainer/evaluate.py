@@ -25,8 +25,10 @@ def validation_sampling(config: Config) -> Sampling:
 
 
 def validation_metrics(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> Metrics:
-    """val/reward, val/<component> (means over the verdicts there are), val/<component>/missing, the same per data_source, val/length."""
+    """val/reward, val/<component> (means over the verdicts there are), val/<component>/missing, the same per data_source where
+    there are several, val/length."""
     columns: dict[str, list[float]] = defaultdict(list)
+    sources = {response.prompt.data_source for rollouts, _ in batches for response in rollouts.responses}
     for rollouts, rewards in batches:
         values_BC = rewards.scores.values_BC
         for b, response in enumerate(rollouts.responses):
@@ -35,7 +37,7 @@ def validation_metrics(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> Metri
             named = {"reward": rewards.rewards_B[b], **dict(zip(rewards.scores.names, values_BC[b], strict=True))}
             for name, value in named.items():
                 columns[f"val/{name}"].append(value)
-                if source:
+                if source and len(sources) > 1:
                     columns[f"val/{source}/{name}"].append(value)
     means = {key: float(np.nanmean(values)) for key, values in columns.items() if not np.isnan(values).all()}
     missing = {f"{key}/missing": float(np.isnan(values).mean()) for key, values in columns.items() if np.isnan(values).any()}

@@ -86,3 +86,8 @@ def test_number(value: float, text: str) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(9.6, "10s"), (185, "3m05s"), (7800, "2h10m"), (273600, "3d04h")])
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_kl_is_that_to_the_reference_where_there_is_one():
+    assert "kl 0.2000" in step_line(1, {"policy/kl": 0.1, "policy/ref_kl": 0.2})
+    assert "kl 0.1000" in step_line(1, {"policy/kl": 0.1})

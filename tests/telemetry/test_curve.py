@@ -50,7 +50,7 @@ def test_nothing_to_draw(tmp_path: Path) -> None:
 def test_panels_and_series(tmp_path: Path) -> None:
     series = read_metrics(record(tmp_path / "m.jsonl", 3))
     assert [panel.title for panel in choose_panels(series)] == [
-        "reward (mean)", "score: a", "val/accuracy", "KL to the reference", "response length (tokens)",
+        "reward (mean)", "score: a", "val/accuracy", "KL of a step's update", "response length (tokens)",
     ]  # fmt: skip
     assert series["policy/kl"][0].tolist() == [2, 3]  # null is left out
     assert series["val/accuracy"][0].tolist() == [3]
