@@ -16,6 +16,7 @@ _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
         "scored samples are always written to <output>/samples.jsonl; use trainer.rollout_samples_per_step",
     ),
     "trainer.validation_data_dir": ((None,), "validation samples are always written to <output>/val_samples.jsonl"),
+    "data.validation_shuffle": ((False,), "validation rows keep their order; shuffle the file instead"),
     "data.return_raw_input_ids": ((True, False), ""),
     "data.return_raw_chat": ((True, False), ""),
     "data.return_full_prompt": ((True, False), ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.cluster.devices import cores
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import Seats, WorkerGroup, reserve_seats
+from rmrl.config.schema import Config
 from rmrl.data.tokenizer import load_tokenizer
 from rmrl.models.checkpoint_inspect import local_checkpoint, weight_bytes
 from rmrl.rewards.scorer import Scorer
@@ -82,7 +83,8 @@ async def _policy(checked: Checked, seats: Seats) -> Policy:
 
     group = WorkerGroup(await _all_or_none(*(spawn(rank) for rank in range(world))))
     fsdp = config.actor_rollout_ref.actor.fsdp_config
-    offloads = checked.device == "cuda" and (fsdp.param_offload or fsdp.optimizer_offload)
+    asked = fsdp.param_offload or fsdp.optimizer_offload or config.actor_rollout_ref.ref.param_offload
+    offloads = checked.device == "cuda" and asked
     return Policy(group, timeout_s=config.trainer.stall_timeout_s, offloads=offloads)
 
 
@@ -99,11 +101,13 @@ def _train_settings(checked: Checked) -> tuple[TrainSettings, TrainSettings | No
         "device": checked.device,
     }
     actor = TrainSettings(role="actor", logprob_max_rows=part.rollout.log_prob_micro_batch_size_per_gpu, **shared)
+    fsdp = replace(part.actor.fsdp_config, param_offload=part.ref.param_offload)
+    of_reference: dict[str, Any] = {**shared, "actor": replace(part.actor, fsdp_config=fsdp)}
     reference = TrainSettings(
         role="ref",
         logprob_max_rows=part.ref.log_prob_micro_batch_size_per_gpu,
         logprob_max_tokens=part.ref.log_prob_max_token_len_per_gpu,
-        **shared,
+        **of_reference,
     )
     return actor, reference if checked.needs_reference else None
 
@@ -130,6 +134,7 @@ async def _rollouts(checked: Checked, seats: Seats) -> RolloutPool:
             max_model_len=rollout.max_model_len or config.data.max_prompt_length + config.data.max_response_length,
             trust_remote_code=model.trust_remote_code,
             seed=rollout.seed + replica,
+            **({"kwargs": _engine_arguments(config)} if model.override_config else {}),
         )
         rank = replica * rollout.tensor_parallel_size if checked.device == "cuda" else 0
         host = seats.host(rank, environment, devices=rollout.tensor_parallel_size, asynchronous=True)
@@ -143,6 +148,13 @@ async def _rollouts(checked: Checked, seats: Seats) -> RolloutPool:
 
     engines = await _all_or_none(*(spawn(replica) for replica in range(_replicas(checked))))
     return RolloutPool(engines, timeout_s=rollout.timeout_s, sleeps=rollout.free_cache_engine)
+
+
+def _engine_arguments(config: Config) -> dict[str, Any]:
+    """The user's engine arguments, and the model's overrides, so that rollout and training run the same model."""
+    rollout = config.actor_rollout_ref.rollout
+    given = dict(rollout.engine_kwargs.get(rollout.name) or {})
+    return {"hf_overrides": dict(config.actor_rollout_ref.model.override_config), **given} if rollout.name == "vllm" else given
 
 
 def _threads(checked: Checked, *, processes: int) -> int:

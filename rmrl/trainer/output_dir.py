@@ -35,7 +35,7 @@ MAY_CHANGE = frozenset(
         "trainer.project_name", "trainer.experiment_name", "trainer.default_local_dir", "trainer.max_actor_ckpt_to_keep",
         "trainer.resume_mode", "trainer.resume_from_path", "actor_rollout_ref.actor.checkpoint",
         # validation
-        "data.val_files", "data.val_max_samples", "data.val_batch_size", "data.validation_shuffle", "actor_rollout_ref.rollout.val_kwargs",
+        "data.val_files", "data.val_max_samples", "data.val_batch_size", "actor_rollout_ref.rollout.val_kwargs",
         # where it runs, with how much memory and patience
         "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.device", "trainer.threads_per_process", "trainer.memory_budget_gb",
         "trainer.stall_timeout_s", "ray_kwargs",

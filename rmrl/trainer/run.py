@@ -251,8 +251,17 @@ class Run:
                     await self.rollouts.sleep(level=1)
                 rewards = await self._score(rollouts)
                 self.telemetry.val_samples.write(self.step, rollouts.responses, rewards)
+                if not done:
+                    self._show(rollouts, rewards)
                 done.append((rollouts, rewards))
         return validation_metrics(done)
+
+    def _show(self, rollouts: Rollouts, rewards: RewardBatch) -> None:
+        """Print trainer.log_val_generations samples."""
+        for response, reward in list(zip(rollouts.responses, rewards.rewards_B, strict=True))[: self.config.trainer.log_val_generations]:
+            asked, truth = response.prompt.messages[-1]["content"], response.prompt.ground_truth
+            said = f"{asked!r} -> {response.text!r} (reference {truth}, reward {reward:.3f})"
+            self.notice(f"validation, step {self.step}: {said}")
 
     def record(self, rollouts: Rollouts, rewards: RewardBatch, batch: ScoredBatch, metrics: Metrics) -> None:
         """One step's metrics, samples and time."""

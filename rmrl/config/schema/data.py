@@ -30,8 +30,6 @@ class DataConfig:
     """Prompts per validation batch; null: all at once."""
     shuffle: bool = True
     """Shuffle the training rows anew each epoch."""
-    validation_shuffle: bool = False
-    """Shuffle the validation rows."""
     seed: int | None = None
     """Seed of the shuffle; null: trainer.seed."""
     filter_overlong_prompts: bool = False
