@@ -64,7 +64,7 @@ def test_as_a_loss_k2_has_the_gradient_of_the_kl_and_k1_none() -> None:
 def test_unknown_estimator_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'low_var_kl'\?.*abs, k1, k2, k3, kl, low_var_kl, mse"):
         token_kl(torch.zeros(1), torch.zeros(1), kind="low_var")
-    assert sorted(KL_ESTIMATORS) == ["abs", "kl", "low_var_kl", "mse"]
+    assert sorted(KL_ESTIMATORS) == ["abs", "k1", "k2", "k3", "kl", "low_var_kl", "mse"]
 
 
 def adaptive(**changes: object) -> KLController:
