@@ -32,12 +32,13 @@ def rm_postprocess(results, ground_truths):
 
 
 def verdict(text, truth):
-    """1 or 0; None when the judge said neither a number nor "none", or there is no reference to compare with."""
+    """1 or 0; None when the judge copied nothing (silence, a remark of its own), or there is no reference to compare with."""
     found = NUMBER.search(text)
-    if truth is None or (found is None and "none" not in text.lower()):
+    copied = found is not None or len(text.split()) == 1  # one word: an answer that is no number, or "none"
+    if truth is None or not copied:
         return None
     if found is None:
-        return {"score": 0.0, "read": "none"}
+        return {"score": float(text.strip() == str(truth).strip()), "read": text.strip()}
     return {"score": float(number(found[0]) == number(truth)), "read": found[0]}
 
 

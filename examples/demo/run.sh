@@ -12,6 +12,7 @@ data=${DATA:-.data/demo}
 exec "$python" -m rmrl.main_ppo \
     reward.models=[gsm8k,answer_judge,relevance] \
     reward.weights=[0.2,0.3,0.5] \
+    reward.max_missing=0.4 \
     reward.specs.answer_judge.path="$models/smollm2" \
     reward.specs.relevance.path="$models/ms-marco-minilm" \
     data.train_files="$data/train.parquet" \

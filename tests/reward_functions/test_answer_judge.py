@@ -35,7 +35,7 @@ def test_it_asks_for_the_end_of_each_reply(judge: DropIn):
 @pytest.mark.parametrize(
     ("said", "truth", "score"),
     [("42", "42", 1.0), (" 42.\n", "42", 1.0), ("$1,250.50", "1250.5", 1.0), ("-15", "-15", 1.0), ("15", "-15", 0.0), ("none", "3", 0.0),
-     ("None.", "3", 0.0), ("0042", "42", 1.0), ("7", "seven", 0.0), ("1,000", "$1,000", 1.0)],
+     ("None.", "3", 0.0), ("0042", "42", 1.0), ("7", "seven", 0.0), ("i", "82", 0.0), ("Paris", "Paris", 1.0), ("1,000", "$1,000", 1.0)],
 )  # fmt: skip
 def test_it_compares_numbers(judge: DropIn, said: str, truth: str, score: float):
     assert judge.postprocess is not None
