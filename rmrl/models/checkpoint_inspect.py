@@ -91,7 +91,7 @@ def check_scalar_head(path: str | Path) -> None:
     if not heads:
         raise RewardError(
             f"'{path}' names itself {architecture(path) or 'nothing'} but holds no head tensor (score.weight, classifier.weight or the"
-            " like), so its scores would be random; train a reward model first (rmrl train-rm), or use this checkpoint as kind=generative"
+            " like), so its scores would be random; use a trained reward model, or this checkpoint as kind=generative"
         )
     if not any(t.shape[:1] == (1,) for t in heads):
         seen = ", ".join(f"{t.name} {list(t.shape)}" for t in heads)
