@@ -52,7 +52,7 @@ def test_a_missing_head_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RewardError, match=r"score\.weight") as caught:
         check_scalar_head(folder)
     assert str(folder) in str(caught.value)
-    assert "train-rm" in str(caught.value)
+    assert "use a trained reward model" in str(caught.value)
 
 
 def test_a_head_of_another_width_is_refused(tmp_path: Path) -> None:
