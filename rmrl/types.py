@@ -11,7 +11,6 @@ This module imports numpy only; tensors are named in annotations but never impor
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -367,9 +366,3 @@ class ProcessHandle(Protocol):
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any: ...
 
     async def kill(self) -> None: ...
-
-
-class Phase(Protocol):
-    """A span of time in which one party holds the devices."""
-
-    def __call__(self) -> AbstractAsyncContextManager[None]: ...
