@@ -139,6 +139,17 @@ class ScoreItem:
     extra_info: Mapping[str, Any] = field(default_factory=dict)
     finish_reason: str = "stop"
     response_tokens: int = 0
+    group: int = 0
+    """Number of the prompt's group: responses of one group are compared with each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One part of a response with a score of its own; it begins where the part before it ended."""
+
+    end: int
+    """Characters of the response up to and including this part."""
+    value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +166,8 @@ class ScoreResult:
     """What the judge wrote."""
     rendered: str = ""
     """What the judge read."""
-    token_values: tuple[float, ...] | None = None
+    steps: tuple[Step, ...] = ()
+    """Of a `process` reward: the scores of the response's parts, in order."""
     latency_s: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
@@ -195,6 +207,10 @@ class RewardBatch:
     """float64; NaN where `keep_B` is False."""
     keep_B: np.ndarray
     """bool; False: the row has no reward and leaves the loss and its group's statistics."""
+    steps: tuple[tuple[Step, ...], ...] = ()
+    """[B] weighted scores of parts of the responses (`process` rewards), not contained in `rewards_B`; () where there are none."""
+    columns_BC: np.ndarray | None = None
+    """The component scores after their transforms, before their weights; NaN = no verdict. None: as in `scores`."""
     metrics: Metrics = field(default_factory=dict)
 
 
@@ -286,6 +302,8 @@ class Sampling:
     """Structured output: the text is one of these."""
     regex: str = ""
     """Structured output: the text matches this."""
+    json_schema: str = ""
+    """Structured output: the text is JSON of this schema (itself JSON text)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rmrl.errors import ConfigError
 from rmrl.rewards.dropin import DropIn, FunctionSource
 from rmrl.rewards.engines.base import EngineSpec
+from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Sampling
 
 MISSING_POLICIES = ("mask", "renormalize", "impute", "fail")
@@ -45,7 +47,7 @@ class RewardSpec:
     kind: str
     weight: float
     model_index: int = -1
-    """Position among the model rewards (picks rm_prompt_<i>); -1 for rules."""
+    """Position among the model rewards (picks rm_prompt_<i>); -1 for the others."""
     combine_op: str = "add"
     on_missing: OnMissing = field(default_factory=OnMissing)
     timeout_s: float = 600.0
@@ -53,12 +55,30 @@ class RewardSpec:
     """rm_preprocess / rm_postprocess of a model reward."""
     function: FunctionSource | None = None
     """Where workers find a rule's function."""
+    options: Any = None
+    """The kind's own entries: an instance of its `Options`."""
     sampling: Sampling | None = None
-    engine: EngineSpec | None = None
-    residency: str = "on_demand"
+    engines: Mapping[str, EngineSpec] = field(default_factory=dict)
+    """Role -> engine. `main` is the reward's own `path`; a kind may have others."""
+    remote: HTTPSpec | None = None
+    """A server that is asked instead of, or besides, engines of ours."""
+    residency: str = "auto"
     put_away: str = "auto"
     load_timeout_s: float = 900.0
+    transforms: tuple[Mapping[str, Any], ...] = ()
+    """Entries of each transform in order, `kind` among them; checked."""
+    gates: tuple[str, ...] = ()
+    """Components that must hold where this one counts; elsewhere it is not even asked."""
+    sources: Mapping[str, float] | None = None
+    """data_source -> weight; None: every row, with `weight`."""
+    part_of: str = ""
+    """The ensemble it was resolved for; such a part has no weight of its own and stays out of the sum."""
+
+    @property
+    def engine(self) -> EngineSpec | None:
+        return self.engines.get("main")
 
     @property
     def needs_model(self) -> bool:
-        return self.engine is not None
+        """Whether it is told an rm_prompt: a model reward, ours or remote."""
+        return bool(self.engines) or self.remote is not None

@@ -3,13 +3,14 @@
 from rmrl.config.schema.actor import ActorConfig, CheckpointConfig, FSDPConfig, ModelConfig, OptimConfig, RefConfig
 from rmrl.config.schema.algorithm import AlgorithmConfig, KLControlConfig
 from rmrl.config.schema.data import DataConfig
-from rmrl.config.schema.reward import ClusterConfig, RewardConfig, RewardEngineConfig
+from rmrl.config.schema.reward import ClusterConfig, RewardCacheConfig, RewardConfig, RewardEngineConfig, RewardMonitorConfig
 from rmrl.config.schema.rollout import RolloutConfig, ValSamplingConfig
 from rmrl.config.schema.root import ActorRolloutRefConfig, Config
 from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
     "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "CheckpointConfig", "ClusterConfig", "Config", "DataConfig",
-    "FSDPConfig", "KLControlConfig", "ModelConfig", "OptimConfig", "RefConfig", "RewardConfig", "RewardEngineConfig",
+    "FSDPConfig", "KLControlConfig", "ModelConfig", "OptimConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig",
+    "RewardMonitorConfig",
     "RolloutConfig", "TrainerConfig", "ValSamplingConfig",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ class RewardEngineConfig:
     """Defaults of the engines that run model rewards; a reward's own `engine:` entries replace them."""
 
     name: str = "vllm"
-    """vllm, hf (reference implementation) or fake (tests)."""
+    """vllm, sglang, sentence_transformers, hf (reference implementation) or fake (tests)."""
     dtype: str = "bfloat16"
     """Compute type."""
     max_model_len: int | None = None
@@ -22,20 +22,50 @@ class RewardEngineConfig:
     """Tokens per engine step, at most."""
     tensor_parallel_size: int = 1
     """Devices per engine, independent of the policy's."""
+    replicas: int = 1
+    """Processes that hold the same model and share its requests; each needs devices of its own on CUDA."""
+    pool: str = ""
+    """Entry of trainer.resource_pools it lives in; empty: it shares the policy's devices."""
     gpu_memory_utilization: float = 0.5
     """Share of the GPU while awake (CUDA)."""
     kv_cache_bytes: int = 256 * 2**20
     """KV cache on CPU; bytes."""
     threads: int | None = None
     """CPU threads; null: all cores when engines take turns."""
-    residency: str = "on_demand"
-    """on_demand (put away after use) or resident (kept awake)."""
+    residency: str = "auto"
+    """auto (stays while nobody needs its memory), on_demand (put away after every use) or resident (kept awake)."""
     put_away: str = "auto"
-    """How on_demand puts an engine away: sleep1 (weights to host memory), sleep2 (weights dropped), unload (process ends), auto."""
+    """How an engine is put away: sleep1 (weights to host memory), sleep2 (weights dropped), unload (process ends), auto."""
     load_timeout_s: float = 900.0
     """Deadline of loading."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Passed to the engine as they are."""
+
+
+@dataclass(kw_only=True, slots=True)
+class RewardCacheConfig:
+    path: str | None = None
+    """SQLite file that keeps verdicts over steps and runs; null: none is kept."""
+    sampled: bool = False
+    """Keep the verdicts of judges that sample (temperature above 0) as well: they are drawn once and then repeated."""
+    max_gb: float = 4.0
+    """Least recently used verdicts are dropped above this size."""
+
+
+@dataclass(kw_only=True, slots=True)
+class RewardMonitorConfig:
+    enable: bool = True
+    """Print a line where the scores of the last steps look worth reading."""
+    window: int = 20
+    """Steps looked at."""
+    divergence: float = -0.3
+    """Correlation of two components below which they are said to disagree."""
+    length: float = 0.6
+    """Correlation with the response's length, up or down, that is worth a look."""
+    unparseable: float = 0.1
+    """Share of verdicts that could not be read."""
+    repeated: float = 0.5
+    """Share of a step's judge texts that are one and the same."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,18 +74,34 @@ class RewardConfig:
     """Names: of `reward.specs`, files of `functions_dir`, package.module:function, or checkpoints."""
     weights: list[float] | None = None
     """One per model; null: 1 each."""
+    weight_schedules: dict[str, Any] = field(default_factory=dict)
+    """<name>: [[step, weight], ...]: straight lines between the points, constant before the first and after the last."""
+    by_source: dict[str, Any] = field(default_factory=dict)
+    """<data_source>: {models: [...], weights: [...]}: rows of that source have these rewards instead of `models`."""
     specs: dict[str, Any] = field(default_factory=dict)
-    """<name>: {kind, path, function, sampling, engine, on_missing, combine, ...}; see docs/rewards.md."""
+    """<name>: {kind, path, function, sampling, engine, on_missing, transform, gate, ...}; see docs/rewards.md."""
     functions_dir: Any = None
     """Folder or folders of drop-in files; null: reward_functions/ here, then the shipped ones."""
     combine: str = "weighted_sum"
-    """weighted_sum or fold."""
+    """weighted_sum, fold, product, min, max, soft_min, lexicographic or gate."""
     combine_ops: list[str] | None = None
     """fold: add or mul for each model, in order."""
+    soft_min_beta: float = 1.0
+    """soft_min: 0 is the mean, large is the minimum."""
+    lexicographic_tolerance: float = 0.0
+    """lexicographic: scores that differ by no more than this are tied, and the next component decides."""
+    gates: list[str] = field(default_factory=list)
+    """gate: components that must hold for the others to count."""
+    gate_above: float = 0.0
+    """A gate holds where its score is greater than this."""
+    transforms: dict[str, Any] = field(default_factory=dict)
+    """<name>: {kind: scale, ...} or a list of them, as in reward.specs.<name>.transform."""
     on_missing: Any = "mask"
     """What a missing verdict does: mask, renormalize, fail, or {impute: value}; a spec may say otherwise."""
     max_missing: float = 0.2
     """Largest share of missing verdicts per step and component before the run stops with exit code 3."""
+    max_missing_by_cause: dict[str, float] = field(default_factory=dict)
+    """Own budgets for infrastructure (timeout, provider_error, worker_lost, cancelled), data (unparseable, overlong, ...) and user errors."""
     timeout_s: float = 600.0
     """Deadline of one component on one step's responses."""
     rule_timeout_s: float = 10.0
@@ -63,6 +109,8 @@ class RewardConfig:
     rule_workers: int | None = None
     """Processes for rules; null: cores, at most 8."""
     engine: RewardEngineConfig = field(default_factory=RewardEngineConfig)
+    cache: RewardCacheConfig = field(default_factory=RewardCacheConfig)
+    monitor: RewardMonitorConfig = field(default_factory=RewardMonitorConfig)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(kw_only=True, slots=True)
@@ -49,5 +50,7 @@ class TrainerConfig:
     """CPU threads of each training process; null: cores / processes."""
     memory_budget_gb: float | None = None
     """Memory the plan may use per device (CPU: of the machine); null: what is free at start."""
+    resource_pools: dict[str, Any] = field(default_factory=dict)
+    """<name>: {nnodes, n_gpus_per_node}: devices apart from the policy's, for reward.engine.pool; on CPU processes of their own."""
     stall_timeout_s: float = 3600.0
     """A stage that takes longer ends the run with exit code 5."""

@@ -10,12 +10,16 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 from rmrl.models.checkpoint_inspect import max_positions
-from rmrl.types import Sampling
+from rmrl.types import Sampling, Status
 
 DEFAULT_MAX_MODEL_LEN = 4096
 """Ceiling of `max_model_len` where the user gives none, as the schema says."""
 
-OVERLONG = "overlong"
+Runner = Literal["generate", "pooling", "token_pooling", "embed"]
+"""generate: texts; pooling: one raw scalar a sequence; token_pooling: raw logits at chosen tokens; embed: one vector a text."""
+
+FAILURES: tuple[Status, ...] = ("overlong", "timeout", "provider_error", "judge_refused", "worker_lost", "cancelled")
+"""What may stand in an output's `failure` instead of a result: a status of the score it was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +28,7 @@ class EngineSpec:
 
     path: str
     """Checkpoint folder or hub id."""
-    runner: Literal["generate", "pooling"]
-    """generate: texts; pooling: one raw scalar."""
+    runner: Runner
     name: str
     """Entry of the table ENGINES."""
     dtype: str
@@ -40,6 +43,10 @@ class EngineSpec:
     threads: int
     trust_remote_code: bool = False
     seed: int = 0
+    pool: str = ""
+    """Resource pool it lives in; "": it shares the policy's devices."""
+    replicas: int = 1
+    """Processes that hold the same model and share its requests."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Passed to the engine as they are."""
 
@@ -58,20 +65,30 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One prompt for a generating engine."""
+    """One prompt for a generating engine. Engines that tokenize by themselves (HTTP) read `messages` if there are any, else `text`."""
 
     token_ids: tuple[int, ...]
     sampling: Sampling
+    text: str = ""
+    messages: tuple[tuple[str, str], ...] = ()
+    """(role, content) of each turn."""
+    choice_tokens: tuple[int, ...] = ()
+    """Token ids whose log-probabilities as the first generated token are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextOutput:
-    """One sample. `finish_reason` is "stop", "length", or "overlong": the prompt does not fit, text "" and nothing was run."""
+    """One sample. `finish_reason` is "stop" or "length"; with a `failure` the text is "" and `detail` says why."""
 
     text: str
     finish_reason: str
     tokens_in: int
     tokens_out: int
+    choice_logprobs: tuple[float, ...] = ()
+    """One per `choice_tokens`, up to a constant they share; -inf where the engine does not tell."""
+    failure: Status | Literal[""] = ""
+    detail: str = ""
+    cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +98,50 @@ class PoolingRequest:
     token_ids: tuple[int, ...]
     token_type_ids: tuple[int, ...] | None = None
     """For BERT-like pair models: zeros, then ones; same length as `token_ids`."""
+    positions: tuple[int, ...] = ()
+    """token_pooling: the tokens whose logits are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueOutput:
-    """One raw logit. Where `error` is "overlong" the value is NaN and nothing was run."""
+    """One raw logit; NaN with a `failure`."""
 
     value: float
     tokens_in: int
-    error: str = ""
+    failure: Status | Literal[""] = ""
+    detail: str = ""
+    extra: tuple[tuple[str, Any], ...] = ()
+    """Further columns, of remote reward servers."""
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOutput:
+    """Raw logits at the asked positions, shape [positions][labels]; () with a `failure`."""
+
+    logits: tuple[tuple[float, ...], ...]
+    tokens_in: int
+    failure: Status | Literal[""] = ""
+    detail: str = ""
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedRequest:
+    """One text to embed."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedOutput:
+    """One vector of length 1; () with a `failure`."""
+
+    vector: tuple[float, ...]
+    tokens_in: int
+    failure: Status | Literal[""] = ""
+    detail: str = ""
+    cached: bool = False
 
 
 class RewardEngine(Protocol):
@@ -107,6 +159,10 @@ class RewardEngine(Protocol):
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]: ...
 
+    def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]: ...
+
+    def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]: ...
+
     def sleep(self, level: int = 1) -> None:
         """1: free what can be recomputed, keep weights in host memory; 2: drop the weights too."""
         ...
@@ -122,11 +178,18 @@ class RewardEngine(Protocol):
         ...
 
 
-def overlong_texts(request: GenerateRequest) -> list[TextOutput]:
+def overlong_texts(request: GenerateRequest, context_length: int) -> list[TextOutput]:
     """The marks of a prompt that leaves no room for a single token."""
-    return [TextOutput("", OVERLONG, len(request.token_ids), 0)] * request.sampling.n
+    detail = overlong_detail(len(request.token_ids), context_length)
+    return [TextOutput("", "", len(request.token_ids), 0, failure="overlong", detail=detail)] * request.sampling.n
 
 
-def overlong_value(request: PoolingRequest) -> ValueOutput:
+def overlong_value(request: PoolingRequest, context_length: int) -> ValueOutput:
     """The mark of a sequence that does not fit."""
-    return ValueOutput(math.nan, len(request.token_ids), OVERLONG)
+    detail = overlong_detail(len(request.token_ids), context_length)
+    return ValueOutput(math.nan, len(request.token_ids), failure="overlong", detail=detail)
+
+
+def overlong_detail(tokens: int, context_length: int) -> str:
+    """Says both numbers."""
+    return f"the input has {tokens} tokens and max_model_len is {context_length}"

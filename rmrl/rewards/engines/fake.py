@@ -61,12 +61,12 @@ class FakeEngine:
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
         """Scripted texts, cut to max_tokens words; with `sampling.choice` the script falls back to the first choice."""
         self._begin("generate")
-        return [self._texts(r) if len(r.token_ids) < self.context_length else overlong_texts(r) for r in requests]
+        return [self._texts(r) if len(r.token_ids) < self.context_length else overlong_texts(r, self.context_length) for r in requests]
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
         """Scripted or derived values."""
         self._begin("classify")
-        return [self._value(r) if 0 < len(r.token_ids) <= self.context_length else overlong_value(r) for r in requests]
+        return [self._value(r) if 0 < len(r.token_ids) <= self.context_length else overlong_value(r, self.context_length) for r in requests]
 
     def sleep(self, level: int = 1) -> None:
         """Calls fail until `wake`."""

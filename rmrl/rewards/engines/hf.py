@@ -49,7 +49,7 @@ class HFEngine:
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
         """One prompt at a time, its samples together. Structured output (choice, regex) is refused with ConfigError."""
-        return [self._texts(r) if len(r.token_ids) < self.context_length else overlong_texts(r) for r in requests]
+        return [self._texts(r) if len(r.token_ids) < self.context_length else overlong_texts(r, self.context_length) for r in requests]
 
     @torch.inference_mode()
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
@@ -60,7 +60,7 @@ class HFEngine:
             values = _last_logits(model, [requests[i] for i in indices])
             for i, value in zip(indices, values, strict=True):
                 outputs[i] = ValueOutput(value, len(requests[i].token_ids))
-        return [o if o is not None else overlong_value(r) for o, r in zip(outputs, requests, strict=True)]
+        return [o if o is not None else overlong_value(r, self.context_length) for o, r in zip(outputs, requests, strict=True)]
 
     def sleep(self, level: int = 1) -> None:
         """1: weights to host memory; 2: weights dropped."""

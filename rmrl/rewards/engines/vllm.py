@@ -69,14 +69,14 @@ class VLLMEngine:
         params = [sampling_params(r.sampling) for r in run]
         answers = self._guarded(lambda: self._llm.generate(prompts, params, use_tqdm=False)) if run else []
         texts = iter([_texts(r, a) for r, a in zip(run, answers, strict=True)])
-        return [next(texts) if ok else overlong_texts(r) for r, ok in zip(requests, fits, strict=True)]
+        return [next(texts) if ok else overlong_texts(r, self.context_length) for r, ok in zip(requests, fits, strict=True)]
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
         """See `RewardEngine.classify`; a token-level head is read at the last token."""
         fits = [0 < len(r.token_ids) <= self.context_length for r in requests]
         run = [r for r, ok in zip(requests, fits, strict=True) if ok]
         values = iter(self._guarded(lambda: self._values(run)) if run else [])
-        return [ValueOutput(next(values), len(r.token_ids)) if ok else overlong_value(r) for r, ok in zip(requests, fits, strict=True)]
+        return [ValueOutput(next(values), len(r.token_ids)) if ok else overlong_value(r, self.context_length) for r, ok in zip(requests, fits, strict=True)]
 
     def sleep(self, level: int = 1) -> None:
         """1: weights stay in host memory, the KV cache is freed; 2: weights are dropped as well."""

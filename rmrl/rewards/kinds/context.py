@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from rmrl.rewards.engines.merge import MergedCalls
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rmrl.rewards.kinds.rule_pool import RulePool
 
 
+class Calls(Protocol):
+    """The way to one engine or server. Requests of several rewards are sent together, and the engine is awake only for them."""
+
+    async def submit(self, method: str, requests: Sequence[Any], *, deterministic: bool) -> list[Any]:
+        """One result per request, in order. Equal requests of a deterministic scorer are sent once, or answered from the cache."""
+        ...
+
+
+@dataclass(slots=True)
+class Counts:
+    """Shares a kind wants to see logged, such as position flips: name -> [hits, out of]."""
+
+    found: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, name: str, hits: float, total: float) -> None:
+        """Logged as `score/<reward>/<name>` = hits / total over all calls of a step."""
+        entry = self.found.setdefault(name, [0.0, 0.0])
+        entry[0] += hits
+        entry[1] += total
+
+
 @dataclass(slots=True, kw_only=True)
 class KindContext:
-    """`tokenizer` loads (and caches) the tokenizer of a checkpoint; `calls` is set while the reward's engine is awake."""
+    """`tokenizer` loads (and caches) the tokenizer of a checkpoint; `calls` leads to the reward's engines by role."""
 
     pool: RulePool
     tokenizer: Callable[[str], Any]
-    calls: MergedCalls | None = None
+    calls: Mapping[str, Calls] = field(default_factory=dict)
+    """Roles of `spec.engines`, and `remote`."""
+    counts: Counts = field(default_factory=Counts)
 
-    def engine_calls(self) -> MergedCalls:
-        """The way to the engine; only valid inside the scorer's block that keeps it awake."""
-        assert self.calls is not None, "a model reward was asked to score while its engine was not awake"
-        return self.calls
+    def calls_to(self, role: str = "main") -> Calls:
+        """The way to an engine; only valid inside the scorer."""
+        assert role in self.calls, f"a reward asked for its {role} engine outside the scorer"
+        return self.calls[role]

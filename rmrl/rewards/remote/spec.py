@@ -1,0 +1,48 @@
+"""What a remote server is and how it may be asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HTTPSpec:
+    """One server. Rewards with equal `key` share its connections and its limits."""
+
+    url: str
+    """Of openai: the base up to and with /v1; of the reward wires: the address that is posted to."""
+    wire: str
+    """Entry of the table WIRES: openai, openrlhf or slime."""
+    model: str = ""
+    """openai: the model's name."""
+    api_key_env: str = ""
+    """Name of the environment variable that holds the key; the key itself is never configured, logged or cached."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 60.0
+    """Deadline of one request from its first try to its last, retries and waiting for the rate limit included."""
+    max_concurrency: int = 32
+    """Requests in flight at once."""
+    requests_per_minute: float | None = None
+    """null: no limit."""
+    max_tries: int = 5
+    """Tries of one request; only 429, 5xx and broken connections are tried again."""
+    batch_size: int = 16
+    """openrlhf: responses per post."""
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for specs that may share connections and limits."""
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)} | {"headers": dict(self.headers)}
+        return json.dumps(values, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRequest:
+    """One response for a reward wire."""
+
+    prompt: str
+    response: str
+    label: str | None = None
