@@ -6,7 +6,8 @@ this file compares. Give its checkpoint with reward.specs.answer_judge.path=<fol
 
 import re
 
-SPEC = {"kind": "generative", "sampling": {"temperature": 0.0, "max_tokens": 16, "stop": ["\n"]}}
+# Not fenced: the judge only copies, this file compares, and the tail of a fenced reply would have an end without a beginning.
+SPEC = {"kind": "generative", "fence": False, "sampling": {"temperature": 0.0, "max_tokens": 16, "stop": ["\n"]}}
 
 ASK = "Reply: {reply}\n\nWhat is the final answer of this reply? Copy it as a number, nothing else. If there is none, say none."
 SHOWN = (

@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 
 from rmrl.registry import Registry, did_you_mean
 
-COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry("command", {"train": "rmrl.main_ppo:main"})
+COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
+    "command",
+    {
+        "train": "rmrl.main_ppo:main",
+        "score": "rmrl.main_score:main",
+        "check": "rmrl.main_check:main",
+        "cache": "rmrl.main_cache:main",
+    },
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -51,3 +51,9 @@ def smollm2() -> Path:
 def ms_marco() -> Path:
     """Folder of the ms-marco cross-encoder (scalar reward); the test is skipped where nobody fetched it."""
     return _model("ms-marco-minilm", "make models")
+
+
+@pytest.fixture(scope="session")
+def all_minilm() -> Path:
+    """Folder of the all-MiniLM-L6-v2 encoder (embeddings); the test is skipped where nobody fetched it."""
+    return _model("all-minilm", "make models")

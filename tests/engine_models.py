@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from transformers import LlamaConfig
+    from transformers import BertConfig, LlamaConfig
 
 VOCABULARY = 1024
 
@@ -85,19 +85,83 @@ def write_headless_scorer(folder: Path) -> Path:
 
 def write_bert_scorer(folder: Path, *, seed: int = 0) -> Path:
     """A BERT pair scorer with token types and 64 positions."""
-    from transformers import BertConfig, BertForSequenceClassification
+    from transformers import BertForSequenceClassification
 
     torch.manual_seed(seed)
-    config = BertConfig(
+    config = _bert_config()
+    config.num_labels = 1
+    BertForSequenceClassification(config).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_token_scorer(folder: Path, *, labels: int = 3, seed: int = 0) -> Path:
+    """A Llama with a head (and bias) of `labels` outputs at every token."""
+    from transformers import LlamaForTokenClassification
+
+    torch.manual_seed(seed)
+    config = llama_config()
+    config.num_labels = labels
+    model = LlamaForTokenClassification(config)
+    torch.nn.init.normal_(model.score.bias)
+    model.save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_process_scorer(folder: Path, *, seed: int = 0) -> Path:
+    """A Qwen2ForProcessRewardModel of 2 labels: a head of two layers, whose class comes with the real checkpoints only."""
+    import json
+
+    from safetensors.torch import load_file, save_file
+    from transformers import Qwen2Config, Qwen2Model
+
+    torch.manual_seed(seed)
+    shared = {name: getattr(llama_config(), name) for name in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")}
+    config = Qwen2Config(**shared, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=1024, initializer_range=0.1)
+    Qwen2Model(config).save_pretrained(folder)
+    tensors = {f"model.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    for layer, outputs in ((0, config.hidden_size), (2, 2)):
+        tensors[f"score.{layer}.weight"] = torch.randn(outputs, config.hidden_size) * 0.1
+        tensors[f"score.{layer}.bias"] = torch.randn(outputs)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    settings = json.loads((folder / "config.json").read_text()) | {"architectures": ["Qwen2ForProcessRewardModel"]}
+    (folder / "config.json").write_text(json.dumps(settings))
+    write_tokenizer(folder)
+    return folder
+
+
+def write_bert_token_scorer(folder: Path, *, labels: int = 2, seed: int = 0) -> Path:
+    """A BERT with a head of `labels` outputs at every token and 64 positions."""
+    from transformers import BertForTokenClassification
+
+    torch.manual_seed(seed)
+    config = _bert_config()
+    config.num_labels = labels
+    BertForTokenClassification(config).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_encoder(folder: Path, *, seed: int = 0) -> Path:
+    """A plain BERT encoder with 64 positions; its tokenizer knows single characters."""
+    from transformers import BertModel
+
+    torch.manual_seed(seed)
+    BertModel(_bert_config(), add_pooling_layer=False).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def _bert_config() -> BertConfig:
+    from transformers import BertConfig
+
+    return BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=128,
         intermediate_size=256,
         num_hidden_layers=2,
         num_attention_heads=4,
         max_position_embeddings=64,
-        num_labels=1,
         initializer_range=0.2,
     )
-    BertForSequenceClassification(config).save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder

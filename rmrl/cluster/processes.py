@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import psutil
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
@@ -16,6 +17,8 @@ from rmrl.cluster.actors import AsyncProcess, SyncProcess
 from rmrl.errors import EngineLostError, InfrastructureError, RmrlError, StallError
 
 SPAWN_TIMEOUT_S = 300.0
+_KILL_TIMEOUT_S = 10.0
+_POLL_S = 0.01
 Placement = PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | None
 
 
@@ -25,6 +28,8 @@ class RayProcess:
 
     actor: Any
     name: str
+    local: psutil.Process | None = None
+    """The process itself where it runs on this machine."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """Result of the method. EngineLostError: the process died; StallError: past the deadline; our own errors come through."""
@@ -47,12 +52,16 @@ class RayProcess:
             yield await finish(reference, what=what, timeout_s=timeout_s)
 
     async def kill(self) -> None:
-        """End the process now; its memory returns to the machine. Waits until it is gone."""
+        """End the process and its children now; their memory returns to the machine. Waits until they are gone."""
+        family = _family(self.local)
         pid_gone = self.actor.pid.remote()
         with contextlib.suppress(RayError):
             ray.kill(self.actor)
-        with contextlib.suppress(RayError, TimeoutError):
-            await asyncio.wait_for(_future(pid_gone), 10.0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_KILL_TIMEOUT_S):
+                with contextlib.suppress(RayError):
+                    await _future(pid_gone)  # usually the error of its death, but it may still answer
+                await _gone(family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +90,11 @@ class RayHost:
         cls = ray.remote(AsyncProcess if self.asynchronous else SyncProcess)
         process = RayProcess(cls.options(**options).remote(), name)
         try:
-            await finish(process.actor.make.remote(factory, dict(settings)), what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S)
+            pid = await finish(process.actor.make.remote(factory, dict(settings)), what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S)
         except BaseException:
             await process.kill()
             raise
-        return process
+        return RayProcess(process.actor, name, _local_process(pid))
 
 
 async def finish(reference: Any, *, what: str, timeout_s: float) -> Any:
@@ -100,6 +109,38 @@ async def finish(reference: Any, *, what: str, timeout_s: float) -> Any:
 
 def _future(reference: Any) -> Awaitable[Any]:
     return asyncio.wrap_future(reference.future())
+
+
+def _local_process(pid: int) -> psutil.Process | None:
+    """None where the worker runs on another machine (or, by that machine's numbering, as some other program here)."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return process if "".join(process.cmdline()[:1]).startswith("ray::") else None
+    return None
+
+
+def _family(process: psutil.Process | None) -> list[psutil.Process]:
+    """The process and its children, such as the workers of a tensor-parallel engine."""
+    with contextlib.suppress(psutil.Error):
+        return [] if process is None else [process, *process.children(recursive=True)]
+    return []
+
+
+async def _gone(family: Sequence[psutil.Process]) -> None:
+    """Wait for the first one's end, end the others, and wait for them."""
+    for member in family:
+        if member is not family[0]:
+            with contextlib.suppress(psutil.Error):
+                member.kill()
+        while _lives(member):
+            await asyncio.sleep(_POLL_S)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """A zombie holds no memory any more."""
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _ours(error: RayError, what: str) -> RmrlError:

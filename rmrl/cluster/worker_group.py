@@ -52,9 +52,17 @@ class Seats:
     init_method: str
 
     def host(self, rank: int, environment: Mapping[str, str], *, devices: int = 1, asynchronous: bool = False) -> RayHost:
-        """A host for processes on the node of `rank`, seeing `devices` devices from that rank's on."""
+        """A host for processes on the node of `rank`, seeing `devices` devices from that rank's on.
+
+        Raises InfrastructureError when those devices are spread over machines.
+        """
         seat = self.seats[rank]
         visible = [d for s in self.seats[rank : rank + devices] if s.node_id == seat.node_id for d in s.devices]
+        if seat.devices and len(visible) < devices:
+            raise InfrastructureError(
+                f"an engine asks for {devices} devices on one machine and the cluster gave {len(visible)} of them there; "
+                "lower tensor_parallel_size, or ask for whole machines with n_gpus_per_node"
+            )
         variables = {**environment, **({"CUDA_VISIBLE_DEVICES": ",".join(visible)} if seat.devices else {})}
         return RayHost(
             environment=variables,
@@ -68,17 +76,27 @@ class Seats:
         remove_placement_group(self.group)
 
 
-async def reserve_seats(world_size: int, *, device: str, nnodes: int) -> Seats:
-    """A placement group with one bundle per rank. Raises InfrastructureError when the cluster cannot hold it."""
+async def reserve_seats(
+    world_size: int,
+    *,
+    device: str,
+    nnodes: int,
+    asked_by: str = "trainer.n_gpus_per_node x trainer.nnodes",
+    timeout_s: float = PLACEMENT_TIMEOUT_S,
+) -> Seats:
+    """A placement group with one bundle per rank; ranks of one machine are neighbours.
+
+    Raises InfrastructureError, which names `asked_by`, when the cluster cannot hold it.
+    """
     bundle = {"CPU": 1.0, "GPU": 1.0} if device == "cuda" else {"CPU": 1.0}
     group = placement_group([bundle] * world_size, strategy="PACK")
     try:
-        await finish(group.ready(), what="reserving devices", timeout_s=PLACEMENT_TIMEOUT_S)
+        await finish(group.ready(), what="reserving devices", timeout_s=timeout_s)
     except Exception as error:
         remove_placement_group(group)
         have = ray.cluster_resources()
         raise InfrastructureError(
-            f"trainer.n_gpus_per_node x trainer.nnodes asks for {world_size} {'GPUs' if device == 'cuda' else 'processes'} on {nnodes} "
+            f"{asked_by} asks for {world_size} {'GPUs' if device == 'cuda' else 'processes'} on {nnodes} "
             f"machine(s); the cluster has {have.get('GPU', 0):g} GPUs and {have.get('CPU', 0):g} CPU slots: ask for fewer, or raise "
             "ray_kwargs.ray_init.num_cpus"
         ) from error
@@ -91,8 +109,16 @@ async def reserve_seats(world_size: int, *, device: str, nnodes: int) -> Seats:
         for rank in range(world_size)
     ]
     seats = [await anchor.call("seat", timeout_s=60.0) for anchor in anchors]
+    order = neighbours(seats)
+    anchors, seats = [anchors[i] for i in order], [seats[i] for i in order]
     port = await anchors[0].call("free_port", timeout_s=60.0)
     return Seats(group=group, anchors=anchors, seats=seats, init_method=f"tcp://{seats[0].address}:{port}")
+
+
+def neighbours(seats: Sequence[Seat]) -> list[int]:
+    """Positions so that seats of one machine stand together, machines in the order of their first seat, devices ascending."""
+    nodes = list(dict.fromkeys(seat.node_id for seat in seats))
+    return sorted(range(len(seats)), key=lambda i: (nodes.index(seats[i].node_id), [(len(d), d) for d in seats[i].devices], i))
 
 
 @dataclass(frozen=True, slots=True)

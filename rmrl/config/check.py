@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
+from rmrl.config.check_reward import reward_problems
+from rmrl.config.plain_checks import choice_problems, look_up, number_problems
 from rmrl.config.schema import Config
-from rmrl.registry import did_you_mean
 
 GROUP_ESTIMATORS = ("grpo", "rloo", "reinforce_plus_plus_baseline", "opo")
 
@@ -22,9 +21,6 @@ _CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("algorithm.kl_ctrl.type", ("fixed", "adaptive")),
     ("trainer.device", ("auto", "cuda", "cpu")),
     ("trainer.resume_mode", ("auto", "disable", "resume_path")),
-    ("reward.combine", ("weighted_sum", "fold")),
-    ("reward.engine.residency", ("on_demand", "resident")),
-    ("reward.engine.put_away", ("auto", "sleep1", "sleep2", "unload")),
 )
 _EXPLAINED = (("actor_rollout_ref.actor.strategy", "megatron"),)
 """Values that a check below refuses with a sentence of its own."""
@@ -32,46 +28,29 @@ _POSITIVE = (
     "data.max_prompt_length", "data.max_response_length", "data.train_batch_size", "actor_rollout_ref.rollout.n",
     "actor_rollout_ref.actor.ppo_mini_batch_size", "actor_rollout_ref.actor.ppo_epochs",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
-    "actor_rollout_ref.actor.grad_clip", "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.total_epochs", "reward.timeout_s",
-    "reward.rule_timeout_s", "actor_rollout_ref.rollout.max_num_seqs", "trainer.stall_timeout_s", "reward.engine.max_num_seqs",
-    "reward.engine.max_num_batched_tokens", "reward.engine.tensor_parallel_size", "reward.engine.load_timeout_s",
+    "actor_rollout_ref.actor.grad_clip", "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.total_epochs",
+    "actor_rollout_ref.rollout.max_num_seqs", "trainer.stall_timeout_s",
     "actor_rollout_ref.rollout.tensor_parallel_size", "actor_rollout_ref.rollout.data_parallel_size",
     "actor_rollout_ref.rollout.timeout_s",
 )  # fmt: skip
 _AT_LEAST_ZERO = (
     "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.rollout.temperature", "actor_rollout_ref.actor.kl_loss_coef",
-    "algorithm.kl_ctrl.kl_coef", "reward.max_missing", "actor_rollout_ref.actor.clip_ratio",
+    "algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.clip_ratio",
 )  # fmt: skip
 
 
 def config_problems(config: Config) -> list[str]:
     """All problems as full sentences; empty when there are none."""
-    checks: Sequence[Callable[[Config], Iterable[str]]] = (_choices, _numbers, _data, _policy, _batches, _group, _rewards, _backend)
+    checks: Sequence[Callable[[Config], Iterable[str]]] = (_choices, _numbers, _data, _policy, _batches, _group, reward_problems, _backend)
     return [problem for check in checks for problem in check(config)]
 
 
-def look_up(config: Config, key: str) -> Any:
-    """Value of a dotted key."""
-    node: Any = config
-    for part in key.split("."):
-        node = getattr(node, part)
-    return node
-
-
 def _choices(config: Config) -> Iterator[str]:
-    for key, allowed in _CHOICES:
-        value = look_up(config, key)
-        if value not in allowed and (key, value) not in _EXPLAINED:
-            yield f"{key}={value!r}: not a choice{did_you_mean(str(value), list(allowed))}"
+    yield from choice_problems(config, [(key, allowed) for key, allowed in _CHOICES if (key, look_up(config, key)) not in _EXPLAINED])
 
 
 def _numbers(config: Config) -> Iterator[str]:
-    for key in _POSITIVE:
-        if not look_up(config, key) > 0:  # NaN is not either
-            yield f"{key}={look_up(config, key)}: must be greater than 0"
-    for key in _AT_LEAST_ZERO:
-        if not look_up(config, key) >= 0:
-            yield f"{key}={look_up(config, key)}: must not be negative"
+    yield from number_problems(config, positive=_POSITIVE, at_least_zero=_AT_LEAST_ZERO)
 
 
 def _data(config: Config) -> Iterator[str]:
@@ -123,46 +102,6 @@ def _group(config: Config) -> Iterator[str]:
         yield "algorithm.adv_estimator=gae needs a critic, which is not trained yet; use grpo, rloo or reinforce_plus_plus"
 
 
-def _rewards(config: Config) -> Iterator[str]:
-    reward = config.reward
-    names = ", ".join(reward.models)
-    if not reward.models:
-        yield "reward.models is empty: name at least one reward, e.g. reward.models=[gsm8k]"
-    if len(set(reward.models)) < len(reward.models):
-        yield f"reward.models names one reward twice ({names}): give each once, with the sum of its weights"
-    if reward.weights is not None and len(reward.weights) != len(reward.models):
-        yield (
-            f"reward.weights has {_count(reward.weights, 'value')} for {_count(reward.models, 'model')} ({names}): "
-            "give one weight per model, e.g. reward.weights=[0.3,0.5]"
-        )
-    if any(not math.isfinite(weight) for weight in reward.weights or ()):
-        yield f"reward.weights={reward.weights}: every weight must be a finite number"
-    if reward.rule_workers is not None and reward.rule_workers < 1:
-        yield f"reward.rule_workers={reward.rule_workers}: rules need at least 1 process; leave it out or give 1 or more"
-    yield from _fold(config)
-    if reward.max_missing > 1:
-        yield f"reward.max_missing={reward.max_missing} is a share: give a number between 0 and 1"
-
-
-def _fold(config: Config) -> Iterator[str]:
-    reward = config.reward
-    ops, names = reward.combine_ops, ", ".join(reward.models)
-    if ops is None:
-        return
-    if reward.combine != "fold":
-        yield f"reward.combine_ops belongs to reward.combine=fold and has no effect on {reward.combine}: give that, or leave it out"
-    if len(ops) != len(reward.models):
-        yield (
-            f"reward.combine_ops has {_count(ops, 'value')} for {_count(reward.models, 'model')} ({names}): "
-            "give add or mul for each, e.g. reward.combine_ops=[add,mul]"
-        )
-    for op in ops:
-        if op not in ("add", "mul"):
-            yield f"reward.combine_ops: {op!r} is not a choice; known: add, mul"
-    if ops and ops[0] == "mul":
-        yield "reward.combine_ops starts with mul: the fold starts from 0, so every reward would be 0; start with add"
-
-
 def _backend(config: Config) -> Iterator[str]:
     if config.actor_rollout_ref.actor.strategy == "megatron":
         yield "actor_rollout_ref.actor.strategy=megatron is not part of this version; use fsdp2"
@@ -170,7 +109,3 @@ def _backend(config: Config) -> Iterator[str]:
     tensor_parallel = config.actor_rollout_ref.rollout.tensor_parallel_size
     if config.trainer.device == "cuda" and devices % tensor_parallel:
         yield f"actor_rollout_ref.rollout.tensor_parallel_size={tensor_parallel} does not divide the {devices} devices of trainer"
-
-
-def _count(items: Sequence[Any], word: str) -> str:
-    return f"{len(items)} {word}" if len(items) == 1 else f"{len(items)} {word}s"

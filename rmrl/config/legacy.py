@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.schema import Config
+from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
@@ -37,7 +37,7 @@ class _Lists:
         return value[index]
 
 
-def translate(config: Config) -> list[str]:
+def translate(config: Config | ScoreConfig) -> list[str]:
     """Move older names into `config.reward` in place; returns one notice line per section translated.
 
     Raises ConfigError when both older and new names are given, lists differ in length, or an older key is unknown.
@@ -56,7 +56,7 @@ def _asked_for(section: Mapping[str, Any]) -> bool:
     return bool(section) and section.get("enable", True) not in (False, None)
 
 
-def _custom_function(config: Config) -> list[str]:
+def _custom_function(config: Config | ScoreConfig) -> list[str]:
     path = Path(str(config.custom_reward_function["path"]))
     (name,) = _unique([path.stem], taken=config.reward.models)
     attribute = config.custom_reward_function.get("name") or "compute_score"
@@ -67,7 +67,7 @@ def _custom_function(config: Config) -> list[str]:
     return [f"custom_reward_function.path={path} is now reward.models=[{','.join(config.reward.models)}]"]
 
 
-def _reward_model(config: Config) -> list[str]:
+def _reward_model(config: Config | ScoreConfig) -> list[str]:
     section, reward = config.reward_model, config.reward
     model = _section(section, "model", _KNOWN_MODEL)
     rollout = _section(section, "reward_vllm_rollout", (*_SAMPLING, *_ENGINE))
@@ -93,7 +93,7 @@ def _reward_model(config: Config) -> list[str]:
     return _notices(config, section, model)
 
 
-def _notices(config: Config, section: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
+def _notices(config: Config | ScoreConfig, section: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
     reward = config.reward
     lines = [
         f"reward_model.* is now reward.models=[{','.join(reward.models)}] reward.weights={reward.weights} reward.combine=fold "

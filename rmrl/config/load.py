@@ -10,7 +10,7 @@ import sys
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import hydra
 from hydra import compose, initialize_config_dir
@@ -23,11 +23,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rmrl.config.refused import refusal
-from rmrl.config.schema import Config
+from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
-ROOT = "ppo_trainer"
+Root = TypeVar("Root", Config, ScoreConfig)
+
+CONFIG_NAMES: dict[type, str] = {Config: "ppo_trainer", ScoreConfig: "score"}
+"""Root dataclass -> the file in configs/ that its composition starts from."""
 
 # Keys of similar trainers -> ours, same meaning and values.
 _RENAMED = {
@@ -45,23 +48,24 @@ def shipped(folder: str) -> Path:
 
 
 def register() -> None:
-    """Make the dataclasses known to Hydra under the name that configs/ppo_trainer.yaml starts from."""
+    """Make the dataclasses known to Hydra under the names that the files in configs/ start from."""
     ConfigStore.instance().store(name="rmrl_defaults", node=Config)
+    ConfigStore.instance().store(name="rmrl_score_defaults", node=ScoreConfig)
 
 
-def compose_config(overrides: Sequence[str], *, config_name: str = ROOT) -> Config:
+def compose_config(overrides: Sequence[str], root: type[Root] = Config) -> Root:
     """Typed configuration from Hydra overrides such as "trainer.seed=3".
 
     Raises ConfigError with every problem: unknown keys (with the nearest known one), refused keys (with what to use), wrong types.
     """
     register()
-    overrides = normalise(overrides)
+    overrides = normalise(overrides, root)
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(shipped("configs")), version_base="1.3", job_name="rmrl"):
-        return _compose_checked(overrides, config_name)
+        return _compose_checked(overrides, root)
 
 
-def normalise(overrides: Sequence[str]) -> list[str]:
+def normalise(overrides: Sequence[str], root: type = Config) -> list[str]:
     """The overrides as Hydra wants them: keys that ask for what is always so are dropped, entries of free-form sections get "++".
 
     Raises ConfigError with every unknown, refused or malformed one. Flags ("--cfg") pass through.
@@ -72,7 +76,7 @@ def normalise(overrides: Sequence[str]) -> list[str]:
         if text.startswith("-") or (before.startswith("-") and "=" not in text):
             kept.append(text)
             continue
-        problem, override = _check_override(text)
+        problem, override = _check_override(text, root)
         problems += [problem] if problem else []
         kept += [override] if override else []
     if problems:
@@ -80,13 +84,13 @@ def normalise(overrides: Sequence[str]) -> list[str]:
     return kept
 
 
-def hydra_command(arguments: Sequence[str], run: Callable[[Config], None], *, config_name: str = ROOT) -> None:
+def hydra_command(arguments: Sequence[str], run: Callable[[Root], None], root: type[Root] = Config) -> None:
     """Hydra's own flags: --cfg job prints the configuration, --help the keys, --multirun sweeps."""
     register()
 
-    @hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name=config_name)
+    @hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name=CONFIG_NAMES[root])
     def command(composed: DictConfig) -> None:
-        run(to_config(composed))
+        run(to_config(composed, root))
 
     before, sys.argv = sys.argv, [sys.argv[0], *arguments]
     try:
@@ -95,26 +99,26 @@ def hydra_command(arguments: Sequence[str], run: Callable[[Config], None], *, co
         sys.argv = before
 
 
-def to_config(composed: DictConfig) -> Config:
+def to_config(composed: DictConfig, root: type[Root] = Config) -> Root:
     """The one conversion from OmegaConf to plain dataclasses. Raises ConfigError for missing values and wrong types."""
     try:
         typed = OmegaConf.to_object(composed)
     except OmegaConfBaseException as error:
         raise ConfigError(_first_line(error)) from error
-    assert isinstance(typed, Config)
+    assert isinstance(typed, root)
     return typed
 
 
-def to_yaml(config: Config) -> str:
+def to_yaml(config: Config | ScoreConfig) -> str:
     """The resolved configuration as YAML, every key with its value."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
-def _compose_checked(overrides: list[str], config_name: str) -> Config:
+def _compose_checked(overrides: list[str], root: type[Root]) -> Root:
     try:
-        return to_config(compose(config_name, overrides=overrides))
+        return to_config(compose(CONFIG_NAMES[root], overrides=overrides), root)
     except (HydraException, OmegaConfBaseException) as error:
-        problems = [p for text in overrides if (p := _value_problem(text, config_name))]
+        problems = [p for text in overrides if (p := _value_problem(text, CONFIG_NAMES[root]))]
         raise ConfigError(problems or [_first_line(error)]) from error
 
 
@@ -130,7 +134,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def _check_override(text: str) -> tuple[str | None, str | None]:
+def _check_override(text: str, root: type) -> tuple[str | None, str | None]:
     """(problem, override to pass on): at most one of the two; neither when the override asks for nothing."""
     try:
         override: Override = OverridesParser.create().parse_override(text)
@@ -145,12 +149,12 @@ def _check_override(text: str) -> tuple[str | None, str | None]:
     refused = refusal(key, value)
     if refused is not None:
         return refused or None, None
-    problem = unknown_key(Config, key)
+    problem = unknown_key(root, key)
     if problem:
         return problem, None
-    if _is_list(Config, key) and not override.is_sweep_override() and value is not None and not isinstance(value, list):
+    if _is_list(root, key) and not override.is_sweep_override() and value is not None and not isinstance(value, list):
         text = f"{text.partition('=')[0]}=[{text.partition('=')[2]}]"
-    return None, "++" + text if text.startswith(key) and _in_free_section(Config, key) else text
+    return None, "++" + text if text.startswith(key) and _in_free_section(root, key) else text
 
 
 def unknown_key(schema: type, key: str) -> str | None:

@@ -10,7 +10,6 @@ _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
     "trainer.balance_batch": ((True,), "batches are always balanced over processes by length; leave it out"),
     "trainer.critic_warmup": ((0,), "there is no critic to warm up; use adv_estimator=grpo, rloo or reinforce_plus_plus"),
     "trainer.max_critic_ckpt_to_keep": ((None,), "there is no critic; use trainer.max_actor_ckpt_to_keep"),
-    "trainer.resource_pools": ((None, {}), "pools of their own are not supported yet; engines share the devices (reward.engine.residency)"),
     "trainer.rollout_data_dir": (
         (None,),
         "scored samples are always written to <output>/samples.jsonl; use trainer.rollout_samples_per_step",

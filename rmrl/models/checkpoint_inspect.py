@@ -98,6 +98,51 @@ def check_scalar_head(path: str | Path) -> None:
         raise RewardError(f"'{path}' needs a head with 1 output and has {seen}; its config.json and its weights disagree")
 
 
+def check_token_head(path: str | Path) -> None:
+    """Raise RewardError unless the checkpoint can be read at every token, and holds the tensor that does it.
+
+    That is a *ForTokenClassification or process reward model, or a sequence head that is one linear map (`score`).
+    """
+    name, labels = architecture(path), label_count(read_config(path))
+    heads = [t for t in tensor_headers(path) if _is_head(t.name)]
+    if not heads:
+        raise RewardError(
+            f"'{path}' names itself {name or 'nothing'} but holds no head tensor (score.weight, classifier.weight or the like), so its"
+            " token scores would be random; use a checkpoint trained to score tokens or steps"
+        )
+    if name.endswith("ForSequenceClassification") and not any(t.name.endswith("score.weight") for t in heads):
+        raise RewardError(
+            f"'{path}' is a {name} whose head ({heads[0].name}) reads the whole sequence at once and says nothing of single tokens;"
+            " use a *ForTokenClassification checkpoint, or this one as kind=bradley_terry"
+        )
+    if not any(t.shape[:1] == (labels,) for t in heads):
+        seen = ", ".join(f"{t.name} {list(t.shape)}" for t in heads)
+        raise RewardError(f"'{path}' needs a head with {labels} outputs and has {seen}; its config.json and its weights disagree")
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceSettings:
+    """What a sentence-transformers folder says of its input."""
+
+    max_tokens: int
+    """Longest text it embeds, in tokens; a very large number when it states none."""
+    prefix: str
+    """Put before every text; "" for nearly all models."""
+
+
+def sentence_settings(path: str | Path) -> SentenceSettings:
+    """From sentence_bert_config.json and config_sentence_transformers.json; a plain encoder has neither."""
+    limit = _optional_json(path, "sentence_bert_config.json").get("max_seq_length")
+    prompts = _optional_json(path, "config_sentence_transformers.json")
+    prefix = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name"), "")
+    return SentenceSettings(limit if isinstance(limit, int) and limit > 0 else _NO_LIMIT, str(prefix or ""))
+
+
+def _optional_json(path: str | Path, name: str) -> dict[str, Any]:
+    file = local_checkpoint(path) / name
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
 def label_count(config: Mapping[str, Any]) -> int:
     """num_labels as transformers counts it: stated, else the length of id2label, else 2."""
     if config.get("id2label"):

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from rmrl.errors import RewardFunctionError
 from rmrl.registry import did_you_mean
 
-KNOWN_ARGUMENTS = ("ground_truths", "extra_infos", "data_sources", "prompts")
+KNOWN_ARGUMENTS = ("ground_truths", "extra_infos", "data_sources", "prompts", "fences")
 """Columns that `rm_preprocess` and `rm_postprocess` get when their signature names them."""
 
 RULE_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
@@ -37,7 +37,8 @@ SIGNATURES = {
     "rm_preprocess": "rm_preprocess(text_prompts, text_responses, tgt_tokenizer)",
     "rm_postprocess": "rm_postprocess(results)",
 }
-_POSITIONAL = {"rm_preprocess": 3, "rm_postprocess": 1}
+CRITIQUE_SIGNATURE = "rm_critique(text_prompts, text_responses, critiques, tgt_tokenizer)"
+_POSITIONAL = {"rm_preprocess": 3, "rm_postprocess": 1, "rm_critique": 4}
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -101,6 +102,8 @@ class DropIn:
     """rm_preprocess; None of a rule."""
     postprocess: Callable[..., Any] | None = None
     """rm_postprocess; None of a rule."""
+    critique: Callable[..., Any] | None = None
+    """rm_critique, of a `critique` reward that says itself what its scorer reads; else None."""
     compute_score: Callable[..., Any] | None = None
     """None of a model reward."""
     source: FunctionSource | None = None
@@ -129,9 +132,12 @@ def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = N
         rule_arguments(functions["compute_score"], f"{path}:compute_score")
         source = FunctionSource(str(path), "compute_score", code)
         return DropIn(**common, compute_score=functions["compute_score"], source=source)
-    for each in ("rm_preprocess", "rm_postprocess"):
-        _check_model_function(functions[each], each, path)
-    return DropIn(**common, preprocess=functions["rm_preprocess"], postprocess=functions["rm_postprocess"])
+    critique = getattr(module, "rm_critique", None)
+    for each, function in {**functions, **({"rm_critique": critique} if callable(critique) else {})}.items():
+        if each != "compute_score":
+            _check_model_function(function, each, path)
+    model = {"preprocess": functions["rm_preprocess"], "postprocess": functions["rm_postprocess"], "critique": critique}
+    return DropIn(**common, **model)
 
 
 def load_function(target: str, name: str) -> DropIn:
@@ -269,7 +275,7 @@ def _check_model_function(function: Callable[..., Any], name: str, path: Path) -
     if unknown or too_few:
         what = f"needs {', '.join(unknown)}" if unknown else f"takes {len(places)} positional arguments instead of {count}"
         raise RewardFunctionError(
-            f"{path}: {name}{inspect.signature(function)} {what}. It is called as {SIGNATURES[name]}, and is given "
+            f"{path}: {name}{inspect.signature(function)} {what}. It is called as {SIGNATURES.get(name, CRITIQUE_SIGNATURE)}, and is given "
             f"{', '.join(KNOWN_ARGUMENTS)} by name where it names them."
         )
 

@@ -13,7 +13,7 @@ from rmrl.registry import did_you_mean
 from rmrl.rewards.engines import ENGINES
 from rmrl.types import Sampling
 
-RESIDENCIES, PUT_AWAY = ("on_demand", "resident"), ("auto", "sleep1", "sleep2", "unload")
+RESIDENCIES, PUT_AWAY = ("auto", "on_demand", "resident"), ("auto", "sleep1", "sleep2", "unload")
 
 
 def check_choices(engine: Mapping[str, Any], *, where: str) -> None:

@@ -17,31 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.schema import RewardConfig, RewardEngineConfig
+from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError, RewardError
-from rmrl.models.checkpoint_inspect import check_scalar_head, checkpoint_kind, local_checkpoint
+from rmrl.models.checkpoint_inspect import checkpoint_kind, local_checkpoint
 from rmrl.registry import did_you_mean
+from rmrl.rewards.build_spec import SHARED_KEYS, Surroundings, build_spec
 from rmrl.rewards.dropin import DropIn, FunctionSource, load_dropin, load_function, rule_arguments
-from rmrl.rewards.engines.base import EngineSpec
-from rmrl.rewards.entries import check_choices, known_entries, sampling_of, seconds
-from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.spec import OnMissing, RewardSpec
-
-SPEC_KEYS = ("kind", "path", "function", "sampling", "engine", "on_missing", "timeout_s")
-_RUNNERS = {"generative": "generate", "bradley_terry": "pooling"}
-_ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))
-_OURS = ("residency", "put_away", "load_timeout_s", "threads")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a spec needs to know besides the configuration."""
-
-    device: str
-    threads: int
-    functions_dirs: Sequence[Path]
-    trust_remote_code: bool = False
-
+from rmrl.rewards.names import named_rewards
+from rmrl.rewards.spec import RewardSpec
 
 @dataclass(slots=True)
 class Resolved:
@@ -65,34 +48,82 @@ def functions_dirs(configured: Any, *, working_dir: Path, shipped_dir: Path) -> 
 
 
 def resolve_rewards(config: RewardConfig, around: Surroundings) -> Resolved:
-    """One spec per name, in order; a name with a problem is left out and told."""
+    """One spec per name, in order, then the parts of ensembles; a name with a problem is left out and told."""
     resolved = Resolved()
-    weights = config.weights if config.weights is not None and len(config.weights) == len(config.models) else [1.0] * len(config.models)
-    ops = (
-        config.combine_ops
-        if config.combine_ops is not None and len(config.combine_ops) == len(config.models)
-        else ["add"] * len(config.models)
-    )
-    models = 0
-    for name, weight, op in zip(config.models, weights, ops, strict=True):
-        try:
-            spec = _resolve(name, config, around)
-        except ConfigError as error:
-            resolved.problems += error.problems
+    try:
+        named = named_rewards(config)
+    except ConfigError as error:
+        return Resolved(problems=error.problems)
+    names = [each.name for each in named]
+    for each in named:
+        spec = _guarded(resolved, each.name, config, around)
+        if spec is None:
             continue
-        except RewardError as error:
-            resolved.problems.append(f"reward '{name}': {error}")
-            continue
-        index = models if spec.needs_model else -1
-        models += spec.needs_model
-        resolved.specs.append(
-            dataclasses.replace(spec, name=_short(name, config.models, spec), weight=float(weight), combine_op=op, model_index=index)
-        )
-    unused = sorted(set(config.specs) - set(config.models))
-    resolved.problems += [
-        f"reward.specs.{name}: not in reward.models ({', '.join(config.models)}); add it there or leave it out" for name in unused
-    ]
+        index = sum(s.needs_model for s in resolved.specs) if spec.needs_model else -1
+        short = _short(each.name, names, spec)
+        known = {"weight": each.weight, "combine_op": each.combine_op, "model_index": index, "sources": each.sources}
+        resolved.specs.append(dataclasses.replace(spec, name=short, **known))
+    parts = _add_parts(resolved, config, around)
+    _add_gates(resolved, config)
+    unused = sorted(set(config.specs) - set(names) - parts)
+    resolved.problems += [f"reward.specs.{name}: not in reward.models ({', '.join(names)}); add it there or leave it out" for name in unused]
     return resolved
+
+
+def _guarded(resolved: Resolved, name: str, config: RewardConfig, around: Surroundings) -> RewardSpec | None:
+    try:
+        return _resolve(name, config, around)
+    except ConfigError as error:
+        resolved.problems += error.problems
+    except RewardError as error:
+        resolved.problems.append(f"reward '{name}': {error}")
+    return None
+
+
+def _add_parts(resolved: Resolved, config: RewardConfig, around: Surroundings) -> set[str]:
+    """Resolve what ensembles name and reward.models does not. Returns the names of all members."""
+    members: set[str] = set()
+    for ensemble in [spec for spec in resolved.specs if spec.kind == "ensemble"]:
+        for name in dict.fromkeys(ensemble.options.of):
+            members.add(name)
+            known = next((spec for spec in resolved.specs if spec.name == name), None)
+            part = None if known is not None else _guarded(resolved, name, config, around)
+            if (known or part) is not None and (known or part).kind == "ensemble":  # type: ignore[union-attr]
+                resolved.problems.append(f"reward.specs.{ensemble.name}.of names '{name}', an ensemble itself: name its members instead")
+            elif part is not None:
+                index = sum(s.needs_model for s in resolved.specs) if part.needs_model else -1
+                more = {"part_of": ensemble.name, "weight": 0.0, "gates": (*part.gates, *ensemble.gates), "sources": ensemble.sources}
+                resolved.specs.append(dataclasses.replace(part, model_index=index, **more))
+    return members
+
+
+def _add_gates(resolved: Resolved, config: RewardConfig) -> None:
+    """reward.combine=gate closes every other component where reward.gates do not hold; and gates must be components."""
+    if config.combine == "gate":
+        resolved.specs = [
+            dataclasses.replace(spec, gates=tuple(dict.fromkeys((*spec.gates, *config.gates)))) if spec.name not in config.gates else spec
+            for spec in resolved.specs
+        ]
+    gates = {spec.name: spec.gates for spec in resolved.specs if not spec.part_of and spec.kind != "ensemble"}
+    for spec in resolved.specs:
+        for gate in spec.gates:
+            if gate not in gates and not resolved.problems:
+                resolved.problems.append(f"reward '{spec.name}' has the gate '{gate}', which is no component{did_you_mean(gate, list(gates))}")
+        if _waits_for_itself(spec.name, gates):
+            resolved.problems.append(f"reward '{spec.name}' waits for itself through its gates ({', '.join(spec.gates)}): leave one out")
+
+
+def _waits_for_itself(name: str, gates: Mapping[str, Sequence[str]]) -> bool:
+    seen: set[str] = set()
+    waiting = list(gates.get(name, ()))
+    while waiting:
+        gate = waiting.pop()
+        if gate == name:
+            return True
+        if gate not in seen:
+            seen.add(gate)
+            waiting += gates.get(gate, ())
+    return False
 
 
 def _short(name: str, names: Sequence[str], spec: RewardSpec) -> str:
@@ -118,19 +149,16 @@ def _resolve(name: str, config: RewardConfig, around: Surroundings) -> RewardSpe
     where = f"reward.specs.{name}"
     given = config.specs.get(name)
     if given is not None and not isinstance(given, dict):
-        raise ConfigError(f"{where}={given!r}: give entries such as {where}.path=<checkpoint>; known: {', '.join(SPEC_KEYS)}")
+        raise ConfigError(f"{where}={given!r}: give entries such as {where}.path=<checkpoint>; known: {', '.join(SHARED_KEYS)}")
     dropin = _dropin_of(name, given or {}, around)
     if given is None and dropin is not None and ":" not in name and (Path(name) / "config.json").is_file():
         raise ConfigError(
             f"reward '{name}' is ambiguous: {dropin.path} and the checkpoint folder {name}; write ./{name} for the checkpoint"
         )
     entries = _merged(dropin.spec if dropin else {}, given or {})
-    unknown = [key for key in entries if key not in SPEC_KEYS]
-    if unknown:
-        raise ConfigError([f"{where}.{key}: no such entry{did_you_mean(key, SPEC_KEYS)}" for key in unknown])
     if dropin is None and given is None:
         entries = _checkpoint_entries(name, config, around)
-    return _build(name, entries, dropin, config=config, around=around)
+    return build_spec(name, entries, dropin, config=config, around=around)
 
 
 def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +181,7 @@ def _dropin_of(name: str, given: dict[str, Any], around: Surroundings) -> DropIn
         if ":" in name and "/" not in name:
             return _importable(name)
         path = find_dropin(name, around)
-        return load_dropin(path, name, known_keys=SPEC_KEYS) if path else None
+        return load_dropin(path, name) if path else None
     target, _, attribute = str(function).partition(":")
     if target.endswith(".py"):
         return _function_file(Path(target).expanduser(), name, attribute)
@@ -162,7 +190,7 @@ def _dropin_of(name: str, given: dict[str, Any], around: Surroundings) -> DropIn
     path = find_dropin(target, around)
     if path is None:
         raise ConfigError(f"reward.specs.{name}.function={function}: no {target}.py in {', '.join(map(str, around.functions_dirs))}")
-    return load_dropin(path, name, known_keys=SPEC_KEYS)
+    return load_dropin(path, name)
 
 
 def _importable(target: str) -> DropIn:
@@ -173,7 +201,7 @@ def _function_file(path: Path, name: str, attribute: str) -> DropIn:
     if not path.is_file():
         raise ConfigError(f"reward '{name}': there is no file {path}; give the path of a drop-in file")
     if attribute in ("", "compute_score"):
-        return load_dropin(path, name, known_keys=SPEC_KEYS)
+        return load_dropin(path, name)
     source = FunctionSource(str(path), attribute).frozen()
     function = source.load()
     rule_arguments(function, str(source))
@@ -191,85 +219,3 @@ def _checkpoint_entries(name: str, config: RewardConfig, around: Surroundings) -
         known = {*config.specs, *(p.stem for d in around.functions_dirs for p in d.glob("*.py") if not p.stem.startswith("_"))}
         raise ConfigError(f"reward.models: nothing named '{name}'{did_you_mean(name, sorted(known))}") from error
     return {"kind": checkpoint_kind(name), "path": name}
-
-
-def _build(name: str, entries: dict[str, Any], dropin: DropIn | None, *, config: RewardConfig, around: Surroundings) -> RewardSpec:
-    where = f"reward.specs.{name}"
-    kind = str(entries.get("kind") or _default_kind(entries, dropin))
-    if kind not in REWARD_KINDS or ":" in kind:
-        raise ConfigError(f"{where}.kind={kind}: not a kind{did_you_mean(kind, list(REWARD_KINDS))}")
-    said = entries.get("on_missing")
-    on_missing = OnMissing.parse(
-        config.on_missing if said is None else said, where="reward.on_missing" if said is None else f"{where}.on_missing"
-    )
-    shared: dict[str, Any] = {"name": name, "kind": kind, "weight": 1.0, "on_missing": on_missing}
-    if kind == "rule":
-        return _rule(shared, entries, dropin, where=where, config=config)
-    if dropin is not None and dropin.kind == "rule":
-        raise ConfigError(
-            f"{where}.kind={kind}: {dropin.path} is a rule (compute_score); a model reward needs rm_preprocess and rm_postprocess"
-        )
-    if kind == "generative" and dropin is None:
-        raise ConfigError(_no_dropin(name, where))
-    if not entries.get("path"):
-        raise ConfigError(f"reward '{name}' ({kind}) has no checkpoint: give {where}.path=<folder or hub id>")
-    path = str(local_checkpoint(str(entries["path"])))
-    if kind == "bradley_terry":
-        check_scalar_head(path)
-    return _model(shared | {"dropin": dropin}, entries, path, where=where, config=config, around=around)
-
-
-def _no_dropin(name: str, where: str) -> str:
-    seen = f"reward '{name}' is generative and has no drop-in that says how to ask and how to read the answer: "
-    if "/" in name:
-        return seen + f"give it a name, e.g. reward.models=[judge] reward.specs.judge.path={name}, and write reward_functions/judge.py"
-    return seen + f"write reward_functions/{name}.py with rm_preprocess and rm_postprocess, or name one with {where}.function=<name>"
-
-
-def _default_kind(entries: dict[str, Any], dropin: DropIn | None) -> str:
-    if dropin is not None and dropin.kind == "rule":
-        return "rule"
-    return checkpoint_kind(str(entries["path"])) if entries.get("path") else "generative"
-
-
-def _rule(shared: dict[str, Any], entries: dict[str, Any], dropin: DropIn | None, *, where: str, config: RewardConfig) -> RewardSpec:
-    useless = [key for key in ("path", "sampling", "engine") if entries.get(key)]
-    if useless:
-        raise ConfigError([f"{where}.{key}: a rule runs no model, leave it out" for key in useless])
-    if dropin is None or dropin.source is None:
-        raise ConfigError(
-            f"{where}: a rule needs a function: {where}.function=<file.py>:<function> or a drop-in of that name with compute_score"
-        )
-    return RewardSpec(
-        **shared,
-        dropin=dropin,
-        function=dropin.source,
-        timeout_s=seconds(entries.get("timeout_s"), config.rule_timeout_s, f"{where}.timeout_s"),
-    )
-
-
-def _model(
-    shared: dict[str, Any], entries: dict[str, Any], path: str, *, where: str, config: RewardConfig, around: Surroundings
-) -> RewardSpec:
-    if shared["kind"] != "generative" and entries.get("sampling"):
-        raise ConfigError(f"{where}.sampling: a scalar reward model samples nothing, leave it out")
-    given = known_entries(entries.get("engine") or {}, RewardEngineConfig, f"{where}.engine")
-    engine = {**{key: getattr(config.engine, key) for key in _ENGINE_KEYS}, **given}
-    check_choices(engine, where=f"{where}.engine")
-    spec = EngineSpec(
-        path=path,
-        runner=_RUNNERS[shared["kind"]],  # type: ignore[arg-type]
-        device=around.device,  # type: ignore[arg-type]
-        threads=int(engine["threads"] or around.threads),
-        trust_remote_code=around.trust_remote_code,
-        **{key: value for key, value in engine.items() if key not in _OURS},
-    )
-    return RewardSpec(
-        **shared,
-        engine=spec,
-        sampling=sampling_of(entries.get("sampling") or {}, where) if shared["kind"] == "generative" else None,
-        residency=engine["residency"],
-        put_away=engine["put_away"],
-        load_timeout_s=seconds(engine["load_timeout_s"], config.engine.load_timeout_s, f"{where}.engine.load_timeout_s"),
-        timeout_s=seconds(entries.get("timeout_s"), config.timeout_s, f"{where}.timeout_s"),
-    )

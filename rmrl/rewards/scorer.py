@@ -1,159 +1,229 @@
 """The one way from responses to rewards, alike in training, offline scoring and checks.
 
-items -> rules (killable workers) --------------------------.
-      -> models, engine by engine, the awake ones first ----+--> Scores --> combine --> RewardBatch
+rows --> session --> rules (killable workers), servers, engines (one awake at a time per device) --> Scores --> combine --> RewardBatch
 """
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from rmrl.errors import MissingVerdictsError, RewardFunctionError, StallError
-from rmrl.rewards.combine import combine
-from rmrl.rewards.engines.merge import MergedCalls
-from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.rule_pool import RulePool
-from rmrl.rewards.residency import Engine, Residency, plan_engines
-from rmrl.rewards.spec import RewardSpec
-from rmrl.types import ProcessHost, Prompt, RewardBatch, RewardKind, ScoreItem, ScoreResult, Scores
+import numpy as np
 
-_NOT_MISSING = ("ok", "skipped")
+from rmrl.config.schema import RewardConfig
+from rmrl.rewards.broker import Broker, call_deadlines
+from rmrl.rewards.cache.calls import CachedCalls, CacheStats
+from rmrl.rewards.cache.keys import scorer_key
+from rmrl.rewards.cache.store import CacheStore
+from rmrl.rewards.combine import combine
+from rmrl.rewards.combine.weights import weights_matrix
+from rmrl.rewards.items import ResponseRow, score_item
+from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.kinds.context import Calls, Counts, KindContext
+from rmrl.rewards.kinds.ensemble import ensemble_results
+from rmrl.rewards.kinds.rule_pool import RulePool
+from rmrl.rewards.missing import check_missing
+from rmrl.rewards.order import graph_of
+from rmrl.rewards.remote import WIRES
+from rmrl.rewards.residency import Residency
+from rmrl.rewards.rows import Rows
+from rmrl.rewards.schedules import schedules_of
+from rmrl.rewards.session import Session
+from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.transforms import Chain, chain_of
+from rmrl.types import Metrics, RewardBatch, RewardKind, ScoreItem, ScoreResult, Scores
 
 
 class Scorer:
-    """Scores responses with every component and combines them. Use `close` when done: it ends engines and workers."""
+    """Scores responses with every component and combines them. Use `close` when done: it ends engines, workers and connections."""
 
     def __init__(
         self,
         specs: Sequence[RewardSpec],
+        settings: RewardConfig,
         *,
-        host: ProcessHost,
+        residency: Residency,
         tokenizer: Callable[[str], Any],
-        how: str = "weighted_sum",
-        max_missing: float = 0.2,
         rule_workers: int = 2,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.specs = tuple(specs)
-        self._how, self._max_missing = how, max_missing
+        """`specs`: components and the parts of ensembles; `tokenizer` loads (and caches) the tokenizer of a checkpoint."""
+        self.parts = tuple(specs)
+        self.specs = tuple(spec for spec in specs if not spec.part_of)
+        self._settings, self.residency = settings, residency
+        self._graph = graph_of(self.parts, how=settings.combine, scheduled=settings.weight_schedules)
+        self._chains = [chain_of(spec.transforms, where=f"reward '{spec.name}' transform") for spec in self.parts]
+        self._schedules = schedules_of(settings.weight_schedules, [spec.name for spec in self.specs])
         self._pool = RulePool(rule_workers)
-        self.residency = Residency(host, plan_engines(specs), notice=notice)
-        self._context = KindContext(pool=self._pool, tokenizer=tokenizer)
+        self._tokenizer = tokenizer
+        self._counts = [Counts() for _ in self.parts]
+        self._store = _open_store(settings, notice)
+        self._servers: dict[Hashable, Any] = {}
+        self._broker = Broker(residency, deadline_s=_deadlines(self.parts).__getitem__)
+        self._calls = [self._calls_of(c) for c in range(len(self.parts))]
+        self._sessions: set[Session] = set()
 
-    async def score(self, items: Sequence[Sequence[ScoreItem]]) -> RewardBatch:
-        """`items[c]` are the responses as component c is told them (its own rm_prompt).
+    def open(self) -> Session:
+        """A session to add responses to as they are finished; hand it to `finish` when all are in."""
+        session = Session(self.parts, self._graph, self._broker, kind=self.kind, gate_above=self._settings.gate_above)
+        self._sessions.add(session)
+        return session
+
+    async def finish(self, session: Session, *, step: int = 0, learn: bool = True) -> RewardBatch:
+        """The rewards of all rows of a session. `step` picks the weights of schedules; without `learn` running statistics stay.
 
         Raises RewardFunctionError (a drop-in raised or miscounted), MissingVerdictsError, StallError, EngineLostError.
         """
-        results: dict[int, list[ScoreResult]] = {}
-        rules = [c for c, spec in enumerate(self.specs) if not spec.needs_model]
-        rule_work = [asyncio.create_task(self._run_rule(c, items[c])) for c in rules]
         try:
-            for key in self.residency.order():
-                results |= await self._run_engine(key, items)
-            results |= dict(zip(rules, await asyncio.gather(*rule_work), strict=True))
+            results = await session.finish()
+            await self._broker.idle()
+            await self.residency.settle()
+        except BaseException:
+            await self._broker.close()  # an engine that is still busy for nobody is ended
+            raise
         finally:
-            for task in rule_work:
-                task.cancel()
-            await asyncio.gather(*rule_work, return_exceptions=True)
-        scores = Scores(names=tuple(s.name for s in self.specs), results=tuple(tuple(results[c]) for c in range(len(self.specs))))
-        self._check_missing(scores)
-        batch = combine(scores, self.specs, how=self._how)
-        return dataclasses.replace(batch, metrics=self.residency.take_metrics())
+            self._sessions.discard(session)
+        batch = self._combined(results, session.rows, step, learn=learn)
+        return dataclasses.replace(batch, metrics=batch.metrics | self._take_metrics())
+
+    async def score(self, rows: Sequence[ResponseRow], *, step: int = 0, learn: bool = True) -> RewardBatch:
+        """The rewards of rows that are all there; errors as in `finish`."""
+        session = self.open()
+        for position, row in enumerate(rows):
+            session.add(position, row)
+        return await self.finish(session, step=step, learn=learn)
+
+    @asynccontextmanager
+    async def streaming(self) -> AsyncIterator[Session]:
+        """A session for the time of the block; what it started is cancelled when the block raises."""
+        session = self.open()
+        try:
+            yield session
+        except BaseException:
+            await session.close()
+            self._sessions.discard(session)
+            raise
 
     async def close(self) -> None:
-        """End engine processes and rule workers."""
+        """End engine processes, rule workers and connections."""
+        for session in list(self._sessions):
+            await session.close()
+        await self._broker.close()
         await self.residency.close()
+        for server in self._servers.values():
+            await server.aclose()
         self._pool.close()
+        if self._store is not None:
+            self._store.close()
 
-    def items_for(self, c: int, rows: Sequence[tuple[Prompt, str, str, int]]) -> list[ScoreItem]:
-        """(prompt, response text, finish reason, response tokens) -> what component c is told."""
-        return [score_item(prompt, text, self.specs[c], finish_reason=reason, tokens=tokens) for prompt, text, reason, tokens in rows]
+    def items_for(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreItem]:
+        """What component c is told of the rows."""
+        return [score_item(row, self.specs[c]) for row in rows]
 
-    def kind(self, c: int, calls: MergedCalls | None = None) -> RewardKind:
-        """The scoring object of component c; `calls` is its way to its engine."""
-        spec = self.specs[c]
-        return REWARD_KINDS[spec.kind].from_spec(spec, dataclasses.replace(self._context, calls=calls))
+    def kind(self, c: int) -> RewardKind:
+        """The scoring object of entry c of `parts`."""
+        context = KindContext(pool=self._pool, tokenizer=self._tokenizer, calls=self._calls[c], counts=self._counts[c])
+        return REWARD_KINDS[self.parts[c].kind].from_spec(self.parts[c], context)
 
-    async def _run_rule(self, c: int, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        return self._counted(c, await self.kind(c).score(items), items)
+    def state_dict(self) -> dict[str, Any]:
+        """Running statistics of the transforms, by component; JSON."""
+        return {spec.name: chain.state_dict() for spec, chain in zip(self.parts, self._chains, strict=True)}
 
-    async def _run_engine(self, key: Any, items: Sequence[Sequence[ScoreItem]]) -> dict[int, list[ScoreResult]]:
-        members = [c for c, spec in enumerate(self.specs) if spec.engine is not None and spec.engine.key == key]
-        deadline_s = max(self.specs[c].timeout_s for c in members)
-        async with self.residency.use(key) as engine:
-            calls = MergedCalls(partial(_call, engine, deadline_s), participants=len(members))
-            try:
-                scored = await asyncio.gather(*(self._run_model(c, items[c], calls) for c in members), return_exceptions=True)
-            finally:
-                calls.cancel()
-            for outcome in scored:  # inside the block: an engine that was lost must not be put to sleep
-                if isinstance(outcome, BaseException):
-                    raise outcome
-        return dict(zip(members, scored, strict=True))  # type: ignore[arg-type]
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Components that `state` does not know start from nothing."""
+        for spec, chain in zip(self.parts, self._chains, strict=True):
+            if spec.name in state:
+                chain.load_state_dict(state[spec.name])
 
-    async def _run_model(self, c: int, items: Sequence[ScoreItem], calls: MergedCalls) -> list[ScoreResult]:
-        started = time.perf_counter()
-        try:
-            results = self._counted(c, await self.kind(c, calls).score(items), items)
-        except StallError as error:
-            raise StallError(f"reward '{self.specs[c].name}' took longer than its {self.specs[c].timeout_s:g} s: {error}") from error
-        finally:
-            calls.leave()
-        share = (time.perf_counter() - started) / max(len(items), 1)
-        return [dataclasses.replace(r, latency_s=r.latency_s or share) for r in results]
+    # --- set-up -------------------------------------------------------------------------------------------------------
 
-    def _counted(self, c: int, results: list[ScoreResult], items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        if len(results) != len(items):
-            raise RewardFunctionError(f"reward '{self.specs[c].name}' returned {len(results)} scores for {len(items)} responses")
-        return results
+    def _calls_of(self, c: int) -> dict[str, Calls]:
+        spec = self.parts[c]
+        code_hash = spec.dropin.code_hash if spec.dropin else ""
+        ways: dict[str, tuple[Any, Any]] = {
+            role: (partial(self._broker.ask, engine.key), engine) for role, engine in spec.engines.items()
+        }
+        if spec.remote is not None:
+            ways["remote"] = (self._remote(spec), spec.remote)
+        return {
+            role: CachedCalls(
+                run,
+                store=self._store,
+                scorer_key=scorer_key(asked, code_hash=code_hash) if self._store is not None else "",
+                label=spec.name,
+                sampled=self._settings.cache.sampled,
+                waiting=self._broker.waiting,
+            )
+            for role, (run, asked) in ways.items()
+        }
 
-    def _check_missing(self, scores: Scores) -> None:
-        for name, column in zip(scores.names, scores.results, strict=True):
-            missing = [r for r in column if r.status not in _NOT_MISSING]
-            if column and len(missing) / len(column) > self._max_missing:
-                raise MissingVerdictsError(_missing_message(name, missing, total=len(column), allowed=self._max_missing))
+    def _remote(self, spec: RewardSpec) -> Callable[[str, Sequence[Any]], Any]:
+        assert spec.remote is not None
+        if spec.remote.key not in self._servers:
+            self._servers[spec.remote.key] = WIRES[spec.remote.wire](spec.remote)
+        server = self._servers[spec.remote.key]
+
+        async def ask(method: str, requests: Sequence[Any]) -> list[Any]:
+            with self._broker.waiting():
+                return await server.submit(method, requests)
+
+        return ask
+
+    # --- from results to rewards --------------------------------------------------------------------------------------
+
+    def _combined(self, results: list[list[ScoreResult]], rows: Sequence[ResponseRow], step: int, *, learn: bool) -> RewardBatch:
+        about = Rows.of(self.items_for(0, rows)) if self.specs else Rows.of([])
+        for c, members in self._graph.members.items():
+            results[c] = self._ensemble(c, members, results, about, learn=learn)
+        shown = [c for c, spec in enumerate(self.parts) if not spec.part_of]
+        scores = Scores(names=tuple(s.name for s in self.specs), results=tuple(tuple(results[c]) for c in shown))
+        check_missing(scores, allowed=self._settings.max_missing, by_cause=self._settings.max_missing_by_cause)
+        weights_BC = weights_matrix(self.specs, about, step=step, schedules=self._schedules)
+        chains = [self._chains[c] for c in shown]
+        return combine(scores, self.specs, about, settings=self._settings, weights_BC=weights_BC, transforms=chains, learn=learn)
+
+    def _ensemble(
+        self, c: int, members: Sequence[int], results: Sequence[Sequence[ScoreResult]], about: Rows, *, learn: bool
+    ) -> list[ScoreResult]:
+        # A member that is a component of its own as well learns there, once.
+        learns = [learn and bool(self.parts[m].part_of) for m in members]
+        columns = [_transformed(self._chains[m], results[m], about, learn=each) for m, each in zip(members, learns, strict=True)]
+        return ensemble_results([results[m] for m in members], np.asarray(columns), self.parts[c].options, self.parts[c].name)
+
+    def _take_metrics(self) -> Metrics:
+        metrics = self.residency.take_metrics()
+        for spec, counts, ways in zip(self.parts, self._counts, self._calls, strict=True):
+            for name, (hits, total) in counts.found.items():
+                metrics[f"score/{spec.name}/{name}"] = hits / total if total else 0.0
+            counts.found.clear()
+            stats = [way.take_stats() for way in ways.values() if isinstance(way, CachedCalls)]
+            metrics |= _cache_metrics(spec.name, stats)
+        return metrics
 
 
-async def _call(engine: Engine, deadline_s: float, method: str, requests: list[Any]) -> list[Any]:
-    return await engine.call(method, requests, timeout_s=deadline_s)
+def _transformed(chain: Chain, results: Sequence[ScoreResult], about: Rows, *, learn: bool) -> np.ndarray:
+    values_B = np.asarray([np.nan if r.value is None else r.value for r in results], dtype=np.float64)
+    return chain.apply(values_B, about, ~np.isnan(values_B), learn=learn)
 
 
-def _missing_message(name: str, missing: Sequence[ScoreResult], *, total: int, allowed: float) -> str:
-    counts = ", ".join(f"{count} {status}" for status, count in Counter(r.status for r in missing).most_common())
-    details = "\n".join(f"  {detail}" for detail in dict.fromkeys(r.detail for r in missing if r.detail))[:1500]
-    return (
-        f"reward '{name}' gave no verdict for {len(missing)} of {total} responses ({counts}); reward.max_missing={allowed:g} allows "
-        f"{allowed:.0%}. A policy must not learn from a judge that is not there: mend the reward, or raise reward.max_missing.\n{details}"
-    ).rstrip()
+def _cache_metrics(name: str, stats: Sequence[CacheStats]) -> Metrics:
+    """Shares of the requests that were not sent: equal to another of the batch, or known from before."""
+    requests = sum(s.requests for s in stats)
+    if not requests:
+        return {}
+    return {
+        f"score/{name}/duplicates": sum(s.duplicates for s in stats) / requests,
+        f"score/{name}/cache_hits": sum(s.hits for s in stats) / requests,
+    }
 
 
-def score_item(prompt: Prompt, text: str, spec: RewardSpec, *, finish_reason: str = "stop", tokens: int = 0) -> ScoreItem:
-    """What the reward `spec` is told of one response."""
-    return ScoreItem(
-        prompt_id=prompt.id,
-        messages=prompt.messages,
-        response=text,
-        rm_prompt=_rm_prompt(prompt, spec),
-        ground_truth=prompt.ground_truth,
-        data_source=prompt.data_source,
-        extra_info=prompt.extra_info,
-        finish_reason=finish_reason,
-        response_tokens=tokens,
-    )
+def _open_store(settings: RewardConfig, notice: Callable[[str], None]) -> CacheStore | None:
+    cache = settings.cache
+    return None if cache.path is None else CacheStore(cache.path, max_bytes=int(cache.max_gb * 2**30), notice=notice)
 
 
-def _rm_prompt(prompt: Prompt, spec: RewardSpec) -> Any:
-    """rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else the last user turn. Empty ones do not count."""
-    for key in (spec.name, str(spec.model_index), ""):
-        if prompt.rm_prompts.get(key):
-            return prompt.rm_prompts[key]
-    users = [m["content"] for m in prompt.messages if m["role"] == "user"]
-    return users[-1] if users else prompt.messages[-1]["content"]
+def _deadlines(specs: Sequence[RewardSpec]) -> Mapping[Hashable, float]:
+    return call_deadlines([(engine.key, spec.timeout_s) for spec in specs for engine in spec.engines.values()])

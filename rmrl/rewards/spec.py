@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,28 @@ class OnMissing:
         return f"impute {self.value:g}" if self.value is not None else self.policy
 
 
+@dataclass(frozen=True, slots=True)
+class SourceWeights(Mapping[str, float]):
+    """data_source -> weight of one reward; a source that is not in it has other rewards."""
+
+    named: Mapping[str, float | None]
+    """None: this source has other rewards."""
+    default: float | None
+    """Of all sources that are not named."""
+
+    def __getitem__(self, source: str) -> float:
+        weight = self.named.get(source, self.default)
+        if weight is None:
+            raise KeyError(source)
+        return weight
+
+    def __iter__(self) -> Iterator[str]:
+        return (source for source, weight in self.named.items() if weight is not None)
+
+    def __len__(self) -> int:
+        return sum(weight is not None for weight in self.named.values())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSpec:
     """A component of the reward. `index` is its position among the rewards (for rm_prompt_<i>: among the model rewards)."""
@@ -69,7 +91,7 @@ class RewardSpec:
     """Entries of each transform in order, `kind` among them; checked."""
     gates: tuple[str, ...] = ()
     """Components that must hold where this one counts; elsewhere it is not even asked."""
-    sources: Mapping[str, float] | None = None
+    sources: SourceWeights | None = None
     """data_source -> weight; None: every row, with `weight`."""
     part_of: str = ""
     """The ensemble it was resolved for; such a part has no weight of its own and stays out of the sum."""

@@ -1,26 +1,61 @@
-"""The resolved rewards as a table for people."""
+"""The resolved rewards as a table for people, and what they were seen to give."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
 
 from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.transforms import chain_of
+from rmrl.types import RewardBatch
 
-_HEAD = ("reward", "kind", "weight", "combine", "on missing", "runs on")
+_HEAD = ("reward", "kind", "weight", "combine", "transform", "counts where", "on missing", "runs on")
 
 
 def reward_table(specs: Sequence[RewardSpec]) -> str:
     """One line per component; equal entries under "runs on" share one engine."""
-    rows = [_HEAD, *(_row(spec) for spec in specs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(["rewards", *lines])
+    return _table("rewards", [_HEAD, *(_row(spec) for spec in specs)])
+
+
+def observed_table(rewards: RewardBatch) -> str:
+    """Mean and standard deviation (of the population) of each component in one batch: scales that differ much want a transform."""
+    rows = [("reward", "weight", "mean", "std", "min", "max", "no verdict")]
+    columns_BC = rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC
+    for c, (name, results) in enumerate(zip(rewards.scores.names, rewards.scores.results, strict=True)):
+        values = columns_BC[:, c][np.isfinite(columns_BC[:, c])]
+        seen = [f"{f(values):.3g}" for f in (np.mean, np.std, np.min, np.max)] if len(values) else ["-"] * 4
+        lacking = Counter(r.status for r in results if r.status != "ok")
+        rows.append((name, f"{rewards.weights_C[c]:g}", *seen, ", ".join(f"{n} {status}" for status, n in lacking.most_common()) or "0"))
+    return _table("first scores", rows)
 
 
 def _row(spec: RewardSpec) -> tuple[str, ...]:
-    if spec.engine is None:
-        runs_on = f"worker processes, {spec.timeout_s:g} s each"
-    else:
-        runs_on = f"{Path(spec.engine.path).name} ({spec.engine.name} {spec.engine.runner}, {spec.residency})"
-    return spec.name, spec.kind, f"{spec.weight:g}", spec.combine_op, str(spec.on_missing), runs_on
+    transform = ", ".join(chain_of(spec.transforms, where=spec.name).names) if spec.transforms else "-"
+    weight = f"part of {spec.part_of}" if spec.part_of else f"{spec.weight:g}"
+    return spec.name, spec.kind, weight, spec.combine_op, transform, _where(spec), str(spec.on_missing), _runs_on(spec)
+
+
+def _where(spec: RewardSpec) -> str:
+    gates = [f"{gate} holds" for gate in spec.gates]
+    sources = [] if spec.sources is None else [f"source {', '.join(spec.sources) or 'not named'}" if spec.sources.default is None else "any source"]
+    return " and ".join([*gates, *sources]) or "everywhere"
+
+
+def _runs_on(spec: RewardSpec) -> str:
+    if spec.remote is not None:
+        return f"{urlsplit(spec.remote.url).netloc} ({spec.remote.wire})"
+    if not spec.engines:
+        return "its members" if spec.kind == "ensemble" else f"worker processes, {spec.timeout_s:g} s each"
+    return " + ".join(
+        f"{Path(e.path).name} ({e.name} {e.runner}{', pool ' + e.pool if e.pool else ''}, {spec.residency})" for e in spec.engines.values()
+    )
+
+
+def _table(title: str, rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([title, *lines])

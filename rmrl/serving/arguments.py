@@ -38,7 +38,7 @@ class ServingSettings:
 
 def engine_arguments(settings: ServingSettings) -> dict[str, Any]:
     """Keyword arguments for `vllm.LLM` and `vllm.EngineArgs`."""
-    common = {
+    common: dict[str, Any] = {
         "model": settings.path,
         "tokenizer": settings.tokenizer or settings.path,
         "runner": settings.runner,
@@ -54,6 +54,9 @@ def engine_arguments(settings: ServingSettings) -> dict[str, Any]:
         "distributed_executor_backend": "uni" if settings.tensor_parallel_size == 1 else "mp",
         "worker_extension_cls": WORKER_EXTENSION,
     }
+    if settings.runner == "generate":
+        # White space is legal nearly everywhere in JSON, and a small model may write it until its tokens are used up.
+        common["structured_outputs_config"] = {"backend": "xgrammar", "disable_any_whitespace": True}
     return common | (_cpu(settings) if settings.device == "cpu" else _cuda(settings)) | dict(settings.kwargs)
 
 

@@ -21,6 +21,8 @@ def sampling_params(sampling: Sampling, **more: Any) -> SamplingParams:
         structured = StructuredOutputsParams(choice=list(sampling.choice))
     elif sampling.regex:
         structured = StructuredOutputsParams(regex=sampling.regex)
+    elif sampling.json_schema:
+        structured = StructuredOutputsParams(json=sampling.json_schema)
     fields: dict[str, Any] = {
         "n": 1 if sampling.temperature == 0 else sampling.n,  # vLLM refuses several greedy samples: they would be equal
         "temperature": sampling.temperature,

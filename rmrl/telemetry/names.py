@@ -5,6 +5,9 @@
     score/<name>/{missing,skipped,missing_<why>}   shares of responses, 0..1
     score/<name>/{latency_s,tokens_in,tokens_out,cached}
     score/<name>/{corr_<other>,corr_length}        Pearson's r, -1..1
+    score/<name>/<share>                           what the component's kind counts, e.g. position_flips, 0..1
+    score/<name>/{duplicates,cache_hits}           shares of its requests that were not sent, 0..1
+    monitor/hints                                  hints of the monitor that hold
     response/{length_mean,length_max,truncated}
     policy/..., val/..., time/<stage>_s, perf/...  written by their owners
 
@@ -36,6 +39,7 @@ STEP_TIME = "time/step_s"
 OTHER_TIME = "time/other_s"
 TOKENS_PER_S = "perf/tokens_per_s"
 VALIDATION = "val/"
+MONITOR_HINTS = "monitor/hints"
 
 MIN_PAIRS = 3
 """Pairs a correlation needs: through two points there is always a straight line."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,9 @@ from rmrl.algorithms import ADVANTAGES
 from rmrl.algorithms.kl import KLController
 from rmrl.algorithms.rewards import kl_token_rewards
 from rmrl.config.schema import AlgorithmConfig
-from rmrl.types import AdvantageInputs, Metrics, Ragged, Response, RewardBatch, Rollouts, TrainBatch
+from rmrl.rewards.items import ResponseRow
+from rmrl.trainer.step_rewards import step_token_rewards
+from rmrl.types import AdvantageInputs, Metrics, Ragged, Response, RewardBatch, Rollouts, Step, TrainBatch
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,19 @@ class ScoredBatch:
     rows: np.ndarray
     """Positions of these rows among all rollouts, int64."""
     train: TrainBatch
+    steps: tuple[tuple[Step, ...], ...] = ()
+    """Weighted scores of parts of the responses; () where no reward gives any."""
+
+
+def response_row(response: Response, *, group: int) -> ResponseRow:
+    """A response as the reward layer takes it."""
+    return ResponseRow(
+        prompt=response.prompt,
+        text=response.text,
+        finish_reason=response.finish_reason,
+        tokens=len(response.token_ids),
+        group=group,
+    )
 
 
 def keep_informative(rollouts: Rollouts, rewards: RewardBatch) -> ScoredBatch:
@@ -37,11 +52,12 @@ def keep_informative(rollouts: Rollouts, rewards: RewardBatch) -> ScoredBatch:
     return ScoredBatch(
         responses=responses,
         rewards_B=rewards.rewards_B[rows],
-        scores_BC=rewards.scores.values_BC[rows],
+        scores_BC=(rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC)[rows],
         weights_C=rewards.weights_C,
         group_ids_B=rollouts.group_ids_B[rows],
         rows=rows,
         train=train_batch(responses),
+        steps=tuple(rewards.steps[int(i)] for i in rows) if rewards.steps else (),
     )
 
 
@@ -55,8 +71,13 @@ def train_batch(responses: tuple[Response, ...]) -> TrainBatch:
     )
 
 
-def add_advantages(batch: ScoredBatch, settings: AlgorithmConfig, controller: KLController) -> tuple[ScoredBatch, Metrics]:
-    """Estimate advantages; with use_kl_in_reward the KL penalty is a token reward and moves the controller."""
+def add_advantages(
+    batch: ScoredBatch, settings: AlgorithmConfig, controller: KLController, *, decode: Callable[[Sequence[int]], str]
+) -> tuple[ScoredBatch, Metrics]:
+    """Estimate advantages; with use_kl_in_reward the KL penalty is a token reward and moves the controller.
+
+    Scores of parts of a response are token rewards where each part ends; `decode` finds these places in the policy's tokens.
+    """
     lengths = batch.train.response_mask.lengths
     mask_BT = torch.from_numpy(batch.train.response_mask.padded(0))
     penalty_BT, metrics = _kl_penalty(batch.train, mask_BT, settings, controller)
@@ -64,7 +85,7 @@ def add_advantages(batch: ScoredBatch, settings: AlgorithmConfig, controller: KL
         rewards_B=torch.from_numpy(batch.rewards_B.astype(np.float32)),
         group_ids_B=torch.from_numpy(batch.group_ids_B.astype(np.int64)),
         response_mask_BT=mask_BT,
-        token_rewards_BT=penalty_BT,
+        token_rewards_BT=_with_steps(penalty_BT, batch, decode),
         scores_BC=torch.from_numpy(batch.scores_BC.astype(np.float32)),
         weights_C=torch.from_numpy(batch.weights_C.astype(np.float32)),
     )
@@ -73,6 +94,13 @@ def add_advantages(batch: ScoredBatch, settings: AlgorithmConfig, controller: KL
     returns = None if estimated.returns_BT is None else Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
     train = dataclasses.replace(batch.train, advantages=advantages, returns=returns)
     return dataclasses.replace(batch, train=train), metrics | estimated.metrics
+
+
+def _with_steps(penalty_BT: torch.Tensor | None, batch: ScoredBatch, decode: Callable[[Sequence[int]], str]) -> torch.Tensor | None:
+    if not any(batch.steps):
+        return penalty_BT
+    steps_BT = torch.from_numpy(step_token_rewards(batch.steps, batch.responses, decode).padded(0))
+    return steps_BT if penalty_BT is None else penalty_BT + steps_BT
 
 
 def _kl_penalty(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from functools import cache
@@ -12,13 +12,16 @@ from typing import Any
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.cluster.devices import cores
+from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import Seats, WorkerGroup, reserve_seats
 from rmrl.config.schema import Config
 from rmrl.data.tokenizer import load_tokenizer
 from rmrl.models.checkpoint_inspect import local_checkpoint, weight_bytes
+from rmrl.rewards.monitor import Monitor
 from rmrl.rewards.scorer import Scorer
 from rmrl.rollout.base import RolloutEngineSettings
+from rmrl.scoring.build import make_residency, make_scorer, slots
 from rmrl.serving.environment import engine_environment, thread_environment
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.telemetry.transcripts import SampleWriter
@@ -39,12 +42,14 @@ async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncI
         claim = stack.enter_context(
             output_dir.claim(checked.out_dir, config=config, config_text=config_text, resume_mode=config.trainer.resume_mode)
         )
-        stack.enter_context(ray_session(config.ray_kwargs.ray_init, processes=world))
+        stack.enter_context(ray_session(config.ray_kwargs.ray_init, processes=slots(world, config.trainer.resource_pools)))
         seats = await reserve_seats(world, device=checked.device, nnodes=config.trainer.nnodes)
         stack.push_async_callback(seats.release)
+        pools = await reserve_pools(pool_sizes(config.trainer.resource_pools), device=checked.device)
+        stack.push_async_callback(pools.release)
         notice(f"starting {world} training process(es), {_replicas(checked)} rollout engine(s) on {checked.device}")
         policy, rollouts = await _all_or_none(_policy(checked, seats), _rollouts(checked, seats))
-        run = _run(checked, policy, rollouts, _scorer(checked, seats, notice), claim=claim, notice=notice)
+        run = _run(checked, policy, rollouts, _scorer(checked, seats, pools, notice), claim=claim, notice=notice)
         stack.push_async_callback(run.close)
         await run.scorer.residency.load_resident()
         yield run
@@ -162,20 +167,10 @@ def _threads(checked: Checked, *, processes: int) -> int:
     return checked.config.trainer.threads_per_process or max(1, cores() // processes)
 
 
-def _scorer(checked: Checked, seats: Seats, notice: Notice) -> Scorer:
-    reward = checked.config.reward
-    threads = max((spec.engine.threads for spec in checked.specs if spec.engine), default=1)
-    devices = max((spec.engine.tensor_parallel_size for spec in checked.specs if spec.engine), default=1)
+def _scorer(checked: Checked, seats: Seats, pools: Pools, notice: Notice) -> Scorer:
+    residency = make_residency(checked.engines, checked.budget, seats=seats, pools=pools, notice=notice)
     trust = checked.config.actor_rollout_ref.model.trust_remote_code
-    return Scorer(
-        checked.specs,
-        host=seats.host(0, engine_environment(device=checked.device, threads=threads), devices=devices),  # type: ignore[arg-type]
-        tokenizer=cache(lambda path: load_tokenizer(path, trust_remote_code=trust)),
-        how=reward.combine,
-        max_missing=reward.max_missing,
-        rule_workers=reward.rule_workers or min(8, cores()),
-        notice=notice,
-    )
+    return make_scorer(checked.specs, checked.config.reward, residency=residency, trust_remote_code=trust, notice=notice)
 
 
 def _run(checked: Checked, policy: Policy, rollouts: RolloutPool, scorer: Scorer, *, claim: output_dir.Claim, notice: Notice) -> Run:
@@ -196,7 +191,16 @@ def _run(checked: Checked, policy: Policy, rollouts: RolloutPool, scorer: Scorer
         config_fingerprint=claim.config_fingerprint,
         weight_bytes=weight_bytes(path, config.actor_rollout_ref.rollout.dtype),
         needs_reference=checked.needs_reference,
+        decode=_decoder(checked),
+        monitor=Monitor(config.reward.monitor) if config.reward.monitor.enable else None,
     )
+
+
+def _decoder(checked: Checked) -> Callable[[Sequence[int]], str]:
+    """The policy's tokens as the text that rewards read; its tokenizer is loaded when first needed."""
+    model = checked.config.actor_rollout_ref.model
+    load = cache(lambda: load_tokenizer(str(model.tokenizer_path or model.path), trust_remote_code=model.trust_remote_code))
+    return lambda tokens: load().decode(list(tokens), skip_special_tokens=True)
 
 
 def _telemetry(checked: Checked, resume_step: int | None, notice: Notice) -> Telemetry:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmrl.algorithms import ADVANTAGES, LOSSES
 from rmrl.backends import TRAIN_ENGINES
-from rmrl.cluster.devices import cores, free_bytes, resolve_device
+from rmrl.cluster.devices import resolve_device
 from rmrl.config.check import config_problems
 from rmrl.config.legacy import translate
 from rmrl.config.schema import Config
@@ -18,11 +18,12 @@ from rmrl.data.loader import PromptLoader
 from rmrl.data.tokenizer import load_tokenizer
 from rmrl.errors import ConfigError
 from rmrl.models.checkpoint_inspect import local_checkpoint
-from rmrl.rewards.residency import plan_engines
-from rmrl.rewards.resolve import Surroundings, functions_dirs, resolve_rewards
+from rmrl.rewards.residency import Budget, EnginePlan
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.table import reward_table
 from rmrl.rollout import ROLLOUT_ENGINES
+from rmrl.scoring.memory import budget_of, budgets, prepare_engines
+from rmrl.scoring.resolve import resolve
 from rmrl.telemetry.sinks import SINKS
 from rmrl.trainer import checkpoint, output_dir
 from rmrl.trainer.plan import memory_plan
@@ -37,6 +38,8 @@ class Checked:
     config: Config
     device: str
     specs: tuple[RewardSpec, ...]
+    engines: tuple[EnginePlan, ...]
+    budget: Budget
     train_prompts: PromptTable | None
     val_prompts: PromptTable | None
     total_steps: int
@@ -52,8 +55,10 @@ def check(config: Config, *, shipped_functions: Path, notice: Notice) -> Checked
     for line in translate(config):
         notice(line)
     device = resolve_device(config.trainer.device)
-    specs, reward_problems = _rewards(config, device, shipped_functions)
-    problems = [*config_problems(config), *_part_problems(config), *reward_problems]
+    trust = config.actor_rollout_ref.model.trust_remote_code
+    rewards = resolve(config.reward, device=device, shipped_functions=shipped_functions, trust_remote_code=trust)
+    specs = rewards.specs
+    problems = [*config_problems(config), *_part_problems(config), *rewards.problems, *_group_problems(config, specs)]
     if problems:
         raise ConfigError(problems)
     output_dir.refuse_other_run(out_dir(config), config=config, resume_mode=config.trainer.resume_mode)
@@ -61,11 +66,13 @@ def check(config: Config, *, shipped_functions: Path, notice: Notice) -> Checked
         checkpoint.verify(Path(str(config.trainer.resume_from_path)))
     train, val = _prompts(config, notice)
     needs_reference = config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward
-    _check_memory(config, specs, device=device, needs_reference=needs_reference, notice=notice)
+    engines, budget = _check_memory(config, specs, device=device, needs_reference=needs_reference, notice=notice)
     return Checked(
         config=config,
         device=device,
         specs=tuple(specs),
+        engines=tuple(engines),
+        budget=budget,
         train_prompts=train,
         val_prompts=val,
         total_steps=_total_steps(config, train),
@@ -108,6 +115,15 @@ def _part_problems(config: Config) -> list[str]:
     return problems
 
 
+def _group_problems(config: Config, specs: list[RewardSpec]) -> list[str]:
+    """What compares the responses of a prompt needs several of them."""
+    if config.actor_rollout_ref.rollout.n > 1 or config.trainer.val_only:
+        return []
+    need = "compares the responses to one prompt, and actor_rollout_ref.rollout.n=1: use n >= 2"
+    by_group = [f"reward '{s.name}' {need}" for s in specs if s.kind == "group" or any(t.get("by") == "group" for t in s.transforms)]
+    return [*by_group, *([f"reward.combine=lexicographic {need}"] if config.reward.combine == "lexicographic" else [])]
+
+
 def _problem_of(look_up: Callable[[], Any], key: str) -> list[str]:
     try:
         look_up()
@@ -116,21 +132,6 @@ def _problem_of(look_up: Callable[[], Any], key: str) -> list[str]:
     except (ImportError, AttributeError) as error:
         return [f"{key}: {error}; give package.module:name of something that can be imported"]
     return []
-
-
-def _rewards(config: Config, device: str, shipped: Path) -> tuple[list[RewardSpec], list[str]]:
-    try:
-        folders = functions_dirs(config.reward.functions_dir, working_dir=Path.cwd(), shipped_dir=shipped)
-    except ConfigError as error:
-        return [], error.problems
-    around = Surroundings(
-        device=device,
-        threads=cores(),
-        functions_dirs=folders,
-        trust_remote_code=config.actor_rollout_ref.model.trust_remote_code,
-    )
-    resolved = resolve_rewards(config.reward, around)
-    return resolved.specs, resolved.problems
 
 
 def _prompts(config: Config, notice: Notice) -> tuple[PromptTable | None, PromptTable | None]:
@@ -147,18 +148,16 @@ def _prompts(config: Config, notice: Notice) -> tuple[PromptTable | None, Prompt
     return train, val
 
 
-def _check_memory(config: Config, specs: list[RewardSpec], *, device: str, needs_reference: bool, notice: Notice) -> None:
-    budget = config.trainer.memory_budget_gb
-    plan = memory_plan(
-        config,
-        plan_engines(specs),
-        device=device,
-        budget_bytes=free_bytes(device) if budget is None else int(budget * 2**30),
-        with_reference=needs_reference,
-    )
+def _check_memory(
+    config: Config, specs: list[RewardSpec], *, device: str, needs_reference: bool, notice: Notice
+) -> tuple[list[EnginePlan], Budget]:
+    """Prints the rewards and the plan. Raises MemoryPlanError before anything is loaded, ConfigError for pools that are not there."""
+    engines = prepare_engines(specs, config.trainer, device=device)
+    plan = memory_plan(config, engines, device=device, with_reference=needs_reference, **budgets(config.trainer, device=device))
     plan.check()
     notice(reward_table(specs))
     notice(plan.table())
+    return engines, budget_of(plan)
 
 
 def _total_steps(config: Config, train: PromptTable | None) -> int:

@@ -1,28 +1,48 @@
-"""Who will hold how much memory, estimated from checkpoint headers before anything is loaded."""
+"""Who will hold how much memory where in a training run, estimated from checkpoint headers before anything is loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmrl.cluster.ledger import Claim, MemoryPlan
+from rmrl.cluster.devices import total_bytes
+from rmrl.cluster.ledger import MEMORY, Claim, MemoryPlan
 from rmrl.config.schema import Config
 from rmrl.models.checkpoint_inspect import parameter_count, read_config, weight_bytes
 from rmrl.rewards.residency import EnginePlan
+from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
+from rmrl.scoring.memory import engine_claims, gpu, host, plan_of
 
-ENGINE_PROCESS_BYTES = {"cpu": 900 * 2**20, "cuda": 600 * 2**20}
-"""An engine's process without model: torch and vLLM on CPU (measured: 0.9 GiB resident), context and workspaces on CUDA."""
 TRAIN_PROCESS_BYTES = {"cpu": 600 * 2**20, "cuda": 600 * 2**20}
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def memory_plan(config: Config, engines: Sequence[EnginePlan], *, device: str, budget_bytes: int, with_reference: bool) -> MemoryPlan:
-    """The plan for one device (CUDA) or for the machine (CPU)."""
-    claims = [_training(config, device, with_reference), _rollout(config, device), *(_engine(plan) for plan in engines)]
-    return MemoryPlan(claims, budget_bytes)
+def memory_plan(
+    config: Config,
+    engines: Sequence[EnginePlan],
+    *,
+    device: str,
+    budget_bytes: int,
+    with_reference: bool,
+    host_bytes: int | None = None,
+) -> MemoryPlan:
+    """The plan of a training run. `budget_bytes`: of each GPU, or of the machine; `host_bytes`: host memory of a machine with GPUs."""
+    policy = policy_claims(config, device=device, with_reference=with_reference)
+    return plan_of([*policy, *engine_claims(engines)], budget_bytes, host_bytes)
 
 
-def _training(config: Config, device: str, with_reference: bool) -> Claim:
+# --- the policy ----------------------------------------------------------------------------------------------------------
+
+
+def policy_claims(config: Config, *, device: str, with_reference: bool) -> list[Claim]:
+    """Training and rollout, on each of the policy's devices, and what they keep in host memory."""
+    world = config.trainer.n_gpus_per_node * config.trainer.nnodes
+    devices = (MEMORY,) if device == "cpu" else tuple(gpu("", number) for number in range(world))
+    claims = [_training(config, device, with_reference, devices), _rollout(config, device, devices)]
+    return claims + (_policy_host(config, claims, world) if device == "cuda" else [])
+
+
+def _training(config: Config, device: str, with_reference: bool, devices: tuple[str, ...]) -> Claim:
     """Weights, gradients and AdamW's two moments; the activations of one micro-batch; the reference's weights."""
     model, actor, fsdp = config.actor_rollout_ref.model, config.actor_rollout_ref.actor, config.actor_rollout_ref.actor.fsdp_config
     world = config.trainer.n_gpus_per_node * config.trainer.nnodes
@@ -34,14 +54,19 @@ def _training(config: Config, device: str, with_reference: bool) -> Claim:
     processes = world if device == "cpu" else 1
     activations = _activation_bytes(config) * processes
     held = (state + reference) // shards + processes * TRAIN_PROCESS_BYTES[device]
-    offloads = device == "cuda" and (fsdp.param_offload or fsdp.optimizer_offload)
     return Claim(
         who="training",
         what=f"{Path(model.path).name} {actor.strategy} x{world}" + (" + reference" if with_reference else ""),
         awake_bytes=held + activations,
-        away_bytes=TRAIN_PROCESS_BYTES[device] if offloads else held,
+        away_bytes=TRAIN_PROCESS_BYTES[device] if device == "cuda" and _offloads(config) else held,
         when=("train",),
+        devices=devices,
     )
+
+
+def _offloads(config: Config) -> bool:
+    fsdp = config.actor_rollout_ref.actor.fsdp_config
+    return fsdp.param_offload or fsdp.optimizer_offload
 
 
 def _activation_bytes(config: Config) -> int:
@@ -57,47 +82,35 @@ def _activation_bytes(config: Config) -> int:
     return tokens * kept + min(tokens, 1024) * vocab * 4 * 3
 
 
-def _rollout(config: Config, device: str) -> Claim:
+def _rollout(config: Config, device: str, devices: tuple[str, ...]) -> Claim:
     rollout, path = config.actor_rollout_ref.rollout, str(config.actor_rollout_ref.model.path)
-    weights = weight_bytes(path, rollout.dtype) // rollout.tensor_parallel_size
+    weights = weight_bytes(path, rollout.dtype)
     base = ENGINE_PROCESS_BYTES[device]
     if device == "cuda":
-        awake, away = max(int(_cuda_total() * rollout.gpu_memory_utilization), weights + base), base
+        least = weights // rollout.tensor_parallel_size + base
+        awake, away = max(int(total_bytes("cuda") * rollout.gpu_memory_utilization), least), base
     else:
-        engines = rollout.data_parallel_size
-        awake, away = engines * (2 * weights + rollout.kv_cache_bytes + base), engines * (2 * weights + base)
+        engines, width = rollout.data_parallel_size, rollout.tensor_parallel_size
+        away = engines * (2 * weights + width * base)
+        awake = away + engines * width * rollout.kv_cache_bytes
     return Claim(
         who="rollout",
         what=f"{Path(path).name} {rollout.name}",
         awake_bytes=awake,
         away_bytes=away if rollout.free_cache_engine else awake,
         when=("rollout",),
+        devices=devices,
     )
 
 
-def _engine(plan: EnginePlan) -> Claim:
-    spec = plan.spec
-    weights = weight_bytes(spec.path, spec.dtype) // spec.tensor_parallel_size
-    base = ENGINE_PROCESS_BYTES[spec.device]
-    if spec.device == "cuda":
-        awake = max(int(_cuda_total() * spec.gpu_memory_utilization), weights + base)
-        away = {"sleep1": base, "sleep2": base, "unload": 0}[plan.put_away]
-    else:
-        kv = spec.kv_cache_bytes if spec.runner == "generate" else 0
-        awake = 2 * weights + kv + base
-        away = {"sleep1": 2 * weights + base, "sleep2": base, "unload": 0}[plan.put_away]
-    resident = plan.residency == "resident"
-    return Claim(
-        who=plan.label,
-        what=f"{Path(spec.path).name} {spec.name}/{spec.runner}, {'resident' if resident else plan.put_away}",
-        awake_bytes=awake,
-        away_bytes=awake if resident else away,
-        when=("score",),
-        alternates=not resident,
-    )
-
-
-def _cuda_total() -> int:
-    import torch
-
-    return int(torch.cuda.mem_get_info(0)[1])
+def _policy_host(config: Config, claims: Sequence[Claim], world: int) -> list[Claim]:
+    """On a machine with GPUs: offloaded training state of all its processes, weights of sleeping rollout engines."""
+    rollout, path = config.actor_rollout_ref.rollout, str(config.actor_rollout_ref.model.path)
+    kept: list[Claim] = []
+    if _offloads(config):
+        state = parameter_count(path) * _DTYPE_BYTES.get(config.actor_rollout_ref.actor.fsdp_config.model_dtype, 4) * 3
+        kept.append(host("training", f"{claims[0].what}, offloaded", state // config.trainer.nnodes))
+    if rollout.free_cache_engine:
+        engines = max(1, world // config.trainer.nnodes // rollout.tensor_parallel_size)
+        kept.append(host("rollout", "weights, asleep", engines * weight_bytes(path, rollout.dtype)))
+    return kept

@@ -21,9 +21,17 @@ class RolloutPool:
         self._awake = True
 
     async def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, *, on_finished: Callable[[int], None] = lambda _: None
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        on_finished: Callable[[int], None] = lambda _: None,
+        on_response: Callable[[int, Response], None] = lambda _, __: None,
     ) -> Rollouts:
-        """sampling.n responses per prompt, groups contiguous and in the order of `prompts`. `on_finished` gets the count so far."""
+        """sampling.n responses per prompt, groups contiguous and in the order of `prompts`.
+
+        As soon as one is finished `on_finished` gets the count so far, `on_response` its position among all and the response.
+        """
         found: dict[tuple[int, int], Response] = {}
 
         async def run(engine: RayProcess, mine: Sequence[int], seed_shift: int) -> None:
@@ -31,8 +39,9 @@ class RolloutPool:
             tokens = [prompts[i].token_ids for i in mine]
             async for part in engine.stream("generate", tokens, shifted, timeout_s=self._timeout_s):
                 index = mine[part.prompt_index]
-                found[index, part.sample_index] = _response(prompts[index], part)
+                response = found[index, part.sample_index] = _response(prompts[index], part)
                 on_finished(len(found))
+                on_response(index * sampling.n + part.sample_index, response)
 
         count = len(self._engines)
         shares = [list(range(e, len(prompts), count)) for e in range(count)]

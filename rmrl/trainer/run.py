@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from rmrl.config.schema import Config
 from rmrl.data.dataset import PromptTable
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import CheckpointError, Interrupted
+from rmrl.rewards.monitor import Monitor
 from rmrl.rewards.scorer import Scorer
+from rmrl.rewards.table import observed_table
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.curve import draw_curves
 from rmrl.telemetry.names import score_metrics
@@ -25,12 +27,20 @@ from rmrl.telemetry.progress import counting
 from rmrl.telemetry.sinks import Sinks
 from rmrl.telemetry.transcripts import SampleWriter
 from rmrl.trainer import checkpoint
-from rmrl.trainer.batches import ScoredBatch, add_advantages, advantage_per_row, keep_informative, logprob_difference, mini_batches
+from rmrl.trainer.batches import (
+    ScoredBatch,
+    add_advantages,
+    advantage_per_row,
+    keep_informative,
+    logprob_difference,
+    mini_batches,
+    response_row,
+)
 from rmrl.trainer.evaluate import validation_metrics, validation_sampling
 from rmrl.trainer.policy import Policy
 from rmrl.trainer.publish import publish_weights
 from rmrl.trainer.rollouts import RolloutPool
-from rmrl.types import Metrics, Prompt, RewardBatch, Rollouts, Sampling
+from rmrl.types import Metrics, Prompt, Response, RewardBatch, Rollouts, Sampling
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -66,11 +76,15 @@ class Run:
     config_fingerprint: str
     weight_bytes: int
     needs_reference: bool
+    decode: Callable[[Sequence[int]], str]
+    """The policy's tokens as text."""
+    monitor: Monitor | None = None
     step: int = 0
     clock: StepClock = dataclasses.field(default_factory=StepClock)
     telemetry: Telemetry | None = None
     interrupted: bool = False
     saved_step: int = -1
+    _observed: bool = False
 
     # --- resume and checkpoints ---------------------------------------------------------------------------------------
 
@@ -99,6 +113,9 @@ class Run:
         if self.loader is not None:
             self.loader.load_state_dict(state["loader"])
         self.controller.load_state_dict(state["kl_controller"])
+        self.scorer.load_state_dict(state.get("rewards", {}))
+        if self.monitor and state.get("monitor"):
+            self.monitor.load_state_dict(state["monitor"])
         await self.policy.load(str(found.path / "policy"))
         self.step = self.saved_step = found.step
         self.notice(f"resuming from {found.path} (step {self.step} of {self.total_steps})")
@@ -122,7 +139,13 @@ class Run:
 
     async def _write(self, folder: Path) -> None:
         assert self.loader is not None
-        state = {"step": self.step, "loader": self.loader.state_dict(), "kl_controller": self.controller.state_dict()}
+        state = {
+            "step": self.step,
+            "loader": self.loader.state_dict(),
+            "kl_controller": self.controller.state_dict(),
+            "rewards": self.scorer.state_dict(),
+            "monitor": self.monitor.state_dict() if self.monitor else {},
+        }
         (folder / "trainer.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
         async with self.policy.on_device():
             await self.policy.save(str(folder / "policy"))
@@ -146,12 +169,7 @@ class Run:
         while self.step < self.total_steps:  # asked first: a batch fetched and not used would be lost to the checkpoint
             prompts = next(batches)
             sampling = self._sampling()
-            with self.clock("generate"), counting("generate", len(prompts) * sampling.n) as on_finished:
-                await self.rollouts.wake()
-                rollouts = await self.rollouts.generate(prompts, sampling, on_finished=on_finished)
-                await self.rollouts.sleep(level=1)
-            with self.clock("score"):
-                rewards = await self._score(rollouts)
+            rollouts, rewards = await self._generate_and_score("generate", prompts, sampling)
             yield rollouts, rewards
 
     def _sampling(self) -> Sampling:
@@ -167,9 +185,22 @@ class Run:
             ignore_eos=rollout.ignore_eos,
         )
 
-    async def _score(self, rollouts: Rollouts) -> RewardBatch:
-        rows = [(r.prompt, r.text, r.finish_reason, len(r.token_ids)) for r in rollouts.responses]
-        return await self.scorer.score([self.scorer.items_for(c, rows) for c in range(len(self.scorer.specs))])
+    async def _generate_and_score(
+        self, stage: str, prompts: Sequence[Prompt], sampling: Sampling, *, learn: bool = True
+    ) -> tuple[Rollouts, RewardBatch]:
+        """What needs none of the policy's devices is scored while the other responses are still being generated."""
+        async with self.scorer.streaming() as session:
+
+            def stream(position: int, response: Response) -> None:
+                session.add(position, response_row(response, group=position // sampling.n))
+
+            with self.clock("generate" if learn else "validate"), counting(stage, len(prompts) * sampling.n) as on_finished:
+                await self.rollouts.wake()
+                rollouts = await self.rollouts.generate(prompts, sampling, on_finished=on_finished, on_response=stream)
+                await self.rollouts.sleep(level=1)
+            with self.clock("score" if learn else "validate"):
+                rewards = await self.scorer.finish(session, step=self.step, learn=learn)
+        return rollouts, rewards
 
     def keep_informative(self, rollouts: Rollouts, rewards: RewardBatch) -> ScoredBatch:
         return keep_informative(rollouts, rewards)
@@ -199,7 +230,7 @@ class Run:
         """Pure; also how far sampling and training log-probabilities are apart."""
         if not len(batch.train):
             return batch, {}
-        scored, metrics = add_advantages(batch, self.config.algorithm, self.controller)
+        scored, metrics = add_advantages(batch, self.config.algorithm, self.controller, decode=self.decode)
         return scored, metrics | logprob_difference(scored.train)
 
     async def update(self, batch: ScoredBatch) -> Metrics:
@@ -242,18 +273,13 @@ class Run:
         assert self.telemetry is not None
         size = self.config.data.val_batch_size or len(self.val_prompts)
         sampling, done = validation_sampling(self.config), []
-        with self.clock("validate"):
-            for start in range(0, len(self.val_prompts), size):
-                prompts: list[Prompt] = self.val_prompts[start : start + size]
-                with counting("validate", len(prompts) * sampling.n) as on_finished:
-                    await self.rollouts.wake()
-                    rollouts = await self.rollouts.generate(prompts, sampling, on_finished=on_finished)
-                    await self.rollouts.sleep(level=1)
-                rewards = await self._score(rollouts)
-                self.telemetry.val_samples.write(self.step, rollouts.responses, rewards)
-                if not done:
-                    self._show(rollouts, rewards)
-                done.append((rollouts, rewards))
+        for start in range(0, len(self.val_prompts), size):
+            prompts: list[Prompt] = self.val_prompts[start : start + size]
+            rollouts, rewards = await self._generate_and_score("validate", prompts, sampling, learn=False)
+            self.telemetry.val_samples.write(self.step, rollouts.responses, rewards)
+            if not done:
+                self._show(rollouts, rewards)
+            done.append((rollouts, rewards))
         return validation_metrics(done)
 
     def _show(self, rollouts: Rollouts, rewards: RewardBatch) -> None:
@@ -273,6 +299,11 @@ class Run:
         scored = score_metrics(rewards.scores, rewards, lengths, truncated=truncated)
         self.telemetry.samples.write(self.step, rollouts.responses, rewards, advantages_B=advantage_per_row(batch, len(lengths)))
         self._sinks.log(self.step, {**scored, **metrics, "train/epoch": float(self.loader.epoch), **self.clock.metrics(tokens)})
+        if not self._observed:
+            self.notice(observed_table(rewards))
+            self._observed = True
+        for hint in self.monitor.observe(self.step, rewards.scores, lengths) if self.monitor else ():
+            self.notice(hint)
         self.clock.restart()
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 
@@ -37,6 +39,9 @@ class Counter:
 
     def times_out(self) -> None:
         raise TimeoutError("inside the method")
+
+    def start_child(self) -> int:
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"], start_new_session=True).pid
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

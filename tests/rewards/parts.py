@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.cluster.fake import FakeHost
+from rmrl.config.schema import RewardConfig
 from rmrl.rewards.dropin import load_dropin
 from rmrl.rewards.engines.base import EngineSpec, GenerateRequest, PoolingRequest, TextOutput, ValueOutput
 from rmrl.rewards.engines.fake import FakeEngine
+from rmrl.rewards.items import ResponseRow
+from rmrl.rewards.kinds.generative import GenerativeReward
+from rmrl.rewards.residency import Budget, Residency, plan_engines
+from rmrl.rewards.scorer import Scorer
 from rmrl.rewards.spec import OnMissing, RewardSpec
-from rmrl.types import Sampling, ScoreItem
+from rmrl.types import Prompt, Sampling, ScoreItem
 
 ENGINE = EngineSpec(
     path="/models/judge", runner="generate", name="fake", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
@@ -62,24 +67,26 @@ def judge(folder: Path, name: str = "judge", *, code: str = JUDGE, engine: Engin
     path.write_text(code, encoding="utf-8")
     dropin = load_dropin(path, name)
     defaults: dict[str, Any] = {"weight": 1.0, "model_index": 0, "sampling": Sampling(max_tokens=16, temperature=0.0)}
-    return RewardSpec(name=name, kind="generative", dropin=dropin, engine=engine, **{**defaults, **changes})
+    defaults["options"] = GenerativeReward.Options(fence=False)
+    return RewardSpec(name=name, kind="generative", dropin=dropin, engines={"main": engine}, **{**defaults, **changes})
 
 
 def scalar(name: str = "scalar", *, weight: float = 1.0, engine: EngineSpec | None = None, **changes: Any) -> RewardSpec:
     """A Bradley-Terry reward without a drop-in."""
     found = engine or dataclasses.replace(ENGINE, path="/models/scalar", runner="pooling")
-    return RewardSpec(name=name, kind="bradley_terry", weight=weight, engine=found, **changes)
+    return RewardSpec(name=name, kind="bradley_terry", weight=weight, engines={"main": found}, **changes)
 
 
 def rule(
-    folder: Path, name: str, body: str, *, weight: float = 1.0, timeout_s: float = 10.0, on_missing: OnMissing | None = None
+    folder: Path, name: str, body: str, *, weight: float = 1.0, timeout_s: float = 10.0, on_missing: OnMissing | None = None, **changes: Any
 ) -> RewardSpec:
     """A rule whose function body is `body`, with the response as `solution_str`."""
     path = folder / f"{name}.py"
     path.write_text(f"def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    {body}\n", encoding="utf-8")
     dropin = load_dropin(path, name)
     missing = on_missing or OnMissing()
-    return RewardSpec(name=name, kind="rule", weight=weight, dropin=dropin, function=dropin.source, timeout_s=timeout_s, on_missing=missing)
+    known = {"dropin": dropin, "function": dropin.source, "timeout_s": timeout_s, "on_missing": missing}
+    return RewardSpec(name=name, kind="rule", weight=weight, **known, **changes)
 
 
 def items(*responses: str, prompt: str = "Q", truth: str | None = "1") -> list[ScoreItem]:
@@ -87,6 +94,25 @@ def items(*responses: str, prompt: str = "Q", truth: str | None = "1") -> list[S
         ScoreItem(prompt_id=str(i), messages=[{"role": "user", "content": prompt}], response=text, rm_prompt=prompt, ground_truth=truth)
         for i, text in enumerate(responses)
     ]
+
+
+def rows(*responses: str, prompt: str = "Q", truth: str | None = "1", source: str = "", group_size: int = 1) -> list[ResponseRow]:
+    """Responses to prompts that all say `prompt`, `group_size` to each."""
+    messages = [{"role": "user", "content": prompt}]
+    asked = [Prompt(id=str(g), messages=messages, token_ids=(), ground_truth=truth, data_source=source) for g in range(len(responses))]
+    return [
+        ResponseRow(prompt=asked[i // group_size], text=text, tokens=len(text), group=i // group_size) for i, text in enumerate(responses)
+    ]
+
+
+def make_scorer(
+    specs: Sequence[RewardSpec], tokenizer: Any, *, host: Any = None, budget: Budget | None = None, workers: int = 1, **settings: Any
+) -> Scorer:
+    """A scorer whose engines are made by `host`; `settings` are fields of `RewardConfig`."""
+    made = host or fake_host()
+    config = RewardConfig(**{"models": [spec.name for spec in specs], "max_missing": 1.0, **settings})
+    residency = Residency(lambda _: made, plan_engines(specs), budget=budget)
+    return Scorer(specs, config, residency=residency, tokenizer=always(tokenizer), rule_workers=workers)
 
 
 def fake_host(**deaths: int) -> FakeHost:

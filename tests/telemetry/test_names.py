@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from rmrl.telemetry.names import component_names, correlation, score_metrics
+from rmrl.config.schema.reward import RewardMonitorConfig
+from rmrl.rewards.monitor import Monitor
+from rmrl.telemetry.names import MONITOR_HINTS, component_names, correlation, score_metrics
 from rmrl.types import RewardBatch, ScoreResult, Scores
 
 NAN = math.nan
@@ -99,3 +101,7 @@ def test_nothing_infinite_gets_out() -> None:
     got = score_metrics(scores, batch(scores, [math.inf, 1.0, 3.0]), [1, 2, 3])
     assert got["score/a/mean"] == got["reward/mean"] == 2.0
     assert all(math.isfinite(value) for value in got.values())
+
+
+def test_the_monitor_writes_the_name_that_is_read_here() -> None:
+    assert list(Monitor(RewardMonitorConfig()).metrics()) == [MONITOR_HINTS]

@@ -23,6 +23,7 @@ from rmrl.config.schema import Config
 from rmrl.data.dataset import PromptTable, load_prompts
 from rmrl.data.write import write_rows
 from rmrl.rewards.dropin import FunctionSource
+from rmrl.rewards.residency import Residency
 from rmrl.rewards.scorer import Scorer
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rollout.base import RolloutEngineSettings
@@ -69,7 +70,7 @@ def small_config(folder: Path, **changed: Any) -> Config:
     part.model.path = "toy"
     part.actor.strategy, part.actor.ppo_mini_batch_size, part.actor.optim.lr = "fake", 4, 2.0
     part.rollout.name, part.rollout.n = "fake", 4
-    config.reward.models = ["parity"]
+    config.reward.models, config.reward.max_missing = ["parity"], 1.0
     config.trainer.logger, config.trainer.default_local_dir = ["jsonl"], str(folder / "run")
     for key, value in changed.items():
         set_key(config, key.replace("__", "."), value)
@@ -161,13 +162,20 @@ def fake_run(folder: Path, *, total_steps: int, parts: FakeParts | None = None, 
         val_prompts=prompts(config, split="val", count=6) if config.data.val_files else None,
         policy=Policy(WorkerGroup(parts.workers), timeout_s=5.0, offloads=False),  # type: ignore[arg-type]
         rollouts=RolloutPool(parts.engines, timeout_s=5.0, sleeps=config.actor_rollout_ref.rollout.free_cache_engine),  # type: ignore[arg-type]
-        scorer=Scorer([rule(folder, code=code)], host=parts.host, tokenizer=lambda _: Characters(), max_missing=1.0, rule_workers=1),
+        scorer=Scorer(
+            [rule(folder, code=code)],
+            config.reward,
+            residency=Residency(lambda _: parts.host, []),
+            tokenizer=lambda _: Characters(),
+            rule_workers=1,
+        ),
         controller=KLController(config.algorithm.kl_ctrl),
         open_telemetry=telemetry,
         notice=notice,
         config_fingerprint="fake",
         weight_bytes=256,
         needs_reference=reference,
+        decode=lambda tokens: "".join(map(chr, tokens)),
     )
 
 

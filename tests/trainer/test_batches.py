@@ -46,7 +46,7 @@ def scored(values: list[float], *, group_size: int, lengths: list[int] | None = 
 
 
 def advantages(batch: ScoredBatch, **settings: object) -> ScoredBatch:
-    return add_advantages(batch, AlgorithmConfig(**settings), KLController(KLControlConfig()))[0]  # type: ignore[arg-type]
+    return add_advantages(batch, AlgorithmConfig(**settings), KLController(KLControlConfig()), decode=repr)[0]  # type: ignore[arg-type]
 
 
 def test_tokens_mask_and_logprobs_of_the_rows_that_train() -> None:
@@ -101,7 +101,7 @@ def test_the_kl_penalty_is_a_token_reward_and_moves_the_controller() -> None:
     )
     settings = AlgorithmConfig(use_kl_in_reward=True, norm_adv_by_std_in_grpo=False)
     controller = KLController(KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.1))
-    done, metrics = add_advantages(dataclasses.replace(batch, train=with_logprobs), settings, controller)
+    done, metrics = add_advantages(dataclasses.replace(batch, train=with_logprobs), settings, controller, decode=repr)
     # k1 = old - ref: 0.5 and 0, mean 0.25; penalties 0.1 x 0.5 and 0
     assert metrics["policy/ref_kl"] == pytest.approx(0.25)
     assert metrics["reward/kl_coef"] == pytest.approx(0.1)

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.cluster.ledger import MemoryPlan
+from rmrl.cluster.ledger import Claim, MemoryPlan
 from rmrl.config.schema import Config
 from rmrl.errors import MemoryPlanError
-from rmrl.trainer.plan import ENGINE_PROCESS_BYTES, TRAIN_PROCESS_BYTES, memory_plan
+from rmrl.rewards.residency import plan_engines, sized
+from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
+from rmrl.rewards.spec import RewardSpec
+from rmrl.scoring.memory import budget_of, plan_of, scoring_plan
+from rmrl.trainer.plan import TRAIN_PROCESS_BYTES, memory_plan, policy_claims
+from tests.scoring.test_memory import engine_spec
 
 # embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two norms; the last norm
 PARAMETERS = 1024 * 128 + 2 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 128 * 256 + 2 * 128) + 128
@@ -74,3 +79,20 @@ def test_longer_responses_need_more_while_training(tiny_llama: Path) -> None:
 def test_a_budget_too_small_is_refused(tiny_llama: Path) -> None:
     with pytest.raises(MemoryPlanError, match="the memory plan does not fit"):
         plan(config(tiny_llama), budget_bytes=10 * MIB).check()
+
+
+def test_engines_may_hold_what_the_policy_leaves(tiny_llama: Path) -> None:
+    made = config(tiny_llama)
+    engine = Claim(who="a", what="m", awake_bytes=400 * MIB, away_bytes=100 * MIB, when=("score",), place="", alternates=True)
+    policy = policy_claims(made, device="cpu", with_reference=False)
+    room = budget_of(plan_of([*policy, engine], 10_000 * MIB, None)).places[""]
+    training, rollout = policy
+    assert room.scoring_bytes == 10_000 * MIB - training.away_bytes - rollout.away_bytes
+    assert room.idle_bytes == 10_000 * MIB - max(training.awake_bytes + rollout.away_bytes, training.away_bytes + rollout.awake_bytes)
+
+
+def test_the_engine_part_is_that_of_offline_scoring(tiny_llama: Path) -> None:
+    spec = RewardSpec(name="judge", kind="generative", weight=1.0, engines={"main": engine_spec(tiny_llama)})
+    engines = sized(plan_engines([spec]))
+    training = memory_plan(config(tiny_llama), engines, device="cpu", budget_bytes=2**40, with_reference=False)
+    assert training.claims[2:] == scoring_plan(engines, budget_bytes=2**40).claims

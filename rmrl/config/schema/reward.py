@@ -101,7 +101,7 @@ class RewardConfig:
     max_missing: float = 0.2
     """Largest share of missing verdicts per step and component before the run stops with exit code 3."""
     max_missing_by_cause: dict[str, float] = field(default_factory=dict)
-    """Own budgets for infrastructure (timeout, provider_error, worker_lost, cancelled), data (unparseable, overlong, ...) and user errors."""
+    """Own budgets for infrastructure (timeout, provider_error, worker_lost, cancelled), data (unparseable, ...) and user (user_error)."""
     timeout_s: float = 600.0
     """Deadline of one component on one step's responses."""
     rule_timeout_s: float = 10.0

@@ -1,4 +1,4 @@
-"""Engines that run model rewards: token ids in, texts or raw scalars out.
+"""Engines that run model rewards: token ids or text in, texts, raw logits or vectors out.
 
 An engine lives in a process of its own and is shared by all rewards whose `EngineSpec.key` is equal.
 `ENGINES[name]` is a class whose constructor takes one `EngineSpec`.
@@ -16,6 +16,7 @@ ENGINES: Registry[Callable[[EngineSpec], RewardEngine]] = Registry(
     {
         "vllm": "rmrl.rewards.engines.vllm:VLLMEngine",
         "hf": "rmrl.rewards.engines.hf:HFEngine",
+        "sentence_transformers": "rmrl.rewards.engines.sentence_transformers:SentenceTransformersEngine",
         "fake": "rmrl.rewards.engines.fake:FakeEngine",
     },
 )

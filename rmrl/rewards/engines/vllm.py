@@ -1,25 +1,38 @@
-"""Reward models on vLLM, in this process: generative judges and scalar heads, chosen by `spec.runner`.
+"""Reward models on vLLM, in this process: judges, scalar and token heads, embeddings, chosen by `spec.runner`.
 
-Scalars are raw logits: vLLM's own default passes them through a sigmoid, which saturates and cannot be undone.
+Heads give raw logits: vLLM's own default passes them through a sigmoid, which saturates and cannot be undone.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RmrlError
-from rmrl.models.checkpoint_inspect import architecture, check_scalar_head
+from rmrl.models.checkpoint_inspect import (
+    architecture,
+    check_scalar_head,
+    check_token_head,
+    local_checkpoint,
+    read_config,
+    sentence_settings,
+    tensor_headers,
+)
 from rmrl.rewards.engines.base import (
+    EmbedOutput,
+    EmbedRequest,
     EngineSpec,
     GenerateRequest,
     PoolingRequest,
     TextOutput,
+    TokenOutput,
     ValueOutput,
     overlong_texts,
     overlong_value,
 )
+from rmrl.rewards.engines.fitting import answered, overlong_logits, overlong_vector
 from rmrl.serving.arguments import ServingSettings, engine_arguments
 from rmrl.serving.sampling import sampling_params
 
@@ -29,28 +42,34 @@ _REASON_CHARACTERS = 1500
 
 
 class VLLMEngine:
-    """A `RewardEngine` on vLLM. The process must have been given `serving.environment.engine_environment`."""
+    """A `RewardEngine` on vLLM. The process must have been given `serving.environment.engine_environment`.
+
+    With tensor_parallel_size above 1 vLLM starts one process per device; they end by themselves when this process ends, however it does.
+    """
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
         self.context_length = 0
         self._llm: Any = None
         self._asleep = 0
-        self._per_token = False
+        self._task = ""
+        self._prefix = ""
+        self._deepest = 2
 
     def start(self) -> None:
         """Check the checkpoint, then load it.
 
-        Raises RewardError when a scalar head is missing and EngineLoadError, with the end of vLLM's own reason, when loading fails.
+        Raises RewardError when its head is missing and EngineLoadError, with the end of vLLM's own reason, when loading fails.
         """
-        if self.spec.runner == "pooling":
-            check_scalar_head(self.spec.path)
-            self._per_token = architecture(self.spec.path).endswith("ForTokenClassification")
-        self.context_length = self.spec.context_length()
+        self._inspect()
         arguments = engine_arguments(_settings(self.spec, self.context_length))
-        if self.spec.runner == "pooling":
-            arguments["pooler_config"] = {"use_activation": False, "task": self._task} | dict(arguments.get("pooler_config") or {})
+        if self._task:
+            given = dict(arguments.get("pooler_config") or {})
+            arguments["pooler_config"] = _pooler(self._task, self.spec.path) | given
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        if self.spec.device == "cpu" and self.spec.tensor_parallel_size > 1:
+            # vLLM would bind each worker to a NUMA node of its own, which most machines do not have.
+            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         try:
             from vllm import LLM
 
@@ -63,23 +82,57 @@ class VLLMEngine:
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
         """See `RewardEngine.generate`; all requests are batched, whatever their sampling."""
-        fits = [len(r.token_ids) < self.context_length for r in requests]
-        run = [r for r, ok in zip(requests, fits, strict=True) if ok]
-        prompts = [{"prompt_token_ids": list(r.token_ids)} for r in run]
-        params = [sampling_params(r.sampling) for r in run]
-        answers = self._guarded(lambda: self._llm.generate(prompts, params, use_tqdm=False)) if run else []
-        texts = iter([_texts(r, a) for r, a in zip(run, answers, strict=True)])
-        return [next(texts) if ok else overlong_texts(r, self.context_length) for r, ok in zip(requests, fits, strict=True)]
+        return answered(
+            requests,
+            lambda r: len(r.token_ids) < self.context_length,
+            run=lambda kept: self._guarded(lambda: self._texts(kept)),
+            mark=lambda r: overlong_texts(r, self.context_length),
+        )
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
         """See `RewardEngine.classify`; a token-level head is read at the last token."""
-        fits = [0 < len(r.token_ids) <= self.context_length for r in requests]
-        run = [r for r, ok in zip(requests, fits, strict=True) if ok]
-        values = iter(self._guarded(lambda: self._values(run)) if run else [])
-        return [ValueOutput(next(values), len(r.token_ids)) if ok else overlong_value(r, self.context_length) for r, ok in zip(requests, fits, strict=True)]
+
+        def run(kept: list[PoolingRequest]) -> list[ValueOutput]:
+            return [
+                ValueOutput(float(logits.reshape(-1)[-1]), len(r.token_ids)) for r, logits in zip(kept, self._pooled(kept), strict=True)
+            ]
+
+        return answered(requests, self._fits, run=run, mark=lambda r: overlong_value(r, self.context_length))
+
+    def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
+        """See `RewardEngine.token_logits`; the head is computed at every token and read at the asked ones."""
+
+        def run(kept: list[PoolingRequest]) -> list[TokenOutput]:
+            outputs = []
+            for request, logits in zip(kept, self._pooled(kept), strict=True):
+                if logits.ndim != 2 or len(logits) != len(request.token_ids):
+                    raise InfrastructureError(
+                        f"the engine of '{self.spec.path}' gave logits of shape {list(logits.shape)} for {len(request.token_ids)} tokens;"
+                        " each token needs its own, so kwargs.pooler_config must not choose among them"
+                    )
+                rows = logits[list(request.positions)].tolist()
+                outputs.append(TokenOutput(tuple(map(tuple, rows)), len(request.token_ids)))
+            return outputs
+
+        return answered(requests, self._fits, run=run, mark=lambda r: overlong_logits(r, self.context_length))
+
+    def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
+        """Vectors of length 1; pooled as the folder's sentence-transformers settings say, else the mean over the tokens."""
+        ids = self._guarded(lambda: [tuple(self._llm.get_tokenizer()(self._prefix + r.text)["input_ids"]) for r in requests])
+
+        def run(kept: list[PoolingRequest]) -> list[EmbedOutput]:
+            return [EmbedOutput(tuple(_unit(v)), len(r.token_ids)) for r, v in zip(kept, self._pooled(kept), strict=True)]
+
+        return answered(
+            [PoolingRequest(i) for i in ids], self._fits, run=run, mark=lambda r: overlong_vector(len(r.token_ids), self.context_length)
+        )
 
     def sleep(self, level: int = 1) -> None:
-        """1: weights stay in host memory, the KV cache is freed; 2: weights are dropped as well."""
+        """1: weights stay in host memory, the KV cache is freed; 2: weights are dropped as well.
+
+        A linear head with a bias sleeps at level 1 at most: vLLM cannot reload it.
+        """
+        level = min(level, self._deepest)
         if level > self._asleep:
             if self._asleep:
                 self.wake()
@@ -106,15 +159,39 @@ class VLLMEngine:
             return "cold"
         return f"asleep {self._asleep}" if self._asleep else "awake"
 
-    @property
-    def _task(self) -> str:
-        return "token_classify" if self._per_token else "classify"
+    def _inspect(self) -> None:
+        """Read from the checkpoint what can be had of it; sets the pooling task and the context length."""
+        path = self.spec.path
+        self.context_length = self.spec.context_length()
+        if self.spec.runner == "pooling":
+            check_scalar_head(path)
+            self._task = "token_classify" if architecture(path).endswith("ForTokenClassification") else "classify"
+        elif self.spec.runner == "token_pooling":
+            check_token_head(path)
+            self._task = "token_classify"
+        if self.spec.runner in ("pooling", "token_pooling"):
+            self._deepest = _deepest_sleep(path)
+        elif self.spec.runner == "embed":
+            settings = sentence_settings(path)
+            self.context_length = min(self.context_length, settings.max_tokens)
+            self._task, self._prefix = "embed", settings.prefix
 
-    def _values(self, requests: Sequence[PoolingRequest]) -> list[float]:
+    def _fits(self, request: PoolingRequest) -> bool:
+        return 0 < len(request.token_ids) <= self.context_length
+
+    def _texts(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        prompts = [{"prompt_token_ids": list(r.token_ids)} for r in requests]
+        params = [sampling_params(r.sampling, logprob_token_ids=list(r.choice_tokens) or None) for r in requests]
+        answers = self._llm.generate(prompts, params, use_tqdm=False)
+        return [_outputs(r, a) for r, a in zip(requests, answers, strict=True)]
+
+    def _pooled(self, requests: Sequence[PoolingRequest]) -> list[Any]:
+        """A float32 tensor for each request: [labels], [tokens, labels] or [dimensions], as the task has it."""
         prompts = [{"prompt_token_ids": list(r.token_ids)} for r in requests]
         params = [_pooling_params(r) for r in requests]
-        outputs = self._llm.encode(prompts, pooling_params=params, pooling_task=self._task, use_tqdm=False)
-        return [float(output.outputs.data.float().reshape(-1)[-1]) for output in outputs]
+        task = self._task
+        outputs = self._guarded(lambda: self._llm.encode(prompts, pooling_params=params, pooling_task=task, use_tqdm=False))
+        return [output.outputs.data.float() for output in outputs]
 
     def _guarded(self, work: Callable[[], Result]) -> Result:
         if self._llm is None:
@@ -132,7 +209,7 @@ def _settings(spec: EngineSpec, context_length: int) -> ServingSettings:
     return ServingSettings(
         path=spec.path,
         tokenizer=None,
-        runner=spec.runner,
+        runner="generate" if spec.runner == "generate" else "pooling",
         device=spec.device,
         dtype=spec.dtype,
         max_model_len=context_length,
@@ -147,9 +224,40 @@ def _settings(spec: EngineSpec, context_length: int) -> ServingSettings:
     )
 
 
-def _texts(request: GenerateRequest, answer: Any) -> list[TextOutput]:
-    texts = [TextOutput(o.text, o.finish_reason or "stop", len(request.token_ids), len(o.token_ids)) for o in answer.outputs]
+def _pooler(task: str, path: str) -> dict[str, Any]:
+    """vLLM's pooler_config: raw values. Of a plain checkpoint the last token of causal models, else the mean, as sentence-transformers."""
+    pooler: dict[str, Any] = {"task": task, "use_activation": False}
+    if task == "token_classify":
+        pooler["tok_pooling_type"] = "ALL"  # process reward models would otherwise answer at step markers only
+    if task == "embed" and not (local_checkpoint(path) / "modules.json").is_file():
+        causal = architecture(path).endswith("ForCausalLM") and read_config(path).get("is_causal", True)
+        pooler["seq_pooling_type"] = "LAST" if causal else "MEAN"
+    return pooler
+
+
+def _deepest_sleep(path: str) -> int:
+    """1 where vLLM could not read all weights again: it sets the bias of a linear head aside while loading, and only the first time."""
+    return 1 if any(t.name == "score.bias" for t in tensor_headers(path)) else 2
+
+
+def _outputs(request: GenerateRequest, answer: Any) -> list[TextOutput]:
+    tokens_in, choices = len(request.token_ids), request.choice_tokens
+    texts = [
+        TextOutput(o.text, o.finish_reason or "stop", tokens_in, len(o.token_ids), _choice_logprobs(choices, o.logprobs))
+        for o in answer.outputs
+    ]
     return texts * request.sampling.n if request.sampling.temperature == 0 else texts  # a greedy prompt is sampled once
+
+
+def _choice_logprobs(tokens: Sequence[int], positions: Any) -> tuple[float, ...]:
+    """`positions`: one mapping from token id to its log-probability for each generated token; only the first is read."""
+    if not tokens or not positions:
+        return (-math.inf,) * len(tokens)
+    return tuple(positions[0][t].logprob if t in positions[0] else -math.inf for t in tokens)
+
+
+def _unit(vector: Any) -> list[float]:
+    return (vector / vector.norm().clamp_min(1e-12)).tolist()
 
 
 def _pooling_params(request: PoolingRequest) -> Any:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 
-_TAG = r"(think|thinking|reasoning)"
-_BLOCK = re.compile(rf"<{_TAG}>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_OPEN = re.compile(rf"<{_TAG}>", re.IGNORECASE)
-_CLOSE = re.compile(rf"^.*</{_TAG}>", re.DOTALL | re.IGNORECASE)
-_OPEN_AT_END = re.compile(rf"<{_TAG}>\s*$", re.IGNORECASE)
+_NAMES = r"(?:think|thinking|thought|thoughts|reasoning|seed:think)"
+_OPENING = rf"(?:<{_NAMES}>|\[THINK\]|◁think▷)"
+_CLOSING = rf"(?:</{_NAMES}>|\[/THINK\]|◁/think▷)"
+_BLOCK = re.compile(rf"<({_NAMES})>.*?</\1>|\[THINK\].*?\[/THINK\]|◁think▷.*?◁/think▷", re.DOTALL | re.IGNORECASE)
+_OPEN = re.compile(_OPENING, re.IGNORECASE)
+_CLOSE = re.compile(rf"^.*{_CLOSING}", re.DOTALL | re.IGNORECASE)
+_OPEN_AT_END = re.compile(rf"{_OPENING}\s*$", re.IGNORECASE)
+
+# The channels of gpt-oss, with and without their special tokens: "analysis ... assistantfinal ...".
+_ANALYSIS = re.compile(r"^\s*(?:<\|channel\|>)?analysis(?:<\|message\|>)?", re.IGNORECASE)
+_FINAL = re.compile(r"^.*(?:assistantfinal|<\|channel\|>final<\|message\|>)", re.DOTALL)
 
 
 def strip_thinking(text: str, *, opened: bool = False) -> tuple[str, bool]:
@@ -17,9 +23,12 @@ def strip_thinking(text: str, *, opened: bool = False) -> tuple[str, bool]:
     `opened`: the prompt ended inside a block (see `opens_thinking`), so without a closing tag all of the text is thinking.
     A closing tag that nothing in the text opened ends such a block: everything up to the last one goes.
     """
-    stripped = _CLOSE.sub("", _BLOCK.sub("", text)) if "</" in text else text
-    if opened and not _CLOSE.search(text):
+    if _ANALYSIS.match(text) and _FINAL.match(text):
+        text = _FINAL.sub("", text)
+    closed = _CLOSE.search(text) is not None
+    if opened and not closed:
         return "", True
+    stripped = _CLOSE.sub("", _BLOCK.sub("", text)) if closed else text
     open_tag = _OPEN.search(stripped)
     return (stripped[: open_tag.start()].strip(), True) if open_tag else (stripped.strip(), False)
 

@@ -12,5 +12,11 @@ REWARD_KINDS: Registry[Any] = Registry(
         "rule": "rmrl.rewards.kinds.rule:RuleReward",
         "generative": "rmrl.rewards.kinds.generative:GenerativeReward",
         "bradley_terry": "rmrl.rewards.kinds.bradley_terry:BradleyTerryReward",
+        "critique": "rmrl.rewards.kinds.critique:CritiqueReward",
+        "process": "rmrl.rewards.kinds.process:ProcessReward",
+        "similarity": "rmrl.rewards.kinds.similarity:SimilarityReward",
+        "remote": "rmrl.rewards.kinds.remote:RemoteReward",
+        "group": "rmrl.rewards.kinds.group:GroupReward",
+        "ensemble": "rmrl.rewards.kinds.ensemble:Ensemble",
     },
 )

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from rmrl.rewards.engines.base import PoolingRequest, ValueOutput
+from rmrl.rewards.dropin import DropIn
+from rmrl.rewards.engines.base import PoolingRequest, Runner, ValueOutput
 from rmrl.rewards.judging.untrusted import neutraliser
 from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.dedup import score_distinct
 from rmrl.rewards.kinds.rendering import Rendered, fill_in, postprocess, preprocess, tokenize
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.verdict import check_verdict
-from rmrl.types import ScoreItem, ScoreResult
+from rmrl.types import Message, ScoreItem, ScoreResult
 
 
 class BradleyTerryReward:
     """A scalar reward model.
 
     Without a drop-in it reads the conversation through its chat template; without a template, the pair (prompt, response).
+    Responses are not fenced: a scalar model obeys nothing. Their special tokens are broken all the same.
     """
 
+    roles: ClassVar[Mapping[str, Runner]] = {"main": "pooling"}
+    samples: ClassVar[bool] = False
+    needs_dropin: ClassVar[bool] = False
+    whole_groups: ClassVar[bool] = False
+
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        assert spec.engine is not None
         self._spec, self._context = spec, context
-        self._dropin, self._path = spec.dropin, spec.engine.path
+        self._dropin, self._path = spec.dropin, spec.engines["main"].path
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> BradleyTerryReward:
@@ -36,7 +41,7 @@ class BradleyTerryReward:
         if not items:
             return []
         rendered = self.render(items)
-        full = [i for i, read in enumerate(rendered) if read.token_ids]
+        full = [i for i, read in enumerate(rendered) if not read.empty]
         return fill_in(rendered, await self._classify([items[i] for i in full], [rendered[i] for i in full]))
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
@@ -52,34 +57,49 @@ class BradleyTerryReward:
     async def _classify(self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]) -> list[ScoreResult]:
         if not items:
             return []
-        requests = [PoolingRequest(token_ids=read.token_ids, token_type_ids=read.token_type_ids) for read in rendered]
-        keys = [(r.token_ids, r.token_type_ids) for r in requests]
-        outputs = await score_distinct(requests, keys, self._context.engine_calls(), method="classify", deterministic=True)
-        values: list[Any] = [output.value for output in outputs]
-        if self._dropin is not None and self._dropin.postprocess is not None:
-            values = postprocess(self._dropin, values, items)
-        return [self._result(*row) for row in zip(outputs, values, rendered, strict=True)]
+        outputs = await self._context.calls_to().submit("classify", pooling_requests(rendered), deterministic=True)
+        values = shaped(outputs, items, self._dropin)
+        return [scalar_result(*row) for row in zip(outputs, values, rendered, strict=True)]
 
-    def _result(self, output: ValueOutput, value: Any, read: Rendered) -> ScoreResult:
-        shared: dict[str, Any] = {"rendered": read.text, "tokens_in": output.tokens_in}
-        if output.error == "overlong":
-            return ScoreResult(value=None, status="overlong", detail="the input is longer than the model's max_model_len", **shared)
-        if not math.isfinite(output.value):
-            return ScoreResult(value=None, status="provider_error", detail=f"the model gave {output.value}", **shared)
-        verdict = check_verdict(value)
-        if verdict.value is None:
-            detail = f"rm_postprocess {verdict.problem}" if verdict.problem else "rm_postprocess gave no verdict"
-            return ScoreResult(
-                value=None, status="user_error" if verdict.problem else "unparseable", detail=detail, extra=verdict.extra, **shared
-            )
-        return ScoreResult(value=verdict.value, extra=verdict.extra, raw_text=f"{output.value:.6g}", **shared)
+
+def pooling_requests(rendered: Sequence[Rendered]) -> list[PoolingRequest]:
+    """One request per input."""
+    return [PoolingRequest(token_ids=read.token_ids, token_type_ids=read.token_type_ids) for read in rendered]
+
+
+def shaped(outputs: Sequence[ValueOutput], items: Sequence[ScoreItem], dropin: DropIn | None) -> list[Any]:
+    """The logits, or what rm_postprocess makes of those that there are; a logit that is missing stays NaN."""
+    values: list[Any] = [output.value for output in outputs]
+    there = [i for i, output in enumerate(outputs) if not output.failure and math.isfinite(output.value)]
+    if dropin is None or dropin.postprocess is None or not there:
+        return values
+    for i, value in zip(there, postprocess(dropin, [values[i] for i in there], [items[i] for i in there]), strict=True):
+        values[i] = value
+    return values
+
+
+def scalar_result(output: ValueOutput, value: Any, read: Rendered) -> ScoreResult:
+    """The result of one logit; `value` is what `shaped` made of it."""
+    shared: dict[str, Any] = {"rendered": read.text, "tokens_in": output.tokens_in, "cached": output.cached}
+    if output.failure:
+        return ScoreResult(value=None, status=output.failure, detail=output.detail, **shared)
+    if not math.isfinite(output.value):
+        return ScoreResult(value=None, status="provider_error", detail=f"the model gave {output.value}", **shared)
+    verdict = check_verdict(value)
+    if verdict.value is None:
+        detail = f"rm_postprocess {verdict.problem}" if verdict.problem else "rm_postprocess gave no verdict"
+        status = "user_error" if verdict.problem else "unparseable"
+        return ScoreResult(value=None, status=status, detail=detail, extra=verdict.extra, **shared)
+    return ScoreResult(value=verdict.value, extra=verdict.extra, raw_text=f"{output.value:.6g}", **shared)
 
 
 def _default_input(item: ScoreItem, response: str, tokenizer: Any) -> Any:
-    if not tokenizer.chat_template:
-        return prompt_text(item), response
-    turns = [{"role": "user", "content": item.rm_prompt}] if isinstance(item.rm_prompt, str) else list(item.rm_prompt)
-    return [*turns, {"role": "assistant", "content": response}]
+    return [*prompt_turns(item), {"role": "assistant", "content": response}] if tokenizer.chat_template else (prompt_text(item), response)
+
+
+def prompt_turns(item: ScoreItem) -> list[Message]:
+    """The rm_prompt as turns: a string is one user turn."""
+    return [{"role": "user", "content": item.rm_prompt}] if isinstance(item.rm_prompt, str) else list(item.rm_prompt)
 
 
 def prompt_text(item: ScoreItem) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from typing import Any
 
 from rmrl.errors import RewardFunctionError
 from rmrl.rewards.dropin import DropIn, call_with_known_arguments, describe_exception
-from rmrl.rewards.judging.untrusted import neutraliser
-from rmrl.types import Messages, ScoreItem, ScoreResult
+from rmrl.rewards.engines.base import GenerateRequest
+from rmrl.rewards.judging.untrusted import Fence, neutraliser, new_fence
+from rmrl.types import Messages, Sampling, ScoreItem, ScoreResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,26 @@ class Rendered:
     text: str
     token_ids: tuple[int, ...]
     token_type_ids: tuple[int, ...] | None = None
+    messages: tuple[tuple[str, str], ...] = ()
+    """(role, content) of each turn, where the input is a conversation."""
+    tokenized: bool = True
+    """False: a server reads `messages` or `text` and tokenizes by itself."""
+    fence: Fence | None = None
+    """Of the response, for cleaning what the judge writes."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return not self.token_ids if self.tokenized else not self.text.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """A response as a reward model is shown it: its special tokens broken, and fenced where that was asked for."""
+
+    text: str
+    fence: Fence
+    fenced: bool
 
 
 NOTHING_TO_READ = ScoreResult(value=None, status="user_error", detail="the reward model's input is empty: it has no token")
@@ -28,7 +50,22 @@ NOTHING_TO_READ = ScoreResult(value=None, status="user_error", detail="the rewar
 def fill_in(rendered: Sequence[Rendered], scored: Sequence[ScoreResult]) -> list[ScoreResult]:
     """The results of all inputs, given those of the ones that hold a token: engines refuse empty inputs."""
     results = iter(scored)
-    return [next(results) if read.token_ids else NOTHING_TO_READ for read in rendered]
+    return [NOTHING_TO_READ if read.empty else next(results) for read in rendered]
+
+
+def exhibits(items: Sequence[ScoreItem], tokenizer: Any, *, fenced: bool) -> list[Exhibit]:
+    """Each item's response made inert; `tokenizer` is that of the model that will read it, None where it is not known."""
+    shown: list[Exhibit] = []
+    neutral = neutraliser(tokenizer)
+    for item in items:
+        text = neutral(item.response)
+        fence = new_fence(text, salt=_salt(item.rm_prompt))
+        shown.append(Exhibit(fence.wrap(text) if fenced else text, fence, fenced))
+    return shown
+
+
+def _salt(prompt: str | Messages) -> str:
+    return prompt if isinstance(prompt, str) else json.dumps([dict(turn) for turn in prompt], sort_keys=True, default=str)
 
 
 def named_columns(items: Sequence[ScoreItem]) -> dict[str, list[Any]]:
@@ -41,25 +78,33 @@ def named_columns(items: Sequence[ScoreItem]) -> dict[str, list[Any]]:
     }
 
 
-def preprocess(dropin: DropIn, items: Sequence[ScoreItem], tokenizer: Any) -> list[Any]:
-    """rm_preprocess on all items. Raises RewardFunctionError when it raises or returns another number of inputs."""
+def preprocess(dropin: DropIn, items: Sequence[ScoreItem], tokenizer: Any, *, shown: Sequence[Exhibit] | None = None) -> list[Any]:
+    """rm_preprocess on all items; what it returns is told of the fences (see `with_note`).
+
+    `shown`: the items' responses as `exhibits` made them; None: not fenced. `fences` is a further argument that rm_preprocess may name:
+    one `Fence` per response, whether or not the responses stand in them.
+    Raises RewardFunctionError when rm_preprocess raises or returns another number of inputs.
+    """
     assert dropin.preprocess is not None
-    neutral = neutraliser(tokenizer)
-    texts = [neutral(item.response) for item in items]
+    shown = exhibits(items, tokenizer, fenced=False) if shown is None else shown
+    named = named_columns(items) | {"fences": [exhibit.fence for exhibit in shown]}
+    positional = ([item.rm_prompt for item in items], [exhibit.text for exhibit in shown], tokenizer)
+    what = f"rm_preprocess of reward '{dropin.name}'"
     try:
-        returned = call_with_known_arguments(
-            dropin.preprocess, ([item.rm_prompt for item in items], texts, tokenizer), named_columns(items)
-        )
+        returned = call_with_known_arguments(dropin.preprocess, positional, named)
     except Exception as error:
-        raise RewardFunctionError(f"rm_preprocess of reward '{dropin.name}' raised {describe_exception(error)}") from error
-    return checked_length(returned, len(items), what=f"rm_preprocess of reward '{dropin.name}'", noun="input")
+        raise RewardFunctionError(f"{what} raised {describe_exception(error)}") from error
+    inputs = checked_length(returned, len(items), what=what, noun="input")
+    return [with_note(read, exhibit) for read, exhibit in zip(inputs, shown, strict=True)]
 
 
-def postprocess(dropin: DropIn, results: list[Any], items: Sequence[ScoreItem]) -> list[Any]:
-    """rm_postprocess on all results, with the same checks."""
+def postprocess(
+    dropin: DropIn, results: list[Any], items: Sequence[ScoreItem], *, fences: Sequence[Fence | None] | None = None
+) -> list[Any]:
+    """rm_postprocess on all results, with the same checks; `fences` may be named as in `preprocess`, and is None for scalar models."""
     assert dropin.postprocess is not None
     try:
-        returned = call_with_known_arguments(dropin.postprocess, (results,), named_columns(items))
+        returned = call_with_known_arguments(dropin.postprocess, (results,), {**named_columns(items), "fences": fences})
     except Exception as error:
         raise RewardFunctionError(f"rm_postprocess of reward '{dropin.name}' raised {describe_exception(error)}") from error
     return checked_length(returned, len(results), what=f"rm_postprocess of reward '{dropin.name}'", noun="score")
@@ -76,11 +121,44 @@ def checked_length(returned: Any, expected: int, *, what: str, noun: str) -> lis
     return list(returned)
 
 
+def with_note(read: Any, exhibit: Exhibit) -> Any:
+    """Messages in which a fence stands, with a sentence on what it means; every other input as it is.
+
+    The sentence ends the system message. Without one it begins the first user message instead of making a system message of its own:
+    some chat templates refuse that role, and others drop their own default for it.
+    """
+    if not exhibit.fenced or not _is_messages(read) or not any(exhibit.fence.marker in str(turn["content"]) for turn in read):
+        return read
+    turns, note = [dict(turn) for turn in read], exhibit.fence.note()
+    if turns[0]["role"] == "system" and isinstance(turns[0]["content"], str):
+        turns[0]["content"] = f"{turns[0]['content'].rstrip()}\n\n{note}".lstrip()
+        return turns
+    first = next((turn for turn in turns if turn["role"] == "user" and isinstance(turn["content"], str)), None)
+    if first is not None:
+        first["content"] = f"{note}\n\n{first['content']}"
+    return turns
+
+
+def as_judge_input(text: str, exhibit: Exhibit, tokenizer: Any) -> Any:
+    """A question of ours as one user message, or as a plain string for a model without a chat template; told of the fence either way."""
+    if tokenizer is None or tokenizer.chat_template:
+        return with_note([{"role": "user", "content": text}], exhibit)
+    return f"{exhibit.fence.note()}\n\n{text}\n\n" if exhibit.fenced else f"{text}\n\n"
+
+
+def generate_requests(rendered: Sequence[Rendered], sampling: Sampling) -> list[GenerateRequest]:
+    """One request per input, with what engines of ours and servers each need."""
+    return [GenerateRequest(token_ids=read.token_ids, sampling=sampling, text=read.text, messages=read.messages) for read in rendered]
+
+
 def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) -> Rendered:
     """A string (taken as it is), token ids, messages (the chat template is applied) or a (text, text) pair -> token ids.
 
-    Token ids may be a list, an array of one dimension, or what `tokenizer(text)` returns. Raises RewardFunctionError naming `where`.
+    Token ids may be a list, an array of one dimension, or what `tokenizer(text)` returns. With `tokenizer` None, for servers that
+    tokenize by themselves, strings and messages are passed on. Raises RewardFunctionError naming `where`.
     """
+    if tokenizer is None:
+        return _untokenized(read, where)
     if isinstance(read, str):
         return _text(read, tokenizer)
     if isinstance(read, tuple) and len(read) == 2 and all(isinstance(part, str) for part in read):
@@ -88,11 +166,33 @@ def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) 
     ids = _token_ids(read)
     if ids is not None:
         return _ids(ids, tokenizer, where)
-    if isinstance(read, Sequence) and read and all(isinstance(m, Mapping) and {"role", "content"} <= set(m) for m in read):
+    if _is_messages(read):
         return _messages(read, tokenizer, generation_prompt, where=where)
     raise RewardFunctionError(
         f"{where} returned {repr(read)[:80]} ({type(read).__name__}) as an input; give a string, token ids, a list of "
         "{role, content} messages, or a (text, text) tuple for an encoder that reads pairs"
+    )
+
+
+def _is_messages(read: Any) -> bool:
+    if not isinstance(read, Sequence) or isinstance(read, str | bytes) or not read:
+        return False
+    return all(isinstance(turn, Mapping) and {"role", "content"} <= set(turn) for turn in read)
+
+
+def _turns(messages: Messages) -> tuple[tuple[str, str], ...]:
+    return tuple((str(turn["role"]), str(turn["content"])) for turn in messages)
+
+
+def _untokenized(read: Any, where: str) -> Rendered:
+    if isinstance(read, str):
+        return Rendered(read, (), tokenized=False)
+    if _is_messages(read):
+        text = "\n\n".join(f"{role}: {content}" for role, content in _turns(read))
+        return Rendered(text, (), messages=_turns(read), tokenized=False)
+    raise RewardFunctionError(
+        f"{where} returned {repr(read)[:80]} ({type(read).__name__}) as an input; a remote judge reads a string or a list of "
+        "{role, content} messages"
     )
 
 
@@ -140,4 +240,4 @@ def _messages(messages: Messages, tokenizer: Any, generation_prompt: bool, *, wh
         raise RewardFunctionError(
             f"{where}: the chat template of {tokenizer.name_or_path} refuses messages of the roles {roles}: {describe_exception(error)}"
         ) from error
-    return Rendered(text, tuple(tokenizer(text, add_special_tokens=False)["input_ids"]))
+    return Rendered(text, tuple(tokenizer(text, add_special_tokens=False)["input_ids"]), messages=_turns(messages))

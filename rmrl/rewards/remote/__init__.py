@@ -1,1 +1,39 @@
-"""Rewards that somebody else's server computes: wires, one pooled HTTP client, deadlines, retries, rate limits."""
+"""Rewards that somebody else's server computes: wires, one pooled HTTP client, deadlines, retries, rate limits.
+
+To add a wire: one class with `Wire`'s methods whose constructor takes an `HTTPSpec`, and one line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rmrl.registry import Registry
+from rmrl.rewards.remote.spec import HTTPSpec
+
+
+class Wire(Protocol):
+    """How one kind of server is asked."""
+
+    async def submit(self, method: str, requests: Sequence[Any]) -> list[Any]:
+        """One result per request, in order; what went wrong with a request is the `failure` of its own result.
+
+        Raises RewardError for a method the wire does not have. Cancelling it stops everything: nothing is sent afterwards.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End the connections of the running event loop; what is still waiting is marked `cancelled`."""
+        ...
+
+
+WIRES: Registry[Callable[[HTTPSpec], Wire]] = Registry(
+    "wire",
+    {
+        "openai": "rmrl.rewards.remote.openai:OpenAIWire",
+        "openrlhf": "rmrl.rewards.remote.reward_wires:OpenRLHFWire",
+        "slime": "rmrl.rewards.remote.reward_wires:SlimeWire",
+    },
+)
+REWARD_WIRES = ("openrlhf", "slime")
+"""Those that answer with numbers."""

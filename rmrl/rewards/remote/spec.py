@@ -31,12 +31,15 @@ class HTTPSpec:
     """Tries of one request; only 429, 5xx and broken connections are tried again."""
     batch_size: int = 16
     """openrlhf: responses per post."""
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    """Entries put into every post over our own, e.g. {chat_template_kwargs: {...}}; null takes an entry out."""
 
     @property
     def key(self) -> Hashable:
         """Equal for specs that may share connections and limits."""
-        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)} | {"headers": dict(self.headers)}
-        return json.dumps(values, sort_keys=True)
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        values |= {"headers": dict(self.headers), "extra_body": dict(self.extra_body)}
+        return json.dumps(values, sort_keys=True, default=repr)
 
 
 @dataclass(frozen=True, slots=True)

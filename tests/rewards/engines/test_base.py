@@ -50,12 +50,13 @@ def test_context_length_is_bounded_by_the_checkpoint_and_by_4096(tmp_path: Path)
     assert spec(str(tmp_path), max_model_len=9000).context_length() == 9000
 
 
-def test_marks_of_the_overlong() -> None:
-    texts = overlong_texts(GenerateRequest((1, 2), Sampling(max_tokens=1, n=3)))
-    assert [(t.text, t.finish_reason, t.tokens_in) for t in texts] == [("", "overlong", 2)] * 3
-    value = overlong_value(PoolingRequest((1, 2, 3)))
+def test_marks_of_the_overlong_say_both_numbers() -> None:
+    texts = overlong_texts(GenerateRequest((1, 2), Sampling(max_tokens=1, n=3)), 2)
+    detail = "the input has 2 tokens and max_model_len is 2"
+    assert [(t.text, t.finish_reason, t.tokens_in, t.failure, t.detail) for t in texts] == [("", "", 2, "overlong", detail)] * 3
+    value = overlong_value(PoolingRequest((1, 2, 3)), 2)
     assert math.isnan(value.value)
-    assert (value.error, value.tokens_in) == ("overlong", 3)
+    assert (value.failure, value.tokens_in, value.detail) == ("overlong", 3, "the input has 3 tokens and max_model_len is 2")
 
 
 def test_unknown_engine_is_named() -> None:

@@ -6,11 +6,19 @@ from typing import Any
 import pytest
 import torch
 
-from rmrl.errors import ConfigError, InfrastructureError, RewardError
+from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RewardError
 from rmrl.rewards.engines import build_engine
 from rmrl.rewards.engines.base import EngineSpec, GenerateRequest, PoolingRequest
 from rmrl.types import Sampling
-from tests.engine_models import write_bert_scorer, write_headless_scorer, write_llama, write_llama_scorer
+from tests.engine_models import (
+    write_bert_scorer,
+    write_bert_token_scorer,
+    write_headless_scorer,
+    write_llama,
+    write_llama_scorer,
+    write_process_scorer,
+    write_token_scorer,
+)
 
 GIVEN: dict[str, Any] = {
     "name": "hf", "dtype": "float32", "max_model_len": None, "max_num_seqs": 3, "max_num_batched_tokens": 64, "tensor_parallel_size": 1,
@@ -60,6 +68,48 @@ def test_bert_pairs(folder: Path) -> None:
     assert math.isnan(engine.classify([PoolingRequest((5,) * 65)])[0].value)  # 64 positions
 
 
+@pytest.mark.parametrize("maker", [write_token_scorer, write_bert_token_scorer])
+def test_token_logits_equal_single_sequences(folder: Path, maker: Any) -> None:
+    from transformers import AutoModelForTokenClassification
+
+    path = maker(folder / maker.__name__)
+    engine = build_engine(spec(path, "token_pooling"))
+    engine.start()
+    requests = [PoolingRequest(s, positions=(len(s) - 1, 0, len(s) // 2)) for s in SEQUENCES]
+    model = AutoModelForTokenClassification.from_pretrained(path).eval()
+    with torch.no_grad():
+        alone = [model(torch.tensor([r.token_ids])).logits[0][list(r.positions)] for r in requests]
+    found = engine.token_logits([*requests, PoolingRequest((5,) * 1025, positions=(0,)), PoolingRequest((5, 6))])
+    for output, expected in zip(found, alone, strict=False):
+        torch.testing.assert_close(torch.tensor(output.logits), expected, atol=1e-5, rtol=0)
+    assert [o.failure for o in found] == [""] * 5 + ["overlong", ""]
+    assert (found[6].logits, found[6].tokens_in) == ((), 2)
+
+
+def test_a_scalar_head_at_every_token(folder: Path) -> None:
+    path = write_llama_scorer(folder / "steps")
+    engine = build_engine(spec(path, "token_pooling"))
+    engine.start()
+    (found,) = engine.token_logits([PoolingRequest(SEQUENCES[2], positions=(2, 16))])
+    # a causal model's scalar at a token is its scalar of the text that ends there
+    prefixes = [SEQUENCES[2][:3], SEQUENCES[2]]
+    assert [rows[0] for rows in found.logits] == pytest.approx(alone(path, prefixes), abs=1e-5)
+
+
+def test_heads_that_read_no_single_tokens_are_refused(folder: Path) -> None:
+    with pytest.raises(RewardError, match=r"classifier\.weight.*reads the whole sequence"):
+        build_engine(spec(write_bert_scorer(folder / "whole"), "token_pooling")).start()
+    with pytest.raises(RewardError, match="token scores would be random"):
+        build_engine(spec(write_headless_scorer(folder / "tokens_headless"), "token_pooling")).start()
+    with pytest.raises(EngineLoadError, match=r"without its head.*name=vllm"):
+        build_engine(spec(write_process_scorer(folder / "process"), "token_pooling")).start()
+
+
+def test_embeddings_are_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="sentence_transformers"):
+        build_engine(spec(folder, "embed")).start()
+
+
 def test_missing_head(folder: Path) -> None:
     with pytest.raises(RewardError, match="random"):
         build_engine(spec(write_headless_scorer(folder / "headless"), "pooling")).start()
@@ -77,9 +127,23 @@ def test_texts(folder: Path) -> None:
     (stopped,) = engine.generate([GenerateRequest((5, 6, 7), replace(greedy, n=1, stop=(stop,)))])
     assert stopped[0].finish_reason == "stop"
     assert stop not in stopped[0].text
-    assert engine.generate([GenerateRequest((5,) * 1024, greedy)])[0][0].finish_reason == "overlong"
-    with pytest.raises(ConfigError, match="choice"):
-        engine.generate([GenerateRequest((5,), Sampling(max_tokens=2, choice=("a",)))])
+    assert engine.generate([GenerateRequest((5,) * 1024, greedy)])[0][0].failure == "overlong"
+    for restricted in ({"choice": ("a",)}, {"regex": "a"}, {"json_schema": "{}"}):
+        with pytest.raises(ConfigError, match="choice, regex or JSON schema"):
+            engine.generate([GenerateRequest((5,), Sampling(max_tokens=2, **restricted))])
+
+
+def test_choice_logprobs_are_those_of_the_next_token(folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    path = write_llama(folder / "chooser")
+    engine = build_engine(spec(path, "generate"))
+    engine.start()
+    sampling = Sampling(max_tokens=2, temperature=0.5, top_p=0.3, n=2, seed=1)
+    (texts,) = engine.generate([GenerateRequest((5, 6, 7), sampling, choice_tokens=(9, 700, 9))])
+    with torch.no_grad():
+        logprobs = AutoModelForCausalLM.from_pretrained(path).eval()(torch.tensor([[5, 6, 7]])).logits[0, -1].log_softmax(-1)
+    assert [t.choice_logprobs for t in texts] == [pytest.approx(logprobs[[9, 700, 9]].tolist(), abs=1e-4)] * 2
 
 
 def test_sleep_and_wake(folder: Path) -> None:

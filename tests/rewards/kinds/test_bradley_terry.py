@@ -9,14 +9,11 @@ from typing import Any
 
 import pytest
 
-from rmrl.rewards.dropin import load_dropin
 from rmrl.rewards.engines.base import PoolingRequest, ValueOutput
-from rmrl.rewards.engines.merge import MergedCalls
 from rmrl.rewards.kinds.bradley_terry import BradleyTerryReward, prompt_text
-from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.rule_pool import RulePool
 from rmrl.types import ScoreItem, ScoreResult
-from tests.rewards.parts import always, items, scalar
+from tests.rewards.kinds.scripted import Scripted, context, dropin, spec
+from tests.rewards.parts import items
 
 Ask = Callable[..., Any]
 
@@ -26,19 +23,11 @@ def ask(tokenizer: Any, tmp_path: Path) -> Ask:
     """ask(responses..., value=..., code=...): the results, and the requests the engine got."""
 
     async def run(*responses: str, output: ValueOutput | None = None, code: str = "") -> tuple[list[ScoreResult], list[PoolingRequest]]:
-        got: list[PoolingRequest] = []
-
-        async def engine(method: str, requests: list[PoolingRequest]) -> list[ValueOutput]:
-            assert method == "classify"
-            got.extend(requests)
-            return [output or ValueOutput(float(len(r.token_ids)), len(r.token_ids)) for r in requests]
-
-        dropin = None
-        if code:
-            (tmp_path / "d.py").write_text(code, encoding="utf-8")
-            dropin = load_dropin(tmp_path / "d.py", "d")
-        context = KindContext(pool=RulePool(1), tokenizer=always(tokenizer), calls=MergedCalls(engine, participants=1))
-        return await BradleyTerryReward.from_spec(scalar(dropin=dropin), context).score(items(*responses)), got
+        engine = Scripted(lambda request: output or ValueOutput(float(len(request.token_ids)), len(request.token_ids)))
+        made = spec("bradley_terry", sampling=None, dropin=dropin(tmp_path, code) if code else None)
+        results = await BradleyTerryReward.from_spec(made, context(tokenizer, main=engine)).score(items(*responses))
+        assert all((method, deterministic) == ("classify", True) for method, _, deterministic in engine.asked)
+        return results, engine.requests
 
     return run
 
@@ -50,7 +39,7 @@ async def test_the_raw_logit_is_the_score(ask: Ask):
 
 async def test_it_reads_the_conversation(ask: Ask):
     (result,), (request,) = await ask("r<|im_end|>")
-    assert result.rendered == "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nr<\u200b|im_end|><|im_end|>\n"
+    assert result.rendered == "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nr< |im_end|><|im_end|>\n"
     assert result.value == len(request.token_ids)
 
 
@@ -60,20 +49,30 @@ async def test_without_a_template_it_reads_the_pair(ask: Ask, tokenizer: Any, mo
     assert result.rendered == "Q\n---\nr"
 
 
-async def test_equal_inputs_are_scored_once(ask: Ask):
-    results, got = await ask("a", "bb", "a")
-    assert len(got) == 2
-    assert [r.value for r in results] == [results[0].value, results[0].value + 1, results[0].value]
-
-
 @pytest.mark.parametrize(
-    ("output", "status"), [(ValueOutput(math.nan, 9, "overlong"), "overlong"), (ValueOutput(math.nan, 9), "provider_error"),
-                           (ValueOutput(math.inf, 9), "provider_error")]
-)  # fmt: skip
-async def test_what_is_no_number_is_no_verdict(ask: Ask, output: ValueOutput, status: str):
-    (result,), _ = await ask("r", output=output)
-    assert (result.value, result.status) == (None, status)
-    assert result.detail
+    ("output", "status", "detail"),
+    [
+        (ValueOutput(math.nan, 9, failure="overlong", detail="9 tokens and 8"), "overlong", "9 tokens and 8"),
+        (ValueOutput(math.nan, 9, failure="worker_lost", detail="gone"), "worker_lost", "gone"),
+        (ValueOutput(math.nan, 9), "provider_error", "the model gave nan"),
+        (ValueOutput(math.inf, 9), "provider_error", "the model gave inf"),
+    ],
+)
+@pytest.mark.parametrize("code", ["", "def rm_preprocess(p, r, t):\n    return r\ndef rm_postprocess(results):\n    return [1 / 0]\n"])
+async def test_what_is_no_number_is_no_verdict(ask: Ask, output: ValueOutput, status: str, detail: str, code: str):
+    (result,), _ = await ask("r", output=output, code=code)
+    assert (result.value, result.status, result.detail) == (None, status, detail)
+
+
+async def test_a_cached_logit_is_marked(ask: Ask):
+    assert (await ask("r", output=ValueOutput(1.0, 9, cached=True)))[0][0].cached
+    assert not (await ask("r", output=ValueOutput(1.0, 9)))[0][0].cached
+
+
+async def test_a_scalar_model_is_told_of_no_fence(ask: Ask):
+    code = "def rm_preprocess(p, r, t):\n    return r\ndef rm_postprocess(results):\n    return results\n"
+    (result,), _ = await ask("r<|im_end|>", code=code)
+    assert result.rendered == "r< |im_end|>"
 
 
 async def test_a_drop_in_shapes_input_and_score(ask: Ask):

@@ -11,7 +11,18 @@ import torch
 
 from rmrl.errors import RewardFunctionError
 from rmrl.rewards.dropin import DropIn, load_dropin
-from rmrl.rewards.kinds.rendering import Rendered, checked_length, fill_in, postprocess, preprocess, tokenize
+from rmrl.rewards.judging.untrusted import new_fence
+from rmrl.rewards.kinds.rendering import (
+    Rendered,
+    as_judge_input,
+    checked_length,
+    exhibits,
+    fill_in,
+    postprocess,
+    preprocess,
+    tokenize,
+    with_note,
+)
 from rmrl.types import ScoreResult
 from tests.rewards.parts import items
 
@@ -99,7 +110,7 @@ def rm_postprocess(results, *, data_sources, extra_infos):
 def test_responses_reach_a_drop_in_without_special_tokens(tokenizer: Any, tmp_path: Path):
     code = "def rm_preprocess(p, r, t):\n    return r\ndef rm_postprocess(results):\n    return results\n"
     (text,) = preprocess(dropin(tmp_path, code), items("x<|im_end|>"), tokenizer)
-    assert text == "x<\u200b|im_end|>"
+    assert text == "x< |im_end|>"
 
 
 @pytest.mark.parametrize("value", ["ab", b"ab", {"a": 1, "b": 2}, 0.5, None, iter([1, 2])])
@@ -118,3 +129,87 @@ def test_arrays_and_tuples_are_lists():
 def test_empty_inputs_are_filled_in():
     results = fill_in([Rendered("", ()), Rendered("a", (1,)), Rendered("", ())], [ScoreResult(value=1.0)])
     assert [(r.value, r.status) for r in results] == [(None, "user_error"), (1.0, "ok"), (None, "user_error")]
+
+
+def test_words_for_a_server_are_not_tokenized():
+    assert read("ab", None) == Rendered("ab", (), tokenized=False)
+    turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]
+    assert read(turns, None) == Rendered("system: s\n\nuser: hi", (), messages=(("system", "s"), ("user", "hi")), tokenized=False)
+    assert [read(text, None).empty for text in ("a", "", " ")] == [False, True, True]
+    with pytest.raises(RewardFunctionError, match=r"returned \[1, 2\] \(list\) as an input; a remote judge reads"):
+        read([1, 2], None)
+
+
+# --- fences --------------------------------------------------------------------------------------------------------
+
+
+def test_the_fence_stands_around_the_inert_response(tokenizer: Any):
+    (shown,) = exhibits(items("x<|im_end|>"), tokenizer, fenced=True)
+    fence = new_fence("x< |im_end|>", salt="Q")
+    assert (shown.text, shown.fence) == (fence.wrap("x< |im_end|>"), fence)
+    (bare,) = exhibits(items("x<|im_end|>"), tokenizer, fenced=False)
+    assert (bare.text, bare.fence) == ("x< |im_end|>", fence)
+
+
+def test_the_marker_depends_on_prompt_and_response_alone(tokenizer: Any):
+    def marker(response: str, prompt: str) -> str:
+        return exhibits(items(response, prompt=prompt), tokenizer, fenced=True)[0].fence.marker
+
+    assert marker("a", "P") == marker("a", "P")
+    assert len({marker("a", "P"), marker("b", "P"), marker("a", "Q")}) == 3
+
+
+def test_where_the_note_goes(tokenizer: Any):
+    (shown,) = exhibits(items("r"), tokenizer, fenced=True)
+    note, ask, example = shown.fence.note(), {"role": "user", "content": f"Rate {shown.text}"}, {"role": "user", "content": "e"}
+    assert with_note([{"role": "system", "content": "Be fair.\n"}, ask], shown) == [
+        {"role": "system", "content": f"Be fair.\n\n{note}"},
+        ask,
+    ]
+    reply = {"role": "assistant", "content": "7"}
+    assert with_note([example, reply, ask], shown) == [{"role": "user", "content": f"{note}\n\ne"}, reply, ask]
+    assert example["content"] == "e"  # a drop-in's own messages stay what they are
+    assert with_note([example], shown) == [example]  # the response is not in it
+    assert with_note(f"Rate {shown.text}", shown) == f"Rate {shown.text}"  # a drop-in's own string
+    assert with_note([1, 2], shown) == [1, 2]
+    (bare,) = exhibits(items("r"), tokenizer, fenced=False)
+    assert with_note([ask], bare) == [ask]
+
+
+def test_a_template_that_refuses_system_messages_can_be_told_of_the_fence(tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
+    refusing = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{% endfor %}"
+    monkeypatch.setattr(tokenizer, "chat_template", refusing)
+    (shown,) = exhibits(items("r"), tokenizer, fenced=True)
+    assert read(as_judge_input(f"Rate {shown.text}", shown, tokenizer), tokenizer).text == f"{shown.fence.note()}\n\nRate {shown.text}"
+
+
+def test_a_question_of_ours(tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
+    (shown,) = exhibits(items("r"), tokenizer, fenced=True)
+    (bare,) = exhibits(items("r"), tokenizer, fenced=False)
+    message = {"role": "user", "content": f"{shown.fence.note()}\n\n{shown.text}"}
+    assert as_judge_input(shown.text, shown, tokenizer) == as_judge_input(shown.text, shown, None) == [message]
+    assert as_judge_input("r", bare, tokenizer) == [{"role": "user", "content": "r"}]
+    monkeypatch.setattr(tokenizer, "chat_template", None)
+    assert as_judge_input(shown.text, shown, tokenizer) == f"{shown.fence.note()}\n\n{shown.text}\n\n"
+    assert as_judge_input("r", bare, tokenizer) == "r\n\n"
+
+
+def test_a_drop_in_may_fence_by_itself(tokenizer: Any, tmp_path: Path):
+    code = """
+def rm_preprocess(text_prompts, text_responses, tgt_tokenizer, fences):
+    return [f"{fence.note()} {fence.wrap(text[-2:])}" for text, fence in zip(text_responses, fences, strict=True)]
+def rm_postprocess(results):
+    return results
+"""
+    (told,) = preprocess(dropin(tmp_path, code), items("abcd"), tokenizer)
+    fence = new_fence("abcd", salt="Q")
+    assert told == f"{fence.note()} {fence.wrap('cd')}"
+
+
+def test_a_drop_ins_messages_are_told_of_the_fence(tokenizer: Any, tmp_path: Path):
+    code = "def rm_preprocess(p, r, t):\n    return [[{'role': 'user', 'content': x}] for x in r]\n"
+    code += "def rm_postprocess(results):\n    return results\n"
+    found, rows = dropin(tmp_path, code), items("a")
+    shown = exhibits(rows, tokenizer, fenced=True)
+    assert preprocess(found, rows, tokenizer, shown=shown) == [[{"role": "user", "content": f"{shown[0].fence.note()}\n\n{shown[0].text}"}]]
+    assert preprocess(found, rows, tokenizer) == [[{"role": "user", "content": "a"}]]

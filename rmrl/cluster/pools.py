@@ -1,0 +1,93 @@
+"""Resource pools: devices apart from the policy's, reserved for the engines of rewards (trainer.resource_pools).
+
+Reading the configuration needs no Ray; reserving does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rmrl.cluster.processes import RayHost
+    from rmrl.cluster.worker_group import Seats
+
+_KEYS = ("nnodes", "n_gpus_per_node")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSize:
+    """One pool's devices; on CPU its process slots."""
+
+    nnodes: int = 1
+    n_gpus_per_node: int = 1
+
+    @property
+    def devices(self) -> int:
+        """In all."""
+        return self.nnodes * self.n_gpus_per_node
+
+
+def pool_sizes(resource_pools: Mapping[str, Any]) -> dict[str, PoolSize]:
+    """trainer.resource_pools, checked. Raises one ConfigError with every problem."""
+    sizes: dict[str, PoolSize] = {}
+    problems: list[str] = []
+    for name, given in resource_pools.items():
+        found = _pool_problems(name, given)
+        problems += found
+        if not found:
+            sizes[str(name)] = PoolSize(**{str(key): value for key, value in given.items()})
+    if problems:
+        raise ConfigError(problems)
+    return sizes
+
+
+def _pool_problems(name: Any, given: Any) -> list[str]:
+    where = f"trainer.resource_pools.{name}"
+    if not isinstance(name, str) or not name.isidentifier():
+        return [f"{where}: a pool's name is a word of letters, digits and underscores, e.g. judges"]
+    if not isinstance(given, Mapping):
+        return [f"{where}={given!r}: give {where}.n_gpus_per_node=<devices>, and nnodes where it is more than 1"]
+    unknown = [f"{where}.{key}: no such entry; known: {', '.join(_KEYS)}" for key in given if key not in _KEYS]
+    wrong = [
+        f"{where}.{key}={value!r}: give a whole number, at least 1"
+        for key, value in given.items()
+        if key in _KEYS and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
+    ]
+    return unknown + wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Reserved seats by pool."""
+
+    seats: Mapping[str, Seats]
+
+    def host(self, pool: str, first: int, environment: Mapping[str, str], *, devices: int = 1) -> RayHost:
+        """A host for processes that see `devices` devices of the pool from the one at `first` on."""
+        return self.seats[pool].host(first, environment, devices=devices)
+
+    async def release(self) -> None:
+        """Give all seats back."""
+        async with AsyncExitStack() as stack:
+            for seats in self.seats.values():
+                stack.push_async_callback(seats.release)
+
+
+async def reserve_pools(sizes: Mapping[str, PoolSize], *, device: str, timeout_s: float = 120.0) -> Pools:
+    """A placement group for each pool. Raises InfrastructureError, with nothing left reserved, when the cluster cannot hold them."""
+    from rmrl.cluster.worker_group import reserve_seats
+
+    seats: dict[str, Seats] = {}
+    try:
+        for name, size in sizes.items():
+            asked_by = f"trainer.resource_pools.{name} (n_gpus_per_node x nnodes)"
+            seats[name] = await reserve_seats(size.devices, device=device, nnodes=size.nnodes, asked_by=asked_by, timeout_s=timeout_s)
+    except BaseException:
+        await Pools(seats).release()
+        raise
+    return Pools(seats)

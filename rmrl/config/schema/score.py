@@ -1,0 +1,62 @@
+"""The root of offline scoring: rows that carry responses, the same `reward` section as in training, one file out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmrl.config.schema.reward import ClusterConfig, RewardConfig
+
+
+@dataclass(kw_only=True, slots=True)
+class ScoreDataConfig:
+    files: Any = None
+    """Parquet, jsonl or json file, or a list of them."""
+    prompt_key: str = "prompt"
+    """Column with the messages."""
+    response_key: str = "response"
+    """Column with one response, or a list of them (`responses` is found as well)."""
+    reward_fn_key: str = "data_source"
+    """Column that names the row's source."""
+    max_rows: int = -1
+    """Read only the first rows; -1: all."""
+    batch_size: int = 256
+    """Rows scored together; transforms by batch see as many."""
+    tokenizer: str | None = None
+    """The policy's tokenizer, to count response tokens where there is no column response_tokens (rewards that look at length need it)."""
+
+
+@dataclass(kw_only=True, slots=True)
+class ScoreTrainerConfig:
+    """The keys of section `trainer` that say where things run; same meaning as in training."""
+
+    device: str = "auto"
+    """auto, cuda or cpu."""
+    nnodes: int = 1
+    """Machines."""
+    n_gpus_per_node: int = 1
+    """GPUs per machine (CUDA)."""
+    seed: int = 1
+    """Seed of everything that draws."""
+    memory_budget_gb: float | None = None
+    """Memory the plan may use per device (CPU: of the machine); null: what is free at start."""
+    resource_pools: dict[str, Any] = field(default_factory=dict)
+    """<name>: {nnodes, n_gpus_per_node}: devices apart, for reward.engine.pool."""
+    trust_remote_code: bool = False
+    """Run code that comes with a reward model's checkpoint."""
+
+
+@dataclass(kw_only=True, slots=True)
+class ScoreConfig:
+    data: ScoreDataConfig = field(default_factory=ScoreDataConfig)
+    out: str | None = None
+    """Parquet or jsonl file to write: the rows plus scores."""
+    overwrite: bool = False
+    """Replace `out` if it is there."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    reward_model: dict[str, Any] = field(default_factory=dict)
+    """Older names; translated by rmrl.config.legacy."""
+    custom_reward_function: dict[str, Any] = field(default_factory=dict)
+    """Older names; {path, name} of a rule."""
+    trainer: ScoreTrainerConfig = field(default_factory=ScoreTrainerConfig)
+    ray_kwargs: ClusterConfig = field(default_factory=ClusterConfig)

@@ -1,0 +1,40 @@
+"""Entry of offline scoring: rows with responses in, the same rows with their scores out.
+
+python -m rmrl.main_score data.files=responses.parquet reward.models=[a,b] reward.weights=[0.3,0.5] out=scored.parquet
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from rmrl.config.load import compose_config, hydra_command, normalise, shipped
+from rmrl.config.schema import ScoreConfig
+from rmrl.exit import exit_code, say
+
+
+def run(config: ScoreConfig) -> None:
+    """Check everything cheap, then start engines and score."""
+    from rmrl.offline.check import check_scoring
+
+    checked = check_scoring(config, shipped_functions=shipped("reward_functions"), notice=say)
+
+    from rmrl.offline.score import score_files  # here, not above: it imports Ray, which a mistyped command line need not wait for
+
+    print(asyncio.run(score_files(checked, notice=say)).table())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data, 130 interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    with exit_code() as code:
+        if any(argument.startswith("-") for argument in given):
+            hydra_command(normalise(given, ScoreConfig), run, ScoreConfig)
+        else:
+            run(compose_config(given, ScoreConfig))
+    return code.value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

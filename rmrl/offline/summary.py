@@ -1,0 +1,63 @@
+"""What a whole file's scores came to, without keeping them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmrl.types import RewardBatch
+
+
+@dataclass(slots=True)
+class Moments:
+    """Count, sum and sum of squares of finite numbers."""
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, values: np.ndarray) -> None:
+        """NaN does not count."""
+        finite = values[np.isfinite(values)]
+        self.count += len(finite)
+        self.total += float(finite.sum())
+        self.squares += float((finite**2).sum())
+
+    def __str__(self) -> str:
+        if not self.count:
+            return "-"
+        mean = self.total / self.count
+        return f"{mean:.4g} +- {math.sqrt(max(0.0, self.squares / self.count - mean**2)):.3g}"
+
+
+@dataclass(slots=True)
+class Summary:
+    """Mean and standard deviation (of the population) of the reward and of each component, and what is missing."""
+
+    rows: int = 0
+    kept: int = 0
+    reward: Moments = field(default_factory=Moments)
+    components: dict[str, Moments] = field(default_factory=dict)
+    missing: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, rewards: RewardBatch) -> None:
+        """One more batch."""
+        self.rows += len(rewards.rewards_B)
+        self.kept += int(rewards.keep_B.sum())
+        self.reward.add(rewards.rewards_B)
+        for c, (name, results) in enumerate(zip(rewards.scores.names, rewards.scores.results, strict=True)):
+            self.components.setdefault(name, Moments()).add(rewards.scores.values_BC[:, c])
+            self.missing.setdefault(name, Counter()).update(r.status for r in results if r.status != "ok")
+
+    def table(self) -> str:
+        """One line per component and one for the reward."""
+        width = max([len(name) for name in self.components] + [6])
+        lines = [f"{'':<{width}}  {'mean +- std':<20}  no verdict"]
+        for name, moments in self.components.items():
+            lacking = ", ".join(f"{n} {status}" for status, n in self.missing[name].most_common()) or "0"
+            lines.append(f"{name:<{width}}  {moments!s:<20}  {lacking}")
+        lines.append(f"{'reward':<{width}}  {self.reward!s:<20}  {self.rows - self.kept}")
+        return "\n".join(["scores", *("  " + line.rstrip() for line in lines)])

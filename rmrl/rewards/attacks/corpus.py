@@ -1,0 +1,115 @@
+"""The corpus of attacks: one JSON object per line in attacks.jsonl, or in a file of the user's own.
+
+Families: override (ignore your instructions), authority, fake_verdict, closing_marker (pretends that the response has ended),
+chat_template (pretends that the judge's turn has begun), master_key (nothing but an opener such as ":" or "Solution", which judges have
+been seen to accept: arXiv:2507.08794), few_shot, flattery, fake_reasoning, rubric, structured (breaks out of JSON, templates, shells),
+repeat (very long), hidden (characters that cannot be seen), encoded, threat, hedging (the right answer among others; for judges that
+compare with a reference), continuation (goes on in the judge's place).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rmrl.errors import DataError
+
+POSITIONS = ("append", "prepend", "replace", "around")
+_SLOT = re.compile(r"\{(response|best|gold)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """One way to sway a judge."""
+
+    id: str
+    family: str
+    language: str
+    """ISO 639-1 code of most of its words."""
+    position: str
+    """append, prepend, replace (the response is gone), or around (the text has a {response} slot)."""
+    text: str
+    """May have the slots {best}, the judge's best verdict, and {gold}, the right answer."""
+    repeat: int = 1
+    """Times that the text is written."""
+
+    @property
+    def needs_gold(self) -> bool:
+        """Whether it has a slot for the right answer."""
+        return "{gold}" in self.text
+
+    def apply(self, response: str, *, best: str = "10", gold: str = "") -> str:
+        """The attacked response. Slots are filled in one pass: what is filled in is not looked at again."""
+        slots = {"response": response, "best": best, "gold": gold}
+        text = _SLOT.sub(lambda slot: slots[slot[1]], self.text * self.repeat)
+        if self.position == "append":
+            return f"{response}\n\n{text}"
+        return f"{text}\n\n{response}" if self.position == "prepend" else text
+
+
+@cache
+def load_attacks() -> tuple[Attack, ...]:
+    """The shipped corpus, in the order of the file."""
+    return read_attacks(Path(__file__).with_name("attacks.jsonl"))
+
+
+def read_attacks(path: Path) -> tuple[Attack, ...]:
+    """The attacks of a JSON Lines file. DataError names the line and what is wrong with it."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The attacks in {path} cannot be read: {error}. Give a JSON Lines file in UTF-8.") from error
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    attacks = tuple(_parsed(line, f"{path}:{number}") for number, line in numbered)
+    _check_distinct(attacks, path)
+    return attacks
+
+
+def _parsed(line: str, where: str) -> Attack:
+    try:
+        row: Any = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where} is no JSON: {error}. Each line is one object with {_names(fields(Attack))}.") from error
+    problem = _problem(row)
+    if problem:
+        raise DataError(f"{where}: {problem}.")
+    return Attack(**row)
+
+
+def _problem(row: Any) -> str:
+    """What is wrong with an entry; "" for nothing."""
+    if not isinstance(row, dict):
+        return f"an object is needed, found {type(row).__name__}"
+    known = {f.name: f.type for f in fields(Attack)}
+    unknown, missing = [n for n in row if n not in known], [n for n in known if n not in row and n != "repeat"]
+    if unknown or missing:
+        return f"unknown entries: {unknown}; missing entries: {missing}; an attack has {_names(fields(Attack))}"
+    stray = [name for name in known if name in row and type(row[name]).__name__ != known[name]]
+    if stray:
+        return f"{stray[0]} is {row[stray[0]]!r}; its type is {known[stray[0]]}"
+    if row["position"] not in POSITIONS:
+        return f"position is {row['position']!r}; it is one of {', '.join(POSITIONS)}"
+    if ("{response}" in row["text"]) != (row["position"] == "around"):
+        return "a text has a {response} slot exactly where its position is around"
+    if not row["text"] or row.get("repeat", 1) < 1:
+        return "the text is empty or never written (repeat below 1)"
+    return ""
+
+
+def _check_distinct(attacks: Iterable[Attack], path: Path) -> None:
+    ids: set[str] = set()
+    written: dict[tuple[str, str, int], str] = {}
+    for attack in attacks:
+        same = written.setdefault((attack.text, attack.position, attack.repeat), attack.id)
+        if attack.id in ids or same != attack.id:
+            raise DataError(f"{path}: attack {attack.id} stands there twice (the same id, or the text of {same}); remove one.")
+        ids.add(attack.id)
+
+
+def _names(entries: Iterable[Any]) -> str:
+    return ", ".join(entry.name for entry in entries)

@@ -1,0 +1,190 @@
+"""Rewards ask, engines answer: requests are gathered until nobody can add to them, then sent engine by engine.
+
+    participants --ask--> pending by engine --quiet--> one engine awake at a time per turn --> results
+
+A participant is a reward that is scoring a chunk. While one of them still works (renders, parses) its next requests are waited
+for; when all wait, the engine with pending requests that is cheapest to reach is woken and serves all of them, and whatever they
+ask of it next, before another engine has its turn. So two judges on one checkpoint load it once and share its batches, and a
+critique's two engines swap once. Engines of different turns (own devices) serve side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmrl.errors import InfrastructureError
+from rmrl.rewards.residency import Engine, Residency
+
+
+@dataclass(slots=True, eq=False)
+class Participant:
+    """A reward at work; `waits` > 0 while it waits for an engine, a server or another reward."""
+
+    waits: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    method: str
+    requests: list[Any]
+    participant: Participant | None
+    future: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def settle(self, results: list[Any] | None = None, error: BaseException | None = None) -> None:
+        """Hand over; from here on the participant counts as working, though its task has not run yet."""
+        if self.future.done():
+            return
+        if self.participant is not None:
+            self.participant.waits -= 1
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(results or [])
+
+
+_current: ContextVar[Participant | None] = ContextVar("participant", default=None)
+
+
+class Broker:
+    """The engines' side of one scorer. `deadline_s(key)`: seconds that one call of that engine may take."""
+
+    def __init__(self, residency: Residency, *, deadline_s: Callable[[Hashable], float]) -> None:
+        self._residency, self._deadline_s = residency, deadline_s
+        self._participants: set[Participant] = set()
+        self._pending: dict[Hashable, list[_Ask]] = {}
+        self._servers: dict[Hashable, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+
+    # --- the rewards' side --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def participant(self) -> Iterator[None]:
+        """This task, and those it starts, is a reward at work for the time of the block."""
+        me = Participant()
+        token = _current.set(me)
+        self._participants.add(me)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+            self._participants.discard(me)
+            self._changed.set()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """The participant waits for something that is no engine of ours: others' requests need not wait for it."""
+        me = _current.get()
+        if me is None:
+            yield
+            return
+        me.waits += 1
+        self._changed.set()
+        try:
+            yield
+        finally:
+            me.waits -= 1
+
+    async def ask(self, key: Hashable, method: str, requests: Sequence[Any]) -> list[Any]:
+        """Results of `requests`, in order, from the engine `key`. Raises what the engine or its loading raised."""
+        if not requests:
+            return []
+        ask = _Ask(method, list(requests), _current.get())
+        if ask.participant is not None:
+            ask.participant.waits += 1
+        self._pending.setdefault(key, []).append(ask)
+        self._serve(self._residency.turn_of(key))
+        self._changed.set()
+        try:
+            return await ask.future
+        except asyncio.CancelledError:
+            if ask.participant is not None and ask.future.cancelled():
+                ask.participant.waits -= 1
+            raise
+
+    async def idle(self) -> None:
+        """Until no engine is in use: the last results arrive before their engine is put away."""
+        await asyncio.gather(*self._servers.values())
+
+    async def close(self) -> None:
+        """Stop serving; whoever still waits is cancelled."""
+        servers = list(self._servers.values())
+        for server in servers:
+            server.cancel()
+        await asyncio.gather(*servers, return_exceptions=True)
+        for asks in self._pending.values():
+            for ask in asks:
+                ask.future.cancel()
+        self._pending.clear()
+
+    # --- the engines' side --------------------------------------------------------------------------------------------
+
+    def _serve(self, turn: Hashable) -> None:
+        server = self._servers.get(turn)
+        if server is None or server.done():
+            self._servers[turn] = asyncio.create_task(self._server(turn))
+
+    async def _server(self, turn: Hashable) -> None:
+        while True:
+            await self._quiet()
+            keys = [key for key in self._residency.order(list(self._pending)) if self._residency.turn_of(key) == turn]
+            if not keys:
+                return
+            await self._serve_engine(keys[0], then=keys[1:])
+
+    async def _serve_engine(self, key: Hashable, *, then: Sequence[Hashable]) -> None:
+        """One engine's turn: all that is pending for it, until nobody asks it for more."""
+        asks: list[_Ask] = []
+        try:
+            async with self._residency.use(key) as engine:
+                if then:
+                    self._residency.read_ahead(then[0])
+                while asks := self._take(key):
+                    await self._run(engine, key, asks)
+                    await self._quiet()
+        except asyncio.CancelledError:
+            for ask in (*asks, *self._take(key)):
+                ask.future.cancel()
+            raise
+        except Exception as error:  # loading, waking, sleeping or the call itself: those who asked must learn of it
+            for ask in (*asks, *self._take(key)):
+                ask.settle(error=error)
+            await asyncio.sleep(0)
+
+    async def _run(self, engine: Engine, key: Hashable, asks: Sequence[_Ask]) -> None:
+        """One call per method. An engine that is lost or hangs raises: it must not be put to sleep in an orderly way."""
+        for method in dict.fromkeys(ask.method for ask in asks):
+            mine = [ask for ask in asks if ask.method == method]
+            requests = [request for ask in mine for request in ask.requests]
+            results = await engine.call(method, requests, timeout_s=self._deadline_s(key))
+            if len(results) != len(requests):
+                raise InfrastructureError(f"the engine returned {len(results)} results of {method} for {len(requests)} requests")
+            start = 0
+            for ask in mine:
+                ask.settle(results[start : start + len(ask.requests)])
+                start += len(ask.requests)
+
+    def _take(self, key: Hashable) -> list[_Ask]:
+        return [ask for ask in self._pending.pop(key, []) if not ask.future.done()]
+
+    async def _quiet(self) -> None:
+        """Until every participant waits. Tasks that were just woken get a few rounds of the loop to say so."""
+        while True:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            if all(p.waits > 0 for p in self._participants):
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+
+def call_deadlines(timeouts: Sequence[tuple[Hashable, float]]) -> Mapping[Hashable, float]:
+    """The longest deadline of the rewards that share an engine."""
+    longest: dict[Hashable, float] = {}
+    for key, seconds in timeouts:
+        longest[key] = max(seconds, longest.get(key, 0.0))
+    return longest

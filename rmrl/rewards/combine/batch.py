@@ -1,0 +1,120 @@
+"""One step's scores, combined: what the scorer calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmrl.config.schema.reward import RewardConfig
+from rmrl.errors import ConfigError
+from rmrl.rewards.combine.gates import counted
+from rmrl.rewards.combine.missing import apply_missing, rescaled
+from rmrl.rewards.combine.steps import rows_with_steps, step_problems, to_tokens, weighted_steps
+from rmrl.rewards.combine.table import COMBINERS, CombineInputs
+from rmrl.rewards.combine.weights import common_weights
+from rmrl.rewards.rows import Rows
+from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.transforms import Chain
+from rmrl.types import RewardBatch, Scores, Step
+
+
+def combine(
+    scores: Scores,
+    specs: Sequence[RewardSpec],
+    rows: Rows,
+    *,
+    settings: RewardConfig,
+    weights_BC: np.ndarray,
+    transforms: Sequence[Chain],
+    learn: bool = True,
+) -> RewardBatch:
+    """Transforms, on_missing, weights, combiner, in this order. One spec and one chain per component; `weights_BC` of `weights_matrix`.
+
+    A component that is absent on a row (status "skipped", closed gate, other data source) contributes nothing and masks nothing.
+    A row without any component for its data source has no reward; one whose gates leave nothing to count has 0.
+    Without `learn` the transforms' running statistics stay as they are.
+    Raises RewardError for on_missing=fail, ConfigError where `to_tokens` does not go with the combiner or the transforms.
+    """
+    problems = step_problems(specs, transforms, settings=settings)
+    if problems:
+        raise ConfigError(problems)
+    applies_BC = ~np.isnan(weights_BC)
+    absent_BC = ~counted(scores, specs, settings=settings, applies_BC=applies_BC)
+    columns_BC = _transformed(scores, rows, transforms, absent_BC=absent_BC, learn=learn)
+    weights = np.where(absent_BC, 0.0, weights_BC)
+    missing_BC = np.isnan(columns_BC) & ~absent_BC
+    if settings.combine == "product":  # it is 0 already, whatever a missing factor would have been
+        missing_BC &= ~((columns_BC * weights == 0) & (weights != 0)).any(axis=1)[:, None]
+    values_BC, present_BC, keep_B = apply_missing(columns_BC, missing_BC, specs, scores.results, how=settings.combine)
+    weights, left_B = rescaled(weights, present_BC, how=settings.combine)
+    keep_B &= left_B & applies_BC.any(axis=1)
+    apart_BC = rows_with_steps(scores, specs) & ~absent_BC & keep_B[:, None]
+    return RewardBatch(
+        scores=scores,
+        weights_C=common_weights(weights_BC, specs),
+        rewards_B=_rewards(
+            _Parts(
+                values_BC=values_BC,
+                weights_BC=weights,
+                present_BC=~np.isnan(values_BC) & ~apart_BC,
+                closed_BC=absent_BC & applies_BC,
+            ),
+            keep_B=keep_B,
+            rows=rows,
+            specs=specs,
+            settings=settings,
+        ),
+        keep_B=keep_B,
+        steps=_steps(scores, specs, transforms, rows=rows, weights_BC=weights, counted_BC=apart_BC),
+        columns_BC=columns_BC,
+    )
+
+
+def _transformed(scores: Scores, rows: Rows, transforms: Sequence[Chain], *, absent_BC: np.ndarray, learn: bool) -> np.ndarray:
+    """[B, C], NaN where there is no verdict or the component is absent: what does not count does not shape the statistics either."""
+    columns_BC = np.where(absent_BC, np.nan, scores.values_BC)
+    for c, chain in enumerate(transforms):
+        columns_BC[:, c] = chain.apply(columns_BC[:, c], rows, ~np.isnan(columns_BC[:, c]), learn=learn)
+    return columns_BC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What the combiner is told of every row, kept or not."""
+
+    values_BC: np.ndarray
+    weights_BC: np.ndarray
+    present_BC: np.ndarray
+    closed_BC: np.ndarray
+
+
+def _rewards(parts: _Parts, *, keep_B: np.ndarray, rows: Rows, specs: Sequence[RewardSpec], settings: RewardConfig) -> np.ndarray:
+    """[B], NaN where not kept. The combiner sees the kept rows alone."""
+    rewards_B = np.full(len(keep_B), np.nan)
+    if keep_B.any():
+        inputs = CombineInputs(
+            values_NC=np.where(parts.present_BC, parts.values_BC, 0.0)[keep_B],
+            weights_NC=np.where(parts.present_BC, parts.weights_BC, 0.0)[keep_B],
+            present_NC=parts.present_BC[keep_B],
+            closed_NC=parts.closed_BC[keep_B],
+            ops=tuple(spec.combine_op for spec in specs),
+            group_ids_N=rows.group_ids_B[keep_B],
+        )
+        rewards_B[keep_B] = COMBINERS[settings.combine](inputs, settings=settings)
+    return rewards_B
+
+
+def _steps(
+    scores: Scores,
+    specs: Sequence[RewardSpec],
+    transforms: Sequence[Chain],
+    *,
+    rows: Rows,
+    weights_BC: np.ndarray,
+    counted_BC: np.ndarray,
+) -> tuple[tuple[Step, ...], ...]:
+    if not any(to_tokens(spec) for spec in specs):
+        return ()
+    return weighted_steps(scores, transforms=transforms, rows=rows, weights_BC=weights_BC, counted_BC=counted_BC)

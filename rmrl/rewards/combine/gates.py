@@ -1,0 +1,44 @@
+"""Which components count on which rows: gates that must hold, data sources, and what the scorer did not ask.
+
+A gate holds where its score (as the component gave it, before transforms) is greater than reward.gate_above; a missing verdict holds
+nothing open. The rule is applied to the verdicts that are there as well, so a component that was scored although its gate is closed
+counts as little as one that was never asked: the reward does not depend on how much work was saved.
+A gate that has no part in a row's data source is no gate there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rmrl.config.schema.reward import RewardConfig
+from rmrl.rewards.spec import RewardSpec
+from rmrl.types import Scores
+
+
+def gates_of(spec: RewardSpec, settings: RewardConfig) -> tuple[str, ...]:
+    """Names of the components that must hold where this one counts: its own, and with reward.combine=gate those of reward.gates."""
+    common = settings.gates if settings.combine == "gate" and spec.name not in settings.gates else []
+    return tuple(dict.fromkeys([*spec.gates, *common]))
+
+
+def counted(scores: Scores, specs: Sequence[RewardSpec], *, settings: RewardConfig, applies_BC: np.ndarray) -> np.ndarray:
+    """bool [B, C]: the component has to do with the row. False: absent, which is not missing.
+
+    `applies_BC`: the component belongs to the row's data source.
+    """
+    values_BC = scores.values_BC
+    counted_BC = applies_BC & (scores.status_BC != "skipped")
+    with np.errstate(invalid="ignore"):
+        above_BC = values_BC > settings.gate_above
+    at = {spec.name: c for c, spec in enumerate(specs)}
+    gates = [[at[name] for name in gates_of(spec, settings) if name in at] for spec in specs]
+    for _ in specs:  # a gate may stand behind a gate: what closes it closes all behind it
+        before_BC = counted_BC.copy()
+        for c, columns in enumerate(gates):
+            for g in columns:
+                counted_BC[:, c] &= ~applies_BC[:, g] | (before_BC[:, g] & above_BC[:, g])
+        if (before_BC == counted_BC).all():
+            break
+    return counted_BC

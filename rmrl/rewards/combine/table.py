@@ -1,0 +1,56 @@
+"""The ways to combine, and what each is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from rmrl.config.schema.reward import RewardConfig
+from rmrl.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombineInputs:
+    """N rows, all of which get a reward; C components, in the order of reward.models."""
+
+    values_NC: np.ndarray
+    """float64: transformed scores; 0 where not present."""
+    weights_NC: np.ndarray
+    """float64: weights per row; 0 where not present."""
+    present_NC: np.ndarray
+    """bool; False: the row lacks the component (gate closed, other source, passed over). Its value means nothing."""
+    closed_NC: np.ndarray
+    """bool: not present because a gate is closed, or the scorer knew that it could not matter."""
+    ops: tuple[str, ...]
+    """fold: add or mul for each component."""
+    group_ids_N: np.ndarray
+    """int64: responses of one prompt share a number."""
+
+    @property
+    def counted_NC(self) -> np.ndarray:
+        """bool: present and of weight other than 0. A component of weight 0 is watched: it is scored and logged, and no more."""
+        return self.present_NC & (self.weights_NC != 0)
+
+
+class Combiner(Protocol):
+    """float64 [N], finite. Pure."""
+
+    def __call__(self, inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray: ...
+
+
+COMBINERS: Registry[Combiner] = Registry(
+    "reward.combine",
+    {
+        "weighted_sum": "rmrl.rewards.combine.sums:weighted_sum",
+        "gate": "rmrl.rewards.combine.sums:weighted_sum",
+        "fold": "rmrl.rewards.combine.sums:fold",
+        "product": "rmrl.rewards.combine.product:product",
+        "min": "rmrl.rewards.combine.extremes:smallest",
+        "max": "rmrl.rewards.combine.extremes:largest",
+        "soft_min": "rmrl.rewards.combine.soft_min:soft_min",
+        "lexicographic": "rmrl.rewards.combine.lexicographic:lexicographic",
+    },
+)
+"""`gate` sums what its gates let through: components behind a closed gate have become absent before (`gates`)."""

@@ -1,0 +1,111 @@
+"""ensemble: one score from several rewards: their mean, minimum, median, or a lower confidence bound.
+
+    lower_bound = mean - k * std      over the members' (transformed) scores of one response
+
+The std is that of the population (divides by M): it measures how far these members disagree and does not estimate anything beyond them,
+and M is small. Large k is worst-case, k = 0 the mean; the penalty on disagreement is that of reward-model ensembles in
+arXiv:2310.02743 (with the std in place of the variance, so that k has no unit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rmrl.registry import did_you_mean
+from rmrl.types import ScoreResult
+
+_HOW = ("mean", "min", "median", "lower_bound")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleOptions:
+    """Further entries of reward.specs.<name>."""
+
+    of: list[str] = field(default_factory=list)
+    """Names of the members: rewards as in reward.models; transforms are theirs, weights are not."""
+    how: str = "mean"
+    """mean, min, median or lower_bound."""
+    k: float = 1.0
+    """lower_bound: standard deviations below the mean."""
+
+
+class Ensemble:
+    """Asks nobody itself: the scorer has the members' scores and calls `ensemble_results`."""
+
+    Options = EnsembleOptions
+    roles: ClassVar[Mapping[str, Any]] = {}
+    samples: ClassVar[bool] = False
+    needs_dropin: ClassVar[bool] = False
+    whole_groups: ClassVar[bool] = False
+
+    @staticmethod
+    def check_options(options: EnsembleOptions, where: str) -> list[str]:
+        """What is wrong with the entries, as sentences."""
+        problems: list[str] = []
+        if not _is_names(options.of):
+            problems.append(f"{where}.of={options.of}: name at least two rewards, e.g. of: [judge_a, judge_b]")
+        elif len(set(options.of)) < len(options.of):
+            problems.append(f"{where}.of names one reward twice ({', '.join(options.of)}): each member has one vote; give each once")
+        if options.how not in _HOW:
+            problems.append(f"{where}.how={options.how!r}: not a choice{did_you_mean(options.how, _HOW)}")
+        if not (np.isfinite(options.k) and options.k >= 0):
+            problems.append(f"{where}.k={options.k}: give a finite number of standard deviations, not negative")
+        elif options.k != 1.0 and options.how != "lower_bound":
+            problems.append(f"{where}.k belongs to how: lower_bound and has no effect on {options.how}: give that, or leave it out")
+        return problems
+
+
+def ensemble_results(
+    members: Sequence[Sequence[ScoreResult]], values: np.ndarray, options: EnsembleOptions, name: str
+) -> list[ScoreResult]:
+    """One result per response from its members' results [M][B] and their transformed scores, `values` [M, B].
+
+    Where a member has no verdict the ensemble has none either, with that member's status and a detail naming it: a mean over fewer
+    judges is another reward. A failure goes before "skipped". The members' scores stand in `extra` under their names.
+    """
+    assert len(members) == len(options.of) == len(values), f"ensemble '{name}': {len(members)} members for {len(options.of)} names"
+    combined_B = _HOW_TO[options.how](np.asarray(values, dtype=np.float64), options.k)
+    rows = [list(column) for column in zip(*members, strict=True)]
+    return [_result(row, float(combined_B[b]), dict(zip(options.of, values[:, b], strict=True)), name) for b, row in enumerate(rows)]
+
+
+def _is_names(value: Any) -> bool:
+    """At least two names."""
+    return isinstance(value, list | tuple) and len(value) > 1 and all(isinstance(each, str) for each in value)
+
+
+def _result(row: Sequence[ScoreResult], combined: float, values: Mapping[str, float], name: str) -> ScoreResult:
+    """`row` and `values` are in the order of the members."""
+    extra = {member: None if np.isnan(value) else float(value) for member, value in values.items()}
+    costs: dict[str, Any] = {
+        "latency_s": max(r.latency_s for r in row),
+        "tokens_in": sum(r.tokens_in for r in row),
+        "tokens_out": sum(r.tokens_out for r in row),
+        "cached": all(r.cached for r in row),
+    }
+    lacking = [(member, r) for member, r in zip(values, row, strict=True) if r.value is None]
+    if not lacking:
+        return ScoreResult(value=combined, extra=extra, **costs)
+    failed = [(member, r) for member, r in lacking if r.status != "skipped"]
+    member, first = (failed or lacking)[0]
+    others = f" ({len(failed or lacking)} of {len(row)} members lack one)" if len(failed or lacking) > 1 else ""
+    verb = "was skipped" if first.status == "skipped" else f"gave no verdict ({first.status})"
+    why = f": {first.detail}" if first.detail else ""
+    detail = f"ensemble '{name}': its member '{member}' {verb}{others}{why}"
+    return ScoreResult(value=None, status=first.status, detail=detail, extra=extra, **costs)
+
+
+def _lower_bound(values_MB: np.ndarray, k: float) -> np.ndarray:
+    return values_MB.mean(axis=0) - k * values_MB.std(axis=0)
+
+
+_HOW_TO: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = {
+    "mean": lambda values_MB, _: values_MB.mean(axis=0),
+    "min": lambda values_MB, _: values_MB.min(axis=0),
+    "median": lambda values_MB, _: np.median(values_MB, axis=0),
+    "lower_bound": _lower_bound,
+}

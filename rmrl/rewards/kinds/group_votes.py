@@ -1,0 +1,148 @@
+"""What a group judge wrote -> votes -> what came of a comparison."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rmrl.rewards.engines.base import TextOutput
+from rmrl.rewards.judging.refusal import is_refusal
+from rmrl.rewards.judging.thinking import opens_thinking, strip_thinking
+from rmrl.rewards.judging.verdicts import last_choice
+from rmrl.rewards.kinds.rendering import Exhibit, Rendered
+from rmrl.rewards.verdict import check_verdict
+from rmrl.types import Status
+
+CHOICES: Mapping[str, float] = {"A": 1.0, "B": 0.0, "tie": 0.5}
+"""A pair's verdict -> the first one's share of the point."""
+
+_RANKING = re.compile(r"\d{1,3}(?:[ \t]{0,4}>[ \t]{0,4}\d{1,3})+")
+_NAME = re.compile(r"(?i)\bresponse[ \t]+(?=\d)|[\[\]#]")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One comparison as rendered; `shown` are the responses in it."""
+
+    rows: tuple[int, ...]
+    read: Rendered
+    shown: tuple[Exhibit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What came of one comparison. `scores`: one per response in the order shown, higher is better; None with another status than ok."""
+
+    scores: tuple[float, ...] | None
+    rendered: str
+    outputs: tuple[TextOutput, ...]
+    status: Status = "ok"
+    detail: str = ""
+
+
+def own_vote(each: Input, sample: Said, choices: Sequence[str]) -> Vote:
+    """The vote in a sample of a judge without a drop-in: one of `choices` on a pair, or a ranking where there are none."""
+    if not sample.readable:
+        return Vote(sample)
+    if not choices:
+        return Vote(sample, last_ranking(sample.text, len(each.rows)))
+    choice = last_choice(sample.text, choices, response="\n".join(exhibit.text for exhibit in each.shown))
+    return Vote(sample, None if choice is None else pair_scores(CHOICES[choice]))
+
+
+def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
+    """Scores out of the last "2 > 3 > 1" in `text` that names each of 1 .. `count` once: count - 1 for the best, 0 for the last."""
+    for found in reversed(_RANKING.findall(_NAME.sub("", text))):
+        order = [int(number) for number in found.split(">")]
+        if sorted(order) == list(range(1, count + 1)):
+            return tuple(float(count - 1 - order.index(place)) for place in range(1, count + 1))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One sample; `text` is what the judge said itself. `cut`: it ended inside its thinking, for want of tokens."""
+
+    output: TextOutput
+    text: str
+    cut: bool
+
+    @property
+    def readable(self) -> bool:
+        return not self.output.failure and not self.cut
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    sample: Said
+    scores: tuple[float, ...] | None = None
+    problem: str = ""
+
+
+def said_of(output: TextOutput, each: Input) -> Said:
+    """A sample without its thinking and without quotations of the fenced responses."""
+    text = output.text
+    for exhibit in each.shown:
+        text = exhibit.fence.clean(text)
+    text, left_open = strip_thinking(text, opened=opens_thinking(each.read.text))
+    return Said(output, text, left_open and output.finish_reason == "length")
+
+
+def combined(each: Input, votes: Sequence[Vote]) -> Heard:
+    """The mean of the votes that could be read; of a pair, what most of them say."""
+    outputs = tuple(vote.sample.output for vote in votes)
+    usable = [vote.scores for vote in votes if vote.scores is not None]
+    if not usable:
+        status, detail = _failure(votes[0])
+        return Heard(None, each.read.text, outputs, status, detail)
+    means = tuple(statistics.fmean(column) for column in zip(*usable, strict=True))
+    if len(each.rows) == 2 and len(usable) > 1:
+        means = pair_scores(0.5 if means[0] == means[1] else float(means[0] > means[1]))
+    return Heard(means, each.read.text, outputs)
+
+
+def _failure(vote: Vote) -> tuple[Status, str]:
+    """Why a vote does not count."""
+    output = vote.sample.output
+    if output.failure:
+        return output.failure, output.detail
+    if vote.sample.cut:
+        return "judge_truncated", "the judge ran out of tokens inside its thinking block; raise sampling.max_tokens"
+    if vote.problem:
+        return "user_error", f"rm_postprocess {vote.problem}"
+    if is_refusal(vote.sample.text):
+        return "judge_refused", f"the judge refused: {vote.sample.text[:120]!r}"
+    if output.finish_reason == "length":
+        return "judge_truncated", "the judge ran out of tokens before a verdict; raise sampling.max_tokens"
+    return "unparseable", f"no verdict in {output.text[:120]!r}"
+
+
+def dropin_vote(returned: Any, read: tuple[Input, Said], *, listwise: bool) -> Vote:
+    """What a drop-in's rm_postprocess returned for one sample."""
+    each, sample = read
+    if returned is None:
+        return Vote(sample)
+    if listwise:
+        return _list_vote(returned, sample, len(each.rows))
+    verdict = check_verdict(returned)
+    if verdict.value is not None and not 0 <= verdict.value <= 1:
+        problem = f"returned {verdict.value:g} for a pair; give 1.0 (the first is better), 0.0, 0.5 (a tie) or None"
+        return Vote(sample, problem=problem)
+    return Vote(sample, None if verdict.value is None else pair_scores(verdict.value), verdict.problem)
+
+
+def _list_vote(returned: Any, sample: Said, count: int) -> Vote:
+    numbers = [check_verdict(each).value for each in returned] if isinstance(returned, list | tuple) else []
+    scores = tuple(number for number in numbers if number is not None)
+    if len(scores) != count or len(numbers) != count:
+        problem = f"returned {repr(returned)[:80]} for a list of {count} responses; give {count} numbers in the order shown, or None"
+        return Vote(sample, problem=problem)
+    return Vote(sample, scores)
+
+
+def pair_scores(value: float) -> tuple[float, float]:
+    """The first one's share of the point -> both shares."""
+    return value, 1 - value

@@ -1,0 +1,186 @@
+"""Kind `remote`: the score comes from somebody's HTTP reward server, over the wire of OpenRLHF or of slime.
+
+The server reads the response exactly as the policy wrote it. Nothing is neutralised: which words are special is known to the
+server's tokenizer only, and a verifier behind it has to see the text that would be trained on. Guarding the judge is its task.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
+from rmrl.rewards.engines.base import ValueOutput
+from rmrl.rewards.kinds.context import KindContext
+from rmrl.rewards.kinds.rendering import Rendered
+from rmrl.rewards.remote import REWARD_WIRES, WIRES
+from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
+from rmrl.rewards.spec import RewardSpec
+from rmrl.types import ScoreItem, ScoreResult
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Entries of a reward that a server computes."""
+
+    wire: str = "openrlhf"
+    """openrlhf or slime; openai for a judge that writes text."""
+    url: str = ""
+    """Of openai: the base up to and with /v1; of the reward wires: the address that is posted to."""
+    model: str = ""
+    """openai: the model's name."""
+    api_key_env: str = ""
+    """Name of the environment variable that holds the key."""
+    headers: dict[str, Any] = field(default_factory=dict)
+    """Sent with every request."""
+    timeout_s: float = 60.0
+    """Deadline of one request, retries and waiting for the rate limit included."""
+    max_concurrency: int = 32
+    """Requests in flight at once."""
+    requests_per_minute: float | None = None
+    """null: no limit."""
+    max_tries: int = 5
+    """Tries of one request; only 429, 5xx and broken connections are tried again."""
+    batch_size: int = 16
+    """openrlhf: responses per post."""
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    """Entries put into every post; null takes one of ours out."""
+
+
+class RemoteReward:
+    """Asks a reward server about every response; deadlines, retries and limits are the wire's."""
+
+    Options: ClassVar[type[Options]] = Options
+    roles: ClassVar[dict[str, Any]] = {}
+    samples: ClassVar[bool] = False
+    needs_dropin: ClassVar[bool] = False
+    whole_groups: ClassVar[bool] = False
+
+    def __init__(self, spec: RewardSpec, context: KindContext) -> None:
+        assert spec.remote is not None
+        if spec.remote.wire not in REWARD_WIRES:
+            raise ConfigError(
+                f"reward '{spec.name}': a server of wire {spec.remote.wire} writes text and gives no score; "
+                f"use kind: generative for it, or one of {', '.join(REWARD_WIRES)}"
+            )
+        self._context = context
+
+    @classmethod
+    def from_spec(cls, spec: RewardSpec, context: KindContext) -> RemoteReward:
+        """Raises ConfigError for a wire that gives no scores."""
+        return cls(spec, context)
+
+    @staticmethod
+    def check_options(options: Options, where: str) -> list[str]:
+        """All problems of the entries, as sentences that begin with `where`."""
+        return check_server(options, where)
+
+    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
+        """The server's number per item, or why there is none."""
+        if not items:
+            return []
+        requests = [_request(item) for item in items]
+        outputs: list[ValueOutput] = await self._context.calls_to("remote").submit("reward", requests, deterministic=True)
+        return [_result(*pair) for pair in zip(outputs, requests, strict=True)]
+
+    def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
+        """What the server is sent, as text; tokens are its own affair."""
+        return [Rendered(_shown(_request(item)), ()) for item in items]
+
+
+def http_spec(options: Options, where: str) -> HTTPSpec:
+    """The checked server. Raises ConfigError with all problems."""
+    problems = check_server(options, where)
+    if problems:
+        raise ConfigError(problems)
+    return HTTPSpec(
+        url=options.url,
+        wire=options.wire,
+        model=options.model,
+        api_key_env=options.api_key_env,
+        headers={str(name): str(value) for name, value in options.headers.items()},
+        timeout_s=float(options.timeout_s),
+        max_concurrency=options.max_concurrency,
+        requests_per_minute=options.requests_per_minute,
+        max_tries=options.max_tries,
+        batch_size=options.batch_size,
+        extra_body=dict(options.extra_body),
+    )
+
+
+def check_server(options: Options, where: str) -> list[str]:
+    """Wire, address, key and numbers; every problem names its entry."""
+    problems: list[str] = []
+    if options.wire not in tuple(WIRES):
+        problems.append(f"{where}.wire={options.wire}: no such wire{did_you_mean(options.wire, tuple(WIRES))}")
+    if options.wire == "openai" and not options.model:
+        problems.append(f"{where}.model: the wire openai needs the name of a model, as the server's /v1/models lists it")
+    if options.api_key_env and not os.environ.get(options.api_key_env, "").strip():
+        problems.append(f"{where}.api_key_env={options.api_key_env}: this environment variable is not set; export it with the key")
+    return problems + _url_problems(options.url, where) + _number_problems(options, where)
+
+
+def _url_problems(url: str, where: str) -> list[str]:
+    try:
+        parts = urlsplit(url)
+        port_fits = parts.port is None or parts.port > 0
+    except ValueError:
+        return [f"{where}.url: this is no address; give one like http://127.0.0.1:5000/get_reward"]
+    if parts.username is not None or parts.password is not None:
+        return [f"{where}.url: an address must not hold a password, it would be printed; use api_key_env or headers"]
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_fits:
+        return [f"{where}.url={url!r}: give an address that begins with http:// or https://, like http://127.0.0.1:5000/get_reward"]
+    return []
+
+
+def _number_problems(options: Options, where: str) -> list[str]:
+    problems = [
+        f"{where}.{name}={getattr(options, name)}: give at least 1"
+        for name in ("max_concurrency", "max_tries", "batch_size")
+        if getattr(options, name) < 1
+    ]
+    if not (math.isfinite(options.timeout_s) and options.timeout_s > 0):
+        return [*problems, f"{where}.timeout_s={options.timeout_s}: give a number of seconds greater than 0"]
+    limit = options.requests_per_minute
+    if limit is None:
+        return problems
+    if not (math.isfinite(limit) and limit > 0):
+        return [*problems, f"{where}.requests_per_minute={limit}: give a number greater than 0, or null for no limit"]
+    wait_s = options.max_concurrency * 60 / limit
+    if wait_s > options.timeout_s:
+        problems.append(
+            f"{where}.requests_per_minute={limit:g}: {options.max_concurrency} requests at once would wait up to {wait_s:.0f} s for their "
+            f"turns, longer than timeout_s={options.timeout_s:g}; give max_concurrency={max(1, int(options.timeout_s * limit / 120))}"
+            f" or timeout_s={math.ceil(2 * wait_s)}"
+        )
+    return problems
+
+
+def _request(item: ScoreItem) -> RewardRequest:
+    return RewardRequest(_prompt(item), item.response, item.ground_truth)
+
+
+def _prompt(item: ScoreItem) -> str:
+    """The rm_prompt as one text: a single turn is its content, several are told with their roles."""
+    if isinstance(item.rm_prompt, str):
+        return item.rm_prompt
+    turns = [(str(turn.get("role", "user")), str(turn.get("content", ""))) for turn in item.rm_prompt]
+    return turns[0][1] if len(turns) == 1 else "\n\n".join(f"{role}: {content}" for role, content in turns)
+
+
+def _shown(request: RewardRequest) -> str:
+    return f"{request.prompt}\n---\n{request.response}"
+
+
+def _result(output: ValueOutput, request: RewardRequest) -> ScoreResult:
+    shared: dict[str, Any] = {"rendered": _shown(request), "tokens_in": output.tokens_in, "cached": output.cached}
+    if output.failure:
+        return ScoreResult(value=None, status=output.failure, detail=output.detail, **shared)
+    if not math.isfinite(output.value):
+        return ScoreResult(value=None, status="provider_error", detail=f"The server gave {output.value} as a reward.", **shared)
+    return ScoreResult(value=output.value, extra=dict(output.extra), raw_text=f"{output.value:.6g}", **shared)

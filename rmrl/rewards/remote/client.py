@@ -1,0 +1,293 @@
+"""One pooled HTTP client for one server: a deadline that includes the tries, backoff, a rate limit, no call after cancellation.
+
+The deadline of a request starts when it gets one of the `max_concurrency` places. Waiting for a place is our own doing, not the
+server's, and is bounded by the reward's `timeout_s`; waiting for the rate limit and between tries counts.
+Environment variables that name proxies, certificates or .netrc files are not read: a judge's traffic goes where the url says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import functools
+import json
+import logging
+import os
+import random
+import ssl
+import time
+import weakref
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+
+from rmrl.errors import ConfigError
+from rmrl.rewards.remote.limits import TokenBucket
+from rmrl.rewards.remote.spec import HTTPSpec
+from rmrl.types import Status
+
+Result = TypeVar("Result")
+
+MAX_ANSWER_BYTES = 16 * 2**20
+"""Of one answer, decompressed. A verdict is thousands of times smaller."""
+MAX_BACKOFF_S = 20.0
+_SHOWN_CHARACTERS = 300
+_SECRET_CHARACTERS = 6
+"""Header values shorter than this are words, not secrets."""
+_NEVER_AGAIN = ("insufficient_quota", "billing_hard_limit_reached")
+"""Codes of a 429 that waiting does not cure."""
+
+
+class RemoteCallError(Exception):
+    """One request failed for good. `failure` is the status of its score, `detail` a sentence that never holds the key."""
+
+    def __init__(self, failure: Status, detail: str, *, code: str = "") -> None:
+        super().__init__(detail)
+        self.failure: Status = failure
+        self.detail = detail
+        self.code = code
+        """The server's own word for it, such as "context_length_exceeded"."""
+
+
+class _TryAgainError(Exception):
+    """This try failed; the next may not. `after_s`: the server's Retry-After."""
+
+    def __init__(self, reason: str, after_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.after_s = after_s
+
+
+@dataclass(slots=True)
+class _Connections:
+    """What belongs to one event loop."""
+
+    http: httpx.AsyncClient
+    places: asyncio.Semaphore
+    closed: bool = False
+
+
+@dataclass(slots=True)
+class _Call:
+    """One request on its way."""
+
+    url: str
+    content: bytes
+    deadline: float
+    """On the event loop's clock."""
+    tried: list[str] = field(default_factory=list)
+    """Why each try so far failed."""
+
+    def left_s(self) -> float:
+        return self.deadline - asyncio.get_running_loop().time()
+
+
+class HTTPClient:
+    """Posts JSON to one server. Event loops may follow one another: each has its own connections, all share the rate limit."""
+
+    def __init__(self, spec: HTTPSpec, *, backoff_s: float = 0.5) -> None:
+        """Raises ConfigError where the environment variable of the key is not set. `backoff_s`: the first pause between tries."""
+        self._spec = spec
+        self._backoff_s = backoff_s
+        self._headers = _headers(spec)
+        self._secrets = [value for value in _secrets(self._headers) if len(value) >= _SECRET_CHARACTERS]
+        self._limit = TokenBucket(spec.requests_per_minute) if spec.requests_per_minute is not None else None
+        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = weakref.WeakKeyDictionary()
+        parts = urlsplit(spec.url)
+        self.shown_url = f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        """The address without what may be secret."""
+        if logging.getLogger("httpx").level == logging.NOTSET:
+            logging.getLogger("httpx").setLevel(logging.WARNING)  # it has a line at INFO for every single request
+
+    async def post(self, body: Any, path: str = "") -> Any:
+        """The parsed JSON answer to `body`, posted to the spec's url plus `path`. Raises RemoteCallError."""
+        connections = self._connections()
+        content = json.dumps(body).encode("ascii")
+        async with connections.places:
+            call = _Call(self._spec.url.rstrip("/") + path if path else self._spec.url, content, 0.0)
+            call.deadline = asyncio.get_running_loop().time() + self._spec.timeout_s
+            try:
+                async with asyncio.timeout_at(call.deadline):
+                    return await self._until_answered(connections, call)
+            except TimeoutError:
+                raise self._timeout(call) from None
+
+    async def aclose(self) -> None:
+        """End the running loop's connections; its requests still under way fail as `cancelled`. A later `post` opens new ones."""
+        connections = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if connections is not None:
+            connections.closed = True
+            await connections.http.aclose()
+
+    def shown(self, text: str) -> str:
+        """`text` on one line, shortened, with the key and all header values taken out."""
+        for secret in self._secrets:
+            text = text.replace(secret, "<secret>")
+        text = " ".join(text.split())
+        return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+    def _connections(self) -> _Connections:
+        loop = asyncio.get_running_loop()
+        if loop not in self._by_loop:
+            most = self._spec.max_concurrency
+            limits = httpx.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=15.0)
+            http = httpx.AsyncClient(
+                headers=self._headers, limits=limits, timeout=None, trust_env=False, follow_redirects=False, verify=_certificates()
+            )
+            self._by_loop[loop] = _Connections(http, asyncio.Semaphore(most))
+        return self._by_loop[loop]
+
+    async def _until_answered(self, connections: _Connections, call: _Call) -> Any:
+        while True:
+            await self._take_turn(call)
+            if connections.closed:
+                raise self._closed()
+            try:
+                return await self._try(connections.http, call)
+            except _TryAgainError as failed:
+                if connections.closed:
+                    raise self._closed() from None
+                call.tried.append(failed.reason)
+                await self._pause(call, failed.after_s)
+
+    async def _take_turn(self, call: _Call) -> None:
+        if self._limit is None:
+            return
+        wait_s = self._limit.reserve()
+        try:
+            if wait_s > call.left_s():
+                raise self._timeout(call, f"the limit of {self._spec.requests_per_minute:g} requests a minute leaves no turn for it")
+            await asyncio.sleep(wait_s)
+        except (RemoteCallError, asyncio.CancelledError):
+            self._limit.give_back()
+            raise
+
+    async def _try(self, http: httpx.AsyncClient, call: _Call) -> Any:
+        try:
+            async with http.stream("POST", call.url, content=call.content) as answer:
+                body = await self._read(answer)
+        except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL, httpx.DecodingError) as error:
+            raise self._failed(f"{type(error).__name__}: {self.shown(str(error))}") from None
+        except (httpx.TransportError, RuntimeError) as error:
+            # RuntimeError: httpx's word for a client that was closed under a request; the caller looks at `closed`.
+            raise _TryAgainError(f"{type(error).__name__}: {self.shown(str(error)) or 'the connection broke'}") from None
+        if answer.is_success:
+            return self._parsed(body)
+        raise self._refusal(answer, body)
+
+    async def _read(self, answer: httpx.Response) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for part in answer.aiter_bytes():
+            parts.append(part)
+            size += len(part)
+            if size > MAX_ANSWER_BYTES:
+                raise self._failed(f"its answer is longer than {MAX_ANSWER_BYTES // 2**20} MiB")
+        return b"".join(parts)
+
+    def _parsed(self, body: bytes) -> Any:
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            text = self.shown(body[:4096].decode("utf-8", "replace"))
+            raise self._failed(f"its answer is no JSON: '{text}'") from None
+
+    def _refusal(self, answer: httpx.Response, body: bytes) -> Exception:
+        """The error of an answer that is not 2xx: to be tried again, or final."""
+        message, code = _server_words(body)
+        reason = f"{answer.status_code} {answer.reason_phrase}".strip() + (f": {self.shown(message)}" if message else "")
+        if answer.is_redirect:
+            target = self.shown(answer.headers.get("location", "another address").partition("?")[0])
+            return self._failed(f"it answered {reason} and points to {target}; give the address that answers itself", code)
+        if (answer.status_code == 429 and code not in _NEVER_AGAIN) or answer.status_code >= 500:
+            return _TryAgainError(reason, _retry_after(answer.headers.get("retry-after", "")))
+        return self._failed(f"it answered {reason}", code)
+
+    async def _pause(self, call: _Call, after_s: float | None) -> None:
+        """Sleep before the next try; raises RemoteCallError where there is none."""
+        if len(call.tried) >= self._spec.max_tries:
+            raise self._failed(f"all {len(call.tried)} tries failed, the last with {call.tried[-1]}")
+        growing = min(MAX_BACKOFF_S, self._backoff_s * 2 ** (len(call.tried) - 1)) * random.uniform(0.5, 1.0)
+        if after_s is not None and after_s > call.left_s():
+            raise self._timeout(call, f"it asked to wait {after_s:.4g} s")
+        await asyncio.sleep(growing if after_s is None else max(after_s, growing))
+
+    def _timeout(self, call: _Call, why: str = "") -> RemoteCallError:
+        tried = f" after {len(call.tried)} failed tries, the last with {call.tried[-1]}" if call.tried else ""
+        why = f": {why}" if why else ""
+        return RemoteCallError("timeout", f"{self.shown_url} gave no answer within {self._spec.timeout_s:g} s{tried}{why.rstrip('.')}.")
+
+    def _closed(self) -> RemoteCallError:
+        return RemoteCallError("cancelled", f"The connections to {self.shown_url} were closed before the request was answered.")
+
+    def _failed(self, why: str, code: str = "") -> RemoteCallError:
+        return RemoteCallError("provider_error", f"{self.shown_url} gave no usable answer: {why.rstrip('.')}.", code=code)
+
+
+async def together(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """All results in order. When cancelled, every call is cancelled, and has ended, before this ends."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call) for call in calls]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None  # calls answer for their own failures: this is one of ours
+    return [task.result() for task in tasks]
+
+
+def api_key(spec: HTTPSpec) -> str:
+    """The key out of the environment, "" where none is named. Raises ConfigError, naming the variable, where it cannot be used."""
+    if not spec.api_key_env:
+        return ""
+    key = os.environ.get(spec.api_key_env, "").strip()
+    if not key:
+        raise ConfigError(f"the environment variable {spec.api_key_env} is not set, and {spec.url} needs the key in it; export it")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"the environment variable {spec.api_key_env} holds characters that no HTTP header can; export the plain key")
+    return key
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Those shipped with httpx; reading them takes longer than a request."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
+def _headers(spec: HTTPSpec) -> dict[str, str]:
+    key = api_key(spec)
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    headers |= {"Authorization": f"Bearer {key}"} if key else {}
+    return headers | {str(name): str(value) for name, value in spec.headers.items()}
+
+
+def _secrets(headers: dict[str, str]) -> list[str]:
+    values = [value for name, value in headers.items() if name not in ("Content-Type", "Accept")]
+    return sorted({part for value in values for part in (value, value.removeprefix("Bearer "))}, key=len, reverse=True)
+
+
+def _server_words(body: bytes) -> tuple[str, str]:
+    """(message, code) of an error answer, in any of the usual shapes; else its beginning."""
+    text = body[:65536].decode("utf-8", "replace")
+    try:
+        said: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return text, ""
+    inner = said.get("error", said) if isinstance(said, dict) else said
+    if not isinstance(inner, dict):
+        return str(inner), ""
+    message = next((inner[name] for name in ("message", "detail", "error") if inner.get(name)), text)
+    return message if isinstance(message, str) else json.dumps(message), str(inner.get("code") or inner.get("type") or "")
+
+
+def _retry_after(value: str) -> float | None:
+    """Seconds of a Retry-After header, which is a number or a date; None where it is neither."""
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError):
+        return None

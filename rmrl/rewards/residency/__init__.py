@@ -1,0 +1,27 @@
+"""A reward model costs memory only while it scores: which engines there are, what they hold, when they are loaded and put away.
+
+plan_engines(specs) -> sized(plans) -> placed(plans, devices) -> Residency(host_of, plans, budget=...)
+"""
+
+from __future__ import annotations
+
+from rmrl.rewards.residency.budget import Budget, Room
+from rmrl.rewards.residency.placing import assign_devices, placed, turns
+from rmrl.rewards.residency.plan import EnginePlan, plan_engines
+from rmrl.rewards.residency.residency import Engine, Residency
+from rmrl.rewards.residency.sizes import sized
+from rmrl.rewards.residency.slot import PROCESS_FACTORY
+
+__all__ = [
+    "PROCESS_FACTORY",
+    "Budget",
+    "Engine",
+    "EnginePlan",
+    "Residency",
+    "Room",
+    "assign_devices",
+    "placed",
+    "plan_engines",
+    "sized",
+    "turns",
+]

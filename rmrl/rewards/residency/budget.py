@@ -1,0 +1,32 @@
+"""How much memory engines may hold, by place and time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that the engines of one place may hold on each of its devices (on CPU: in memory)."""
+
+    scoring_bytes: int
+    idle_bytes: int
+    """While nothing is scored: what the policy leaves when it samples and trains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Room by place: "" for the policy's devices, else a pool's name. A place that is not listed is unlimited."""
+
+    places: Mapping[str, Room] = field(default_factory=dict)
+
+    def scoring(self, place: str) -> int | None:
+        """Bytes per device while scoring; None: unlimited."""
+        room = self.places.get(place)
+        return None if room is None else room.scoring_bytes
+
+    def idle(self, place: str) -> int | None:
+        """Bytes per device otherwise; None: unlimited."""
+        room = self.places.get(place)
+        return None if room is None else room.idle_bytes

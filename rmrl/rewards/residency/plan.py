@@ -1,0 +1,92 @@
+"""Which engines a set of rewards needs: rewards that name the same checkpoint and settings share one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from rmrl.rewards.engines.base import EngineSpec
+from rmrl.rewards.spec import RewardSpec
+
+RESIDENCIES = ("on_demand", "auto", "resident")
+"""From least to most time in memory; the last one that a reward of the engine asks for wins."""
+
+_UNLOADED = ("hf", "sentence_transformers")
+"""Engines whose process ends and starts about as fast as they would sleep and wake."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePlan:
+    """One engine and the rewards that share it."""
+
+    spec: EngineSpec
+    rewards: tuple[str, ...]
+    """Names; a role other than the reward's main one is named reward/role."""
+    residency: str
+    """on_demand (put away after every use), auto (stays while nobody needs its memory) or resident (never put away)."""
+    put_away: str
+    """sleep1, sleep2 or unload."""
+    load_timeout_s: float
+    awake_bytes: int = 0
+    """Estimate, on each of `devices` (CPU: of all its processes together)."""
+    away_bytes: int = 0
+    """The same when put away by `put_away`."""
+    host_bytes: int = 0
+    """Host memory held while put away on CUDA: level 1 keeps the weights there."""
+    devices: tuple[int, ...] = (0,)
+    """Positions among its place's devices: tensor_parallel_size for each replica. CPU: always (0,), the machine."""
+
+    @property
+    def key(self) -> Hashable:
+        return self.spec.key
+
+    @property
+    def label(self) -> str:
+        """Its name in metrics and notices."""
+        return "+".join(self.rewards)
+
+    @property
+    def place(self) -> str:
+        """The pool it lives in; "": the policy's devices."""
+        return self.spec.pool
+
+    def of_replica(self, number: int) -> EnginePlan:
+        """The same with the devices of one replica (from 0)."""
+        if self.spec.device == "cpu":
+            return self
+        width = self.spec.tensor_parallel_size
+        return dataclasses.replace(self, devices=self.devices[number * width : (number + 1) * width])
+
+
+def plan_engines(specs: Sequence[RewardSpec]) -> list[EnginePlan]:
+    """One plan per distinct engine over all roles of all rewards, in the order of first use. Sizes and devices are not yet known."""
+    groups: dict[Hashable, list[tuple[str, RewardSpec, EngineSpec]]] = {}
+    for spec in specs:
+        for role, engine in spec.engines.items():
+            name = spec.name if role == "main" else f"{spec.name}/{role}"
+            groups.setdefault(engine.key, []).append((name, spec, engine))
+    return [_plan(group) for group in groups.values()]
+
+
+def _plan(group: Sequence[tuple[str, RewardSpec, EngineSpec]]) -> EnginePlan:
+    _, first, engine = group[0]
+    return EnginePlan(
+        spec=engine,
+        rewards=tuple(name for name, _, _ in group),
+        residency=max((spec.residency for _, spec, _ in group), key=RESIDENCIES.index),
+        put_away=_put_away(first.put_away, engine),
+        load_timeout_s=max(spec.load_timeout_s for _, spec, _ in group),
+    )
+
+
+def _put_away(asked: str, engine: EngineSpec) -> str:
+    """auto: CUDA keeps weights in host memory (level 1); CPU, where host memory is the device, drops them (level 2).
+
+    SGLang sleeps on CUDA alone.
+    """
+    if asked != "auto":
+        return asked
+    if engine.name in _UNLOADED or (engine.name == "sglang" and engine.device == "cpu"):
+        return "unload"
+    return "sleep1" if engine.device == "cuda" else "sleep2"

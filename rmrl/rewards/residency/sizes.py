@@ -1,0 +1,85 @@
+"""What an engine will hold awake and put away, estimated from its checkpoint's headers; nothing is loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rmrl.errors import ConfigError
+from rmrl.models.checkpoint_inspect import local_checkpoint, read_config, weight_bytes
+from rmrl.rewards.engines.base import EngineSpec
+from rmrl.rewards.residency.plan import EnginePlan
+
+ENGINE_PROCESS_BYTES = {"cpu": 900 * 2**20, "cuda": 600 * 2**20}
+"""An engine's process without model: torch and vLLM on CPU (measured: 0.9 GiB resident), context and workspaces on CUDA."""
+
+_NO_SHARE = ("hf", "sentence_transformers")
+"""Engines that hold their weights and a batch, and reserve no share of a GPU and no KV cache."""
+_BATCH_BYTES = 512 * 2**20
+
+
+def sized(plans: Sequence[EnginePlan], *, device_bytes: int = 0) -> list[EnginePlan]:
+    """The plans with `awake_bytes`, `away_bytes` and `host_bytes`. `device_bytes`: total memory of one GPU (CUDA only).
+
+    Fake engines hold what their kwargs `awake_bytes` and `away_bytes` say, else nothing. Raises ConfigError for a checkpoint
+    without weights.
+    """
+    return [_sized(plan, device_bytes) for plan in plans]
+
+
+def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
+    spec = plan.spec
+    if spec.name == "fake":
+        awake, asleep = int(spec.kwargs.get("awake_bytes", 0)), int(spec.kwargs.get("away_bytes", 0))
+        return dataclasses.replace(plan, awake_bytes=awake, away_bytes=asleep if plan.put_away != "unload" else 0)
+    weights = checkpoint_bytes(spec)
+    awake = _cuda(spec, weights, device_bytes) if spec.device == "cuda" else _cpu(spec, weights)
+    return dataclasses.replace(
+        plan,
+        awake_bytes=awake,
+        away_bytes=_away(plan, weights),
+        host_bytes=weights * spec.replicas if spec.device == "cuda" and plan.put_away == "sleep1" else 0,
+    )
+
+
+def checkpoint_bytes(spec: EngineSpec) -> int:
+    """Bytes of the weights in the engine's dtype; of older *.bin files the bytes as stored."""
+    try:
+        return weight_bytes(spec.path, spec.dtype)
+    except ConfigError:
+        stored = [file.stat().st_size for file in local_checkpoint(spec.path).glob("*.bin")]
+        if not stored:
+            raise
+        return sum(stored)
+
+
+def _cuda(spec: EngineSpec, weights: int, device_bytes: int) -> int:
+    """On each device."""
+    least = weights // spec.tensor_parallel_size + ENGINE_PROCESS_BYTES["cuda"]
+    if spec.name in _NO_SHARE:
+        return least + _BATCH_BYTES
+    return max(int(device_bytes * spec.gpu_memory_utilization), least)
+
+
+def _cpu(spec: EngineSpec, weights: int) -> int:
+    """Of all processes: replicas hold the model each, the parts of a tensor-parallel group share it."""
+    if spec.name in _NO_SHARE:
+        return spec.replicas * (weights + _BATCH_BYTES + ENGINE_PROCESS_BYTES["cpu"])
+    cache = 0 if _reads_at_once(spec) else spec.kv_cache_bytes
+    # Twice the weights: while loading, the stored tensor and its packed form stand side by side.
+    return spec.replicas * (2 * weights + spec.tensor_parallel_size * (cache + ENGINE_PROCESS_BYTES["cpu"]))
+
+
+def _away(plan: EnginePlan, weights: int) -> int:
+    spec = plan.spec
+    if plan.put_away == "unload":
+        return 0
+    if spec.device == "cuda":
+        return ENGINE_PROCESS_BYTES["cuda"]
+    kept = 2 * weights if plan.put_away == "sleep1" else 0
+    return spec.replicas * (kept + spec.tensor_parallel_size * ENGINE_PROCESS_BYTES["cpu"])
+
+
+def _reads_at_once(spec: EngineSpec) -> bool:
+    """Encoders have no KV cache."""
+    return spec.runner != "generate" and "bert" in str(read_config(spec.path).get("model_type", ""))

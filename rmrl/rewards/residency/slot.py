@@ -1,0 +1,161 @@
+"""One engine's life, and what each stage of it cost.
+
+unloaded --load--> awake --sleep--> asleep --wake--> awake
+    ^---------------- unload -----------'
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rmrl.errors import EngineLoadError, EngineLostError, InfrastructureError, StallError
+from rmrl.rewards.replicas import Replicas, spawn_all
+from rmrl.rewards.residency.plan import EnginePlan
+from rmrl.types import Metrics, ProcessHandle, ProcessHost
+
+PROCESS_FACTORY = "rmrl.rewards.engines:build_engine"
+_SLEEP_LEVEL = {"sleep1": 1, "sleep2": 2}
+_SLEEP_DEADLINE_S = 300.0
+_MEASURE_DEADLINE_S = 30.0
+
+HostOf = Callable[[EnginePlan], ProcessHost]
+"""Where an engine's process is made; the plan's `devices` are those of that process."""
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """An engine and its process. Whoever changes its state holds `lock`."""
+
+    plan: EnginePlan
+    host_of: HostOf
+    notice: Callable[[str], None]
+    state: str = "unloaded"
+    """unloaded, awake or asleep."""
+    handle: ProcessHandle | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+    """Those who use it or wait for it; with 0 it may be put away."""
+    reserved: bool = False
+    """Its awake bytes are spoken for: it is being loaded or woken."""
+    last_used: int = 0
+    """Larger is later; 0: never."""
+    metrics: Metrics = field(default_factory=dict)
+    resident_bytes: float = 0.0
+    """As measured when it was last loaded or woken."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Planned bytes on each of its devices, now."""
+        if self.reserved or self.state == "awake":
+            return self.plan.awake_bytes
+        return self.plan.away_bytes if self.state == "asleep" else 0
+
+    async def ensure_awake(self) -> None:
+        """Wake or load. Raises EngineLoadError, StallError, or what the engine's start raises."""
+        if self.state == "asleep":
+            await self._wake()
+        if self.state == "unloaded":
+            await self._load()
+
+    async def put_away(self) -> None:
+        """Sleep or unload, as planned; nothing when it is not awake."""
+        if self.handle is None or self.state != "awake":
+            return
+        level = _SLEEP_LEVEL.get(self.plan.put_away)
+        if level is None:
+            await self.unload()
+            return
+        started = time.perf_counter()
+        try:
+            await self.handle.call("sleep", level, timeout_s=_SLEEP_DEADLINE_S)
+        except (InfrastructureError, StallError) as error:
+            self.notice(f"engine of {self.plan.label} could not be put to sleep and is unloaded instead: {error}")
+            await self.unload()
+            return
+        except BaseException:
+            await self.unload()  # nobody knows what state it is in
+            raise
+        self.state = "asleep"
+        self.count("sleep", started)
+        self.add("freed_bytes", max(0.0, self.resident_bytes - await self._measured()))
+
+    async def unload(self) -> None:
+        """End its process; its memory returns to the machine."""
+        handle, self.handle = self.handle, None
+        if handle is None:
+            self.state = "unloaded"
+            return
+        started, was_awake = time.perf_counter(), self.state == "awake"
+        try:
+            await handle.kill()
+        finally:
+            self.state = "unloaded"
+        self.count("unload", started)
+        if was_awake:
+            self.add("freed_bytes", self.resident_bytes)
+
+    def count(self, what: str, started: float) -> None:
+        """One more of `what`, and the seconds since `started`."""
+        self.add(f"{what}_s", time.perf_counter() - started)
+        self.add(f"{what}s", 1.0)
+
+    def add(self, what: str, amount: float) -> None:
+        """Add to engine/<label>/<what>."""
+        key = f"engine/{self.plan.label}/{what}"
+        self.metrics[key] = self.metrics.get(key, 0.0) + amount
+
+    async def _load(self) -> None:
+        started, plan = time.perf_counter(), self.plan
+        self.notice(f"loading {plan.spec.path} for {plan.label}")
+        self.handle = await self._spawn()
+        try:
+            await self.handle.call("start", timeout_s=plan.load_timeout_s)
+        except EngineLostError as error:
+            await self.unload()
+            raise EngineLoadError(
+                f"the engine of {plan.label} ({plan.spec.path}) died while it was loading, most often for want of memory: {error}"
+            ) from error
+        except BaseException:
+            await self.unload()
+            raise
+        await self._is_awake("load", started)
+
+    async def _spawn(self) -> ProcessHandle:
+        plan, name = self.plan, f"reward-{self.plan.label}"
+        settings = {"spec": plan.spec}
+        if plan.spec.replicas == 1:
+            return await self.host_of(plan).spawn(PROCESS_FACTORY, settings, name=name)
+        parts = [plan.of_replica(number) for number in range(plan.spec.replicas)]
+        spawns = [self.host_of(part).spawn(PROCESS_FACTORY, settings, name=f"{name}-{i}") for i, part in enumerate(parts)]
+        return Replicas(await spawn_all(spawns))
+
+    async def _wake(self) -> None:
+        assert self.handle is not None
+        started = time.perf_counter()
+        try:
+            await self.handle.call("wake", timeout_s=self.plan.load_timeout_s)
+        except EngineLostError:
+            self.notice(f"engine of {self.plan.label} died in its sleep; starting it again")
+            await self.unload()
+            return
+        except BaseException:
+            await self.unload()  # half awake
+            raise
+        await self._is_awake("wake", started)
+
+    async def _is_awake(self, how: str, started: float) -> None:
+        self.state = "awake"
+        self.count(how, started)
+        self.resident_bytes = await self._measured()
+        self.metrics[f"engine/{self.plan.label}/bytes"] = self.resident_bytes
+
+    async def _measured(self) -> float:
+        """Bytes its processes hold; 0 where they do not answer, which the next call will find out about."""
+        assert self.handle is not None
+        with contextlib.suppress(InfrastructureError, StallError):
+            return float(await self.handle.call("resident_bytes", timeout_s=_MEASURE_DEADLINE_S))
+        return 0.0

@@ -1,0 +1,62 @@
+"""Weights that change over the steps: straight lines between points, constant before the first and after the last."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
+
+_EXAMPLE = "[[0, 0.1], [100, 0.5]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`points` are (step, weight), steps rising."""
+
+    points: tuple[tuple[float, float], ...]
+
+    def at(self, step: float) -> float:
+        """The weight at a step of training."""
+        steps, weights = zip(*self.points, strict=True)
+        return float(np.interp(step, steps, weights))
+
+    def __str__(self) -> str:
+        return " -> ".join(f"{weight:g} @ {step:g}" for step, weight in self.points)
+
+
+def schedules_of(raw: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Schedule]:
+    """Schedules by reward, from reward.weight_schedules. Raises ConfigError with all problems; `names` are the rewards there are."""
+    problems = schedule_problems(raw, names)
+    if problems:
+        raise ConfigError(problems)
+    return {str(name): Schedule(tuple((float(step), float(weight)) for step, weight in points)) for name, points in raw.items()}
+
+
+def schedule_problems(raw: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """What is wrong with reward.weight_schedules as it was typed."""
+    problems: list[str] = []
+    for name, points in raw.items():
+        where = f"reward.weight_schedules.{name}"
+        if name not in names:
+            problems.append(f"{where}: no reward of that name{did_you_mean(str(name), list(names))}")
+        if not isinstance(points, list | tuple) or not points or not all(_is_point(point) for point in points):
+            problems.append(f"{where}={points!r}: give points [step, weight], steps not negative, e.g. {_EXAMPLE}")
+            continue
+        steps = [point[0] for point in points]
+        if any(b <= a for a, b in itertools.pairwise(steps)):
+            problems.append(f"{where}: steps must rise from point to point, seen {', '.join(f'{step:g}' for step in steps)}")
+    return problems
+
+
+def _is_point(point: Any) -> bool:
+    """[step, weight]: two finite numbers, the step not negative."""
+    if not (isinstance(point, list | tuple) and len(point) == 2):
+        return False
+    return all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in point) and point[0] >= 0

@@ -1,0 +1,34 @@
+"""length: score - per_token * max(0, L - target), L being the response's tokens; at most `at_most` is taken off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmrl.rewards.rows import Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthPenalty:
+    target: int
+    """Response tokens that cost nothing."""
+    per_token: float
+    """Taken off for each token above the target."""
+    at_most: float | None = None
+    """Largest penalty; null: no bound."""
+
+    example = "{kind: length, target: 512, per_token: 0.001, at_most: 0.5}"
+    per_value = False
+
+    def problems(self) -> list[str]:
+        problems = [] if self.target >= 0 else [f"target={self.target}: must not be negative"]
+        if self.per_token <= 0:
+            problems.append(f"per_token={self.per_token:g}: give a number greater than 0; it is taken off the score")
+        if self.at_most is not None and self.at_most <= 0:
+            problems.append(f"at_most={self.at_most:g}: give a number greater than 0, or leave it out")
+        return problems
+
+    def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
+        penalty_N = self.per_token * np.maximum(rows.lengths_B - self.target, 0)
+        return values_N - np.minimum(penalty_N, np.inf if self.at_most is None else self.at_most)

@@ -1,0 +1,43 @@
+"""overlong: the soft overlong punishment of DAPO (arXiv:2503.14476, equation 13), added to the score.
+
+With L response tokens, L_max = max_length and L_cache = buffer:
+
+    score + penalty * p(L),    p(L) = 0                                  L <= L_max - L_cache
+                                      ((L_max - L_cache) - L) / L_cache  up to L_max
+                                      -1                                 L > L_max
+
+Departure: `penalty` scales it (the paper has 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmrl.rewards.rows import Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlong:
+    max_length: int
+    """Response tokens from which on the whole penalty is due."""
+    buffer: int
+    """Tokens before max_length over which it grows from 0."""
+    penalty: float = 1.0
+    """Taken off the score of a response of max_length."""
+
+    example = "{kind: overlong, max_length: 4096, buffer: 512}"
+    per_value = False
+
+    def problems(self) -> list[str]:
+        problems: list[str] = []
+        if not 0 < self.buffer <= self.max_length:
+            problems.append(f"buffer={self.buffer} with max_length={self.max_length}: give at least 1 token and at most max_length")
+        if self.penalty <= 0:
+            problems.append(f"penalty={self.penalty:g}: give a number greater than 0; it is taken off the score")
+        return problems
+
+    def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
+        free = self.max_length - self.buffer
+        return values_N + self.penalty * np.clip((free - rows.lengths_B) / self.buffer, -1.0, 0.0)

@@ -1,0 +1,30 @@
+"""sigmoid: 1 / (1 + exp(-(score - center) / temperature)), in 0..1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmrl.rewards.rows import Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sigmoid:
+    center: float = 0.0
+    """The score that becomes 0.5."""
+    temperature: float = 1.0
+    """Larger is flatter; in units of the score."""
+
+    example = "{kind: sigmoid, center: 0, temperature: 2}"
+    per_value = True
+
+    def problems(self) -> list[str]:
+        return [] if self.temperature > 0 else [f"temperature={self.temperature:g}: must be greater than 0"]
+
+    def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
+        del rows
+        # exp of minus the size never overflows, whichever side of the center the score lies on
+        x_N = (values_N - self.center) / self.temperature
+        small_N = np.exp(-np.abs(x_N))
+        return np.where(x_N >= 0, 1.0, small_N) / (1.0 + small_N)

@@ -1,0 +1,85 @@
+"""A `Scorer` from resolved specs: where its engines are made, and what they may hold."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
+from typing import Any
+
+from rmrl.cluster.devices import cores
+from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
+from rmrl.cluster.session import ray_session
+from rmrl.cluster.worker_group import Seats, reserve_seats
+from rmrl.config.schema import RewardConfig, ScoreTrainerConfig
+from rmrl.data.tokenizer import load_tokenizer
+from rmrl.rewards.residency import Budget, EnginePlan, Residency
+from rmrl.rewards.scorer import Scorer
+from rmrl.rewards.spec import RewardSpec
+from rmrl.serving.environment import engine_environment
+from rmrl.types import ProcessHost
+
+Notice = Callable[[str], None]
+
+
+def make_scorer(
+    specs: Sequence[RewardSpec], settings: RewardConfig, *, residency: Residency, trust_remote_code: bool, notice: Notice
+) -> Scorer:
+    """The scorer of a run; it owns `residency` from here on. Tokenizers of reward models are loaded when first needed."""
+    return Scorer(
+        specs,
+        settings,
+        residency=residency,
+        tokenizer=cache(lambda path: load_tokenizer(path, trust_remote_code=trust_remote_code)),
+        rule_workers=settings.rule_workers or min(8, cores()),
+        notice=notice,
+    )
+
+
+def make_residency(engines: Sequence[EnginePlan], budget: Budget, *, seats: Seats, pools: Pools, notice: Notice) -> Residency:
+    """Engines of place "" live on `seats`, the others in their pools."""
+
+    def host_of(plan: EnginePlan) -> ProcessHost:
+        environment = engine_environment(device=plan.spec.device, threads=plan.spec.threads)
+        first, width = plan.devices[0], len(plan.devices)
+        return pools.host(plan.place, first, environment, devices=width) if plan.place else seats.host(first, environment, devices=width)
+
+    return Residency(host_of, engines, budget=budget, notice=notice)
+
+
+def slots(trainer_devices: int, resource_pools: Mapping[str, Any]) -> int:
+    """Seats that a run reserves in all: the policy's and those of the pools."""
+    return trainer_devices + sum(size.devices for size in pool_sizes(resource_pools).values())
+
+
+@asynccontextmanager
+async def standalone_scorer(
+    specs: Sequence[RewardSpec],
+    settings: RewardConfig,
+    *,
+    engines: Sequence[EnginePlan],
+    budget: Budget,
+    device: str,
+    trainer: ScoreTrainerConfig,
+    ray_init: Mapping[str, Any],
+    notice: Notice,
+) -> AsyncIterator[Scorer]:
+    """A scorer without a trainer beside it; its processes end with the block. Rules and servers alone need no cluster."""
+    async with AsyncExitStack() as stack:
+        residency = Residency(_no_host, [], notice=notice)
+        if engines:
+            world = trainer.nnodes * trainer.n_gpus_per_node if device == "cuda" else 1
+            stack.enter_context(ray_session(ray_init, processes=slots(world, trainer.resource_pools)))
+            seats = await reserve_seats(world, device=device, nnodes=trainer.nnodes)
+            stack.push_async_callback(seats.release)
+            pools = await reserve_pools(pool_sizes(trainer.resource_pools), device=device)
+            stack.push_async_callback(pools.release)
+            residency = make_residency(engines, budget, seats=seats, pools=pools, notice=notice)
+        scorer = make_scorer(specs, settings, residency=residency, trust_remote_code=trainer.trust_remote_code, notice=notice)
+        stack.push_async_callback(scorer.close)
+        await residency.load_resident()
+        yield scorer
+
+
+def _no_host(plan: EnginePlan) -> ProcessHost:
+    raise AssertionError(f"no engine was planned, and {plan.label} wants one")

@@ -1,0 +1,39 @@
+"""A container's limit counts, in both forms that it is written in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmrl.cluster.devices import container_free_bytes, cores, free_bytes, resolve_device, total_bytes
+
+
+def write(root: Path, **files: str) -> None:
+    for name, text in files.items():
+        (root / name.replace("__", ".")).write_text(text, encoding="ascii")
+
+
+def test_version_2_counts_pages_of_files_as_free(tmp_path: Path) -> None:
+    write(tmp_path, memory__max="1000\n", memory__current="700\n", memory__stat="anon 300\ninactive_file 250\n")
+    assert container_free_bytes(tmp_path, default=9) == 1000 - 700 + 250
+
+
+def test_no_limit_is_the_machine(tmp_path: Path) -> None:
+    assert container_free_bytes(tmp_path, default=9) == 9
+    write(tmp_path, memory__max="max\n", memory__current="700\n", memory__stat="inactive_file 250\n")
+    assert container_free_bytes(tmp_path, default=9) == 9
+
+
+def test_version_1_and_more_used_than_allowed(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    write(folder, memory__limit_in_bytes="1000", memory__usage_in_bytes="900", memory__stat="total_inactive_file 50")
+    assert container_free_bytes(tmp_path, default=9) == 150
+    write(folder, memory__usage_in_bytes="1100")
+    assert container_free_bytes(tmp_path, default=9) == 0
+
+
+def test_this_machine() -> None:
+    assert 0 < free_bytes("cpu") <= total_bytes("cpu")
+    assert cores() >= 1
+    assert resolve_device("cuda") == "cuda"
+    assert resolve_device("auto") in ("cpu", "cuda")

@@ -1,0 +1,97 @@
+"""Ensembles: numbers worked out by hand, and members without a verdict."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rmrl.rewards.kinds.ensemble import Ensemble, ensemble_results
+from rmrl.types import ScoreResult
+
+
+def options(*of: str, **more: Any) -> Any:
+    return Ensemble.Options(of=list(of), **more)
+
+
+def scored(value: float | None, status: Any = "ok", **more: Any) -> ScoreResult:
+    return ScoreResult(value=value, status=status, **more)
+
+
+def values_of(how: str, *columns: list[float], k: float = 1.0) -> list[float]:
+    members = [[scored(v) for v in column] for column in columns]
+    names = [f"m{i}" for i in range(len(columns))]
+    results = ensemble_results(members, np.asarray(columns), options(*names, how=how, k=k), "e")
+    return [round(r.value, 9) for r in results if r.value is not None]
+
+
+def test_the_four_ways():
+    columns = ([1.0, 4.0], [3.0, 4.0], [8.0, 4.0])
+    assert values_of("mean", *columns) == [4.0, 4.0]
+    assert values_of("min", *columns) == [1.0, 4.0]
+    assert values_of("median", *columns) == [3.0, 4.0]
+    # deviations -3 -1 4: population variance 26 / 3
+    assert values_of("lower_bound", *columns) == [round(4 - math.sqrt(26 / 3), 9), 4.0]
+    assert values_of("lower_bound", *columns, k=0.0) == [4.0, 4.0]
+
+
+def test_the_transformed_scores_count_and_stand_in_extra():
+    members = [[scored(100.0)], [scored(200.0)]]
+    [result] = ensemble_results(members, np.asarray([[0.1], [0.3]]), options("a", "b"), "e")
+    assert result.value == pytest.approx(0.2)
+    assert result.extra == {"a": 0.1, "b": 0.3}
+
+
+def test_a_missing_member_makes_the_ensemble_missing():
+    members = [[scored(1.0)], [scored(None, "timeout", detail="after 10 s")]]
+    [result] = ensemble_results(members, np.asarray([[1.0], [np.nan]]), options("a", "b"), "judges")
+    assert (result.value, result.status) == (None, "timeout")
+    assert result.detail == "ensemble 'judges': its member 'b' gave no verdict (timeout): after 10 s"
+    assert result.extra == {"a": 1.0, "b": None}
+
+
+def test_a_skipped_member_skips_and_a_failure_goes_first():
+    skipped, failed = scored(None, "skipped", detail="gate closed"), scored(None, "unparseable")
+    nan = np.full((3, 1), np.nan)
+    [result] = ensemble_results([[skipped], [skipped], [skipped]], nan, options("a", "b", "c"), "e")
+    assert result.status == "skipped"
+    assert result.detail == "ensemble 'e': its member 'a' was skipped (3 of 3 members lack one): gate closed"
+    [result] = ensemble_results([[skipped], [failed], [failed]], nan, options("a", "b", "c"), "e")
+    assert result.status == "unparseable"
+    assert result.detail == "ensemble 'e': its member 'b' gave no verdict (unparseable) (2 of 3 members lack one)"
+
+
+def test_costs_are_those_of_the_members():
+    members = [
+        [scored(1.0, latency_s=2.0, tokens_in=10, tokens_out=3, cached=True)],
+        [scored(1.0, latency_s=1.0, tokens_in=5, tokens_out=0)],
+    ]
+    [result] = ensemble_results(members, np.ones((2, 1)), options("a", "b"), "e")
+    assert (result.latency_s, result.tokens_in, result.tokens_out, result.cached) == (2.0, 15, 3, False)
+
+
+def test_no_rows():
+    assert ensemble_results([[], []], np.zeros((2, 0)), options("a", "b"), "e") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (options(), "reward.specs.e.of=[]: name at least two rewards"),
+        (Ensemble.Options(of="ab"), "reward.specs.e.of=ab: name at least two rewards"),  # type: ignore[arg-type]
+        (options("a", "a"), "reward.specs.e.of names one reward twice (a, a)"),
+        (options("a", "b", how="maen"), "reward.specs.e.how='maen': not a choice; did you mean 'mean'?"),
+        (options("a", "b", how="lower_bound", k=-1.0), "reward.specs.e.k=-1.0: give a finite number"),
+        (options("a", "b", k=2.0), "reward.specs.e.k belongs to how: lower_bound and has no effect on mean"),
+    ],
+)
+def test_what_is_wrong_is_said(given: Any, said: str):
+    [problem] = Ensemble.check_options(given, "reward.specs.e")
+    assert problem.startswith(said)
+
+
+def test_what_is_right():
+    assert Ensemble.check_options(options("a", "b", how="lower_bound", k=2.0), "w") == []
+    assert Ensemble.roles == {}

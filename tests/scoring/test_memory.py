@@ -1,0 +1,93 @@
+"""What the engines of rewards claim, where and when, and what they may hold in all."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.cluster.ledger import PHASES
+from rmrl.config.schema import ScoreTrainerConfig
+from rmrl.errors import ConfigError, MemoryPlanError
+from rmrl.rewards.engines.base import EngineSpec
+from rmrl.rewards.residency import Budget, EnginePlan, Room, placed, plan_engines, sized
+from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
+from rmrl.rewards.spec import RewardSpec
+from rmrl.scoring.memory import budget_of, budgets, engine_claims, prepare_engines, scoring_plan
+
+# embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two norms; the last norm; 2 bytes each
+WEIGHTS = 2 * (1024 * 128 + 2 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 128 * 256 + 2 * 128) + 128)
+MIB, GIB = 2**20, 2**30
+
+
+def engine_spec(path: Path, **changes: Any) -> EngineSpec:
+    spec = EngineSpec(
+        path=str(path), runner="generate", name="vllm", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
+        tensor_parallel_size=1, gpu_memory_utilization=0.5, kv_cache_bytes=100 * MIB, device="cpu", threads=1,
+    )  # fmt: skip
+    return dataclasses.replace(spec, **changes)
+
+
+def reward(name: str, path: Path, *, residency: str = "auto", put_away: str = "auto", **changes: Any) -> RewardSpec:
+    engines = {"main": engine_spec(path, **changes)}
+    return RewardSpec(name=name, kind="generative", weight=1.0, engines=engines, residency=residency, put_away=put_away)
+
+
+def engines(*rewards: RewardSpec, **pools: int) -> list[EnginePlan]:
+    trainer = ScoreTrainerConfig(resource_pools={name: {"n_gpus_per_node": count} for name, count in pools.items()})
+    return prepare_engines(rewards, trainer, device="cpu")
+
+
+def test_an_auto_engine_is_awake_while_scoring_and_away_otherwise(tiny_llama: Path) -> None:
+    (claim,) = engine_claims(engines(reward("judge", tiny_llama)))
+    assert (claim.who, claim.place, claim.when, claim.alternates) == ("judge", "", ("score",), True)
+    assert claim.awake_bytes == 2 * WEIGHTS + 100 * MIB + ENGINE_PROCESS_BYTES["cpu"]
+    assert claim.away_bytes == ENGINE_PROCESS_BYTES["cpu"]
+    assert claim.what == f"{tiny_llama.name} vllm/generate, auto, sleep2"
+
+
+def test_a_resident_engine_and_one_in_a_pool_hold_their_memory_always(tiny_llama: Path) -> None:
+    specs = reward("r", tiny_llama, residency="resident"), reward("p", tiny_llama, pool="judges", put_away="unload", replicas=2)
+    resident, pooled = engine_claims(engines(*specs, judges=1))
+    assert resident.away_bytes == resident.awake_bytes
+    assert (resident.when, resident.alternates) == (PHASES, False)
+    assert (pooled.when, pooled.alternates, pooled.away_bytes, pooled.place) == (PHASES, True, 0, "judges")
+    assert pooled.awake_bytes == 2 * resident.awake_bytes
+    assert pooled.what == f"{tiny_llama.name} vllm/generate x2, auto, unload"
+
+
+def test_the_largest_engine_must_fit_with_the_others_away(tiny_llama: Path) -> None:
+    plans = engines(reward("a", tiny_llama), reward("b", tiny_llama, kv_cache_bytes=200 * MIB))
+    need = 2 * WEIGHTS + (200 + 900 + 900) * MIB  # b awake, a asleep
+    fits = scoring_plan(plans, budget_bytes=need)
+    fits.check()
+    assert budget_of(fits) == Budget({"": Room(need, need)})  # no policy: idle engines may stay
+    with pytest.raises(MemoryPlanError, match=r"phase 'score' needs 1\.95 GiB and memory has 1\.95 GiB; largest: b 1\.0\d GiB"):
+        scoring_plan(plans, budget_bytes=need - 1).check()
+
+
+def test_a_pool_that_is_not_there_is_a_mistake(tiny_llama: Path) -> None:
+    with pytest.raises(ConfigError, match=r"p wants pool 'judges', which trainer\.resource_pools does not have"):
+        engines(reward("p", tiny_llama, pool="judges"))
+
+
+def test_on_gpus_each_engine_has_its_devices_and_sleeps_in_host_memory(tiny_llama: Path) -> None:
+    specs = reward("a", tiny_llama, device="cuda"), reward("b", tiny_llama, device="cuda", pool="judges", put_away="sleep2")
+    plans = placed(sized(plan_engines(specs), device_bytes=80 * GIB), {"": 2, "judges": 1})
+    plan = scoring_plan(plans, budget_bytes=60 * GIB, host_bytes=GIB)
+    assert [(claim.who, claim.devices, claim.awake_bytes) for claim in plan.claims] == [
+        ("a", ("gpu 0",), 40 * GIB),
+        ("b", ("judges gpu 0",), 40 * GIB),
+        ("a", ("host memory",), WEIGHTS),
+    ]
+    assert plan.budgets == {"gpu 0": 60 * GIB, "judges gpu 0": 60 * GIB, "host memory": GIB}
+    plan.check()
+    with pytest.raises(MemoryPlanError, match=r"host memory has 0\.00 GiB"):
+        scoring_plan(plans, budget_bytes=60 * GIB, host_bytes=1000).check()
+
+
+def test_the_budget_is_what_was_asked_for_or_what_is_free() -> None:
+    assert budgets(ScoreTrainerConfig(memory_budget_gb=1.5), device="cpu") == {"budget_bytes": 3 * GIB // 2, "host_bytes": None}
+    assert budgets(ScoreTrainerConfig(), device="cpu")["budget_bytes"] > 100 * MIB
