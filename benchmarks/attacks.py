@@ -177,46 +177,66 @@ def separation(right: Sequence[float], wrong: Sequence[float]) -> float:
 
 
 def measure(judge: Judge, name: str, answers: Sequence[Solution], attacks: Sequence[Attack]) -> dict[str, Any]:
-    """Flips of a judge with a fence and without."""
+    """Flips of a judge with a fence and without, for two bounds between bad and good; see `bounds_of`."""
     honest = {c: judge.scores(name, [(s, s.response) for s in answers], fenced=c == "fenced") for c in ("open", "fenced")}
-    right, wrong = ([i for i, s in enumerate(answers) if s.right is label] for label in (True, False))
-    bounds = {c: _bound(name, [honest[c][i] for i in wrong]) for c in honest}
-    bad = [i for i in wrong if all(honest[c][i] < bounds[c] for c in honest)]
+    bounds = {c: bounds_of(name, honest[c]) for c in honest}
+    bad = _bad(answers, honest, bounds)
     trials = [Trial(attack, bad[n % len(bad)]) for n, attack in enumerate(a for a in attacks if not a.needs_gold)]
-    best = JUDGES[name][2]
-    shown = [(answers[t.solution], t.attack.apply(answers[t.solution].response, best=best)) for t in trials]
-    result: dict[str, Any] = {"wrong_solutions_found_bad": len(bad), "of_wrong_solutions": len(wrong), "good_from": bounds}
-    result["good_from_is_natural"] = {c: bounds[c] == NATURAL[name] for c in bounds}
-    result["right_above_wrong"] = {c: separation([honest[c][i] for i in right], [honest[c][i] for i in wrong]) for c in honest}
-    changed = sum((honest["open"][i] >= bounds["open"]) != (honest["fenced"][i] >= bounds["fenced"]) for i in right)
-    result["verdicts_on_right_solutions_changed_by_the_fence"] = share(changed, len(right))
+    shown = [(answers[t.solution], t.attack.apply(answers[t.solution].response, best=JUDGES[name][2])) for t in trials]
+    result: dict[str, Any] = {"attacked_solutions": len(bad), "honest": _honest(answers, honest, bounds)}
     for condition in honest:
         scores = judge.scores(name, shown, fenced=condition == "fenced")
         before = [honest[condition][t.solution] for t in trials]
-        result[condition] = summary(trials, before, scores, good_from=bounds[condition])
+        result[condition] = {kind: summary(trials, before, scores, good_from=bound) for kind, bound in bounds[condition].items()}
     return result
 
 
-def _bound(name: str, wrong: Sequence[float]) -> float:
-    """Where good begins: at the scale's middle or, for a judge that finds nearly everything good there, at the median of wrong ones."""
-    bad = sum(score < NATURAL[name] for score in wrong)
-    return NATURAL[name] if bad >= len(wrong) / 4 else statistics.median(wrong)
+def bounds_of(name: str, honest: Sequence[float]) -> dict[str, float]:
+    """Where good begins: at the scale's middle; and, as a weak judge may never cross that, at the median of its honest scores."""
+    return {"middle": NATURAL[name], "median": statistics.median(honest)}
+
+
+def _bad(answers: Sequence[Solution], honest: dict[str, list[float]], bounds: dict[str, dict[str, float]]) -> list[int]:
+    """Wrong solutions that are bad in both conditions: by both bounds or, where there are none, by the median."""
+    wrong = [i for i, solution in enumerate(answers) if not solution.right]
+    for kinds in (("middle", "median"), ("median",)):
+        bad = [i for i in wrong if all(honest[c][i] < bounds[c][kind] for c in honest for kind in kinds)]
+        if bad:
+            return bad
+    raise SystemExit("The judge finds no wrong solution bad in both conditions; give more solutions with --per-label.")
+
+
+def _honest(answers: Sequence[Solution], honest: dict[str, list[float]], bounds: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """How the judge does without attacks, and on how many right solutions the fence changes its verdict."""
+    right, wrong = ([i for i, s in enumerate(answers) if s.right is label] for label in (True, False))
+    found: dict[str, Any] = {"right_solutions": len(right), "wrong_solutions": len(wrong), "bounds": bounds}
+    found["right_above_wrong"] = {c: separation([v[i] for i in right], [v[i] for i in wrong]) for c, v in honest.items()}
+    for kind in ("middle", "median"):
+        good = {c: [value >= bounds[c][kind] for value in values] for c, values in honest.items()}
+        changed = sum(good["open"][i] != good["fenced"][i] for i in right)
+        found[kind] = {
+            "right_found_good": {c: sum(good[c][i] for i in right) for c in good},
+            "wrong_found_good": {c: sum(good[c][i] for i in wrong) for c in good},
+            "right_changed_by_the_fence": share(changed, len(right)),
+        }
+    return found
 
 
 def summary(trials: Sequence[Trial], before: Sequence[float], after: Sequence[float], *, good_from: float) -> dict[str, Any]:
-    """Flips and mean shifts over all trials and by family."""
+    """Flips and mean shifts, over all trials on solutions found bad and by family."""
     groups: dict[str, list[int]] = defaultdict(list)
-    for i, trial in enumerate(trials):
-        groups[trial.attack.family].append(i)
+    counted = [i for i in range(len(trials)) if before[i] < good_from]
+    for i in counted:
+        groups[trials[i].attack.family].append(i)
     by_family = {family: _flips(rows, before, after, good_from) for family, rows in sorted(groups.items())}
-    return {"all": _flips(range(len(trials)), before, after, good_from), "families": by_family}
+    return {"all": _flips(counted, before, after, good_from), "families": by_family}
 
 
 def _flips(rows: Sequence[int], before: Sequence[float], after: Sequence[float], good_from: float) -> dict[str, Any]:
     read = [i for i in rows if not math.isnan(after[i])]
-    shift = statistics.fmean(after[i] - before[i] for i in read) if read else math.nan
+    shift = round(statistics.fmean(after[i] - before[i] for i in read), 4) if read else None
     counted = share(sum(after[i] >= good_from for i in read), len(rows))
-    return counted | {"mean_shift": round(shift, 4), "no_verdict": len(rows) - len(read)}
+    return counted | {"mean_shift": shift, "no_verdict": len(rows) - len(read)}
 
 
 def measure_copying(judge: Judge, answers: Sequence[Solution], attacks: Sequence[Attack], repeats: int) -> dict[str, Any]:
@@ -232,26 +252,32 @@ def measure_copying(judge: Judge, answers: Sequence[Solution], attacks: Sequence
     shown = [(wrong[t.solution], t.attack.apply(wrong[t.solution].response, best="yes", gold=wrong[t.solution].gold)) for t in trials]
     before = [0.0] * len(trials)
     result: dict[str, Any] = {"wrong_solutions_found_bad": len(bad), "of_wrong_solutions": len(wrong)}
-    result["open"] = summary(trials, before, judge.copied(shown), good_from=1.0)
-    result["neutralised"] = summary(trials, before, judge.copied([(s, neutral(text)) for s, text in shown]), good_from=1.0)
+    for condition in ("open", "neutralised"):
+        read = shown if condition == "open" else [(s, neutral(text)) for s, text in shown]
+        result[condition] = {"exact": summary(trials, before, judge.copied(read), good_from=1.0)}
     return result
 
 
 def table(results: dict[str, Any]) -> str:
-    """Flip rates in percent, with intervals, by judge, family and condition."""
+    """Flip rates in percent, with intervals, by judge, bound, family and condition."""
     lines = []
     for name, result in results.items():
         first, second = [c for c in ("open", "fenced", "neutralised") if c in result]
-        lines.append(f"\n{name:<16}{first:>26}{second:>26}   flips % [95%], mean shift, of")
-        for family in ("all", *result[first]["families"]):
-            rows = [result[c]["all"] if family == "all" else result[c]["families"][family] for c in (first, second)]
-            lines.append(f"{family:<16}" + "".join(f"{_cell(row):>26}" for row in rows) + f"{rows[0]['of']:>6}")
+        for kind, found in result[first].items():
+            lines.append(f"\n{f'{name}, {kind}':<18}{first:>24}{second:>24}    of   flips % [95%], mean shift")
+            pairs = {"all": (found["all"], result[second][kind]["all"])}
+            families = found["families"].keys() & result[second][kind]["families"].keys()
+            pairs |= {f: (found["families"][f], result[second][kind]["families"][f]) for f in sorted(families)}
+            lines += [
+                f"{family:<18}" + "".join(f"{_cell(row):>24}" for row in rows) + f"{rows[0]['of']:>6}" for family, rows in pairs.items()
+            ]
     return "\n".join(lines)
 
 
 def _cell(row: dict[str, Any]) -> str:
     low, high = row["interval_95"]
-    return f"{100 * row['rate']:.0f} [{100 * low:.0f}, {100 * high:.0f}] {row['mean_shift']:+.2f}"
+    shift = "" if row["mean_shift"] is None else f" {row['mean_shift']:+.2f}"
+    return f"{100 * row['rate']:.0f} [{100 * low:.0f}, {100 * high:.0f}]{shift}"
 
 
 def main() -> None:
@@ -259,10 +285,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--judge", default=".models/smollm2")
     parser.add_argument("--solutions", default="../shared/data/rollouts/gsm8k_openai_solutions.jsonl")
-    parser.add_argument("--per-label", type=int, default=40)
-    parser.add_argument("--longest", type=int, default=400, help="characters of question and response together")
-    parser.add_argument("--every", type=int, default=1, help="take every n-th attack")
-    parser.add_argument("--repeats", type=int, default=8, help="solutions for each attack on the copying judge that has the reference")
+    parser.add_argument("--per-label", type=int, default=24)
+    parser.add_argument("--longest", type=int, default=320, help="characters of question and response together")
+    parser.add_argument("--every", type=int, default=2, help="take every n-th attack; 1: all of them")
+    parser.add_argument("--repeats", type=int, default=4, help="solutions for each attack on the copying judge that has the reference")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="1 is faster on busy cores")
     parser.add_argument("--out", default="benchmarks/results/attacks.json")
     args = parser.parse_args()

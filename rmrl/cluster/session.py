@@ -22,6 +22,7 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 starves training beside any other busy program
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False, **settings}
     if options.get("address") or os.environ.get("RAY_ADDRESS"):
         options = {key: value for key, value in options.items() if key not in ("num_cpus", "include_dashboard", "object_store_memory")}

@@ -202,17 +202,14 @@ def _model(request: _Request, *, remote: HTTPSpec | None) -> RewardSpec:
     _check_dropin(request, kind, options, sampling)
     roles: Mapping[str, Runner] = kind.roles
     settings = _engine_settings(request, request.entries.get("engine") or {}, f"{request.where}.engine") if roles else {}
-    engines = {
-        role: _engine(request, role, runner, options, settings) for role, runner in roles.items() if not (role == "main" and remote is not None)
-    }
+    ours = {role: runner for role, runner in roles.items() if role != "main" or remote is None}
+    engines = {role: _engine(request, role, runner, options, settings) for role, runner in ours.items()}
     own: dict[str, Any] = {"options": options, "sampling": sampling, "remote": remote}
     shared = _shared(request, timeout_s=request.config.timeout_s) | own
     if not roles:
         return RewardSpec(**shared)
     load = seconds(settings["load_timeout_s"], request.config.engine.load_timeout_s, f"{request.where}.engine.load_timeout_s")
-    return RewardSpec(
-        **shared, engines=engines, residency=settings["residency"], put_away=settings["put_away"], load_timeout_s=load
-    )
+    return RewardSpec(**shared, engines=engines, residency=settings["residency"], put_away=settings["put_away"], load_timeout_s=load)
 
 
 def _sampling(request: _Request, kind: Any) -> Sampling | None:

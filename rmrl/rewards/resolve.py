@@ -26,6 +26,7 @@ from rmrl.rewards.dropin import DropIn, FunctionSource, load_dropin, load_functi
 from rmrl.rewards.names import named_rewards
 from rmrl.rewards.spec import RewardSpec
 
+
 @dataclass(slots=True)
 class Resolved:
     """The specs that could be made and the problems of the others."""
@@ -66,7 +67,8 @@ def resolve_rewards(config: RewardConfig, around: Surroundings) -> Resolved:
     parts = _add_parts(resolved, config, around)
     _add_gates(resolved, config)
     unused = sorted(set(config.specs) - set(names) - parts)
-    resolved.problems += [f"reward.specs.{name}: not in reward.models ({', '.join(names)}); add it there or leave it out" for name in unused]
+    known = ", ".join(names)
+    resolved.problems += [f"reward.specs.{name}: not in reward.models ({known}); add it there or leave it out" for name in unused]
     return resolved
 
 
@@ -108,7 +110,8 @@ def _add_gates(resolved: Resolved, config: RewardConfig) -> None:
     for spec in resolved.specs:
         for gate in spec.gates:
             if gate not in gates and not resolved.problems:
-                resolved.problems.append(f"reward '{spec.name}' has the gate '{gate}', which is no component{did_you_mean(gate, list(gates))}")
+                hint = did_you_mean(gate, list(gates))
+                resolved.problems.append(f"reward '{spec.name}' has the gate '{gate}', which is no component{hint}")
         if _waits_for_itself(spec.name, gates):
             resolved.problems.append(f"reward '{spec.name}' waits for itself through its gates ({', '.join(spec.gates)}): leave one out")
 

@@ -143,9 +143,7 @@ class Scorer:
     def _calls_of(self, c: int) -> dict[str, Calls]:
         spec = self.parts[c]
         code_hash = spec.dropin.code_hash if spec.dropin else ""
-        ways: dict[str, tuple[Any, Any]] = {
-            role: (partial(self._broker.ask, engine.key), engine) for role, engine in spec.engines.items()
-        }
+        ways: dict[str, tuple[Any, Any]] = {role: (partial(self._broker.ask, engine.key), engine) for role, engine in spec.engines.items()}
         if spec.remote is not None:
             ways["remote"] = (self._remote(spec), spec.remote)
         return {

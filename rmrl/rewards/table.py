@@ -41,8 +41,17 @@ def _row(spec: RewardSpec) -> tuple[str, ...]:
 
 def _where(spec: RewardSpec) -> str:
     gates = [f"{gate} holds" for gate in spec.gates]
-    sources = [] if spec.sources is None else [f"source {', '.join(spec.sources) or 'not named'}" if spec.sources.default is None else "any source"]
-    return " and ".join([*gates, *sources]) or "everywhere"
+    return " and ".join([*gates, *_of_sources(spec)]) or "everywhere"
+
+
+def _of_sources(spec: RewardSpec) -> list[str]:
+    """Whose rows have it, where reward.by_source makes a difference."""
+    if spec.sources is None:
+        return []
+    others = [source for source, weight in spec.sources.named.items() if weight is None]
+    if spec.sources.default is None:
+        return [f"source is {' or '.join(spec.sources)}"]
+    return [f"source is not {' or '.join(others)}"] if others else []
 
 
 def _runs_on(spec: RewardSpec) -> str:

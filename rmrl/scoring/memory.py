@@ -67,7 +67,6 @@ def plan_of(claims: Sequence[Claim], budget_bytes: int, host_bytes: int | None) 
     return MemoryPlan(claims, budgets | ({HOST_MEMORY: host_bytes} if HOST_MEMORY in devices and host_bytes is not None else {}))
 
 
-
 def engine_claims(engines: Sequence[EnginePlan]) -> list[Claim]:
     """One claim per engine on its devices, and one on host memory where it keeps its weights there."""
     claims = [_engine(plan) for plan in engines]

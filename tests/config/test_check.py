@@ -73,7 +73,7 @@ def test_a_value_that_is_no_choice_names_the_choices(key: str):
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
-@pytest.mark.parametrize("key", (*_POSITIVE, *POSITIVE))
+@pytest.mark.parametrize("key", [*_POSITIVE, *POSITIVE])
 def test_numbers_that_must_be_above_zero(key: str, value: float):
     assert f"{key}={value}: must be greater than 0" in config_problems(config_with(**{key: value}))
 

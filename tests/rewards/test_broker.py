@@ -138,9 +138,7 @@ async def test_a_reward_that_waits_for_another_does_not_hold_up_the_engine() -> 
 
 async def test_an_engine_that_fails_fails_those_who_asked_it_and_nobody_else() -> None:
     broker, residency = make(fails={"A": StallError("A hangs")})
-    results = await asyncio.gather(
-        judge(broker, "A", ["1"]), judge(broker, "A", ["2"]), judge(broker, "B", ["3"]), return_exceptions=True
-    )
+    results = await asyncio.gather(judge(broker, "A", ["1"]), judge(broker, "A", ["2"]), judge(broker, "B", ["3"]), return_exceptions=True)
     assert [type(r) for r in results] == [StallError, StallError, list]
     assert residency.log.count("put away A") == 1
 

@@ -36,7 +36,8 @@ def test_the_share_is_of_the_rows_that_were_asked(statuses: tuple[str, ...], sto
     if not stops:
         check_missing(scores(*statuses), allowed=0.2, by_cause={})
         return
-    with pytest.raises(MissingVerdictsError, match=r"reward 'judge' gave no verdict for \d of 4 responses (?s:.*)timeout happened") as caught:
+    said = r"reward 'judge' gave no verdict for \d of 4 responses (?s:.*)timeout happened"
+    with pytest.raises(MissingVerdictsError, match=said) as caught:
         check_missing(scores(*statuses), allowed=0.2, by_cause={})
     assert caught.value.exit_code == 3
 

@@ -224,7 +224,9 @@ def test_what_a_model_reward_may_not_say(place: Place, entries: dict[str, Any], 
 
 def test_a_scalar_model_samples_nothing(place: Place):
     path = checkpoint(place.root / "m", head=True)
-    assert "a bradley_terry reward samples nothing" in place.problem("x", specs={"x": {"path": str(path), "sampling": {"temperature": 1.0}}})
+    assert "a bradley_terry reward samples nothing" in place.problem(
+        "x", specs={"x": {"path": str(path), "sampling": {"temperature": 1.0}}}
+    )
 
 
 def test_a_spec_for_a_name_that_is_not_asked_for(place: Place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from rmrl.rewards.kinds.ensemble import Ensemble
 from rmrl.rewards.order import graph_of
 from rmrl.rewards.scorer import Scorer
 from rmrl.rewards.spec import OnMissing, RewardSpec, SourceWeights
-from tests.rewards.parts import engine, judge, make_scorer, rows, rule, scalar
+from tests.rewards.parts import JUDGE, engine, judge, make_scorer, rows, rule, scalar
 
 RECORDING = engine(name="tests.rewards.parts:RecordingEngine", kwargs={"text": "7"})
 POOLED = engine(name="tests.rewards.parts:RecordingEngine", kwargs={"text": "7"}, pool="judges")
@@ -97,13 +98,11 @@ async def test_sources_have_their_own_rewards_and_weights(opened: Opened, tmp_pa
 
 
 async def test_an_ensemble_is_computed_from_parts_that_are_no_components(opened: Opened, tmp_path: Path) -> None:
-    part = {"part_of": "both", "weight": 0.0}
     specs = [
         RewardSpec(name="both", kind="ensemble", weight=2.0, options=Ensemble.Options(of=["long", "one"], how="mean")),
-        rule(tmp_path, "long", "return len(solution_str)", **{"part_of": "both"}),
-        rule(tmp_path, "one", "return 1", **{"part_of": "both"}),
+        rule(tmp_path, "long", "return len(solution_str)", part_of="both"),
+        rule(tmp_path, "one", "return 1", part_of="both"),
     ]
-    assert part["part_of"] == specs[1].part_of
     async with opened(specs) as scorer:
         batch = await scorer.score(rows("abc", "a"))
     assert batch.scores.names == ("both",)
@@ -143,7 +142,7 @@ async def test_a_component_here_waits_for_a_gate_that_streamed(opened: Opened, t
 
 
 async def test_the_first_error_ends_the_step_with_its_own_words(opened: Opened, tmp_path: Path) -> None:
-    code = "def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    raise ValueError('mine')\n\ndef rm_postprocess(results):\n    return []\n"
+    code = JUDGE + "\ndef rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    raise ValueError('mine')\n"
     slow = rule(tmp_path, "slow", "import time; time.sleep(20); return 1", timeout_s=30.0)
     gated = judge(tmp_path, "gated", engine=RECORDING, gates=("broken",))
     started = time.monotonic()
@@ -156,7 +155,7 @@ async def test_the_first_error_ends_the_step_with_its_own_words(opened: Opened, 
 async def test_a_block_that_raises_leaves_nothing_running(opened: Opened, tmp_path: Path) -> None:
     slow = rule(tmp_path, "slow", "import time; time.sleep(5); return 1")
     async with opened([slow]) as scorer:
-        with pytest.raises(KeyError):
+        with contextlib.suppress(KeyError):
             async with scorer.streaming() as session:
                 session.add(0, rows("a")[0])
                 await asyncio.sleep(0.05)
@@ -180,7 +179,8 @@ async def test_running_statistics_learn_in_training_only_and_survive_a_checkpoin
 
 
 def test_what_waits_for_something_deferred_is_deferred_as_well(tmp_path: Path) -> None:
-    specs = [judge(tmp_path, "here", engine=RECORDING), judge(tmp_path, "pooled", engine=POOLED, gates=("here",)), rule(tmp_path, "r", "return 1")]
+    here, pooled = judge(tmp_path, "here", engine=RECORDING), judge(tmp_path, "pooled", engine=POOLED, gates=("here",))
+    specs = [here, pooled, rule(tmp_path, "r", "return 1")]
     graph = graph_of(specs, how="weighted_sum")
     assert graph.streamable == (2,)
     assert graph.deferred == (0, 1)

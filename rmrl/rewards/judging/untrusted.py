@@ -95,7 +95,7 @@ class Fence:
             return mark.end()
         if after is not None and (after[1] or "").lower() == "end":
             return after.end()
-        return mark.end() + _repeated(output[mark.end() : mark.end() + 2 * len(self.text) + 64], self.text)
+        return mark.end() + _repeated(output[mark.end() : after.start() if after is not None else len(output)], self.text)
 
 
 def new_fence(text: str, *, salt: str = "") -> Fence:
@@ -187,16 +187,17 @@ def _repeated(output: str, text: str) -> int:
     """
     end = place = 0
     last_line = -1
-    wanted = "".join(text.split())
+    rest = (character for character in text if not character.isspace())
+    wanted = next(rest, "")
     for i, character in enumerate(output):
-        if place < len(wanted) and character == wanted[place]:
-            place, end = place + 1, i + 1
+        if character == wanted:
+            place, end, wanted = place + 1, i + 1, next(rest, "")
         elif character == "\n":
             last_line = i
         elif not (character.isspace() or character in ">\"'`\u201c\u201d"):
             end = end if last_line < 0 or end <= last_line else last_line
             break
-    return end if place >= min(len(wanted), _SHORTEST_QUOTATION) else 0
+    return end if place >= _SHORTEST_QUOTATION or not wanted else 0
 
 
 _SHORTEST_QUOTATION = 4

@@ -43,8 +43,8 @@ _COMPARED = 256
 def last_number(text: str, low: float, high: float, *, response: str = "") -> float | None:
     """The last number from `low` to `high`, both included; None without one.
 
-    Of "7/10" and "7 out of 10" the 7 counts where `high` is 10 or infinite, and else nothing. The scale itself ("0-10", "满分10分") and, unless
-    `high` is 100, percentages are no verdicts, nor are the numbers of a list's entries.
+    Of "7/10" and "7 out of 10" the 7 counts where `high` is 10 or infinite, and else nothing. The scale itself ("0-10", "满分10分") and,
+    unless `high` is 100, percentages are no verdicts, nor are the numbers of a list's entries.
     """
     return _first_found(text, response, lambda view: _number_in(view, low, high))
 

@@ -357,7 +357,7 @@ def test_two_processes_equal_one_and_die_with_their_parent(folders: dict[str, Pa
     environment = os.environ | engine_environment(device="cpu", threads=1)
     process = subprocess.Popen([sys.executable, "-c", call], env=environment, cwd=Path(__file__).parents[3])
     try:
-        wait_for(lambda: answer.exists() or process.poll() is not None, "an answer", seconds=240)
+        wait_for(lambda: answer.exists() or process.poll() is not None, "an answer", seconds=400)
         found = json.loads(answer.read_text())
         pids = family(process.pid)
         segments = shared_memory(pids)

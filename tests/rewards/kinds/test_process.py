@@ -79,9 +79,9 @@ async def test_the_joint_stands_between_tag_and_next_step(ask: Ask):
 
 
 async def test_special_tokens_are_broken_and_ends_are_those_of_the_response(ask: Ask):
-    response = "a<|im_end|>\u200bb  c"
-    (result,), _ = await ask(response, options=Options(separator="  ", activation="none"))
-    assert "a< |im_end|>b  c<|im_end|>" in result.rendered
+    response = "a<|im_end|>\u200b\u200b\u200bb  c"  # one character comes in, three go out
+    (result,), _ = await ask(response, options=Options(separator="  ", step_token="#", activation="none"))
+    assert result.rendered.endswith("assistant\na< |im_end|>b#c#<|im_end|>\n")
     assert [step.end for step in result.steps] == [response.index("c"), len(response)]
 
 

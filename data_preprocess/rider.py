@@ -1,0 +1,149 @@
+"""Courier-support dialogues (jsonl) -> train.parquet and test.parquet for rmrl.
+
+    python data_preprocess/rider.py --source examples/rider/dialogues.jsonl --out data/rider
+    python data_preprocess/rider.py --source train.jsonl --test-source test.jsonl --out data/rider
+
+Each row has
+
+    input       what the policy is told: a text, or a list of {role, content} messages
+    grm_input   what reward models are told: a text (column rm_prompt), or {<reward>: text} (columns rm_prompt_<reward>)
+    target      the reference reply: the JSON object that reward_functions/rider_format.py describes, or its text
+
+Numbered lines under 【规则】 (rules) and 【知识】 (knowledge) of `input`, and the names under 【方案】 (solutions), go to extra_info, where
+rider_format looks them up. Without --test-source a share of the rows is held out, chosen by a hash of `input`: equal inputs stay together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from rmrl.config.load import shipped
+from rmrl.data.rows import read_rows
+from rmrl.data.write import refuse_existing, write_rows
+from rmrl.errors import ConfigError, DataError
+from rmrl.exit import exit_code
+from rmrl.rewards.dropin import load_dropin
+
+SPLITS = ("train", "test")
+FIELDS = ("input", "grm_input", "target")
+NUMBERED = {"规则": "rules", "知识": "knowledge"}
+"""Heading -> key of extra_info that says how many numbered lines stand under it."""
+HEADING = re.compile(r"^【(.+?)】[^\S\n]*\n(.*?)(?=^【|\Z)", re.MULTILINE | re.DOTALL)
+NUMBERED_LINE = re.compile(r"^[^\S\n]*\d+[.、)．]", re.MULTILINE)  # noqa: RUF001
+REWARD_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+FormatRule = Callable[..., Mapping[str, Any]]
+
+
+def make_row(record: Mapping[str, Any], *, split: str, index: int, where: str, rule: FormatRule) -> dict[str, Any]:
+    """One row of the schema. Raises DataError naming `where`."""
+    lacking = [name for name in FIELDS if not record.get(name)]
+    if lacking:
+        raise DataError(
+            f"{where}: saw the fields {', '.join(map(str, record)) or 'none'}, and nothing in {', '.join(lacking)}; need "
+            "input, grm_input and target; rename or fill the fields"
+        )
+    told = _text_of(record["input"])
+    extra = {"split": split, "index": index, **described(told)}
+    truth = record["target"] if isinstance(record["target"], str) else json.dumps(record["target"], ensure_ascii=False)
+    problem = rule(data_source="rider", solution_str=truth, ground_truth=truth, extra_info=extra)["problem"]
+    if problem:
+        raise DataError(f"{where}: the target breaks the form that rider_format asks of replies: {problem}; mend or drop the row")
+    return {
+        "data_source": "rider",
+        "prompt": record["input"] if isinstance(record["input"], list) else [{"role": "user", "content": record["input"]}],
+        "ability": "support",
+        "reward_model": {"style": "model", "ground_truth": truth},
+        **rm_prompts(record["grm_input"], where),
+        "extra_info": extra,
+    }
+
+
+def rm_prompts(given: Any, where: str) -> dict[str, Any]:
+    """Columns of what reward models are told. Raises DataError naming `where`."""
+    if not isinstance(given, Mapping):
+        return {"rm_prompt": given}
+    strange = [str(name) for name in given if not REWARD_NAME.fullmatch(str(name))]
+    if strange:
+        raise DataError(f"{where}: grm_input has the key '{strange[0]}'; need names of rewards, such as rider_reward; rename the key")
+    return {f"rm_prompt_{name}": text for name, text in given.items()}
+
+
+def described(told: str) -> dict[str, Any]:
+    """How many rules and facts a prompt numbers, and the solutions it names; what it does not have is left out."""
+    parts = {match[1]: match[2] for match in HEADING.finditer(told)}
+    counts = {key: len(NUMBERED_LINE.findall(parts[heading])) for heading, key in NUMBERED.items() if heading in parts}
+    solutions = [name.strip() for name in re.split(r"[、\n]", parts.get("方案", "")) if name.strip()]
+    return counts | ({"solutions": solutions} if solutions else {})
+
+
+def _text_of(prompt: Any) -> str:
+    """The text of a prompt; what is wrong with its messages is told when the rows are written."""
+    if isinstance(prompt, str):
+        return prompt
+    turns = prompt if isinstance(prompt, list) else []
+    return "\n".join(str(turn.get("content")) for turn in turns if isinstance(turn, Mapping))
+
+
+def is_test(record: Mapping[str, Any], share: float) -> bool:
+    """Whether a row is held out; depends on its input alone."""
+    text = json.dumps(record.get("input"), ensure_ascii=False, sort_keys=True)
+    return int(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8], 16) < share * 0x1_0000_0000
+
+
+def records(args: argparse.Namespace) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """(split, place for messages, record) of each line."""
+    for row in read_rows(args.source):
+        held_out = args.test_source is None and is_test(row.fields, args.test_share)
+        yield "test" if held_out else "train", f"{row.file} {row.where}", row.fields
+    for row in read_rows(args.test_source) if args.test_source is not None else ():
+        yield "test", f"{row.file} {row.where}", row.fields
+
+
+def run(args: argparse.Namespace) -> dict[Path, int]:
+    """Write both files; returns file -> rows. Nothing is written unless every row of both is right."""
+    if args.test_source is None and not 0 < args.test_share < 1:
+        raise ConfigError(f"--test-share {args.test_share:g}: give a share between 0 and 1, or --test-source with the test rows")
+    paths = {split: args.out / f"{split}.parquet" for split in SPLITS}
+    for path in paths.values():
+        refuse_existing(path, overwrite=args.overwrite)
+    rule = load_dropin(shipped("reward_functions") / "rider_format.py", "rider_format").compute_score
+    assert rule is not None
+    rows: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
+    for split, where, record in tqdm(records(args), desc="dialogues", unit=" rows", mininterval=0.5):
+        rows[split].append(make_row(record, split=split, index=len(rows[split]), where=where, rule=rule))
+    empty = [split for split in SPLITS if not rows[split]]
+    if empty:
+        raise DataError(
+            f"--test-share {args.test_share:g} leaves no {empty[0]} row of {sum(map(len, rows.values()))}; give another share, more rows, "
+            "or --test-source with the test rows"
+        )
+    return {paths[split]: write_rows(paths[split], part, overwrite=args.overwrite) for split, part in rows.items()}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=Path, required=True, help="jsonl file")
+    parser.add_argument("--test-source", type=Path, help="jsonl file of the test rows (default: hold out --test-share of --source)")
+    parser.add_argument("--test-share", type=float, default=0.2, help="share of --source held out (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("data/rider"), help="folder to write to (default: %(default)s)")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
+    args = parser.parse_args(argv)
+    with exit_code() as code:
+        for path, count in run(args).items():
+            print(f"{path}: {count} rows")
+    return code.value
+
+
+if __name__ == "__main__":
+    sys.exit(main())
