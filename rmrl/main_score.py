@@ -8,10 +8,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rmrl.config.load import compose_config, hydra_command, normalise, shipped
 from rmrl.config.schema import ScoreConfig
 from rmrl.exit import exit_code, say
+
+if TYPE_CHECKING:
+    from rmrl.offline.summary import Summary
 
 
 def run(config: ScoreConfig) -> None:
@@ -20,9 +24,13 @@ def run(config: ScoreConfig) -> None:
 
     checked = check_scoring(config, shipped_functions=shipped("reward_functions"), notice=say)
 
-    from rmrl.offline.score import score_files  # here, not above: it imports Ray, which a mistyped command line need not wait for
+    from rmrl.offline.score import open_scorer, score_files
 
-    print(asyncio.run(score_files(checked, notice=say)).table())
+    async def go() -> Summary:
+        async with open_scorer(checked, notice=say) as scorer:
+            return await score_files(checked, scorer, notice=say)
+
+    print(asyncio.run(go()).table())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

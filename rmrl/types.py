@@ -95,6 +95,8 @@ class Prompt:
     data_source: str = ""
     ability: str = ""
     extra_info: Mapping[str, Any] = field(default_factory=dict)
+    plain_text: bool = False
+    """The row's prompt was a string; `messages` holds it as one user turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +143,10 @@ class ScoreItem:
     response_tokens: int = 0
     group: int = 0
     """Number of the prompt's group: responses of one group are compared with each other."""
+    plain_text: bool = False
+    """The row's prompt was a string."""
+    token_ids: tuple[int, ...] = ()
+    """Of the response, where it was sampled here; () for responses that came as text."""
 
 
 @dataclass(frozen=True, slots=True)

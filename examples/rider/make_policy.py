@@ -41,13 +41,13 @@ DATA_SEED = 1_000_003
 
 
 def character_tokenizer(texts: Sequence[str]) -> Any:
-    """One token per character of `texts` and of printable ASCII, then reserved ids up to a multiple of 64: no engine pads that."""
+    """One token per character of `texts` and of printable ASCII, then private characters up to a multiple of 64: no engine pads that."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     characters = sorted(set("".join(texts)) | set(string.printable[:95]) | {"\n"})
     symbols = [*SPECIAL, *characters]
-    symbols += [f"<|reserved_{i}|>" for i in range(-len(symbols) % 64)]
+    symbols += [chr(0xE000 + i) for i in range(-len(symbols) % 64)]
     inner = Tokenizer(models.WordLevel({s: i for i, s in enumerate(symbols)}, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     inner.decoder = decoders.Fuse()
@@ -146,7 +146,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Make a tiny policy that writes the JSON reply about half of the time.")
     parser.add_argument("--out", type=Path, default=Path(".models/tiny-rider"), help="folder of the model (default: %(default)s)")
-    parser.add_argument("--steps", type=int, default=400, help="training steps (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=240, help="training steps (default: %(default)s)")
     parser.add_argument("--samples", type=int, default=1600, help="dialogues to train on (default: %(default)s)")
     parser.add_argument("--mistake", type=float, default=0.5, help="share of replies shown that break the form (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=8, help="dialogues per step (default: %(default)s)")

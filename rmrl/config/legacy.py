@@ -88,7 +88,9 @@ def _reward_model(config: Config | ScoreConfig) -> list[str]:
     ops = [str(lists.at("reward_model.reward_combine_func", section.get("reward_combine_func", "add"), i)) for i in range(lists.count)]
     dropped = set(reward.models) - set(rules)
     reward.models, reward.weights = [*rules, *names], [1.0] * len(rules) + weights
-    reward.specs = {**{name: spec for name, spec in reward.specs.items() if name not in dropped}, **specs}
+    given = {name: spec for name, spec in reward.specs.items() if name not in dropped}
+    # What is typed under a reward's new name joins what its older lists say, and wins.
+    reward.specs = {**specs, **{name: {**specs.get(name, {}), **own} if isinstance(own, dict) else own for name, own in given.items()}}
     reward.combine, reward.combine_ops = "fold", ["add"] * len(rules) + ops
     return _notices(config, section, model)
 
@@ -113,6 +115,9 @@ def _spec(
     kind = str(lists.at("reward_model.reward_model_type", section.get("reward_model_type", "grm"), index))
     if kind not in _KINDS:
         raise ConfigError(f"reward_model.reward_model_type={kind}: not a choice{did_you_mean(kind, _KINDS)}")
+    if kind == "cloud":
+        # A function asks and reads a judge; without one the server is a reward server and its numbers are taken.
+        return {"kind": "remote", "url": str(path), "wire": "openai" if section.get("reward_function") else "openrlhf"}
     tensor_parallel = lists.at("reward_model.model.tensor_model_parallel_size", model.get("tensor_model_parallel_size"), index)
     engine = {} if tensor_parallel is None else {"tensor_parallel_size": tensor_parallel}
     sampling = {ours: here[theirs] for theirs, ours in _SAMPLING.items() if theirs in here}

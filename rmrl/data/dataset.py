@@ -59,6 +59,7 @@ def make_prompt(row: PromptRow, token_ids: Sequence[int]) -> Prompt:
         data_source=row.data_source,
         ability=row.ability,
         extra_info=row.extra_info,
+        plain_text=row.plain_text,
     )
 
 

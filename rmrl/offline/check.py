@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmrl.cluster.devices import resolve_device
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.legacy import translate
-from rmrl.config.schema import ScoreConfig
+from rmrl.config.schema import RewardConfig, ScoreConfig
+from rmrl.data.responses import Survey, survey
 from rmrl.data.rows import file_list
-from rmrl.data.write import refuse_existing
-from rmrl.errors import ConfigError
+from rmrl.data.table_writer import SUFFIXES
+from rmrl.errors import ConfigError, DataError
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.residency import Budget, EnginePlan
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.table import reward_table
 from rmrl.scoring.memory import budget_of, budgets, prepare_engines, scoring_plan
 from rmrl.scoring.resolve import resolve
+
+Notice = Callable[[str], None]
 
 _LOOKS_AT_LENGTH = ("overlong", "length", "cosine_length")
 
@@ -29,16 +33,22 @@ class CheckedScoring:
     config: ScoreConfig
     device: str
     specs: tuple[RewardSpec, ...]
-    files: tuple[Path, ...]
-    out: Path | None
+    """With the parts of ensembles."""
     engines: tuple[EnginePlan, ...]
     budget: Budget
+    whole_groups: bool
+    """All responses of a prompt must be scored together."""
+    files: tuple[Path, ...] = ()
+    out: Path | None = None
+    survey: Survey | None = None
+    """None where there is no file to write."""
 
 
-def check_scoring(
-    config: ScoreConfig, *, shipped_functions: Path, notice: Callable[[str], None], needs_out: bool = True
-) -> CheckedScoring:
-    """Raises one ConfigError with all problems; then DataError for files, MemoryPlanError."""
+def check_scoring(config: ScoreConfig, *, shipped_functions: Path, notice: Notice, needs_out: bool = True) -> CheckedScoring:
+    """Raises one ConfigError with all problems of configuration and rewards; then, one by one, DataError and MemoryPlanError.
+
+    Without `needs_out` the rows are not looked at yet, and `out` may be left out.
+    """
     for line in translate(config):
         notice(line)
     device = resolve_device(config.trainer.device)
@@ -48,17 +58,51 @@ def check_scoring(
     if problems:
         raise ConfigError(problems)
     files = tuple(file_list(config.data.files, "data.files"))
-    out = Path(config.out).expanduser() if config.out else None
+    out = Path(config.out).expanduser() if config.out and needs_out else None
     if out is not None:
-        refuse_existing(out, overwrite=config.overwrite)
-    engines = prepare_engines(rewards.specs, config.trainer, device=device)
+        _refuse_existing(out, overwrite=config.overwrite)
+    engines, budget, tables = _memory(config, rewards.specs, device=device)
+    found = None if out is None else _survey(config, out, notice)
+    for table in tables:
+        notice(table)
+    return CheckedScoring(
+        config=config,
+        device=device,
+        specs=tuple(rewards.specs),
+        engines=tuple(engines),
+        budget=budget,
+        whole_groups=needs_whole_groups(rewards.specs, config.reward),
+        files=files,
+        out=out,
+        survey=found,
+    )
+
+
+def needs_whole_groups(specs: Sequence[RewardSpec], settings: RewardConfig) -> bool:
+    """Whether the responses to one prompt are compared with each other."""
+    compared = any(getattr(REWARD_KINDS[spec.kind], "whole_groups", False) or any(t.get("by") == "group" for t in spec.transforms) for spec in specs)
+    return compared or settings.combine == "lexicographic"
+
+
+def _memory(config: ScoreConfig, specs: Sequence[RewardSpec], *, device: str) -> tuple[list[EnginePlan], Budget, list[str]]:
+    """Engines, what they may hold, and what a user should see of both. Raises MemoryPlanError."""
+    engines = prepare_engines(specs, config.trainer, device=device)
     plan = scoring_plan(engines, **budgets(config.trainer, device=device))
     plan.check()
-    notice(reward_table(rewards.specs))
-    notice(plan.table())
-    return CheckedScoring(
-        config=config, device=device, specs=tuple(rewards.specs), files=files, out=out, engines=tuple(engines), budget=budget_of(plan)
-    )
+    return engines, budget_of(plan), [reward_table(specs), *([plan.table()] if engines else [])]
+
+
+def _survey(config: ScoreConfig, out: Path, notice: Notice) -> Survey:
+    found = survey(config.data, for_parquet=out.suffix == ".parquet")
+    notice(f"{found.rows} rows with {found.responses} responses to score")
+    return found
+
+
+def _refuse_existing(out: Path, *, overwrite: bool) -> None:
+    if out.is_dir():
+        raise DataError(f"out={out} is a folder; give a file in it, e.g. out={out / 'scored.parquet'}")
+    if out.exists() and not overwrite:
+        raise DataError(f"out={out} exists already and was left alone; give another name, or overwrite=true to replace it")
 
 
 def _own_problems(config: ScoreConfig, specs: list[RewardSpec], *, needs_out: bool) -> list[str]:
@@ -67,6 +111,8 @@ def _own_problems(config: ScoreConfig, specs: list[RewardSpec], *, needs_out: bo
         problems.append("data.files is empty: give a parquet or jsonl file of rows with responses, e.g. data.files=responses.parquet")
     if needs_out and not config.out:
         problems.append("out is empty: give the file to write, e.g. out=scored.parquet")
+    if needs_out and config.out and Path(config.out).suffix not in SUFFIXES:
+        problems.append(f"out={config.out}: need a file that ends in {' or '.join(SUFFIXES)}, e.g. out=scored.parquet")
     if config.data.batch_size < 1:
         problems.append(f"data.batch_size={config.data.batch_size}: must be greater than 0")
     if config.reward.weight_schedules:

@@ -4,7 +4,7 @@ A drop-in file is a model reward (`rm_preprocess` and `rm_postprocess`) or a rul
 contract. Files are loaded under a private module name, so that a drop-in called `math_verify.py` never shadows the package
 `math_verify`; a file whose text did not change is executed once per process.
 
-Rule workers import this module too: it needs the standard library and `rmrl.errors` only.
+Rule workers import this module too: it needs the standard library, `rmrl.errors` and `rule_forms` only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -22,18 +22,13 @@ from typing import Any, Literal
 
 from rmrl.errors import RewardFunctionError
 from rmrl.registry import did_you_mean
+from rmrl.rewards.rule_forms import RULE_SIGNATURE, made, parameters_of, rule_form, takes
 
 KNOWN_ARGUMENTS = ("ground_truths", "extra_infos", "data_sources", "prompts", "fences")
 """Columns that `rm_preprocess` and `rm_postprocess` get when their signature names them."""
 
-RULE_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
-"""What `compute_score` is called with, by keyword."""
-
-RULE_EXTRAS = ("finish_reason", "response_tokens")
-"""What `compute_score` gets as well where its signature names it."""
-
 SIGNATURES = {
-    "compute_score": "compute_score(data_source, solution_str, ground_truth, extra_info=None)",
+    "compute_score": RULE_SIGNATURE,
     "rm_preprocess": "rm_preprocess(text_prompts, text_responses, tgt_tokenizer)",
     "rm_postprocess": "rm_postprocess(results)",
 }
@@ -67,7 +62,7 @@ class FunctionSource:
         return FunctionSource(str(Path(self.target).resolve()), self.attribute, read_source(Path(self.target)))
 
     def load(self) -> Callable[..., Any]:
-        """Import the function. RewardFunctionError when the import raises or there is no such function."""
+        """Import the function; of a class, an instance. RewardFunctionError when the import raises or there is no such function."""
         if self.is_file:
             module: Any = load_module(Path(self.target), self.code)
         else:
@@ -81,8 +76,10 @@ class FunctionSource:
                 names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
                 raise RewardFunctionError(f"{self.target} has no '{self.attribute}'{did_you_mean(self.attribute, names)}")
             found = getattr(found, part)
-        if not callable(found) or inspect.isclass(found):
-            raise RewardFunctionError(f"{self} is {'a class' if inspect.isclass(found) else type(found).__name__}; name a function.")
+        if inspect.isclass(found):
+            return made(found, str(self))
+        if not callable(found):
+            raise RewardFunctionError(f"{self} is {type(found).__name__}; name a function.")
         return found
 
 
@@ -187,9 +184,9 @@ def read_source(path: Path) -> str:
 def call_with_known_arguments(function: Callable[..., Any], positional: tuple[Any, ...], optional: Mapping[str, Any]) -> Any:
     """Call `function(*positional)` plus those entries of `optional` that its signature names; with **kwargs all of them."""
     parameters = inspect.signature(function).parameters.values()
-    free = list(parameters)[len(positional) :] if not _takes(parameters, inspect.Parameter.VAR_POSITIONAL) else list(parameters)
+    free = list(parameters)[len(positional) :] if not takes(parameters, inspect.Parameter.VAR_POSITIONAL) else list(parameters)
     taken = {p.name for p in list(parameters)[: len(positional)] if p.kind in _BY_POSITION}
-    if _takes(parameters, inspect.Parameter.VAR_KEYWORD):
+    if takes(parameters, inspect.Parameter.VAR_KEYWORD):
         names = set(optional) - taken
     else:
         names = {p.name for p in free if p.kind in _BY_NAME} - taken
@@ -197,21 +194,8 @@ def call_with_known_arguments(function: Callable[..., Any], positional: tuple[An
 
 
 def rule_arguments(function: Callable[..., Any], where: str) -> tuple[str, ...]:
-    """The keyword arguments to call a rule with. RewardFunctionError, naming `where`, when it cannot be called with them."""
-    parameters = _parameters(function, where)
-    named = [p.name for p in parameters if p.kind in _BY_NAME]
-    required = [p.name for p in parameters if p.default is p.empty and p.kind in (*_BY_NAME, *_BY_POSITION)]
-    offered = (*RULE_ARGUMENTS, *RULE_EXTRAS)
-    unknown = [n for n in dict.fromkeys(required) if n not in offered or n not in named]
-    any_name = _takes(parameters, inspect.Parameter.VAR_KEYWORD)
-    if unknown or ("solution_str" not in named and not any_name):
-        seen = f"{function.__name__ if hasattr(function, '__name__') else 'it'}{inspect.signature(function)}"
-        what = f"needs {', '.join(unknown)}, which no rule is given" if unknown else "does not take solution_str, the response's text"
-        raise RewardFunctionError(
-            f"{where}: {seen} {what}. A rule is {SIGNATURES['compute_score']}; it is called by keyword, and may leave out "
-            f"what it does not need and add {' and '.join(RULE_EXTRAS)}."
-        )
-    return tuple(n for n in offered if n in named or (any_name and n in RULE_ARGUMENTS))
+    """The keyword arguments that a rule names. RewardFunctionError, naming `where`, when it cannot be called as one."""
+    return rule_form(function, where).names
 
 
 def describe_exception(error: BaseException, file: str = "") -> str:
@@ -266,26 +250,15 @@ def _checked_spec(module: ModuleType, path: Path, known_keys: Collection[str] | 
 
 def _check_model_function(function: Callable[..., Any], name: str, path: Path) -> None:
     """Enough places for what is passed by position, and nothing else required but the known columns."""
-    parameters = _parameters(function, f"{path}:{name}")
+    parameters = parameters_of(function, f"{path}:{name}")
     count = _POSITIONAL[name]
     places = [p for p in parameters if p.kind in _BY_POSITION]
     rest = [p for p in parameters if p not in places[:count] and p.default is p.empty and p.kind in (*_BY_POSITION, *_BY_NAME)]
     unknown = [p.name for p in rest if p.name not in KNOWN_ARGUMENTS]
-    too_few = len(places) < count and not _takes(parameters, inspect.Parameter.VAR_POSITIONAL)
+    too_few = len(places) < count and not takes(parameters, inspect.Parameter.VAR_POSITIONAL)
     if unknown or too_few:
         what = f"needs {', '.join(unknown)}" if unknown else f"takes {len(places)} positional arguments instead of {count}"
         raise RewardFunctionError(
             f"{path}: {name}{inspect.signature(function)} {what}. It is called as {SIGNATURES.get(name, CRITIQUE_SIGNATURE)}, and is given "
             f"{', '.join(KNOWN_ARGUMENTS)} by name where it names them."
         )
-
-
-def _parameters(function: Callable[..., Any], where: str) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError) as error:
-        raise RewardFunctionError(f"{where}: its parameters cannot be read ({error}); wrap it in a Python function.") from error
-
-
-def _takes(parameters: Iterable[inspect.Parameter], kind: Any) -> bool:
-    return any(p.kind is kind for p in parameters)

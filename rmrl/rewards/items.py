@@ -19,6 +19,8 @@ class ResponseRow:
     """Response tokens; 0 where nobody counted."""
     group: int = 0
     """Responses of one prompt share it."""
+    token_ids: tuple[int, ...] = ()
+    """Of the response; () where only its text is known."""
 
 
 def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
@@ -34,6 +36,8 @@ def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
         finish_reason=row.finish_reason,
         response_tokens=row.tokens,
         group=row.group,
+        plain_text=row.prompt.plain_text,
+        token_ids=row.token_ids,
     )
 
 

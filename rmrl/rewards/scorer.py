@@ -87,7 +87,9 @@ class Scorer:
         finally:
             self._sessions.discard(session)
         batch = self._combined(results, session.rows, step, learn=learn)
-        return dataclasses.replace(batch, metrics=batch.metrics | self._take_metrics())
+        count = max(len(session.rows), 1)
+        streamed = {f"score/{self.parts[c].name}/streamed": rows / count for c, rows in session.streamed.items()}
+        return dataclasses.replace(batch, metrics=batch.metrics | streamed | self._take_metrics())
 
     async def score(self, rows: Sequence[ResponseRow], *, step: int = 0, learn: bool = True) -> RewardBatch:
         """The rewards of rows that are all there; errors as in `finish`."""

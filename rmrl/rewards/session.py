@@ -47,6 +47,8 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: list[int] = []
         self._pump: asyncio.Task[None] | None = None
+        self.streamed: dict[int, int] = {}
+        """Component -> rows it had scored when the last response came in."""
 
     def add(self, position: int, row: ResponseRow) -> None:
         """One more response; `position` is its place in the batch. Positions must end up as 0 .. B - 1."""
@@ -58,6 +60,7 @@ class Session:
 
     async def finish(self) -> list[list[ScoreResult]]:
         """[C][B]: the results of every component, the parts of ensembles included. Raises the first error of any of them."""
+        self.streamed = {c: len(self._results[c]) for c in self._graph.streamable}
         try:
             self._start(self._waiting, self._graph.streamable)
             self._waiting = []

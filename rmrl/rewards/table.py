@@ -23,7 +23,7 @@ def reward_table(specs: Sequence[RewardSpec]) -> str:
 
 def observed_table(rewards: RewardBatch) -> str:
     """Mean and standard deviation (of the population) of each component in one batch: scales that differ much want a transform."""
-    rows = [("reward", "weight", "mean", "std", "min", "max", "no verdict")]
+    rows: list[tuple[str, ...]] = [("reward", "weight", "mean", "std", "min", "max", "no verdict")]
     columns_BC = rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC
     for c, (name, results) in enumerate(zip(rewards.scores.names, rewards.scores.results, strict=True)):
         values = columns_BC[:, c][np.isfinite(columns_BC[:, c])]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmrl.cluster.devices import cores
 from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
-from rmrl.cluster.session import ray_session
-from rmrl.cluster.worker_group import Seats, reserve_seats
 from rmrl.config.schema import RewardConfig, ScoreTrainerConfig
-from rmrl.data.tokenizer import load_tokenizer
 from rmrl.rewards.residency import Budget, EnginePlan, Residency
 from rmrl.rewards.scorer import Scorer
 from rmrl.rewards.spec import RewardSpec
 from rmrl.serving.environment import engine_environment
 from rmrl.types import ProcessHost
+
+if TYPE_CHECKING:
+    from rmrl.cluster.worker_group import Seats
 
 Notice = Callable[[str], None]
 
@@ -26,11 +26,18 @@ def make_scorer(
     specs: Sequence[RewardSpec], settings: RewardConfig, *, residency: Residency, trust_remote_code: bool, notice: Notice
 ) -> Scorer:
     """The scorer of a run; it owns `residency` from here on. Tokenizers of reward models are loaded when first needed."""
+
+    @cache
+    def tokenizer(path: str) -> Any:
+        from rmrl.data.tokenizer import load_tokenizer  # here: transformers takes seconds to import, and rules need none of it
+
+        return load_tokenizer(path, trust_remote_code=trust_remote_code)
+
     return Scorer(
         specs,
         settings,
         residency=residency,
-        tokenizer=cache(lambda path: load_tokenizer(path, trust_remote_code=trust_remote_code)),
+        tokenizer=tokenizer,
         rule_workers=settings.rule_workers or min(8, cores()),
         notice=notice,
     )
@@ -64,21 +71,32 @@ async def standalone_scorer(
     ray_init: Mapping[str, Any],
     notice: Notice,
 ) -> AsyncIterator[Scorer]:
-    """A scorer without a trainer beside it; its processes end with the block. Rules and servers alone need no cluster."""
+    """A scorer without a trainer beside it; its processes end with the block. Rules and servers alone start no Ray."""
     async with AsyncExitStack() as stack:
         residency = Residency(_no_host, [], notice=notice)
         if engines:
-            world = trainer.nnodes * trainer.n_gpus_per_node if device == "cuda" else 1
-            stack.enter_context(ray_session(ray_init, processes=slots(world, trainer.resource_pools)))
-            seats = await reserve_seats(world, device=device, nnodes=trainer.nnodes)
-            stack.push_async_callback(seats.release)
-            pools = await reserve_pools(pool_sizes(trainer.resource_pools), device=device)
-            stack.push_async_callback(pools.release)
+            seats, pools = await stack.enter_async_context(_places(trainer, device=device, ray_init=ray_init))
             residency = make_residency(engines, budget, seats=seats, pools=pools, notice=notice)
         scorer = make_scorer(specs, settings, residency=residency, trust_remote_code=trainer.trust_remote_code, notice=notice)
         stack.push_async_callback(scorer.close)
         await residency.load_resident()
         yield scorer
+
+
+@asynccontextmanager
+async def _places(trainer: ScoreTrainerConfig, *, device: str, ray_init: Mapping[str, Any]) -> AsyncIterator[tuple[Seats, Pools]]:
+    """Ray, seats for the engines of place "" (on CPU one is enough: engines share the machine), and the pools."""
+    from rmrl.cluster.session import ray_session  # here: they import Ray
+    from rmrl.cluster.worker_group import reserve_seats
+
+    world = trainer.nnodes * trainer.n_gpus_per_node if device == "cuda" else 1
+    async with AsyncExitStack() as stack:
+        stack.enter_context(ray_session(ray_init, processes=slots(world, trainer.resource_pools)))
+        seats = await reserve_seats(world, device=device, nnodes=trainer.nnodes)
+        stack.push_async_callback(seats.release)
+        pools = await reserve_pools(pool_sizes(trainer.resource_pools), device=device)
+        stack.push_async_callback(pools.release)
+        yield seats, pools
 
 
 def _no_host(plan: EnginePlan) -> ProcessHost:

@@ -41,6 +41,7 @@ def response_row(response: Response, *, group: int) -> ResponseRow:
         finish_reason=response.finish_reason,
         tokens=len(response.token_ids),
         group=group,
+        token_ids=response.token_ids,
     )
 
 

@@ -50,7 +50,8 @@ MAY_CHANGE = frozenset(
         "reward.timeout_s", "reward.rule_timeout_s", "reward.rule_workers", "reward.max_missing",
         "reward.engine.threads", "reward.engine.residency", "reward.engine.put_away", "reward.engine.load_timeout_s",
         "reward.engine.gpu_memory_utilization", "reward.engine.kv_cache_bytes", "reward.engine.tensor_parallel_size",
-        "reward.engine.max_num_seqs", "reward.engine.max_num_batched_tokens",
+        "reward.engine.max_num_seqs", "reward.engine.max_num_batched_tokens", "reward.engine.replicas", "reward.engine.pool",
+        "reward.max_missing_by_cause", "reward.cache", "reward.monitor", "trainer.resource_pools",
     }
 )  # fmt: skip
 """Keys (a section's name stands for all below it) that a resumed run may set otherwise; any other key makes it another run."""
@@ -147,6 +148,8 @@ def differences(known: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 
 def _may_change(key: str) -> bool:
     parts = key.split(".")
+    if parts[:2] == ["reward", "specs"] and "engine" in parts[3:]:  # one reward's own engine: as for reward.engine
+        parts = ["reward", *parts[parts.index("engine", 3) :]]
     return any(".".join(parts[:n]) in MAY_CHANGE for n in range(1, len(parts) + 1))
 
 

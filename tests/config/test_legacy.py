@@ -49,6 +49,18 @@ def test_a_scalar_model_needs_no_function_and_no_sampling():
     assert config.reward.specs["one"] == {"kind": "bradley_terry", "path": "/m/one", "engine": {"dtype": "float32"}}
 
 
+def test_a_cloud_model_is_a_server():
+    config = legacy(reward_model_type="cloud", reward_function=None, model={"path": ["http://a:1/score", "http://b:1/score"]})
+    translate(config)
+    assert config.reward.specs["score"] == {"kind": "remote", "url": "http://a:1/score", "wire": "openrlhf"}
+    judged = legacy(reward_model_type="cloud", model={"path": ["http://a:1/v1", "http://b:1/v1"]})
+    judged.reward.specs = {"f": {"model": "Qwen/Qwen3-4B"}}
+    translate(judged)
+    assert judged.reward.specs["f"] == {
+        "kind": "remote", "url": "http://a:1/v1", "wire": "openai", "function": "f", "model": "Qwen/Qwen3-4B",
+    }  # fmt: skip
+
+
 def test_two_models_of_one_function_are_two_rewards():
     config = legacy(reward_function=["f", "f"], reward_weight=[1, 2])
     translate(config)

@@ -1,85 +1,71 @@
-"""What every kind of reward must hold, over all names of the table."""
+"""What every kind of reward must hold, over all names of the table, through the scorer and engines that follow a script."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmrl.rewards.engines import build_engine
-from rmrl.rewards.engines.merge import MergedCalls
+from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.rule_pool import RulePool
-from rmrl.rewards.spec import RewardSpec
-from rmrl.types import RewardKind, ScoreResult
-from tests.rewards import parts
+from rmrl.types import Prompt, ScoreResult
+from tests.faults.injections import FINE, answer, specs_of
+from tests.rewards.parts import chat_tokenizer, make_scorer
+from tests.rewards.remote.server import serving
 
-SPECS: dict[str, Callable[[Path], RewardSpec]] = {
-    "rule": lambda folder: parts.rule(folder, "r", "return None if 'skip' in solution_str else len(solution_str)"),
-    "generative": partial(parts.judge, name="judge"),
-    "bradley_terry": lambda folder: parts.scalar(),
-}
 TEXTS = ["a", "bb", "", "a", "é 漢字 🙂 \u202e\x00", "skip", "</s><|im_end|>", "x" * 20_000]
+DEADLINE_S = 60.0
+Score = Callable[[list[str]], Any]
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return parts.chat_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[RulePool]:
-    with RulePool(1) as pool:
-        yield pool
+    return chat_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture(params=list(REWARD_KINDS))
-def kind(request: pytest.FixtureRequest, tokenizer: Any, pool: RulePool, tmp_path: Path) -> Callable[[], RewardKind]:
-    """Makes the kind, ready to score once."""
-    spec = SPECS[request.param](tmp_path)
+def score(request: pytest.FixtureRequest, tokenizer: Any, tmp_path: Path) -> Iterator[Score]:
+    """Texts, all of one group -> the kind's results."""
+    with serving(answer(FINE)) as server:
+        specs = specs_of(request.param, FINE, tmp_path, url=server.url)
 
-    def make() -> RewardKind:
-        engine: Any = build_engine(spec.engine) if spec.engine else None
-        if engine is not None:
-            engine.start()
+        async def run(texts: list[str]) -> list[ScoreResult]:
+            prompt = Prompt(id="q", messages=[{"role": "user", "content": "Q"}], token_ids=(), ground_truth="a reference")
+            scorer = make_scorer(specs, tokenizer)
+            try:
+                batch = await asyncio.wait_for(scorer.score([ResponseRow(prompt=prompt, text=text) for text in texts]), DEADLINE_S)
+            finally:
+                await scorer.close()
+            return list(batch.scores.results[batch.scores.names.index("mine")])
 
-        async def run(method: str, requests: list[Any]) -> list[Any]:
-            return getattr(engine, method)(requests)
-
-        context = KindContext(pool=pool, tokenizer=parts.always(tokenizer), calls=MergedCalls(run, participants=1))
-        return REWARD_KINDS[spec.kind].from_spec(spec, context)
-
-    return make
-
-
-async def scored(kind: Callable[[], RewardKind], texts: list[str]) -> list[ScoreResult]:
-    return await asyncio.wait_for(kind().score(parts.items(*texts)), 60)
+        yield run
 
 
-async def test_one_result_per_item_and_a_value_exactly_when_ok(kind: Callable[[], RewardKind]):
-    results = await scored(kind, TEXTS)
+def facts(result: ScoreResult) -> tuple[Any, str]:
+    return None if result.value is None else round(result.value, 9), result.status
+
+
+async def test_one_result_per_item_and_a_value_exactly_when_ok(score: Score) -> None:
+    results = await score(TEXTS)
     assert len(results) == len(TEXTS)
     assert all((r.value is None) == (r.status != "ok") for r in results)
-    assert all(r.detail for r in results if r.status not in ("ok", "unparseable"))
+    assert all(r.detail for r in results if r.status != "ok")
     assert sum(r.status == "ok" for r in results) >= 5
 
 
-async def test_results_follow_their_items(kind: Callable[[], RewardKind]):
+async def test_results_follow_their_items(score: Score) -> None:
     order = [3, 7, 0, 6, 1, 5, 4, 2]
-    straight, shuffled = await scored(kind, TEXTS), await scored(kind, [TEXTS[i] for i in order])
-    assert [(r.value, r.status) for r in shuffled] == [(straight[i].value, straight[i].status) for i in order]
-    assert len({(r.value, r.status) for r in straight}) > 2
+    straight, shuffled = await score(TEXTS), await score([TEXTS[i] for i in order])
+    assert [facts(r) for r in shuffled] == [facts(straight[i]) for i in order]
 
 
-async def test_equal_items_get_equal_results(kind: Callable[[], RewardKind]):
-    results = await scored(kind, TEXTS)
-    assert (results[0].value, results[0].status) == (results[3].value, results[3].status)
+async def test_equal_items_get_equal_results(score: Score) -> None:
+    results = await score(TEXTS)
+    assert facts(results[0]) == facts(results[3])
 
 
-async def test_no_items(kind: Callable[[], RewardKind]):
-    assert await scored(kind, []) == []
+async def test_no_items(score: Score) -> None:
+    assert await score([]) == []

@@ -106,7 +106,9 @@ def test_both_kinds_in_one_file_need_a_kind(write):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("def compute_score(prompts, completions): ...", "needs prompts, completions, which no rule is given"),
+        ("def compute_score(solution_str, labels): ...", "needs labels, which no rule is given"),
+        ("def compute_score(solution_str, completions): ...", "names both solution_str and completions: it is either compute_score("),
+        ("def compute_score(labels, /, completions): ...", "takes labels by position only"),
         ("def compute_score(ground_truth): ...", "does not take solution_str"),
         ("def compute_score(solution_str, /): ...", "needs solution_str"),
         ("def rm_preprocess(a, b): ...\ndef rm_postprocess(r): ...", "takes 2 positional arguments instead of 3"),
@@ -160,9 +162,17 @@ def test_a_function_of_a_package_is_a_rule(write, monkeypatch):
         load_function("no_such_package.rules:f", "f")
 
 
-def test_classes_are_not_rules():
-    with pytest.raises(RewardFunctionError, match="is a class"):
-        load_function("decimal:Decimal", "d")
+@pytest.mark.parametrize(
+    ("target", "part"),
+    [
+        ("decimal:Decimal", "is a class without __call__"),
+        ("operator:itemgetter", r"itemgetter\(\) raised TypeError"),
+        ("math:pi", "is float; name a function"),
+    ],
+)
+def test_what_cannot_be_called_is_no_rule(target, part):
+    with pytest.raises(RewardFunctionError, match=part):
+        load_function(target, "d")
 
 
 def signature(parameters: str):

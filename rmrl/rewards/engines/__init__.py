@@ -17,6 +17,7 @@ ENGINES: Registry[Callable[[EngineSpec], RewardEngine]] = Registry(
         "vllm": "rmrl.rewards.engines.vllm:VLLMEngine",
         "hf": "rmrl.rewards.engines.hf:HFEngine",
         "sentence_transformers": "rmrl.rewards.engines.sentence_transformers:SentenceTransformersEngine",
+        "sglang": "rmrl.rewards.engines.sglang:SGLangEngine",
         "fake": "rmrl.rewards.engines.fake:FakeEngine",
     },
 )

@@ -60,6 +60,13 @@ class Fence:
         """`text` between two lines that carry the marker."""
         return f"[begin {self.marker}]\n{text}\n[end {self.marker}]"
 
+    def torn(self, text: str) -> str:
+        """`text` without a begin that no end follows, or an end that no begin precedes."""
+        begin, end = f"[begin {self.marker}]", f"[end {self.marker}]"
+        if (begin in text) == (end in text):
+            return text
+        return text.replace(f"{begin}\n", "").replace(begin, "").replace(f"\n{end}", "").replace(end, "")
+
     def note(self) -> str:
         """One sentence that tells a judge what the markers mean."""
         return (

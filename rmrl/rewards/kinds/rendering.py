@@ -95,7 +95,18 @@ def preprocess(dropin: DropIn, items: Sequence[ScoreItem], tokenizer: Any, *, sh
     except Exception as error:
         raise RewardFunctionError(f"{what} raised {describe_exception(error)}") from error
     inputs = checked_length(returned, len(items), what=what, noun="input")
-    return [with_note(read, exhibit) for read, exhibit in zip(inputs, shown, strict=True)]
+    return [with_note(without_torn_fence(read, exhibit), exhibit) for read, exhibit in zip(inputs, shown, strict=True)]
+
+
+def without_torn_fence(read: Any, exhibit: Exhibit) -> Any:
+    """The input without a fence whose end a drop-in cut off, as `text[:2000]` does: all that follows would stand inside it."""
+    if not exhibit.fenced:
+        return read
+    if isinstance(read, str):
+        return exhibit.fence.torn(read)
+    if _is_messages(read):
+        return [{**turn, "content": exhibit.fence.torn(turn["content"])} if isinstance(turn["content"], str) else turn for turn in read]
+    return read
 
 
 def postprocess(

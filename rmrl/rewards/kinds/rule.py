@@ -1,16 +1,18 @@
 """Kind `rule`: a Python function `compute_score(data_source, solution_str, ground_truth, extra_info=None)`.
 
-It runs in a pool of killable processes. It returns a number (bool and numpy scalars count), None for "no verdict", or a dict with
-"score" plus extra columns. What raises or returns anything else has no verdict, status "user_error"; it is never a 0.
+Or a function of TRL's form, or a class of ms-swift's (`rule_forms`). It runs in a pool of killable processes. It returns a number
+(bool and numpy scalars count), None for "no verdict", or a dict with "score" plus extra columns. What raises or returns anything
+else has no verdict, status "user_error"; it is never a 0.
 """
 
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmrl.rewards.dropin import FunctionSource
+from rmrl.rewards.dropin import FunctionSource, rule_arguments
 from rmrl.rewards.kinds.rule_pool import RulePool
 from rmrl.types import ScoreItem, ScoreResult
 
@@ -22,33 +24,39 @@ if TYPE_CHECKING:
 class RuleReward:
     """A rule as a reward kind. A drop-in file is read once, here: editing it during a run changes nothing."""
 
-    def __init__(self, name: str, function: FunctionSource, *, pool: RulePool, timeout_s: float) -> None:
-        """`timeout_s`: deadline of one response, in seconds from when the function is called with it."""
+    def __init__(self, name: str, function: FunctionSource, *, pool: RulePool, timeout_s: float, token_ids: bool = False) -> None:
+        """`timeout_s`: deadline of one response, in seconds from when the function is called with it; `token_ids`: it asks for them."""
         if timeout_s <= 0:
             raise ValueError(f"reward '{name}': timeout_s is {timeout_s}; give a positive number of seconds, e.g. 10.")
         self.name = name
         self.source = function.frozen()
         self.pool = pool
         self.timeout_s = timeout_s
+        self.token_ids = token_ids
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RuleReward:
         assert spec.function is not None
-        return cls(spec.name, spec.function, pool=context.pool, timeout_s=spec.timeout_s)
+        function = spec.dropin.compute_score if spec.dropin is not None else None
+        token_ids = function is not None and "completion_ids" in rule_arguments(function, spec.name)
+        return cls(spec.name, spec.function, pool=context.pool, timeout_s=spec.timeout_s, token_ids=token_ids)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One verdict per item, in order. RewardFunctionError when a worker cannot import the function."""
-        future = self.pool.submit(self.source, [call_of(item) for item in items], self.timeout_s)
+        future = self.pool.submit(self.source, [call_of(item, token_ids=self.token_ids) for item in items], self.timeout_s)
         return await asyncio.wrap_future(future)
 
 
-def call_of(item: ScoreItem) -> dict[str, Any]:
-    """The keyword arguments a rule may name."""
+def call_of(item: ScoreItem, *, token_ids: bool = False) -> dict[str, Any]:
+    """What a rule may name, and what those that take lists are made of; token ids on demand, as they are long."""
     return {
         "data_source": item.data_source,
         "solution_str": item.response,
         "ground_truth": item.ground_truth,
         "extra_info": dict(item.extra_info),
+        "messages": [dict(turn) for turn in item.messages],
+        "plain_text": item.plain_text,
         "finish_reason": item.finish_reason,
         "response_tokens": item.response_tokens,
+        **({"completion_ids": array("q", item.token_ids)} if token_ids else {}),
     }

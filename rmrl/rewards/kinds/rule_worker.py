@@ -20,13 +20,14 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.dropin import FunctionSource, describe_exception, rule_arguments
+from rmrl.rewards.dropin import FunctionSource, describe_exception
+from rmrl.rewards.rule_forms import MisfitError, RuleForm, rule_form
 from rmrl.rewards.verdict import check_verdict
 
 HEADER = struct.Struct(">I")
@@ -54,18 +55,18 @@ def main(descriptor: int, parent: int) -> None:
     os.dup2(2, 1)  # what a rule prints goes to stderr
     channel = socket.socket(fileno=descriptor)
     stream = channel.makefile("rb")
-    calls: dict[FunctionSource, Callable[[bytes], Answer]] = {}
+    rules: dict[FunctionSource, Rule] = {}
     while (data := _read(stream)) is not None:
         source, payloads = pickle.loads(data)
         try:
-            if source not in calls:
-                calls[source] = _loaded(source)
+            if source not in rules:
+                rules[source] = loaded(source)
         except RewardFunctionError as error:
             _send(channel, ["failed", str(error)])
             continue
         _send(channel, ["start", time.monotonic()])
         for payload in payloads:
-            status, value, detail, extra = calls[source](payload)
+            status, value, detail, extra = rules[source].answer(payload)
             _send(channel, ["done", status, value, detail, extra, time.monotonic()])
 
 
@@ -88,26 +89,35 @@ def _send(channel: socket.socket, message: list[Any]) -> None:
     channel.sendall(frame(json.dumps(message).encode()))
 
 
-def _loaded(source: FunctionSource) -> Callable[[bytes], Answer]:
+def loaded(source: FunctionSource) -> Rule:
+    """RewardFunctionError when it cannot be imported, or is no rule."""
     try:
-        function = source.load()
+        return Rule(rule_form(source.load(), str(source)), source.target)
     except SystemExit as error:
         raise RewardFunctionError(f"Importing {source} called sys.exit.") from error
-    return partial(_call, function, source.target, rule_arguments(function, str(source)))
 
 
-def _call(function: Callable[..., Any], target: str, names: tuple[str, ...], payload: bytes) -> Answer:
-    """One call; whatever the function does short of ending the process becomes an answer."""
-    label = getattr(function, "__name__", type(function).__name__)
-    try:
-        offered = pickle.loads(payload)
-        answer = answer_of(function(**{name: offered[name] for name in names if name in offered}), label)
-        if answer[3]:
-            json.dumps(answer[3])  # here, where what JSON cannot carry is the rule's mistake
-        return answer
-    except BaseException as error:  # a rule may raise SystemExit, a timeout class of its own, anything
-        file = target if target.endswith(".py") else getattr(sys.modules.get(target), "__file__", None) or ""
-        return "user_error", None, f"{label} raised {describe_exception(error, file)}", {}
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An imported rule; `target` is where it came from."""
+
+    form: RuleForm
+    target: str
+
+    def answer(self, payload: bytes) -> Answer:
+        """One call; whatever the function does short of ending the process becomes an answer."""
+        function = self.form.function
+        label = getattr(function, "__name__", type(function).__name__)
+        try:
+            answer = answer_of(self.form.call(pickle.loads(payload)), label)
+            if answer[3]:
+                json.dumps(answer[3])  # here, where what JSON cannot carry is the rule's mistake
+            return answer
+        except MisfitError as error:
+            return "user_error", None, f"{label} {error}", {}
+        except BaseException as error:  # a rule may raise SystemExit, a timeout class of its own, anything
+            file = self.target if self.target.endswith(".py") else getattr(sys.modules.get(self.target), "__file__", None) or ""
+            return "user_error", None, f"{label} raised {describe_exception(error, file)}", {}
 
 
 def answer_of(returned: Any, label: str) -> Answer:

@@ -206,6 +206,19 @@ def rm_postprocess(results):
     assert told == f"{fence.note()} {fence.wrap('cd')}"
 
 
+@pytest.mark.parametrize("form", ["text[:30]", "[{'role': 'user', 'content': text[:30]}]", "text[-30:]"])
+def test_a_fence_that_a_drop_in_cut_is_taken_away(tokenizer: Any, tmp_path: Path, form: str):
+    """All that follows an open fence would count as data."""
+    code = f"def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    return [{form} for text in text_responses]\n"
+    cuts = dropin(tmp_path, code + "def rm_postprocess(results):\n    return results\n")
+    answered = items("a long answer that is longer than thirty letters")
+    (told,) = preprocess(cuts, answered, tokenizer, shown=exhibits(answered, tokenizer, fenced=True))
+    text = told if isinstance(told, str) else told[0]["content"]
+    marker = exhibits(answered, tokenizer, fenced=True)[0].fence.marker
+    assert marker not in text
+    assert text in "a long answer that is longer than thirty letters"
+
+
 def test_a_drop_ins_messages_are_told_of_the_fence(tokenizer: Any, tmp_path: Path):
     code = "def rm_preprocess(p, r, t):\n    return [[{'role': 'user', 'content': x}] for x in r]\n"
     code += "def rm_postprocess(results):\n    return results\n"

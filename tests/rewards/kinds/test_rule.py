@@ -185,7 +185,7 @@ def test_a_slow_import_does_not_count(pool, tmp_path):
     [
         ("raise ImportError('no cake')", "ImportError: no cake"),
         ("import os\nos._exit(5)", "the process ended with exit code 5"),
-        ("def compute_score(prompts): ...", "needs prompts"),
+        ("def compute_score(labels): ...", "needs labels"),
     ],
 )
 def test_a_function_that_cannot_be_imported_is_an_error(pool, tmp_path, text, part):

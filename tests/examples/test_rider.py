@@ -1,0 +1,220 @@
+"""The customer-service example: its data, its scripts, and the reference command line of the two judges on a CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shlex
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rmrl.config.legacy import translate
+from rmrl.config.load import compose_config
+from rmrl.rewards.dropin import load_dropin
+from tests.trainer.job import finish
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "rider"
+RULE = load_dropin(ROOT / "reward_functions" / "rider_format.py", "rider_format").compute_score
+
+# Single node, two judges, as users of the older names type it.
+REFERENCE = """
+algorithm.adv_estimator=reinforce_plus_plus data.train_files=$TRAIN data.val_files=$TRAIN data.train_batch_size=32
+data.max_prompt_length=6144 data.max_response_length=2048 data.filter_overlong_prompts=True reward_model.enable=True
+reward_model.reward_function=[rider_reward,consistency_reward] reward_model.model.path=[$RM1,$RM2] reward_model.micro_batch_size=4
+reward_model.reward_vllm_rollout.temperature=[0.7,0.7] reward_model.reward_combine_func=['add','add']
+reward_model.reward_model_type=grm reward_model.model.fsdp_config.param_offload=True reward_model.model.input_tokenizer=$POLICY
+reward_model.reward_vllm_rollout.gpu_memory_utilization=[0.8,0.8] reward_model.reward_weight=[0.3,0.5]
+reward_model.model.tensor_model_parallel_size=4 reward_model.reward_vllm_rollout.tensor_model_parallel_size=4
+actor_rollout_ref.model.path=$POLICY actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.ppo_mini_batch_size=8
+actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 actor_rollout_ref.rollout.tensor_model_parallel_size=4
+actor_rollout_ref.actor.fsdp_config.param_offload=True actor_rollout_ref.actor.fsdp_config.optimizer_offload=True
+actor_rollout_ref.rollout.gpu_memory_utilization=0.6 actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4
+actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.use_dynamic_bsz=True algorithm.kl_ctrl.kl_coef=0.001
+trainer.project_name=demo trainer.logger=['console'] trainer.val_before_train=False trainer.default_hdfs_dir=null
+trainer.n_gpus_per_node=8 trainer.nnodes=1 trainer.save_freq=30 trainer.test_freq=1000000 trainer.total_epochs=15
+"""
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"rider_{name}", EXAMPLE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up; make_policy imports make_data by its plain name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def make_data() -> ModuleType:
+    return example("make_data")
+
+
+def test_the_shipped_dialogues_are_what_make_data_writes(make_data: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    make_data.main(["--out", str(tmp_path / "again.jsonl")])
+    assert (tmp_path / "again.jsonl").read_bytes() == (EXAMPLE / "dialogues.jsonl").read_bytes()
+    assert "48 dialogues" in capsys.readouterr().out
+
+
+def test_rows_differ_follow_the_seed_and_keep_the_form(make_data: ModuleType):
+    rows = list(islice(make_data.rows(3), 200))
+    assert rows == list(islice(make_data.rows(3), 200))
+    assert rows != list(islice(make_data.rows(4), 200))
+    assert len({json.dumps(row, ensure_ascii=False) for row in rows}) == 200
+    assert RULE is not None
+    for row in rows:
+        text = json.dumps(row, ensure_ascii=False)
+        assert not [c for c in ("{minutes}", "{order}", "{place}", "{limit}", "{hours}", "{money}", "{calls}", "{km}") if c in text]
+        info = {"rules": 3, "knowledge": 3, "solutions": list(make_data.SOLUTIONS)}
+        assert RULE("rider", json.dumps(row["target"]), None, info)["problem"] == ""
+        (rule,) = row["target"]["RelevantConstraintRuleNumber"]
+        line = next(line for line in row["input"][1]["content"].split("【规则】")[1].splitlines() if line.startswith(f"{rule}. "))
+        assert line[3:] not in make_data.OTHER_RULES
+
+
+def test_each_kind_of_defect_breaks_the_form(make_data: ModuleType, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "make_data", make_data)
+    policy = example("make_policy")
+    assert RULE is not None
+    reply = next(make_data.rows(0))["target"]
+    verdicts = [RULE("rider", defect(reply), None, {"rules": 3, "knowledge": 3})["problem"] for defect in policy.DEFECTS]
+    assert len(set(verdicts)) == 4
+    assert "" not in verdicts
+    pairs = policy.samples(300, mistake=0.5, seed=0)
+    right = sum(RULE("rider", text, None, {"rules": 3})["score"] for _, text in pairs)
+    assert 120 < right < 180  # half of 300
+    told = {row["input"][1]["content"] for row in islice(make_data.rows(0), 48)}
+    assert not told & {messages[1]["content"] for messages, _ in pairs}
+
+
+@pytest.mark.parametrize("script", ["run.sh", "run_multinode.sh"])
+def test_scripts_parse(script: str):
+    subprocess.run(["bash", "-n", str(EXAMPLE / script)], check=True, timeout=30)
+
+
+def test_what_the_multinode_script_gives_is_a_configuration():
+    environment = {**os.environ, "POLICY": "/m/policy", "RM1": "/m/one", "RM2": "/m/two", "NNODES": "3", "TP": "2", "DATA": "/d"}
+    command = ["bash", str(EXAMPLE / "run_multinode.sh"), "show", "trainer.seed=7"]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
+    config = compose_config(shown)
+    translate(config)
+    assert config.reward.models == ["rider_reward", "consistency_reward"]
+    assert config.reward.weights == [0.3, 0.5]
+    assert [config.reward.specs[name]["path"] for name in config.reward.models] == ["/m/one", "/m/two"]
+    assert config.reward.specs["rider_reward"]["engine"]["tensor_parallel_size"] == 2
+    assert (config.trainer.nnodes, config.trainer.n_gpus_per_node, config.trainer.seed) == (3, 8, 7)
+    assert config.data.train_files == "/d/train.parquet"
+    assert config.actor_rollout_ref.ref.param_offload is True
+
+
+def test_the_multinode_script_without_a_command_says_what_there_is():
+    done = subprocess.run(["bash", str(EXAMPLE / "run_multinode.sh")], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "head | worker <address> | submit" in done.stderr
+
+
+def test_what_run_gives_is_a_configuration(tmp_path: Path):
+    """The script runs as it is; `python` is a program that prints what it is given."""
+    printer = tmp_path / "python"
+    printer.write_text('#!/usr/bin/env bash\n[[ $1 == -m ]] && shift 2 && printf "%s\\n" "$@"\nexit 0\n')
+    printer.chmod(0o755)
+    environment = {**os.environ, "PYTHON_BIN": str(printer), "POLICY": "/m/policy", "JUDGE": "/m/judge", "DATA": str(tmp_path)}
+    command = ["bash", str(EXAMPLE / "run.sh"), "trainer.seed=7"]
+    given = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
+    config = compose_config(given)
+    assert (config.reward.combine, config.reward.gates) == ("gate", ["rider_format"])
+    assert config.reward.models == ["rider_format", "rider_reward", "consistency_reward", "rider_similarity"]
+    assert config.reward.specs["consistency_reward"] == {"path": "/m/judge"}
+    assert (config.actor_rollout_ref.model.path, config.trainer.seed) == ("/m/policy", 7)
+
+
+def reference(**changed: object) -> list[str]:
+    """The reference command line with other paths and counts; `changed` names keys with __ for dots."""
+    given = dict(override.split("=", 1) for override in shlex.split(REFERENCE.replace("'", "\\'")))
+    new = {key.replace("__", "."): str(value) for key, value in changed.items()}
+    assert set(new) <= set(given), "only what stands in the reference command line is changed"
+    return [f"{key}={value}" for key, value in {**given, **new}.items()]
+
+
+def test_the_reference_command_line_is_accepted_as_it_stands():
+    config = compose_config(reference())
+    notices = translate(config)
+    assert len(notices) == 2
+    assert config.reward.specs["rider_reward"]["sampling"] == {"temperature": 0.7}
+    assert (config.reward.combine, config.reward.combine_ops) == ("fold", ["add", "add"])
+
+
+@pytest.fixture(scope="module")
+def untrained(make_data: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Policy and judges of the example's shape with random weights; a character of the dialogues is a token."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "make_data", make_data)
+        make_policy = example("make_policy")
+    folder = tmp_path_factory.mktemp("untrained")
+    tokenizer = make_policy.character_tokenizer([(EXAMPLE / "dialogues.jsonl").read_text(encoding="utf-8")])
+    make_policy.tiny_model(len(tokenizer), seed=0).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def four_dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train.parquet of four dialogues, made as a user makes it."""
+    folder = tmp_path_factory.mktemp("data")
+    lines = (EXAMPLE / "dialogues.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    source = folder / "four.jsonl"
+    source.write_text("".join(lines[:4]), encoding="utf-8")
+    command = [sys.executable, "data_preprocess/rider.py", "--source", str(source), "--test-source", str(source), "--out", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=120, capture_output=True)
+    return folder / "train.parquet"
+
+
+@pytest.mark.slow
+def test_the_reference_command_line_runs_on_a_cpu(untrained: Path, four_dialogues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Paths and counts are others, nothing else: two steps of two dialogues each, one process instead of eight GPUs."""
+    overrides = reference(
+        data__train_files=four_dialogues,
+        data__val_files=four_dialogues,
+        data__train_batch_size=2,
+        reward_model__model__path=f"[{untrained},{untrained}]",
+        reward_model__model__input_tokenizer=untrained,
+        reward_model__model__tensor_model_parallel_size=1,
+        reward_model__reward_vllm_rollout__tensor_model_parallel_size=1,
+        actor_rollout_ref__model__path=untrained,
+        actor_rollout_ref__actor__ppo_mini_batch_size=2,
+        actor_rollout_ref__rollout__tensor_model_parallel_size=1,
+        trainer__n_gpus_per_node=1,
+        trainer__total_epochs=1,
+    )
+    monkeypatch.setattr("tests.trainer.job.LIMIT_S", 480.0)  # replies of 2048 tokens take their time
+    job = subprocess.Popen(
+        [sys.executable, "-m", "rmrl.main_ppo", *overrides],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    code, printed = finish(job)
+    assert code == 0, printed[-3000:]
+    assert "reward_model.* is now reward.models=[rider_reward,consistency_reward]" in printed
+    out = tmp_path / "runs" / "demo" / "default"
+    rows = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["step"] for row in rows] == [1] * 8 + [2] * 8
+    for row in rows:
+        verdicts = row["scores"]
+        assert {name: verdict["status"] for name, verdict in verdicts.items()} == {"rider_reward": "ok", "consistency_reward": "ok"}
+        assert verdicts["rider_reward"]["score"] in (-1.0, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+        assert verdicts["consistency_reward"]["score"] in (0.0, 1.0)
+        total = 0.3 * verdicts["rider_reward"]["score"] + 0.5 * verdicts["consistency_reward"]["score"]
+        assert row["reward"] == pytest.approx(total)

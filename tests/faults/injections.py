@@ -1,0 +1,187 @@
+"""How each status is brought about in each kind of reward, at the place where it arises; or why it cannot arise there.
+
+An injection makes the row `BAD` fail and leaves the others alone. It is put into the engine, the server or the user's function, never into
+the score.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rmrl.rewards.dropin import load_dropin
+from rmrl.rewards.engines.base import FAILURES, EngineSpec
+from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.kinds.critique import CritiqueReward
+from rmrl.rewards.kinds.ensemble import Ensemble
+from rmrl.rewards.kinds.generative import GenerativeReward
+from rmrl.rewards.kinds.remote import Options, http_spec
+from rmrl.rewards.spec import RewardSpec
+from rmrl.types import Sampling
+from tests.rewards.parts import ENGINE, rule
+from tests.rewards.remote.server import Reply, Seen
+
+BAD = "bad"
+"""The response that fails, and its ground truth."""
+BAD_TOKENS = " ".join(str(ord(character) - 28) for character in BAD)
+"""As the fake engine's script sees it: ids of single characters, space being 4."""
+
+TEXT_KINDS = ("generative", "critique", "group")
+ENGINE_KINDS = (*TEXT_KINDS, "bradley_terry", "process", "similarity")
+RUNNERS = {"bradley_terry": "pooling", "process": "token_pooling", "similarity": "embed"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Injection:
+    """What is set up so that one row fails."""
+
+    script: Mapping[str, Any] = field(default_factory=dict)
+    """Of the fake engine: its kwargs."""
+    verdict: str = ""
+    """Python expression that the drop-in's rm_postprocess gives for the row; "": there is no drop-in."""
+    body: str = "return len(solution_str)"
+    """Of a rule."""
+    reply: Reply | None = None
+    """What a server answers."""
+    timeout_s: float = 10.0
+    gate: bool = False
+    """A rule that is 0 on the row is a gate of the reward."""
+
+
+FINE = Injection()
+GATE = Injection(gate=True)
+
+
+def _says(text: str, **more: Any) -> Injection:
+    return Injection(script={"text": "1", "texts": {BAD_TOKENS: text}, **more})
+
+
+def _injections() -> dict[tuple[str, str], Injection]:
+    found = {(status, kind): Injection(script=_fails(status)) for status in FAILURES for kind in ENGINE_KINDS}
+    found |= {("ok", kind): FINE for kind in (*ENGINE_KINDS, "rule", "remote")}
+    found |= {("skipped", kind): GATE for kind in (*ENGINE_KINDS, "rule", "remote")}
+    found |= {("unparseable", kind): Injection(verdict="None") for kind in ENGINE_KINDS}
+    found |= {("user_error", kind): Injection(verdict="'garbage'") for kind in ENGINE_KINDS}
+    for kind in TEXT_KINDS:
+        found["unparseable", kind] = _says("" if kind == "critique" else "so so")
+        found["judge_refused", kind] = _says("I'm sorry, I can't help with that.")
+        found["judge_truncated", kind] = _says(" ".join(["hm"] * 20))
+    found |= {
+        ("unparseable", "rule"): Injection(body="return None if solution_str == 'bad' else len(solution_str)"),
+        ("user_error", "rule"): Injection(body="return 1 / 0 if solution_str == 'bad' else len(solution_str)"),
+        ("worker_lost", "rule"): Injection(body="return __import__('os')._exit(9) if solution_str == 'bad' else len(solution_str)"),
+        ("timeout", "rule"): Injection(
+            body="import time; time.sleep(30 * (solution_str == 'bad')); return len(solution_str)", timeout_s=0.5
+        ),
+        ("provider_error", "remote"): Injection(reply=Reply({"detail": "broken"}, status=500)),
+        ("timeout", "remote"): Injection(reply=Reply(1.0, delay_s=1.5), timeout_s=0.75),
+    }
+    return found | {(status, "ensemble"): found[status, "generative"] for status, kind in found if kind == "generative"}
+
+
+def _fails(status: str) -> dict[str, Any]:
+    return {"text": "1", "failures": {BAD_TOKENS: status, BAD: status}}
+
+
+INJECTIONS = _injections()
+
+_NO_TEXT = "the model gives numbers and writes no text that could be cut off"
+_NO_JUDGE = "nobody is asked for words: there is nothing to cut off, to refuse or to be too long for a context"
+_NO_SERVER = "it runs in a process of ours; its death is worker_lost, and its exception user_error"
+_RAISES = "a step that is cancelled ends with CancelledError and leaves no results"
+
+IMPOSSIBLE: Mapping[tuple[str, str], str] = {
+    ("judge_truncated", "bradley_terry"): _NO_TEXT,
+    ("judge_truncated", "process"): _NO_TEXT,
+    ("judge_truncated", "similarity"): _NO_TEXT,
+    ("judge_truncated", "rule"): _NO_JUDGE,
+    ("judge_refused", "rule"): _NO_JUDGE,
+    ("overlong", "rule"): _NO_JUDGE,
+    ("provider_error", "rule"): _NO_SERVER,
+    ("cancelled", "rule"): _RAISES,
+    ("judge_truncated", "remote"): _NO_JUDGE,
+    ("judge_refused", "remote"): _NO_JUDGE,
+    ("overlong", "remote"): "the wires have no word for it; a server that finds a text too long answers with an error: provider_error",
+    ("unparseable", "remote"): "an answer without a number is the server's failure: provider_error",
+    ("worker_lost", "remote"): "the process behind the address is not ours; its death is a refused connection: provider_error",
+    ("user_error", "remote"): "no function of the user's runs here",
+    ("cancelled", "remote"): _RAISES,
+}
+
+
+def specs_of(kind: str, injection: Injection, folder: Path, *, url: str) -> list[RewardSpec]:
+    """The reward "mine" of that kind, after the rules it needs."""
+    gates = ("gate",) if injection.gate else ()
+    before = [rule(folder, "gate", "return float(solution_str != 'bad')")] if injection.gate else []
+    if kind == "ensemble":
+        members = [_model("generative", injection, folder, name="judge"), rule(folder, "length", "return len(solution_str)")]
+        members = [dataclasses.replace(member, part_of="mine", weight=0.0, gates=gates) for member in members]
+        ensemble = RewardSpec(name="mine", kind="ensemble", weight=1.0, options=Ensemble.Options(of=["judge", "length"]))
+        return [*before, ensemble, *members]
+    return [*before, dataclasses.replace(_alone(kind, injection, folder, url=url), gates=gates)]
+
+
+def answer(injection: Injection) -> Any:
+    """What a reward server answers: the length, but the injected reply to the row that fails."""
+    return lambda seen: injection.reply if injection.reply is not None and _asks_bad(seen) else Reply(float(len(seen.body["response"])))
+
+
+def _asks_bad(seen: Seen) -> bool:
+    return seen.body["response"] == BAD
+
+
+def _alone(kind: str, injection: Injection, folder: Path, *, url: str) -> RewardSpec:
+    if kind == "rule":
+        return rule(folder, "mine", injection.body, timeout_s=injection.timeout_s)
+    if kind == "remote":
+        options = Options(wire="slime", url=url, timeout_s=injection.timeout_s, max_tries=1)
+        return RewardSpec(name="mine", kind="remote", weight=1.0, options=options, remote=http_spec(options, "reward.specs.mine"))
+    return _model(kind, injection, folder)
+
+
+def _model(kind: str, injection: Injection, folder: Path, *, name: str = "mine") -> RewardSpec:
+    runner: Any = RUNNERS.get(kind, "generate")
+    engine = dataclasses.replace(ENGINE, runner=runner, kwargs=_script(kind, injection))
+    engines: dict[str, EngineSpec] = {"main": engine}
+    made: dict[str, Any] = {"sampling": Sampling(max_tokens=8, temperature=0.0)} if runner == "generate" else {"options": _options(kind)}
+    if kind == "critique":
+        engines["scorer"] = dataclasses.replace(ENGINE, path="/models/scalar", runner="pooling")
+        made["options"] = CritiqueReward.Options(scorer={"path": "/models/scalar"})
+    if kind == "generative":
+        made["options"] = GenerativeReward.Options(rubric="Is it good?")
+    if injection.verdict:
+        made["dropin"] = _dropin(kind, injection.verdict, folder)
+    return RewardSpec(name=name, kind=kind, weight=1.0, engines=engines, **made)
+
+
+def _script(kind: str, injection: Injection) -> dict[str, Any]:
+    """What a judge of pairs says of the other rows is a pair's verdict."""
+    told = dict(injection.script)
+    return told | {"text": "A"} if kind == "group" and "text" in told else told
+
+
+def _options(kind: str) -> Any:
+    made = REWARD_KINDS[kind]
+    return made.Options() if hasattr(made, "Options") else None
+
+
+_READS = {
+    "generative": 'f"{p} {r}"', "critique": 'f"{p} {r}"', "group": 'f"{p} {r[0]} {r[1]}"', "bradley_terry": 'f"{p} {r}"', "process": "[r]",
+    "similarity": "r",
+}  # fmt: skip
+
+
+def _dropin(kind: str, verdict: str, folder: Path) -> Any:
+    """It gives `verdict` for the row, which it knows by its ground truth, and 1.0 for the others."""
+    path = folder / "dropin.py"
+    path.write_text(
+        "def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n"
+        f"    return [{_READS[kind]} for p, r in zip(text_prompts, text_responses, strict=True)]\n"
+        "def rm_postprocess(results, ground_truths):\n"
+        f"    return [{verdict} if 'bad' in truth else 1.0 for truth in ground_truths]\n",
+        encoding="utf-8",
+    )
+    return load_dropin(path, "mine")

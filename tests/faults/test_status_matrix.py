@@ -1,0 +1,100 @@
+"""Every status in every kind: a failure costs its own row, is told, and is never a number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.rewards.items import ResponseRow
+from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.types import STATUSES, Prompt, RewardBatch
+from tests.faults.injections import BAD, IMPOSSIBLE, INJECTIONS, Injection, answer, specs_of
+from tests.rewards.parts import make_scorer
+from tests.rewards.remote.server import Reply, serving
+
+DEADLINE_S = 60.0
+FINE = ("a", "four", "cc")
+"""The other responses of the group; `BAD` stands third."""
+
+
+def rows(*texts: str) -> list[ResponseRow]:
+    """One group; the ground truth says which row it is."""
+    prompts = [Prompt(id=text, messages=[{"role": "user", "content": "Q"}], token_ids=(), ground_truth=text) for text in texts]
+    return [ResponseRow(prompt=prompt, text=prompt.id, tokens=len(prompt.id)) for prompt in prompts]
+
+
+async def scored(kind: str, injection: Injection, texts: Sequence[str], *, folder: Path, tokenizer: Any) -> RewardBatch:
+    with serving(answer(injection)) as server:
+        scorer = make_scorer(specs_of(kind, injection, folder, url=server.url), tokenizer)
+        try:
+            return await asyncio.wait_for(scorer.score(rows(*texts)), DEADLINE_S)
+        finally:
+            await scorer.close()
+
+
+def test_the_table_is_whole() -> None:
+    """A new kind or status has to be added to `injections`: how it comes about there, or why it cannot."""
+    pairs = {(status, kind) for status in STATUSES for kind in REWARD_KINDS}
+    assert pairs - INJECTIONS.keys() - IMPOSSIBLE.keys() == set()
+    assert INJECTIONS.keys() & IMPOSSIBLE.keys() == set()
+    assert (INJECTIONS.keys() | IMPOSSIBLE.keys()) <= pairs
+    assert all(IMPOSSIBLE.values())
+
+
+@pytest.mark.parametrize(("status", "kind"), INJECTIONS)
+async def test_a_status_costs_its_own_row(status: str, kind: str, tmp_path: Path, tokenizer: Any) -> None:
+    injection = INJECTIONS[status, kind]
+    batch = await scored(kind, injection, [FINE[0], FINE[1], BAD, FINE[2]], folder=tmp_path, tokenizer=tokenizer)
+    results = batch.scores.results[batch.scores.names.index("mine")]
+    assert [(r.status, r.detail) for r in (results[0], results[1], results[3])] == [("ok", "")] * 3
+    assert results[2].status == status, results[2].detail
+    if status == "ok":
+        assert results[2].value is not None
+        assert batch.keep_B.all()
+        return
+    assert results[2].value is None
+    assert results[2].detail.strip()
+    assert batch.keep_B.tolist() == [True, True, status == "skipped", True]
+    without = await scored(kind, injection, FINE, folder=tmp_path, tokenizer=tokenizer)
+    assert batch.rewards_B[[0, 1, 3]].tolist() == without.rewards_B.tolist()
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Reply({"detail": "broken"}, status=500), "500 Internal Server Error: broken"),
+        (Reply({"detail": "who are you"}, status=401), "401 Unauthorized: who are you"),
+        (Reply(hang_up=True), "RemoteProtocolError"),
+        (Reply(b"<html>"), "no JSON"),
+        (Reply(None), "gave None as a reward"),
+        (Reply({"value": 3}), "without 'score' or 'reward'"),
+    ],
+)
+async def test_ways_of_a_server_to_fail(reply: Reply, said: str, tmp_path: Path, tokenizer: Any) -> None:
+    batch = await scored("remote", Injection(reply=reply), ["a", BAD], folder=tmp_path, tokenizer=tokenizer)
+    fine, bad = batch.scores.results[0]
+    assert (fine.value, bad.value, bad.status) == (1.0, None, "provider_error")
+    assert said in bad.detail
+
+
+async def test_a_server_that_is_not_there(tmp_path: Path, tokenizer: Any) -> None:
+    with serving(answer(Injection())) as server:
+        url = server.url
+    scorer = make_scorer(specs_of("remote", Injection(), tmp_path, url=url), tokenizer)
+    batch = await scorer.score(rows("a", "b"))
+    await scorer.close()
+    assert batch.scores.status_BC.tolist() == [["provider_error"], ["provider_error"]]
+    assert "ConnectError" in batch.scores.results[0][0].detail
+    assert not batch.keep_B.any()
+
+
+@pytest.mark.parametrize("kind", ["generative", "critique", "group", "bradley_terry", "process"])
+async def test_a_response_that_does_not_fit_the_model_is_overlong(kind: str, tmp_path: Path, tokenizer: Any) -> None:
+    long = "x" * 5000  # the fake engine's context is 4096 tokens, one per character
+    batch = await scored(kind, Injection(script={"text": "1"}), ["a", "four", long], folder=tmp_path, tokenizer=tokenizer)
+    assert batch.scores.status_BC[:, 0].tolist() == ["ok", "ok", "overlong"]
+    assert "max_model_len is 4096" in batch.scores.results[0][2].detail

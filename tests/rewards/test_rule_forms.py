@@ -1,0 +1,205 @@
+"""Rules written for other trainers: how they are told apart, what they are called with, and what their mistakes are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.config.schema import RewardConfig
+from rmrl.errors import RewardFunctionError
+from rmrl.rewards.build_spec import Surroundings
+from rmrl.rewards.items import ResponseRow
+from rmrl.rewards.resolve import resolve_rewards
+from rmrl.rewards.rule_forms import InLists, MisfitError, OneByOne, rule_form
+from rmrl.types import Prompt, RewardBatch
+from tests.rewards.parts import make_scorer
+
+MODULE = """
+import asyncio
+
+def lengths(completions, **columns):
+    return [float(len(c[0]["content"] if isinstance(c, list) else c)) for c in completions]
+
+def seen(prompts, completions, **columns):
+    return [{"score": 1, "prompt": prompts[0], "completion": completions[0], "names": sorted(columns)}]
+
+def tokens(completion_ids, **columns):
+    return [sum(ids) for ids in completion_ids]
+
+def level(completions, difficulty):
+    return [d for d in difficulty]
+
+def unsure(completions):
+    return [None]
+
+def logs(completions, log_extra, log_metric):
+    log_extra("first", [c[0]["content"][:1] for c in completions])
+    log_metric("share", 0.5)
+    return [1.0]
+
+LOCK = None
+
+async def waits(completions, ground_truth, **columns):
+    global LOCK
+    LOCK = LOCK or asyncio.Lock()  # belongs to the loop of the first call
+    async with LOCK:
+        await asyncio.sleep(0)
+    return [float(c[0]["content"] == g) for c, g in zip(completions, ground_truth, strict=True)]
+
+async def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    await asyncio.sleep(0)
+    return float(solution_str == ground_truth)
+
+class Exact:
+    def __init__(self, args=None, **kwargs):
+        self.right = 2.0
+
+    def __call__(self, completions, solution, **kwargs):
+        return [self.right if c == s else 0.0 for c, s in zip(completions, solution, strict=True)]
+
+class Later(Exact):
+    async def __call__(self, completions, solution, **kwargs):
+        return [self.right if c == s else 0.0 for c, s in zip(completions, solution, strict=True)]
+
+def two(completions): return [1.0, 2.0]
+def bare(completions): return 1.0
+def broken(completions): return [1.0 / 0]
+def text(completions): return ["0.5"]
+"""
+
+Score = Callable[..., Any]
+
+
+@pytest.fixture
+def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> Score:
+    """score(name, *rows): named in reward.models as a user names it, resolved, run in a worker."""
+    (tmp_path / "rules_of_others.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    around = Surroundings(device="cpu", threads=1, functions_dirs=[tmp_path])
+
+    async def run(name: str, *rows: ResponseRow) -> RewardBatch:
+        resolved = resolve_rewards(RewardConfig(models=[name]), around)
+        assert resolved.problems == []
+        scorer = make_scorer(resolved.specs, tokenizer)
+        try:
+            return await scorer.score(rows)
+        finally:
+            await scorer.close()
+
+    return run
+
+
+def row(text: str = "four", *, plain: bool = False, token_ids: tuple[int, ...] = (), **extra_info: Any) -> ResponseRow:
+    turns = [{"role": "user", "content": "2+2?"}]
+    prompt = Prompt(id="0", messages=turns, token_ids=(), ground_truth="four", extra_info=extra_info, plain_text=plain, data_source="sums")
+    return ResponseRow(prompt=prompt, text=text, token_ids=token_ids, tokens=len(token_ids))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("lengths", [4.0, 2.0]), ("waits", [1.0, 0.0]), ("compute_score", [1.0, 0.0]), ("Exact", [2.0, 0.0]), ("Later", [2.0, 0.0])],
+)
+async def test_every_form_gives_scores(score: Score, name: str, expected: list[float]) -> None:
+    batch = await score(f"rules_of_others:{name}", row("four"), row("no"))
+    assert [r.detail for r in batch.scores.results[0]] == ["", ""]
+    assert batch.rewards_B.tolist() == expected
+
+
+async def test_a_conversation_has_messages_and_plain_text_has_strings(score: Score) -> None:
+    batch = await score("rules_of_others:seen", row(level=3), row(plain=True))
+    chat, plain = (r.extra for r in batch.scores.results[0])
+    assert chat["prompt"] == [{"role": "user", "content": "2+2?"}]
+    assert chat["completion"] == [{"role": "assistant", "content": "four"}]
+    assert (plain["prompt"], plain["completion"]) == ("2+2?", "four")
+    columns = ["answer", "data_source", "extra_info", "finish_reason", "ground_truth", "response_tokens", "solution"]
+    assert (plain["names"], chat["names"]) == (columns, sorted([*columns, "level"]))
+
+
+async def test_token_ids_where_there_are_some(score: Score) -> None:
+    batch = await score("rules_of_others:tokens", row(token_ids=(7, 8)), row())
+    known, unknown = batch.scores.results[0]
+    assert known.value == 15.0
+    assert (unknown.status, unknown.detail) == (
+        "user_error", "tokens needs completion_ids, and this response came as text, without its tokens",
+    )  # fmt: skip
+
+
+async def test_columns_are_entries_of_extra_info_and_none_is_no_verdict(score: Score) -> None:
+    batch = await score("rules_of_others:level", row(difficulty=3), row(other=1))
+    there, lacking = batch.scores.results[0]
+    assert there.value == 3.0
+    assert lacking.status == "user_error"
+    assert lacking.detail.startswith("level needs difficulty, which this row does not have")
+    assert lacking.detail.endswith("extra_info (here: other)")
+    batch = await score("rules_of_others:unsure", row())
+    assert batch.scores.results[0][0].status == "unparseable"
+
+
+async def test_what_is_logged_becomes_columns(score: Score) -> None:
+    batch = await score("rules_of_others:logs", row())
+    assert batch.scores.results[0][0].extra == {"first": "f", "share": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("two", "two returned 2 rewards for 1 completion; return exactly one per completion, in order"),
+        ("bare", "bare returned 1.0 (float); a list with one reward per completion is needed"),
+        ("broken", "broken raised ZeroDivisionError"),
+        ("text", "text returned '0.5' (str); a score is a number"),
+    ],
+)
+async def test_mistakes_are_told(score: Score, name: str, said: str) -> None:
+    (result,) = (await score(f"rules_of_others:{name}", row())).scores.results[0]
+    assert (result.value, result.status) == (None, "user_error")
+    assert result.detail.startswith(said)
+
+
+async def test_a_drop_in_file_may_have_the_form_as_well(score: Score, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def compute_score(completions, **columns):\n    return [3.0]\n", encoding="utf-8")
+    assert (await score("mine", row())).rewards_B.tolist() == [3.0]
+
+
+def signature(parameters: str) -> Callable[..., Any]:
+    scope: dict[str, Any] = {}
+    exec(f"def function({parameters}):\n    return [locals()]\n", scope)
+    return scope["function"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "form"),
+    [
+        ("solution_str", OneByOne),
+        ("**columns", OneByOne),
+        ("prompts, completions, answer", InLists),
+        ("completions", InLists),
+        ("prompts, **columns", InLists),
+        ("completion_ids, **columns", InLists),
+    ],
+)
+def test_forms_are_told_by_parameters(parameters: str, form: type) -> None:
+    assert type(rule_form(signature(parameters), "here")) is form
+
+
+def test_a_row_wins_over_the_names_of_the_ground_truth() -> None:
+    offered = {"solution_str": "r", "messages": [], "plain_text": False, "ground_truth": "g", "extra_info": {"solution": "long"}}
+    returned = rule_form(signature("completions, solution, answer, missing=1"), "here").call(offered)
+    assert (returned["solution"], returned["answer"], returned["missing"]) == (["long"], ["g"], 1)
+
+
+def test_arrays_of_one_are_lists_of_one() -> None:
+    import numpy as np
+
+    offered = {"solution_str": "r", "messages": [], "plain_text": False, "extra_info": {}}
+    assert rule_form(lambda completions: np.asarray([0.5]), "here").call(offered) == 0.5
+    for returned in (np.asarray(0.5), np.asarray([0.5, 1.0]), {"score": 1}, "1", []):
+        with pytest.raises(MisfitError):
+            rule_form(lambda completions, returned=returned: returned, "here").call(offered)
+
+
+def test_both_forms_at_once_are_refused() -> None:
+    with pytest.raises(RewardFunctionError, match=r"here: function.* names both solution_str and prompts"):
+        rule_form(signature("solution_str, prompts"), "here")
