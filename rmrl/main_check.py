@@ -1,7 +1,9 @@
 """Entry of `rmrl check`: look at the rewards before a long run.
 
 rmrl check reward.models=[a,b] data.files=responses.parquet     rows with responses, as for `rmrl score`
-rmrl check <the arguments of rmrl train>                        its prompts; the response is the reference answer, or --response TEXT
+rmrl check <the arguments of rmrl train>                        its prompts; the response is the reference answer
+
+Shown for each row and reward: what the reward is told, what it says, the score read out of that, and the seconds it took.
 """
 
 from __future__ import annotations
@@ -16,64 +18,108 @@ from typing import TYPE_CHECKING
 
 from rmrl.config.load import compose_config, shipped
 from rmrl.config.schema import Config, ScoreConfig, ScoreTrainerConfig
+from rmrl.errors import ConfigError
 from rmrl.exit import exit_code, say
 
 if TYPE_CHECKING:
     from rmrl.offline.check import CheckedScoring
     from rmrl.rewards.items import ResponseRow
+    from rmrl.types import Prompt
 
     Shown = tuple[CheckedScoring, list[ResponseRow]]
+
+_OTHER_ANSWER = "I do not know."
+"""Compared with the reference answer by rewards that need several responses."""
 
 
 def run(given: argparse.Namespace) -> None:
     """Check, start the engines, show."""
-    from rmrl.offline.show import show
+    from rmrl.offline.score import open_scorer
+    from rmrl.offline.show import for_looking, show
 
-    if any(text.lstrip("+").startswith("data.train_files") for text in given.overrides):
-        checked, rows = _of_training(compose_config(given.overrides), given)
-    else:
-        checked, rows = _of_scoring(compose_config(given.overrides, ScoreConfig), given)
-    print(asyncio.run(show(checked, rows, notice=say)))
+    checked, rows = _of_training(given) if _is_training(given.overrides) else _of_scoring(given)
+
+    async def go() -> str:
+        async with open_scorer(for_looking(checked), notice=say) as scorer:
+            return await show(scorer, rows)
+
+    print(asyncio.run(go()))
 
 
-def _of_scoring(config: ScoreConfig, given: argparse.Namespace) -> Shown:
+def _is_training(overrides: Sequence[str]) -> bool:
+    keys = {text.lstrip("+~").partition("=")[0] for text in overrides}
+    return bool(keys & {"data.train_files", "actor_rollout_ref.model.path"})
+
+
+def _of_scoring(given: argparse.Namespace) -> Shown:
     from rmrl.data.responses import answered_rows
     from rmrl.offline.check import check_scoring
     from rmrl.offline.score import response_rows, token_counter
 
+    config = compose_config(given.overrides, ScoreConfig)
     checked = check_scoring(config, shipped_functions=shipped("reward_functions"), notice=say, needs_out=False)
-    read = itertools.islice(answered_rows(config.data, count_tokens=token_counter(checked)), given.rows)
-    rows = response_rows(list(read))
-    return checked, [dataclasses.replace(row, text=given.response) for row in rows] if given.response is not None else rows
+    rows = list(itertools.islice(answered_rows(config.data, count_tokens=token_counter(checked)), given.rows))
+    if not given.response:
+        return checked, response_rows(rows)
+    return checked, _response_rows([row.prompt for row in rows], [given.response] * len(rows))
 
 
-def _of_training(config: Config, given: argparse.Namespace) -> Shown:
-    from rmrl.offline.check import CheckedScoring
-    from rmrl.rewards.items import ResponseRow
+def _of_training(given: argparse.Namespace) -> Shown:
+    from rmrl.offline.check import CheckedScoring, needs_whole_groups
     from rmrl.trainer.check import check
 
+    config = compose_config(given.overrides, Config)
     found = check(config, shipped_functions=shipped("reward_functions"), notice=say)
-    assert found.train_prompts is not None
-    shared = {f.name for f in dataclasses.fields(ScoreTrainerConfig)} & {f.name for f in dataclasses.fields(config.trainer)}
-    trainer = ScoreTrainerConfig(
-        **{name: getattr(config.trainer, name) for name in shared}, trust_remote_code=config.actor_rollout_ref.model.trust_remote_code
-    )
-    scoring = ScoreConfig(reward=config.reward, trainer=trainer, ray_kwargs=config.ray_kwargs)
+    if found.train_prompts is None:
+        raise ConfigError("data.train_files is empty: rmrl check shows the rewards of its first prompts")
+    groups = needs_whole_groups(found.specs, config.reward)
     checked = CheckedScoring(
-        config=scoring, device=found.device, specs=found.specs, files=(), out=None, engines=found.engines, budget=found.budget
+        config=ScoreConfig(reward=config.reward, trainer=_trainer(config), ray_kwargs=config.ray_kwargs),
+        device=found.device,
+        specs=found.specs,
+        engines=found.engines,
+        budget=found.budget,
+        whole_groups=groups,
     )
-    prompts = found.train_prompts[: given.rows]
-    texts = [given.response if given.response is not None else prompt.ground_truth or "" for prompt in prompts]
-    return checked, [ResponseRow(prompt=prompt, text=text, group=i) for i, (prompt, text) in enumerate(zip(prompts, texts, strict=True))]
+    prompts = list(found.train_prompts[: given.rows])
+    return checked, _response_rows(prompts, [given.response or _reference(prompt, groups) for prompt in prompts])
+
+
+def _trainer(config: Config) -> ScoreTrainerConfig:
+    """Where things run, as in training."""
+    shared = {f.name for f in dataclasses.fields(ScoreTrainerConfig)} & {f.name for f in dataclasses.fields(config.trainer)}
+    same = {name: getattr(config.trainer, name) for name in shared}
+    return ScoreTrainerConfig(**same, trust_remote_code=config.actor_rollout_ref.model.trust_remote_code)
+
+
+def _reference(prompt: Prompt, groups: bool) -> list[str]:
+    answer = prompt.ground_truth or _OTHER_ANSWER
+    return [answer, _OTHER_ANSWER] if groups else [answer]
+
+
+def _response_rows(prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]) -> list[ResponseRow]:
+    from rmrl.rewards.items import ResponseRow
+
+    pairs = zip(prompts, texts, strict=True)
+    return [ResponseRow(prompt=prompt, text=text, group=g) for g, (prompt, several) in enumerate(pairs) for text in several]
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code, as that of training."""
     parser = argparse.ArgumentParser(prog="rmrl check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1, help="rows to show (default: %(default)s)")
-    parser.add_argument("--response", help="score this text instead of the row's own response")
+    parser.add_argument("--rows", type=_positive, default=1, metavar="N", help="rows to show (default: %(default)s)")
+    parser.add_argument(
+        "--response", action="append", metavar="TEXT", help="score this text instead of the row's own response; several make a group"
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="configuration, as for rmrl score or rmrl train")
-    given = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    given = parser.parse_intermixed_args(sys.argv[1:] if arguments is None else list(arguments))
     with exit_code() as code:
         run(given)
     return code.value

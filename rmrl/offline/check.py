@@ -80,8 +80,9 @@ def check_scoring(config: ScoreConfig, *, shipped_functions: Path, notice: Notic
 
 def needs_whole_groups(specs: Sequence[RewardSpec], settings: RewardConfig) -> bool:
     """Whether the responses to one prompt are compared with each other."""
-    compared = any(getattr(REWARD_KINDS[spec.kind], "whole_groups", False) or any(t.get("by") == "group" for t in spec.transforms) for spec in specs)
-    return compared or settings.combine == "lexicographic"
+    by_kind = any(getattr(REWARD_KINDS[spec.kind], "whole_groups", False) for spec in specs)
+    by_transform = any(t.get("by", "group" if t["kind"] == "rank" else "") == "group" for spec in specs for t in spec.transforms)
+    return by_kind or by_transform or settings.combine == "lexicographic"
 
 
 def _memory(config: ScoreConfig, specs: Sequence[RewardSpec], *, device: str) -> tuple[list[EnginePlan], Budget, list[str]]:

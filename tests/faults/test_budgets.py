@@ -15,7 +15,7 @@ import pytest
 from rmrl.algorithms.kl import KLController
 from rmrl.config.schema import AlgorithmConfig, KLControlConfig
 from rmrl.data.write import write_rows
-from rmrl.errors import EngineLostError, MissingVerdictsError, RewardError, RewardFunctionError, StallError
+from rmrl.errors import EngineLostError, InfrastructureError, MissingVerdictsError, RewardError, RewardFunctionError, StallError
 from rmrl.rewards.spec import OnMissing, RewardSpec
 from rmrl.trainer.batches import ScoredBatch, add_advantages, keep_informative, response_row
 from rmrl.types import Prompt, Response, RewardBatch, Rollouts
@@ -24,11 +24,10 @@ from tests.rewards.parts import engine, fake_host, judge, make_scorer, rows, rul
 Score = Callable[..., Any]
 
 NUMBERS = "return 1 / 0 if solution_str == 'failed' else float(solution_str)"
-WAYS = (
-    "return {'none': None, 'raise': {}.get, 'hang': __import__('time').sleep}.get(solution_str, 1.0)"
-    " if solution_str != 'hang' else __import__('time').sleep(30)"
-)
-"""none: unparseable (data), raise: a function instead of a number (user), hang: a time-out (infrastructure), anything else: 1.0"""
+WAYS = """import time
+    if solution_str == 'hang': time.sleep(30)
+    return {'none': None, 'raise': time.sleep}.get(solution_str, 1.0)"""
+"""none: unparseable (data); raise: a function in the place of a number (user); hang: a time-out (infrastructure); else 1.0."""
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ async def test_a_failure_that_counted_as_0_would_have_moved_them(score: Score, t
     batch = await advantages(score, spec, ["1", "3", "2", "failed"])
     assert batch.train.advantages is not None
     # mean 1.5, deviations -0.5 1.5 0.5 -1.5, sample variance 5 / 3
-    assert [row[0] for row in batch.train.advantages.rows()][0] == pytest.approx(-0.5 / math.sqrt(5 / 3), abs=1e-5)
+    assert batch.train.advantages.values[0] == pytest.approx(-0.5 / math.sqrt(5 / 3), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +149,6 @@ class _NeverAnswers:
 
 async def test_an_engine_that_fails_as_a_whole_is_no_missing_verdict(score: Score, tmp_path: Path) -> None:
     """`max_missing=1` must not hide it."""
-    from rmrl.errors import InfrastructureError
-
     with pytest.raises(InfrastructureError) as caught:
         await score([judge(tmp_path, engine=engine(kwargs={"fail_on_call": 1}))], rows("a"), max_missing=1.0)
     assert caught.value.exit_code == 4

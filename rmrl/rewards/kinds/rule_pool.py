@@ -4,8 +4,9 @@
 
 One thread of the parent owns all workers. A worker tells when each call starts and ends, so a call's deadline counts from its
 start (queueing is never a time-out) and a hang is attributed to the very call. A worker past the deadline is killed and
-replaced; the rest of its chunk goes back to the queue. Workers are started with `subprocess`, never forked: they inherit
-neither torch nor Ray state, and `__main__` is not imported again. They die with the parent.
+replaced; the rest of its chunk goes back to the queue. Workers are started with `subprocess`, never forked from the parent: they
+inherit neither torch nor Ray state, and `__main__` is not imported again. They die with the parent. Where a rule costs worker after
+worker, the next ones are forked by a subprocess that has imported it (`rule_nursery`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 from rmrl.errors import EngineLostError, RewardFunctionError
 from rmrl.rewards.dropin import FunctionSource
-from rmrl.rewards.kinds.rule_process import WorkerProcess
+from rmrl.rewards.kinds.rule_process import Nursery, WorkerProcess
 from rmrl.types import ScoreResult
 
 LOAD_TIMEOUT_S = 120.0
@@ -84,10 +85,10 @@ class _Job:
 class _Worker(WorkerProcess):
     """A process and the chunk it is at; `calls[0]` is the one that runs."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, nursery: Nursery | None = None) -> None:
+        super().__init__(nursery)
         self.calls: deque[_Call] = deque()
-        self.loaded: set[FunctionSource] = set()
+        self.loaded: set[FunctionSource] = set() if nursery is None else set(nursery.ready)
         self.loading = False
         self.started = 0.0
         self.deadline = 0.0
@@ -180,6 +181,10 @@ class _Dispatcher:
         self._inbox: deque[_Job] = deque()
         self._ready: deque[_Job] = deque()
         """Jobs with waiting calls; served in turn, so that a slow rule does not hold up a fast one."""
+        self._lost: set[FunctionSource] = set()
+        """Rules that have cost a worker."""
+        self._nursery: Nursery | None = None
+        self._without_nursery = False
         self._closing = False
         self._shutting = False
         self._selector = selectors.DefaultSelector()
@@ -231,7 +236,7 @@ class _Dispatcher:
             job = self._ready.popleft()
             if job.future.done():
                 continue
-            worker = worker or self._start()
+            worker = worker or self._start(job.source)
             chunk = job.chunk()
             if job.waiting:
                 self._ready.append(job)
@@ -240,8 +245,15 @@ class _Dispatcher:
             except OSError:
                 self._lose(worker, overdue=False)
 
-    def _start(self) -> _Worker:
-        worker = _Worker()
+    def _start(self, source: FunctionSource) -> _Worker:
+        nursery = self._nursery
+        try:
+            worker = _Worker(nursery if nursery is not None and nursery.has(source) else None)
+        except OSError:
+            if nursery is None:
+                raise
+            self._end_nursery()
+            worker = _Worker()
         self.workers.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
         return worker
@@ -253,6 +265,8 @@ class _Dispatcher:
         for key, _ in self._selector.select(max(wait, 0.0)):
             if key.data is None:
                 self._heard.recv(4096)  # what is left rings again
+            elif key.data is self._nursery:
+                self._hear_nursery()
             else:
                 self._hear(key.data)
 
@@ -262,6 +276,33 @@ class _Dispatcher:
             worker.answer(message)
         if not is_open:
             self._lose(worker, overdue=False)
+
+    def _hear_nursery(self) -> None:
+        assert self._nursery is not None
+        try:
+            self._nursery.hear()
+        except OSError:
+            self._end_nursery()
+
+    def _raise_spares(self, source: FunctionSource) -> None:
+        """From the second worker that a rule costs, the next ones are forked from a process that has imported it."""
+        again, _ = source in self._lost, self._lost.add(source)
+        if not again or self._without_nursery:
+            return
+        try:
+            if self._nursery is None:
+                self._nursery = Nursery()
+                self._selector.register(self._nursery.channel, selectors.EVENT_READ, self._nursery)
+            self._nursery.want(source)
+        except OSError:
+            self._end_nursery()
+
+    def _end_nursery(self) -> None:
+        """It will not do for these rules: workers are started afresh from here on, as they are without losses."""
+        nursery, self._nursery, self._without_nursery = self._nursery, None, True
+        if nursery is not None:
+            self._selector.unregister(nursery.channel)
+            nursery.kill()
 
     def _end_overdue(self) -> None:
         now = time.monotonic()
@@ -278,6 +319,8 @@ class _Dispatcher:
         if not worker.calls:
             return
         job = worker.calls[0].job
+        if not worker.loading:
+            self._raise_spares(job.source)
         if worker.loading and job.source in worker.loaded and not overdue:
             pass  # it died between two chunks, e.g. killed for memory: neither the import nor a call did it
         elif worker.loading:
@@ -308,6 +351,8 @@ class _Dispatcher:
         for worker in self.workers:
             worker.kill()
         self.workers.clear()
+        if self._nursery is not None:
+            self._nursery.kill()
         self._selector.close()
         self._bell.close()
         self._heard.close()

@@ -33,9 +33,9 @@ from rmrl.rewards.verdict import check_verdict
 HEADER = struct.Struct(">I")
 BOOT = """import sys, json
 sys.path[:] = json.loads(sys.argv[1])
-from rmrl.rewards.kinds.rule_worker import main
-main(int(sys.argv[2]), int(sys.argv[3]))"""
-"""Program of a worker, run with `python -P -c BOOT <sys.path as JSON> <socket's descriptor> <parent's pid>`."""
+from importlib import import_module
+import_module(sys.argv[4]).main(int(sys.argv[2]), int(sys.argv[3]))"""
+"""Program of a worker, run with `python -P -c BOOT <sys.path as JSON> <socket's descriptor> <parent's pid> <this module>`."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -50,27 +50,30 @@ def frame(data: bytes) -> bytes:
 
 def main(descriptor: int, parent: int) -> None:
     """Serve chunks until the parent hangs up."""
-    _die_with(parent)
+    die_with(parent)
     os.set_inheritable(descriptor, False)  # a rule's own children must not keep the line open
     os.dup2(2, 1)  # what a rule prints goes to stderr
-    channel = socket.socket(fileno=descriptor)
+    serve(socket.socket(fileno=descriptor), {})
+
+
+def serve(channel: socket.socket, rules: dict[FunctionSource, Rule]) -> None:
+    """Answer chunks until the parent hangs up; `rules` are those that are imported already."""
     stream = channel.makefile("rb")
-    rules: dict[FunctionSource, Rule] = {}
     while (data := _read(stream)) is not None:
         source, payloads = pickle.loads(data)
         try:
             if source not in rules:
                 rules[source] = loaded(source)
         except RewardFunctionError as error:
-            _send(channel, ["failed", str(error)])
+            send(channel, ["failed", str(error)])
             continue
-        _send(channel, ["start", time.monotonic()])
+        send(channel, ["start", time.monotonic()])
         for payload in payloads:
             status, value, detail, extra = rules[source].answer(payload)
-            _send(channel, ["done", status, value, detail, extra, time.monotonic()])
+            send(channel, ["done", status, value, detail, extra, time.monotonic()])
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Have the kernel end this process with its parent, hung or not; and be the first that the kernel ends when memory is short."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -85,7 +88,8 @@ def _read(stream: BinaryIO) -> bytes | None:
     return stream.read(HEADER.unpack(header)[0]) if len(header) == HEADER.size else None
 
 
-def _send(channel: socket.socket, message: list[Any]) -> None:
+def send(channel: socket.socket, message: list[Any]) -> None:
+    """One message upwards."""
     channel.sendall(frame(json.dumps(message).encode()))
 
 

@@ -1,0 +1,135 @@
+"""Rules that cost worker after worker: the next workers are forked, not started afresh, and keep every promise of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rmrl.rewards.dropin import FunctionSource
+from rmrl.rewards.kinds.rule import RuleReward
+from rmrl.rewards.kinds.rule_pool import RulePool
+from rmrl.types import ScoreItem, ScoreResult
+
+RULE = """
+import os, random, signal, subprocess, time
+import numpy as np
+open(LOG, "a").write("x")
+def compute_score(solution_str):
+    if solution_str == "hang":
+        while True: pass
+    if solution_str == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if solution_str == "child":
+        subprocess.Popen(["sleep", "60"]); time.sleep(60)
+    return {"score": 1, "parent": os.getppid(), "drawn": random.random(), "drawn_np": float(np.random.rand())}
+"""
+
+
+@pytest.fixture
+def pool() -> Iterator[RulePool]:
+    with RulePool(2) as made:
+        yield made
+
+
+def write(folder: Path, extra: str = "") -> tuple[Path, Path]:
+    """(the rule, a file with one x for each time it was imported)."""
+    path, log = folder / "rule.py", folder / "imports"
+    path.write_text(f"LOG = {str(log)!r}\n{extra}{RULE}", encoding="utf-8")
+    return path, log
+
+
+def score(pool: RulePool, path: Path, *responses: str, timeout_s: float = 0.3) -> list[ScoreResult]:
+    items = [ScoreItem(prompt_id=str(i), messages=(), response=text, rm_prompt="") for i, text in enumerate(responses)]
+    return asyncio.run(RuleReward("mine", FunctionSource(str(path)), pool=pool, timeout_s=timeout_s).score(items))
+
+
+def nursery_of(pool: RulePool, path: Path) -> psutil.Process:
+    """Cost the pool workers until their successors are forked; the process that forks them."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        score(pool, path, "hang", "hang")
+        parents = {r.extra["parent"] for r in score(pool, path, *["fine"] * 4, timeout_s=20) if r.value is not None}
+        if parents - {os.getpid()}:
+            return psutil.Process((parents - {os.getpid()}).pop())
+    raise AssertionError("no worker was forked")
+
+
+def test_hangs_are_followed_by_forked_workers_that_import_nothing(pool: RulePool, tmp_path: Path) -> None:
+    path, log = write(tmp_path)
+    score(pool, path, "fine")
+    nursery = nursery_of(pool, path)
+    imports = len(log.read_text())
+    statuses = [r.status for r in score(pool, path, *["hang", "fine"] * 10)]
+    assert statuses == ["timeout", "ok"] * 10
+    assert len(log.read_text()) == imports
+    assert len(pool.process_ids()) <= 2
+    forked = score(pool, path, "fine", timeout_s=20)[0]
+    assert forked.extra["parent"] == nursery.pid
+    drawn = [score(pool, path, "fine", "hang")[0].extra for _ in range(3)]
+    assert len({each["drawn"] for each in drawn}) == len({each["drawn_np"] for each in drawn}) == 3
+
+
+def test_a_forked_worker_is_killed_with_what_it_started_and_tells_how_it_died(pool: RulePool, tmp_path: Path) -> None:
+    path, _ = write(tmp_path)
+    nursery = nursery_of(pool, path)
+    [crashed] = score(pool, path, "crash", timeout_s=20)
+    assert crashed.status == "worker_lost"
+    assert "its process died of SIGSEGV, twice" in crashed.detail
+    before = {p.pid for p in sleepers()}
+    assert score(pool, path, "child", timeout_s=1.0)[0].status == "timeout"
+    assert gone(lambda: {p.pid for p in sleepers()} - before == set())
+    assert [p.status() for p in nursery.children()].count(psutil.STATUS_ZOMBIE) == 0
+
+
+def sleepers() -> list[psutil.Process]:
+    return [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "60"]]
+
+
+def gone(condition: Any, seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(condition())
+
+
+def test_the_pool_outlives_its_nursery(pool: RulePool, tmp_path: Path) -> None:
+    path, _ = write(tmp_path)
+    nursery = nursery_of(pool, path)
+    os.kill(nursery.pid, signal.SIGKILL)
+    assert [r.status for r in score(pool, path, *["fine"] * 8, timeout_s=20)] == ["ok"] * 8
+    results = score(pool, path, "hang", "fine", "hang", "fine")
+    assert [r.status for r in results] == ["timeout", "ok", "timeout", "ok"]
+    assert results[1].extra["parent"] == os.getpid()
+
+
+def test_closing_leaves_nothing(tmp_path: Path) -> None:
+    path, _ = write(tmp_path)
+    pool = RulePool(2)
+    nursery = nursery_of(pool, path)
+    family = [nursery, *nursery.children()]
+    pool.close()
+    assert gone(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family))
+
+
+@pytest.mark.parametrize("extra", ["import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"])
+def test_a_rule_with_threads_is_never_forked(pool: RulePool, tmp_path: Path, extra: str) -> None:
+    path, log = write(tmp_path, extra)
+    assert [r.status for r in score(pool, path, *["hang"] * 6)] == ["timeout"] * 6
+    results = score(pool, path, *["fine"] * 4, timeout_s=20)
+    assert {r.extra["parent"] for r in results} == {os.getpid()}
+    assert len(log.read_text()) >= 6
+
+
+def test_an_import_that_works_once_only_keeps_its_own_error(pool: RulePool, tmp_path: Path) -> None:
+    """The nursery's import is its own affair: a worker that is started afresh says what it sees."""
+    path, _ = write(tmp_path, f"import sys\nif 'rmrl.rewards.kinds.rule_nursery' in sys.modules: sys.exit({sys.maxsize})\n")
+    assert [r.status for r in score(pool, path, "hang", "hang", "hang", "fine")] == ["timeout"] * 3 + ["ok"]
