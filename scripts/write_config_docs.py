@@ -10,11 +10,14 @@ import dataclasses
 import inspect
 import textwrap
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmrl.config.schema import Config
+from rmrl.config.schema import Config, ScoreConfig, ScoreDataConfig, ScoreTrainerConfig
+from rmrl.rewards.entries import sampling_of
+from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.types import Sampling
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
@@ -27,12 +30,28 @@ trainers that have no effect here are refused with what to use instead (`rmrl/co
 
 All problems are reported at once, before Ray, a GPU or a model is touched, with exit code 2.
 """
+OF_A_REWARD = """# Entries of one reward
+
+Below `reward.specs.<name>`, besides those that every kind has ([rewards](rewards.md#where-to-write-it)); what they do is on the page about
+[kinds](rewards/kinds.md)."""
+OF_SCORING = """# Offline scoring
+
+`python -m rmrl.main_score` (`rmrl score`) has the sections `reward` and `ray_kwargs` and the older names as above, and these."""
 
 
 def page() -> str:
     """The whole page."""
-    sections = [_table(prefix, cls) for prefix, cls in _classes("", Config)]
-    return HEAD + "\n" + "\n\n".join(section for section in sections if section) + "\n"
+    training = [_table(_title(prefix), cls) for prefix, cls in _classes("", Config)]
+    kinds = [(kind, getattr(REWARD_KINDS[kind], "Options", None)) for kind in sorted(REWARD_KINDS)]
+    entries = [_table(f"kind `{kind}`", cls) for kind, cls in kinds if cls is not None]
+    of_a_reward = [OF_A_REWARD, *entries, _table("`sampling` of judges", Sampling, given=sampling_of({}, ""))]
+    scoring = [OF_SCORING, _table("the output", ScoreConfig, leave_out=("reward_model", "custom_reward_function"))]
+    scoring += [_table("`data` of scoring", ScoreDataConfig), _table("`trainer` of scoring", ScoreTrainerConfig)]
+    return HEAD + "\n" + "\n\n".join(section for section in [*training, *of_a_reward, *scoring] if section) + "\n"
+
+
+def _title(prefix: str) -> str:
+    return f"`{prefix.rstrip('.')}`" if prefix else "Older names"
 
 
 def _classes(prefix: str, cls: type) -> Iterator[tuple[str, type]]:
@@ -42,24 +61,26 @@ def _classes(prefix: str, cls: type) -> Iterator[tuple[str, type]]:
             yield from _classes(f"{prefix}{name}.", typing.cast(type, annotation))
 
 
-def _table(prefix: str, cls: type) -> str:
+def _table(title: str, cls: type, *, leave_out: Sequence[str] = (), given: Any = None) -> str:
+    """`given`: an instance whose values are the defaults; None: the fields' own."""
     notes = _notes(cls)
-    rows = [
-        f"| `{field.name}` | `{_default(field)}` | {notes.get(field.name, '')} |"
-        for field in dataclasses.fields(cls)
-        if not dataclasses.is_dataclass(typing.get_type_hints(cls)[field.name])
-    ]
-    if not rows:
-        return ""
-    title = f"## `{prefix.rstrip('.')}`" if prefix else "## Older names"
-    return "\n".join([title, "", "| key | default | |", "|---|---|---|", *rows])
+    hints = typing.get_type_hints(cls)
+    fields = [field for field in dataclasses.fields(cls) if field.name not in leave_out and not dataclasses.is_dataclass(hints[field.name])]
+    values = {field.name: _default(field) if given is None else getattr(given, field.name) for field in fields}
+    rows = [f"| `{name}` | `{_shown(value)}` | {notes.get(name, '')} |" for name, value in values.items()]
+    return "\n".join([f"## {title}", "", "| key | default | |", "|---|---|---|", *rows]) if rows else ""
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
-    value = field.default if field.default is not dataclasses.MISSING else field.default_factory()  # type: ignore[misc]
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default is not dataclasses.MISSING else field.default_factory()  # type: ignore[misc]
+
+
+def _shown(value: Any) -> str:
     if value is None:
         return "null"
-    return "[" + ",".join(map(str, value)) + "]" if isinstance(value, list) else str(value) or "''"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(str, value)) + "]"
+    return str(value).replace("\n", "\\n") or "''"
 
 
 def _notes(cls: type) -> dict[str, str]:
@@ -71,8 +92,14 @@ def _notes(cls: type) -> dict[str, str]:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
             value = below.value
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                notes[field.target.id] = " ".join(value.value.split()).replace("|", "\\|")
+                notes[field.target.id] = _plain(" ".join(value.value.split()))
     return notes
+
+
+def _plain(text: str) -> str:
+    """What a table cell would read as a border or, outside code, as a tag."""
+    parts = text.replace("|", "\\|").split("`")
+    return "`".join(part if i % 2 else part.replace("<", "\\<") for i, part in enumerate(parts))
 
 
 if __name__ == "__main__":

@@ -85,5 +85,8 @@ def on_fake_engines(spec: RewardSpec) -> RewardSpec:
     def fake(role: str) -> dict[str, object]:
         return {"labels": 2} if spec.engines[role].runner == "token_pooling" else {}
 
-    engines = {role: dataclasses.replace(engine, name="fake", kwargs=fake(role), max_model_len=4096, pool="") for role, engine in spec.engines.items()}
+    engines = {
+        role: dataclasses.replace(engine, name="fake", kwargs=fake(role), max_model_len=4096, pool="")
+        for role, engine in spec.engines.items()
+    }
     return dataclasses.replace(spec, engines=engines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +71,21 @@ def composed(overrides: list[str], place: Path, root: Any = Config) -> Any:
     return compose_config([f"hydra.searchpath=[file://{place}/conf]", *overrides], root)
 
 
-def of_block(block: docs_pages.Block, place: Path, root: Any = Config) -> Any:
-    return composed([f"+reward={Path(block.name).stem}"], place, root)
+@cache
+def of_block(block: docs_pages.Block, place: Path) -> Config:
+    return composed([f"+reward={Path(block.name).stem}"], place)
 
 
 @pytest.mark.parametrize("block", CONFIGS, ids=lambda block: block.name)
 def test_a_configuration_resolves(block: docs_pages.Block, place: Path):
     config = of_block(block, place)
-    specs = specs_of(config)
-    assert set(config.reward.models) <= {spec.name for spec in specs}
-    if not config.reward.weight_schedules:
-        assert len(specs_of(of_block(block, place, ScoreConfig))) == len(specs)
+    assert set(config.reward.models) <= {spec.name for spec in specs_of(config)}
+
+
+def test_a_configuration_is_for_scoring_files_too(place: Path):
+    (block,) = [block for block in CONFIGS if block.name == "conf/reward/ensemble.yaml"]
+    trained, scored = specs_of(of_block(block, place)), specs_of(composed(["+reward=ensemble"], place, ScoreConfig))
+    assert [spec.name for spec in trained] == [spec.name for spec in scored] == ["panel", "gsm8k", "first", "second", "third"]
 
 
 def test_a_whole_configuration_resolves(place: Path):
@@ -109,13 +114,17 @@ async def test_a_configuration_scores(block: docs_pages.Block, place: Path, toke
     batch = await scored(specs, config, tokenizer)
     assert batch.scores.values_BC.shape == (4, sum(not spec.part_of for spec in specs))
     statuses = {result.status for column in batch.scores.results for result in column}
-    assert statuses <= {"ok", "skipped", "unparseable"}, [r.detail for c in batch.scores.results for r in c if r.status not in ("ok", "skipped")]
+    assert statuses <= {"ok", "skipped", "unparseable"}, [
+        r.detail for c in batch.scores.results for r in c if r.status not in ("ok", "skipped")
+    ]
 
 
 async def scored(specs: list[RewardSpec], config: Config, tokenizer: Any) -> RewardBatch:
     settings = {name: getattr(config.reward, name) for name in ("combine", "combine_ops", "gates", "weight_schedules", "soft_min_beta")}
     scorer = parts.make_scorer(specs, tokenizer, **settings)
-    rows = parts.rows("First step.\n\nAnswer: 7", "Answer: 8", "No.", "Yes. It is 7", prompt="3 + 4?", truth="7", group_size=2)
+    rows = parts.rows(
+        "First step.\n\nAnswer: 7 apples", "Answer: 8", "No.", "Yes. It is 7 apples", prompt="3 + 4?", truth="7 apples", group_size=2
+    )
     try:
         return await asyncio.wait_for(scorer.score(rows), 60)
     finally:
@@ -138,14 +147,15 @@ def test_a_command_is_understood(page: str, command: str, place: Path):
     if words[:2] == ["rmrl", "cache"]:
         main_cache._parser().parse_args(words[2:])
         return
-    if words[1].startswith("benchmarks/"):
+    if words[0] == "bash":
         assert (docs_pages.ROOT / words[1]).is_file()
         return
+    if words[1] == "-m" and words[2].startswith("benchmarks."):
+        assert (docs_pages.ROOT / words[2].replace(".", "/") / "__main__.py").is_file()
+        return
     root, overrides = root_and_overrides(words)
-    if "--config-name" in words:
-        config = named_config(place, words[words.index("--config-name") + 1])
-    else:
-        config = composed(overrides, place, root)
+    named = words[words.index("--config-name") + 1] if "--config-name" in words else ""
+    config = named_config(place, named) if named else composed(overrides, place, root)
     translate(config)
     assert specs_of(config)
 
@@ -182,13 +192,17 @@ def test_a_dropin_loads_and_is_used(block: docs_pages.Block, place: Path):
 
 
 def test_dropins_read_verdicts(place: Path):
-    def post(name: str, *results: Any) -> Any:
+    def post(name: str, *results: Any, **more: Any) -> Any:
         function = load_dropin(place / "reward_functions" / f"{name}.py", name).postprocess
         assert function is not None
-        return function(list(results))
+        return function(list(results), **more)
 
-    assert post("honest", 'Fine. {"score": 4, "worst": "a date"}', "nothing", '{"score": 9}') == [{"score": 0.8, "worst": "a date"}, None, None]
-    assert post("last_lines", "It claims 10/10. Score: 3") == [3.0]
+    assert post("honest", 'Fine. {"score": 4, "worst": "a date"}', "nothing", '{"score": 9}') == [
+        {"score": 0.8, "worst": "a date"},
+        None,
+        None,
+    ]
+    assert post("last_lines", "It claims 10/10. Score: 3", responses=["10/10"]) == [3.0]
     assert post("clearer", "A is longer, but [[B]]", "[[tie]]", "?") == [0.0, 0.5, None]
     assert post("sentence_steps", [0.5, 1.0]) == [0.75]
     assert post("near_answer", 0.5, -0.2) == [0.25, 0.0]

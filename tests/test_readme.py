@@ -13,7 +13,7 @@ from rmrl.config.load import compose_config
 from rmrl.rewards.dropin import load_dropin
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -89,7 +89,7 @@ async def measure(sizes: Sizes, texts: Solutions, second: Path) -> dict[str, Any
             runs[mode] = run
             for k in (*UP, *UP, *UP[::-1]):  # the first time up, each k loads one more engine
                 await run.step(k, texts.batch(sizes.model_items, f"k{k}"))
-    by_mode = {mode: {k: told(steps, settled(mode, steps)) for k, steps in run.steps.items()} for mode, run in runs.items()}
+    by_mode = {mode: {k: told(mode, steps) for k, steps in run.steps.items()} for mode, run in runs.items()}
     later = {mode: statistics.median(step["wall_s"] for step in settled(mode, runs[mode].steps[4])) for mode in ("sleep", "stay")}
     alone = by_mode["unload"][1]["peak_bytes"]
     for found in by_mode.values():
@@ -112,10 +112,13 @@ def settled(mode: str, steps: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[s
     return steps if mode == "unload" else steps[1:]
 
 
-def told(steps: Sequence[Mapping[str, Any]], counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Spread of every part of the steps that count, the first step by itself, the largest memory of all."""
+def told(mode: str, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Spread of every part of the settled steps, the first step by itself, and the peak while k engines were there.
+
+    What is only put to sleep, or stays, is still there in later steps with a smaller k: of these modes the first step's peak is told.
+    """
     return {
-        **{part: spread([step[part] for step in counted]) for part in ("wall_s", *PARTS, "loads")},
+        **{part: spread([step[part] for step in settled(mode, steps)]) for part in ("wall_s", *PARTS, "loads")},
         "first": dict(steps[0]),
-        "peak_bytes": max(step["peak_bytes"] for step in steps),
+        "peak_bytes": max(step["peak_bytes"] for step in (steps if mode == "unload" else steps[:1])),
     }

@@ -92,22 +92,22 @@ def _draw_steps(axes: Any, results: Results) -> None:
     for found in results["models"]["by_mode"].values():
         bars += [(at + k, f"{k}", {part: found[k][part]["median"] for part in PARTS}) for k in UP]
         at += len(UP) + 1
-    for number, (way, name) in enumerate({"batched": "4\nbatched", "one_by_one": "4\none by\none"}.items()):
+    for number, (way, name) in enumerate({"batched": "4\nbatched", "one_by_one": "4, one\nby one"}.items()):
         each = [comparison[way] for comparison in results["plain"]["comparisons"]]
-        bars.append((at + 1 + 1.3 * number, name, {part: sum(e.get(part, 0.0) for e in each) / len(each) for part in PARTS}))
+        bars.append((at + 1 + 1.7 * number, name, {part: sum(e.get(part, 0.0) for e in each) / len(each) for part in PARTS}))
     for part in PARTS:
         below = [sum(parts[p] for p in PARTS[: PARTS.index(part)]) for _, _, parts in bars]
         heights = [parts[part] for _, _, parts in bars]
         axes.bar([x for x, _, _ in bars], heights, bottom=below, color=_COLOURS[part], label=part.removesuffix("_s").replace("_", " "))
-    axes.set_xticks([x for x, _, _ in bars], [name for _, name, _ in bars])
+    axes.set_xticks([x for x, _, _ in bars], [name for _, name, _ in bars], fontsize=8)
     heads = [*(_MODES[mode] for mode in results["models"]["by_mode"]), "without\nrmrl"]
     for number, head in enumerate(heads):
-        axes.text(2.5 + number * (len(UP) + 1) - 0.8 * (number == len(UP) - 1), 0.99, head, ha="center", va="top",
+        axes.text(2.5 + number * (len(UP) + 1) - 0.65 * (number == len(heads) - 1), 0.99, head, ha="center", va="top",
                   transform=axes.get_xaxis_transform(), fontsize=9)  # fmt: skip
     axes.margins(y=0.25)
     axes.set_xlabel("models", labelpad=0)
     axes.set_ylabel("seconds")
-    axes.set_title(f"a step of {results['models']['responses']} responses, engines loaded before (but unloaded ones)", fontsize=10)
+    axes.set_title(f"a step of {results['models']['responses']} responses; what sleeps or stays was loaded in an earlier step", fontsize=10)
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(0.3, 0.62))
 
 

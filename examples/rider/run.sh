@@ -16,7 +16,7 @@ embedder=${EMBEDDER:-$models/all-minilm}
 
 exec "$python" -m rmrl.main_ppo \
     reward.models=[rider_format,rider_reward,consistency_reward,rider_similarity] \
-    reward.weights=[0.2,0.3,0.3,0.2] \
+    reward.weights=[1.0,0.3,0.5,0.2] \
     reward.combine=gate \
     reward.gates=[rider_format] \
     reward.specs.rider_reward.path="$judge" \

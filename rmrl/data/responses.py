@@ -79,9 +79,7 @@ def survey(settings: ScoreDataConfig, *, for_parquet: bool) -> Survey:
             json_types.setdefault(row.file, JsonTypes(row.file)).add(row.fields)
     if not rows:
         raise DataError(f"data.max_rows={settings.max_rows} leaves no row to score; give 1 or more, or -1 for all")
-    return Survey(
-        rows=rows, responses=responses, several=bool(several), schema=_schema(settings, json_types) if for_parquet else None
-    )
+    return Survey(rows=rows, responses=responses, several=bool(several), schema=_schema(settings, json_types) if for_parquet else None)
 
 
 def answered_rows(settings: ScoreDataConfig, *, count_tokens: CountTokens | None = None) -> Iterator[AnsweredRow]:

@@ -9,7 +9,7 @@ that one of them lacks is null there, int and float meet in float.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class SourceTables:
         self._batches.close()
 
 
-def _batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.Table]:
+def _batches(files: Sequence[Path], schema: pa.Schema) -> Generator[pa.Table]:
     for file in files:
         yield from _of_parquet(file, schema) if file.suffix == ".parquet" else _of_json(file, schema)
 

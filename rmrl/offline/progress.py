@@ -17,7 +17,11 @@ def counting(total: int, *, notice: Callable[[str], None], every_s: float = _LIN
     """Yields a function that takes how many responses more are done."""
     if sys.stderr.isatty():
         with tqdm(total=total, desc="score", unit="resp", mininterval=0.5) as bar:
-            yield lambda more: None if bar.update(more) else None
+
+            def advance(more: int) -> None:
+                bar.update(more)
+
+            yield advance
         return
     started = spoken = time.monotonic()
     done = 0

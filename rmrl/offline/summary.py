@@ -13,24 +13,28 @@ from rmrl.types import RewardBatch
 
 @dataclass(slots=True)
 class Moments:
-    """Count, sum and sum of squares of finite numbers."""
+    """Count, mean and squared distance from the mean of finite numbers."""
 
     count: int = 0
-    total: float = 0.0
+    mean: float = 0.0
     squares: float = 0.0
 
     def add(self, values: np.ndarray) -> None:
         """NaN does not count."""
         finite = values[np.isfinite(values)]
-        self.count += len(finite)
-        self.total += float(finite.sum())
-        self.squares += float((finite**2).sum())
+        if not len(finite):
+            return
+        mean, count = float(finite.mean()), self.count + len(finite)
+        apart = mean - self.mean
+        # Joined part by part (Chan et al.): the difference of two large sums of squares would lose the digits that matter.
+        self.squares += float(((finite - mean) ** 2).sum()) + apart**2 * self.count * len(finite) / count
+        self.mean += apart * len(finite) / count
+        self.count = count
 
     def __str__(self) -> str:
         if not self.count:
             return "-"
-        mean = self.total / self.count
-        return f"{mean:.4g} +- {math.sqrt(max(0.0, self.squares / self.count - mean**2)):.3g}"
+        return f"{self.mean:.4g} +- {math.sqrt(self.squares / self.count):.3g}"
 
 
 @dataclass(slots=True)

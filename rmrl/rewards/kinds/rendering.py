@@ -69,25 +69,26 @@ def _salt(prompt: str | Messages) -> str:
 
 
 def named_columns(items: Sequence[ScoreItem]) -> dict[str, list[Any]]:
-    """The further keyword arguments a drop-in may name in its signature."""
+    """The further keyword arguments a drop-in may name in its signature; `responses` as the policy wrote them, for no prompt's use."""
     return {
         "ground_truths": [item.ground_truth for item in items],
         "extra_infos": [item.extra_info for item in items],
         "data_sources": [item.data_source for item in items],
         "prompts": [item.messages for item in items],
+        "responses": [item.response for item in items],
     }
 
 
 def preprocess(dropin: DropIn, items: Sequence[ScoreItem], tokenizer: Any, *, shown: Sequence[Exhibit] | None = None) -> list[Any]:
     """rm_preprocess on all items; what it returns is told of the fences (see `with_note`).
 
-    `shown`: the items' responses as `exhibits` made them; None: not fenced. `fences` is a further argument that rm_preprocess may name:
-    one `Fence` per response, whether or not the responses stand in them.
+    `shown`: the items' responses as `exhibits` made them; None: not fenced. Further arguments that rm_preprocess may name: `fences`, one
+    `Fence` per response, whether or not the responses stand in them, and `responses`, inert and without a fence.
     Raises RewardFunctionError when rm_preprocess raises or returns another number of inputs.
     """
     assert dropin.preprocess is not None
     shown = exhibits(items, tokenizer, fenced=False) if shown is None else shown
-    named = named_columns(items) | {"fences": [exhibit.fence for exhibit in shown]}
+    named = named_columns(items) | {"fences": [each.fence for each in shown], "responses": [each.fence.text for each in shown]}
     positional = ([item.rm_prompt for item in items], [exhibit.text for exhibit in shown], tokenizer)
     what = f"rm_preprocess of reward '{dropin.name}'"
     try:
@@ -112,7 +113,10 @@ def without_torn_fence(read: Any, exhibit: Exhibit) -> Any:
 def postprocess(
     dropin: DropIn, results: list[Any], items: Sequence[ScoreItem], *, fences: Sequence[Fence | None] | None = None
 ) -> list[Any]:
-    """rm_postprocess on all results, with the same checks; `fences` may be named as in `preprocess`, and is None for scalar models."""
+    """rm_postprocess on all results, with the same checks; `fences` may be named as in `preprocess`, and is None for scalar models.
+
+    `responses` are as the policy wrote them: `response=` of rmrl.rewards.judging.verdicts.
+    """
     assert dropin.postprocess is not None
     try:
         returned = call_with_known_arguments(dropin.postprocess, (results,), {**named_columns(items), "fences": fences})

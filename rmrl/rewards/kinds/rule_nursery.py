@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import pickle
 import random
 import socket
 import sys
@@ -24,7 +23,7 @@ from typing import Any
 
 from rmrl.errors import RewardFunctionError
 from rmrl.rewards.dropin import FunctionSource
-from rmrl.rewards.kinds.rule_worker import HEADER, Rule, die_with, loaded, send, serve
+from rmrl.rewards.kinds.rule_worker import HEADER, Rule, die_with, loaded, received, send, serve
 
 _THREADS = Path("/proc/self/task")
 
@@ -37,7 +36,7 @@ def main(descriptor: int, parent: int) -> None:
     channel = socket.socket(fileno=descriptor)
     rules: dict[FunctionSource, Rule] = {}
     while (data := _exactly(channel, HEADER.size)) is not None:
-        what, about = pickle.loads(_exactly(channel, HEADER.unpack(data)[0]) or b"")
+        what, about = received(_exactly(channel, HEADER.unpack(data)[0]) or b"")
         if what == "import":
             send(channel, _import(about, rules))
         elif what == "fork":

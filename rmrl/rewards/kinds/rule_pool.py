@@ -37,6 +37,7 @@ CHUNK_LIMIT = 32
 LOSSES_ALLOWED = 1
 """How often a call is tried again after its worker died in it, and a job after a worker died importing its function."""
 IDLE_WAIT_S = 60.0
+REAP_WAIT_S = 0.2
 CLOSE_WAIT_S = 30.0
 
 
@@ -181,6 +182,8 @@ class _Dispatcher:
         self._inbox: deque[_Job] = deque()
         self._ready: deque[_Job] = deque()
         """Jobs with waiting calls; served in turn, so that a slow rule does not hold up a fast one."""
+        self._dying: list[_Worker] = []
+        """Killed and not yet gone."""
         self._lost: set[FunctionSource] = set()
         """Rules that have cost a worker."""
         self._nursery: Nursery | None = None
@@ -219,6 +222,7 @@ class _Dispatcher:
                 self._assign()
                 self._listen()
                 self._end_overdue()
+                self._dying = [worker for worker in self._dying if not worker.reaped()]
         except Exception as error:  # nobody may wait for ever on a thread that has died
             reason = EngineLostError(f"The rule pool stopped: {type(error).__name__}: {error}.")
             raise
@@ -262,6 +266,7 @@ class _Dispatcher:
         """Wait for messages until the next deadline, and act on them."""
         busy = [w.deadline for w in self.workers if w.calls]
         wait = min(busy) - time.monotonic() if busy else IDLE_WAIT_S
+        wait = min(wait, REAP_WAIT_S) if self._dying else wait
         for key, _ in self._selector.select(max(wait, 0.0)):
             if key.data is None:
                 self._heard.recv(4096)  # what is left rings again
@@ -315,7 +320,11 @@ class _Dispatcher:
         """Kill and forget a worker; settle the call it was at, put the others back."""
         self.workers.remove(worker)
         self._selector.unregister(worker.channel)
-        how = worker.kill()
+        hung = overdue and not worker.loading
+        how = "" if hung else worker.kill()
+        if hung:
+            worker.end()
+            self._dying.append(worker)
         if not worker.calls:
             return
         job = worker.calls[0].job
@@ -350,6 +359,8 @@ class _Dispatcher:
         jobs = {id(j): j for j in (*self._inbox, *self._ready, *(c.job for w in self.workers for c in w.calls))}
         for worker in self.workers:
             worker.kill()
+        for worker in self._dying:
+            worker.process.wait()
         self.workers.clear()
         if self._nursery is not None:
             self._nursery.kill()

@@ -46,6 +46,10 @@ class Plain:
         except ChildProcessError:
             return True
 
+    def ready_to_reap(self) -> bool:
+        """Whether `wait` returns at once."""
+        return self.ended()
+
     def wait(self) -> int | None:
         """Its exit code, negative for a signal; None: it did not end within KILL_WAIT_S."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -64,6 +68,10 @@ class Forked:
     def ended(self) -> bool:
         """Whether the process is gone; with the nursery, it is."""
         return self._ends_within(0.0)
+
+    def ready_to_reap(self) -> bool:
+        """Whether `wait` returns at once: a nursery that imports something does not answer."""
+        return self.ended() and not self._nursery.busy
 
     def wait(self) -> int | None:
         """As that of a plain process."""
@@ -127,10 +135,21 @@ class WorkerProcess:
         """Whether the process is gone."""
         return self.process.ended()
 
-    def kill(self) -> str:
-        """End the process and its children; says how it ended, e.g. "died of SIGSEGV"."""
+    def end(self) -> None:
+        """Kill the process and its children without waiting: on a busy machine it takes seconds until they are gone."""
         _kill_group(self.process.pid)
         self.channel.close()
+
+    def reaped(self) -> bool:
+        """Whether nothing of an ended process is left, not even its number; never waits."""
+        if not self.process.ready_to_reap():
+            return False
+        self.process.wait()
+        return True
+
+    def kill(self) -> str:
+        """`end` and wait; says how it ended, e.g. "died of SIGSEGV"."""
+        self.end()
         code = self.process.wait()
         if code is None:
             return "cannot be killed"
@@ -148,29 +167,29 @@ class Nursery:
         """Rules that forked workers have."""
         self._asked: list[FunctionSource] = []
         """Rules in the order asked for; the last one may be on its way."""
-        self._busy = False
+        self.busy = False
+        """An import is under way."""
+        self._unfit = ""
 
     def has(self, source: FunctionSource) -> bool:
         """Whether a worker with this rule can be forked at once."""
-        return source in self.ready and not self._busy
+        return source in self.ready and not self.busy
 
     def want(self, source: FunctionSource) -> None:
-        """Import it, unless it was asked for or another import is under way. OSError: the nursery is gone."""
-        if not self._busy and source not in self._asked:
-            self._busy = True
-            self._asked.append(source)
+        """Import it, unless it was asked for or another import is under way. OSError: the nursery is gone or of no use."""
+        if not self.busy and source not in self._asked:
             self._send(("import", source))
+            self.busy = True
+            self._asked.append(source)
 
     def hear(self) -> None:
-        """Take the answer to `want`. OSError: the nursery is gone, or the rule leaves nothing to fork from."""
-        what, detail = self._answer()
-        if what != "ready":
-            raise OSError(detail)
-        self._busy = False
-        self.ready.add(self._asked[-1])
+        """Take the answer to `want`. OSError: the nursery is gone or of no use."""
+        self._note(self._answer())
+        if self._unfit:
+            raise OSError(self._unfit)
 
     def fork(self, theirs: socket.socket) -> Forked:
-        """A worker with all rules that are ready. OSError: the nursery is gone."""
+        """A worker with all rules that are ready; not while it is busy. OSError: the nursery is gone or of no use."""
         self._send(("fork", None))
         socket.send_fds(self.channel, [b"!"], [theirs.fileno()])
         return Forked(int(self._answer()[1]), self)
@@ -179,9 +198,19 @@ class Nursery:
         """Exit code of a forked process that has ended; that of a kill where the nursery is gone, which ends what it forked."""
         try:
             self._send(("reap", pid))
-            return int(self._answer()[1])
+            while (answer := self._answer())[0] != "ended":
+                self._note(answer)  # of an import that was under way
         except OSError:
             return -signal.SIGKILL
+        return int(answer[1])
+
+    def _note(self, answer: list[Any]) -> None:
+        what, detail = answer
+        self.busy = False
+        if what == "ready":
+            self.ready.add(self._asked[-1])
+        else:
+            self._unfit = detail or "it answered out of turn"
 
     def kill(self) -> None:
         """End it, and with it all it forked."""
@@ -190,6 +219,8 @@ class Nursery:
         self._process.wait()
 
     def _send(self, message: tuple[str, Any]) -> None:
+        if self._unfit:
+            raise OSError(self._unfit)
         self.channel.settimeout(SEND_TIMEOUT_S)
         self.channel.sendall(frame(pickle.dumps(message)))
 

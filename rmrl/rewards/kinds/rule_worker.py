@@ -60,7 +60,7 @@ def serve(channel: socket.socket, rules: dict[FunctionSource, Rule]) -> None:
     """Answer chunks until the parent hangs up; `rules` are those that are imported already."""
     stream = channel.makefile("rb")
     while (data := _read(stream)) is not None:
-        source, payloads = pickle.loads(data)
+        source, payloads = received(data)
         try:
             if source not in rules:
                 rules[source] = loaded(source)
@@ -88,6 +88,11 @@ def _read(stream: BinaryIO) -> bytes | None:
     return stream.read(HEADER.unpack(header)[0]) if len(header) == HEADER.size else None
 
 
+def received(data: bytes) -> Any:
+    """What the parent wrote; only what came over the socket pair inherited from it may be read by this."""
+    return pickle.loads(data)
+
+
 def send(channel: socket.socket, message: list[Any]) -> None:
     """One message upwards."""
     channel.sendall(frame(json.dumps(message).encode()))
@@ -113,7 +118,7 @@ class Rule:
         function = self.form.function
         label = getattr(function, "__name__", type(function).__name__)
         try:
-            answer = answer_of(self.form.call(pickle.loads(payload)), label)
+            answer = answer_of(self.form.call(received(payload)), label)
             if answer[3]:
                 json.dumps(answer[3])  # here, where what JSON cannot carry is the rule's mistake
             return answer

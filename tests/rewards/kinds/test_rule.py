@@ -223,11 +223,6 @@ def test_many_hanging_inputs_leave_the_pool_alive(tmp_path):
     assert hang_many(tmp_path / "hangs.py", 20) < 0.75  # 0.05 s and a fresh process each, two at a time
 
 
-@pytest.mark.slow
-def test_a_thousand_hanging_inputs(tmp_path):
-    assert hang_many(tmp_path / "hangs.py", 1000) < 0.5
-
-
 def test_sympy_that_never_ends_is_a_time_out(pool):
     source = load_dropin(SHIPPED / "math_verify.py", "math_verify").source
     reward = RuleReward("math_verify", source, pool=pool, timeout_s=2.0)

@@ -1,0 +1,141 @@
+"""Rows with responses: one or several, what else is read beside them, what is refused, and how they are batched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rmrl.config.schema import ScoreDataConfig
+from rmrl.data.responses import AnsweredRow, answered_rows, batches, survey
+from rmrl.errors import DataError
+
+
+def row(response: Any = "four", *, ask: str = "2 + 2?", **columns: Any) -> dict[str, Any]:
+    return {"prompt": [{"role": "user", "content": ask}], "response": response, **columns}
+
+
+def settings(path: Path, rows: list[dict[str, Any]], **keys: Any) -> ScoreDataConfig:
+    file = path / "rows.jsonl"
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return ScoreDataConfig(**{"files": str(file), **keys})
+
+
+def read(path: Path, rows: list[dict[str, Any]], **keys: Any) -> list[AnsweredRow]:
+    return list(answered_rows(settings(path, rows, **keys)))
+
+
+def test_one_response_and_everything_beside_it(tmp_path: Path) -> None:
+    columns = {"data_source": "sums", "rm_prompt": "Add.", "rm_prompt_1": "", "reward_model": {"ground_truth": 4}, "extra_info": {"k": [1]}}
+    found = read(tmp_path, [row(finish_reason="length", response_tokens=7, **columns)])[0]
+    assert (found.texts, found.several, found.finish_reasons, found.tokens) == (("four",), False, ("length",), (7,))
+    prompt = found.prompt
+    assert (prompt.id, prompt.data_source, prompt.ground_truth) == ("rows.jsonl:0", "sums", "4")
+    assert prompt.rm_prompts == {"": "Add.", "1": ""}
+    assert prompt.extra_info == {"k": [1]}
+    assert prompt.messages == ({"role": "user", "content": "2 + 2?"},)
+    assert found.fields["reward_model"] == {"ground_truth": 4}
+
+
+def test_several_responses_under_either_name(tmp_path: Path) -> None:
+    several = {"prompt": "2 + 2?", "responses": ["four", "5"], "finish_reason": ["stop", "length"], "response_tokens": [1, 2]}
+    first, second, third = read(tmp_path, [several, row(["a", "b", "c"]), {**several, "response": None}])
+    assert (first.texts, first.several, first.finish_reasons, first.tokens) == (("four", "5"), True, ("stop", "length"), (1, 2))
+    assert (second.texts, second.finish_reasons, second.tokens) == (("a", "b", "c"), ("stop",) * 3, (0, 0, 0))
+    assert third.texts == ("four", "5")  # files of both kinds, joined by pandas, have nulls in one of the columns
+
+
+def test_another_column_and_the_tokenizers_count(tmp_path: Path) -> None:
+    rows = [{"prompt": "2 + 2?", "answer": "it is four"}]
+    found = list(answered_rows(settings(tmp_path, rows, response_key="answer"), count_tokens=lambda text: len(text.split())))
+    assert (found[0].texts, found[0].tokens) == (("it is four",), (3,))
+
+
+def test_counts_that_pandas_made_floats(tmp_path: Path) -> None:
+    table = pa.table({"prompt": ["q", "q"], "response": ["a", "b"], "response_tokens": [12.0, float("nan")]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    assert [r.tokens for r in answered_rows(ScoreDataConfig(files=str(tmp_path / "rows.parquet")))] == [(12,), (0,)]
+
+
+def test_a_runs_samples_are_read_as_they_are(tmp_path: Path) -> None:
+    sample = {"messages": [{"role": "user", "content": "2 + 2?"}], "response": "four", "ground_truth": "4", "reward": 1.0, "scores": {}}
+    found = read(tmp_path, [sample])[0]
+    assert (found.prompt.ground_truth, found.prompt.messages[-1]["content"]) == ("4", "2 + 2?")
+
+
+def test_responses_to_one_prompt_are_a_group(tmp_path: Path) -> None:
+    rows = [row("a"), row("b"), row("c", ask="3 + 3?"), row("d")]
+    assert [r.group for r in read(tmp_path, rows)] == [0, 0, 1, 2]
+
+
+def test_the_first_rows_of_all_files(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    one.write_text(json.dumps(row("a")) + "\n" + json.dumps(row("b")) + "\n")
+    two.write_text(json.dumps(row("c")) + "\n" + json.dumps(row("d")) + "\n")
+    found = answered_rows(ScoreDataConfig(files=[str(one), str(two)], max_rows=3))
+    assert [(r.prompt.id, r.texts[0]) for r in found] == [("one.jsonl:0", "a"), ("one.jsonl:1", "b"), ("two.jsonl:0", "c")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"response": None}, r"row 1 \(line 2\), column 'response': saw None .*fill the response or drop the row"),
+        ({"response": []}, r"column 'response': saw \[\]"),
+        ({"response": ["a", None]}, r"column 'response': saw \['a', None\]"),
+        ({"response": 4}, r"column 'response': saw 4 \(int\)"),
+        ({"response": ["a", "b"], "response_tokens": 3}, r"column 'response_tokens': saw 3 .*for each of 2 responses"),
+        ({"response_tokens": -1}, "column 'response_tokens'"),
+        ({"finish_reason": "eos"}, """column 'finish_reason': saw 'eos' .*"stop" or "length";"""),
+        ({"prompt": []}, "column 'prompt'"),
+        ({"ground_truth": ["4"]}, "column 'reward_model'"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        read(tmp_path, [row(), {**row(), **changed}])
+
+
+def test_a_missing_column_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    rows = [{"prompt": "q", "completion": "a"}]
+    with pytest.raises(
+        DataError, match=r"only the columns prompt, completion; need a column 'response' \(or 'responses'\).*data.response_key"
+    ):
+        read(tmp_path, rows)
+
+
+def test_batches_keep_groups_only_where_they_must(tmp_path: Path) -> None:
+    rows = read(tmp_path, [row(f"{i}", ask=f"{i // 3}?") for i in range(9)])
+
+    def sizes(*, whole_groups: bool, size: int = 4) -> list[int]:
+        return [len(batch) for batch in batches(iter(rows), size, whole_groups=whole_groups)]
+
+    assert sizes(whole_groups=False) == [4, 4, 1]
+    assert sizes(whole_groups=True) == [6, 3]
+    lists = read(tmp_path, [row(["a", "b", "c"], ask=f"{i}?") for i in range(3)])
+    assert [len(batch) for batch in batches(iter(lists), 4, whole_groups=False)] == [2, 1]  # a row is never cut
+
+
+def test_a_survey_counts_and_types(tmp_path: Path) -> None:
+    found = survey(settings(tmp_path, [row(["a", "b"]), row(["c"])]), for_parquet=True)
+    assert (found.rows, found.responses, found.several) == (2, 3, True)
+    assert found.schema is not None
+    assert found.schema.field("response").type == pa.list_(pa.string())
+    assert survey(settings(tmp_path, [row()]), for_parquet=False).schema is None
+
+
+def test_a_survey_refuses_what_parquet_cannot_hold(tmp_path: Path) -> None:
+    rows = [row(), {"prompt": "q", "responses": ["a", "b"]}]
+    with pytest.raises(DataError, match=r"rows.jsonl:1 holds a list of responses, the rows before it one response; .*jsonl"):
+        survey(settings(tmp_path, rows), for_parquet=True)
+    assert survey(settings(tmp_path, rows), for_parquet=False).responses == 3
+    with pytest.raises(DataError, match="data.max_rows=0 leaves no row"):
+        survey(settings(tmp_path, rows, max_rows=0), for_parquet=False)
+
+
+def test_a_survey_reaches_the_last_row(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="row 999"):
+        survey(settings(tmp_path, [*([row()] * 999), row(None)]), for_parquet=False)

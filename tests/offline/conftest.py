@@ -1,0 +1,71 @@
+"""A folder with rows, drop-ins and checkpoints without weights, and scorers whose engines follow a script in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.cluster.fake import FakeHost
+from rmrl.config.load import compose_config
+from rmrl.config.schema import ScoreConfig
+from rmrl.offline.check import CheckedScoring, check_scoring
+from rmrl.rewards.residency import Residency
+from rmrl.rewards.scorer import Scorer
+from tests.rewards import parts
+
+LENGTH = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    if "silent" in solution_str:
+        return None
+    return {"score": len(solution_str) / 10, "first": solution_str[:1]} if solution_str else 0.0
+"""
+
+
+@dataclass(slots=True)
+class Bench:
+    """Command lines are written as a user writes them; `notices` is what was said."""
+
+    folder: Path
+    tokenizer: Callable[[], Any]
+    notices: list[str] = field(default_factory=list)
+
+    def rows(self, *responses: Any, name: str = "rows.jsonl", **columns: Any) -> Path:
+        """One row per response (or list of responses), each with a prompt of its own."""
+        path = self.folder / name
+        rows = [{"prompt": f"question {i}", "response": response, **columns} for i, response in enumerate(responses)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    def checked(self, *overrides: str, **keywords: Any) -> CheckedScoring:
+        """The rule `length` unless the overrides say otherwise; judges and scalar models run on fake engines."""
+        models = () if any(text.startswith(("reward.models", "reward_model.")) for text in overrides) else ("reward.models=[length]",)
+        base = ("trainer.device=cpu", "reward.engine.name=fake", "reward.rule_workers=1", f"reward.functions_dir={self.folder}/functions")
+        config = compose_config([*base, *models, *overrides], ScoreConfig)
+        return check_scoring(config, shipped_functions=self.folder, notice=self.notices.append, **keywords)
+
+    def scorer(self, checked: CheckedScoring, host: FakeHost | None = None) -> Scorer:
+        """As `rmrl.scoring.build` makes it, with processes that are none."""
+        made = host or FakeHost()
+        residency = Residency(lambda _: made, checked.engines, budget=checked.budget, notice=self.notices.append)
+        return Scorer(checked.specs, checked.config.reward, residency=residency, tokenizer=lambda _: self.tokenizer(), rule_workers=1)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
+    functions = tmp_path / "functions"
+    functions.mkdir()
+    (functions / "length.py").write_text(LENGTH)
+    (functions / "judge.py").write_text('SPEC = {"kind": "generative", "fence": False}\n' + parts.JUDGE)
+    parts.checkpoint(tmp_path / "judge-model")
+    parts.checkpoint(tmp_path / "scalar-model", head=True)
+    return Bench(tmp_path, lambda: request.getfixturevalue("tokenizer"))
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return parts.chat_tokenizer(tmp_path_factory.mktemp("tokenizer"))

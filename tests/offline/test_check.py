@@ -1,0 +1,96 @@
+"""What is wrong with an offline job is said before anything is started or written."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmrl.errors import ConfigError, DataError
+from tests.offline.conftest import Bench
+
+
+def test_all_problems_at_once(bench: Bench) -> None:
+    with pytest.raises(ConfigError) as caught:
+        bench.checked("data.batch_size=0", "reward.models=[lenght]", "out=scored.csv")
+    problems = "\n".join(caught.value.problems)
+    assert "did you mean 'length'" in problems
+    assert "data.files is empty" in problems
+    assert "data.batch_size=0" in problems
+    assert "out=scored.csv: need a file that ends in .parquet or .jsonl" in problems
+
+
+def test_an_out_that_is_there_is_left_alone(bench: Bench) -> None:
+    files = f"data.files={bench.rows('a')}"
+    out = bench.folder / "s.jsonl"
+    out.write_text("precious")
+    with pytest.raises(DataError, match="exists already and was left alone; .*overwrite=true"):
+        bench.checked(files, f"out={out}")
+    bench.checked(files, f"out={out}", "overwrite=true")
+    assert out.read_text() == "precious"
+    (bench.folder / "there.jsonl").mkdir()
+    with pytest.raises(DataError, match="is a folder"):
+        bench.checked(files, f"out={bench.folder}/there.jsonl")
+
+
+def test_no_out_is_asked_of_who_only_looks(bench: Bench) -> None:
+    files = f"data.files={bench.rows('a')}"
+    checked = bench.checked(files, needs_out=False)
+    assert (checked.out, checked.survey) == (None, None)
+    with pytest.raises(ConfigError, match="out is empty"):
+        bench.checked(files)
+
+
+def test_a_bad_row_far_down_stops_it_first(bench: Bench) -> None:
+    with pytest.raises(DataError, match="row 299"):
+        bench.checked(f"data.files={bench.rows(*['a'] * 299, None)}", f"out={bench.folder}/s.jsonl")
+    assert not list(bench.folder.glob("s.jsonl*"))
+
+
+def test_a_user_sees_rewards_rows_and_the_plan_where_there_are_engines(bench: Bench) -> None:
+    files, out = f"data.files={bench.rows('a', ['b', 'c'])}", f"out={bench.folder}/s.jsonl"
+    bench.checked(files, out)
+    said = "\n".join(bench.notices)
+    assert "2 rows with 3 responses" in said
+    assert "length  rule" in said
+    assert "memory plan" not in said
+    model = f"reward.specs.quality.path={bench.folder}/scalar-model"
+    bench.checked(files, out, "reward.models=[quality]", model)
+    assert "memory plan" in "\n".join(bench.notices)
+
+
+def test_older_names_are_translated(bench: Bench) -> None:
+    checked = bench.checked(
+        f"reward_model.model.path={bench.folder}/judge-model",
+        "reward_model.reward_function=judge",
+        "reward_model.reward_weight=0.25",
+        f"data.files={bench.rows('a')}",
+        f"out={bench.folder}/s.jsonl",
+    )
+    assert [(spec.kind, spec.weight) for spec in checked.specs] == [("generative", 0.25)]
+    assert any("reward_model" in line for line in bench.notices)
+
+
+@pytest.mark.parametrize(
+    ("settings", "whole"),
+    [
+        ((), False),
+        (("reward.combine=lexicographic",), True),
+        (("reward.transforms.length={kind: rank}",), True),
+        (("reward.transforms.length={kind: rank, by: batch}",), False),
+        (("reward.transforms.length={kind: standardize, by: group}",), True),
+        (("reward.transforms.length={kind: standardize, by: batch}",), False),
+    ],
+)
+def test_who_needs_whole_groups(bench: Bench, settings: tuple[str, ...], whole: bool) -> None:
+    checked = bench.checked(f"data.files={bench.rows('a')}", *settings, needs_out=False)
+    assert checked.whole_groups is whole
+
+
+def test_lengths_need_a_tokenizer_and_schedules_have_no_place(bench: Bench) -> None:
+    with pytest.raises(ConfigError, match=r"transforms of length look at response lengths: give data\.tokenizer"):
+        bench.checked(
+            f"data.files={bench.rows('a')}",
+            "reward.transforms.length={kind: overlong, max_length: 8, buffer: 4}",
+            needs_out=False,
+        )
+    with pytest.raises(ConfigError, match="weight_schedules follow the steps of training"):
+        bench.checked(f"data.files={bench.rows('a')}", "reward.weight_schedules.length=[[0,1.0],[10,0.0]]", needs_out=False)

@@ -1,0 +1,60 @@
+"""Sums of a whole file, and how far it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rmrl.offline.progress import counting
+from rmrl.offline.summary import Moments, Summary
+from rmrl.types import RewardBatch, ScoreResult, Scores
+
+
+def batch(*values: float | None) -> RewardBatch:
+    results = tuple(ScoreResult(value=v) if v is not None else ScoreResult(value=None, status="timeout") for v in values)
+    rewards = np.asarray([np.nan if v is None else 2 * v for v in values])
+    scores = Scores(names=("a",), results=(results,))
+    return RewardBatch(scores=scores, weights_C=np.ones(1), rewards_B=rewards, keep_B=~np.isnan(rewards))
+
+
+def test_mean_and_std_over_batches() -> None:
+    summary = Summary()
+    for part in (batch(1.0, None), batch(2.0, 6.0)):
+        summary.add(part)
+    # 1, 2, 6: mean 3, squares 41 / 3 - 9 = 14 / 3, its root 2.16; rewards are twice that
+    assert summary.table().splitlines() == [
+        "scores",
+        "          mean +- std           no verdict",
+        "  a       3 +- 2.16             1 timeout",
+        "  reward  6 +- 4.32             1",
+    ]
+
+
+def test_far_from_zero_the_std_is_still_there() -> None:
+    moments = Moments()
+    for _ in range(1000):
+        moments.add(np.asarray([1e9 - 1.0, 1e9 + 1.0]))
+    assert str(moments) == "1e+09 +- 1"
+
+
+def test_nothing_was_scored() -> None:
+    assert str(Moments()) == "-"
+
+
+def test_a_log_gets_a_line_now_and_then() -> None:
+    said: list[str] = []
+    with counting(10, notice=said.append, every_s=0.0) as update:
+        update(4)
+        update(6)
+    assert len(said) == 1
+    assert said[0].startswith("scored 4 of 10 responses, ")
+    with counting(10, notice=said.append, every_s=60.0) as update:
+        update(4)
+    assert len(said) == 1
+
+
+def test_moments_ignore_what_is_no_number() -> None:
+    moments = Moments()
+    moments.add(np.asarray([np.nan, 3.0]))
+    assert str(moments) == "3 +- 0"
+    assert moments.count == pytest.approx(1)

@@ -1,0 +1,211 @@
+"""`python -m rmrl.main_score` as a user runs it: mistakes are sentences, rules start neither Ray nor an engine, endings are clean."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rewards.parts import checkpoint
+from tests.trainer.job import descendants, still_running, wait_for
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LIMIT_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Overrides on top of a command line that works, the exit code, and what must be said."""
+
+    overrides: dict[str, str]
+    code: int
+    words: tuple[str, ...]
+
+
+CASES = {
+    "works": Case({"out": "{tmp}/scored.parquet"}, 0, ("wrote {tmp}/scored.parquet: 4 rows, 4 responses",)),
+    "works in json lines": Case({"out": "{tmp}/scored.jsonl"}, 0, ("wrote {tmp}/scored.jsonl",)),
+    "older names": Case(
+        {"reward.models": "", "custom_reward_function.path": "{tmp}/mine.py", "out": "{tmp}/older.jsonl"}, 0, ("wrote {tmp}/older.jsonl",)
+    ),
+    "there already": Case({"out": "{tmp}/there.jsonl"}, 6, ("there.jsonl exists already", "overwrite=true")),
+    "suffix": Case({"out": "{tmp}/scored.csv"}, 2, ("need a file that ends in .parquet or .jsonl",)),
+    "no out": Case({"out": ""}, 2, ("out is empty",)),
+    "unknown keys": Case(
+        {"reward.modls": "[a]", "data.respons_key": "x"}, 2, ("2 problems", "did you mean 'models'", "did you mean 'response_key'")
+    ),
+    "reward name": Case({"reward.models": "[gsm8]"}, 2, ("did you mean 'gsm8k'",)),
+    "weights": Case({"reward.weights": "[1,2]"}, 2, ("reward.weights has 2 values for 1 model",)),
+    "no file": Case({"data.files": "{tmp}/none.parquet"}, 6, ("none.parquet does not exist",)),
+    "empty file": Case({"data.files": "{tmp}/empty.jsonl"}, 6, ("empty.jsonl", "saw no rows")),
+    "no response": Case({"data.response_key": "answer"}, 6, ("only the columns prompt, response", "data.response_key=")),
+    "null response": Case({"data.files": "{tmp}/null.jsonl"}, 6, ("row 1 (line 2), column 'response': saw None",)),
+    "mixed types": Case({"data.files": "{tmp}/mixed.jsonl"}, 6, ("column 'extra'", "out=....jsonl")),
+    "too many missing": Case({"reward.models": "[silent]"}, 3, ("silent", "nothing was written")),
+}
+
+RUNNER = """
+import contextlib, io, json, sys
+from rmrl.main_score import main
+done = {}
+for name, arguments in json.load(sys.stdin).items():
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        code = main(arguments)
+    done[name] = {"code": code, "said": said.getvalue(), "heavy": [m for m in ("ray", "vllm", "torch", "transformers") if m in sys.modules]}
+print("RESULT" + json.dumps(done))
+"""
+
+
+def rows(*changes: dict[str, Any]) -> str:
+    base = {"prompt": "2 + 2?", "response": "#### 4", "reward_model": {"ground_truth": "4"}}
+    return "".join(json.dumps({**base, **change}) + "\n" for change in changes)
+
+
+def arguments(tmp: Path, changed: dict[str, str]) -> list[str]:
+    keys = {
+        "data.files": "{tmp}/rows.jsonl",
+        "out": "{tmp}/never.parquet",
+        "reward.models": "[gsm8k]",
+        "reward.rule_workers": "1",
+        "reward.functions_dir": f"[{{tmp}}/functions,{REPOSITORY}/reward_functions]",
+        "trainer.device": "cpu",
+        **changed,
+    }
+    return [f"{key}={value.replace('{tmp}', str(tmp))}" for key, value in keys.items() if value]
+
+
+def write_files(tmp: Path) -> None:
+    (tmp / "functions").mkdir()
+    (tmp / "functions" / "silent.py").write_text("def compute_score(data_source, solution_str, ground_truth):\n    return None\n")
+    (tmp / "mine.py").write_text("def compute_score(data_source, solution_str, ground_truth):\n    return len(solution_str)\n")
+    (tmp / "rows.jsonl").write_text(rows({}, {"response": "#### 5"}, {}, {}))
+    (tmp / "empty.jsonl").touch()
+    (tmp / "there.jsonl").write_text("precious")
+    (tmp / "null.jsonl").write_text(rows({}, {"response": None}))
+    (tmp / "mixed.jsonl").write_text(rows({"extra": 1}, {"extra": "x"}))
+
+
+@pytest.fixture(scope="module")
+def tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("score")
+    write_files(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp: Path) -> dict[str, Any]:
+    """Every case in one process, since imports take longer than everything else."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER],
+        cwd=tmp,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        input=json.dumps({name: arguments(tmp, case.overrides) for name, case in CASES.items()}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    result = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert result, done.stderr[-3000:]
+    return json.loads(result[-1].removeprefix("RESULT"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_ending_is_a_sentence_and_an_exit_code(outcomes: dict[str, Any], tmp: Path, name: str) -> None:
+    outcome, case = outcomes[name], CASES[name]
+    assert outcome["code"] == case.code, outcome["said"]
+    for words in case.words:
+        assert words.replace("{tmp}", str(tmp)) in outcome["said"]
+    assert "Traceback" not in outcome["said"]
+
+
+def test_rules_need_neither_ray_nor_an_engine(outcomes: dict[str, Any]) -> None:
+    assert {name: o["heavy"] for name, o in outcomes.items() if o["heavy"]} == {}
+
+
+def test_only_what_was_asked_for_is_written(outcomes: dict[str, Any], tmp: Path) -> None:
+    assert outcomes["works"]["code"] == 0
+    assert {p.name for p in tmp.iterdir() if p.suffix == ".partial" or "never" in p.name} == set()
+    assert (tmp / "there.jsonl").read_text() == "precious"
+    assert [json.loads(line)["reward"] for line in (tmp / "scored.jsonl").read_text().splitlines()] == [1.0, 0.0, 1.0, 1.0]
+    assert [json.loads(line)["reward"] for line in (tmp / "older.jsonl").read_text().splitlines()] == [6.0] * 4
+
+
+def start(tmp: Path, changed: dict[str, str]) -> subprocess.Popen[str]:
+    """In a process group of its own, as a terminal does."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "rmrl.main_score", *arguments(tmp, changed)],
+        cwd=REPOSITORY,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def fake_judge(tmp: Path, **script: Any) -> dict[str, str]:
+    folder = tmp / "scalar"
+    if not folder.exists():
+        checkpoint(folder, head=True)
+    tokenizer = tmp / "scalar" / "tokenizer.json"
+    if not tokenizer.exists():
+        from tests.engine_models import write_tokenizer
+
+        write_tokenizer(folder)
+    kwargs = ",".join(f"{key}:{value}" for key, value in {"value": 0.5, **script}.items())
+    return {
+        "reward.models": "[quality]",
+        "reward.specs.quality.path": str(folder),
+        "reward.engine.name": "fake",
+        "reward.engine.kwargs": f"{{{kwargs}}}",
+        "data.batch_size": "1",
+    }
+
+
+@pytest.mark.slow
+def test_engines_live_in_processes_that_end_with_the_job(tmp: Path) -> None:
+    job = start(tmp, {**fake_judge(tmp), "out": "{tmp}/engines.jsonl"})
+    seen = set()
+    while job.poll() is None:
+        seen.update(descendants(job.pid))
+        time.sleep(0.2)
+    printed, _ = job.communicate(timeout=LIMIT_S)
+    assert job.returncode == 0, printed[-3000:]
+    assert [json.loads(line)["score_quality"] for line in (tmp / "engines.jsonl").read_text().splitlines()] == [0.5] * 4
+    assert len(seen) > 2
+    assert still_running(list(seen)) == []
+
+
+@pytest.mark.slow
+def test_an_engine_that_fails_half_way(tmp: Path) -> None:
+    # Every process dies on its first call, so the one that takes the place of the first dies as well.
+    job = start(tmp, {**fake_judge(tmp, die_on_call=1), "out": "{tmp}/died.jsonl"})
+    printed, _ = job.communicate(timeout=LIMIT_S)
+    assert job.returncode == 4, printed[-3000:]
+    assert "EngineLostError" in printed
+    assert "nothing was written" in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.slow
+def test_control_c_leaves_what_was_scored(tmp: Path) -> None:
+    job = start(tmp, {**fake_judge(tmp, delay_s=5.0), "out": "{tmp}/stopped.jsonl"})
+    partial = tmp / "stopped.jsonl.partial"
+    wait_for(lambda: (partial.exists() and partial.read_text()) or job.poll() is not None, what="the first row")
+    family = descendants(job.pid)
+    os.killpg(job.pid, signal.SIGINT)
+    printed, _ = job.communicate(timeout=LIMIT_S)
+    assert job.returncode == 130, printed[-3000:]
+    assert f"rows scored so far are in {partial}" in printed
+    assert "[rmrl] interrupted" in printed
+    assert "Traceback" not in printed
+    assert 1 <= len(partial.read_text().splitlines()) < 4
+    assert still_running(family) == []
