@@ -296,14 +296,21 @@ class Sampling:
     """How to sample, for policy and judges alike."""
 
     max_tokens: int
+    """Tokens written at most."""
     temperature: float = 1.0
+    """0: greedy."""
     top_p: float = 1.0
+    """Nucleus: the smallest set of tokens that holds this share of the probability; 1: all."""
     top_k: int = -1
-    """-1: off."""
+    """The k likeliest tokens; -1: off."""
     n: int = 1
+    """Samples per prompt."""
     seed: int | None = None
+    """null: drawn anew in every run."""
     stop: tuple[str, ...] = ()
+    """Texts that end the sample; they are not part of it."""
     ignore_eos: bool = False
+    """Go on past the end token."""
     choice: tuple[str, ...] = ()
     """Structured output: the text is one of these."""
     regex: str = ""

@@ -14,7 +14,6 @@ import argparse
 import datetime
 import importlib
 import json
-import os
 import platform
 import shlex
 import time
@@ -58,11 +57,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--judge", default=".models/smollm2")
     parser.add_argument("--solutions", default="../shared/data/rollouts/gsm8k_openai_solutions.jsonl")
     parser.add_argument("--longest", type=int, default=450, help="characters of question and response together")
-    parser.add_argument("--right", type=int, default=100, help="right solutions, for what the fence costs and for the order")
+    parser.add_argument("--right", type=int, default=60, help="right solutions, for what the fence costs and for the order")
     parser.add_argument("--every", type=int, default=1, help="every n-th attack meets the copying judge; 1: all of them")
-    parser.add_argument("--every-scored", type=int, default=4, help="every n-th attack meets the scoring judge")
-    parser.add_argument("--repeats", type=int, default=3, help="solutions for each attack that writes the right answer")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--every-scored", type=int, default=8, help="every n-th attack meets the scoring judge")
+    parser.add_argument("--repeats", type=int, default=2, help="solutions for each attack that writes the right answer")
+    parser.add_argument("--threads", type=int, default=1, help="more are slower on busy cores")
     parser.add_argument("--out", default="benchmarks/results/attacks.json")
     parser.add_argument("--rows", default="", help="also write what each trial gave to this file")
     return parser.parse_args()

@@ -15,7 +15,7 @@ from benchmarks.attacks.trials import Solution
 
 DROPIN = Path(__file__).resolve().parents[2] / "reward_functions/answer_judge.py"
 ANSWERS = {"Yes": 1.0, "No": 0.0}
-CHUNK = 64
+CHUNK = 128
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Judge:
             name="vllm",
             dtype="bfloat16",
             max_model_len=4096,
-            max_num_seqs=32,
+            max_num_seqs=64,
             max_num_batched_tokens=4096,
             tensor_parallel_size=1,
             gpu_memory_utilization=RewardEngineConfig().gpu_memory_utilization,

@@ -1,11 +1,11 @@
-"""Make a tiny policy (1M parameters) that writes the JSON reply of the courier-support task about half of the time.
+"""Make a tiny policy (0.8M parameters) that sometimes writes the JSON reply of the courier-support task in the right form.
 
     python examples/rider/make_policy.py --out .models/tiny-rider
 
 A Llama over the characters of make_data.py is trained on generated dialogues, and the share --mistake of the replies it is shown breaks
 the form: a key is missing, a number does not exist, the agreement is made up, the JSON ends too early. A reward that counts only where
-the form is right then has something to open. It stands in for an instruct model that a small machine cannot train. Everything follows
-from --seed; no dialogue of dialogues.jsonl is shown.
+the form is right then has something to open. So short a training leaves slips of its own. It stands in for an instruct model that a
+small machine cannot train. Everything follows from --seed; no dialogue of dialogues.jsonl is shown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ CHAT_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-SHAPE = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+SHAPE: dict[str, Any] = {
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 """Heads of 32: the smallest that vLLM's CPU kernels accept."""
 IGNORED = -100
 """Label of positions that are not trained on."""
@@ -64,7 +70,7 @@ def tiny_model(vocabulary: int, seed: int) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    ids = {"vocab_size": vocabulary, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    ids: dict[str, Any] = {"vocab_size": vocabulary, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     return LlamaForCausalLM(LlamaConfig(**SHAPE, **ids, max_position_embeddings=MAX_LENGTH, tie_word_embeddings=True)).float()
 
 
@@ -144,7 +150,7 @@ def train(model: Any, tokens: torch.Tensor, labels: torch.Tensor, options: argpa
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Make a tiny policy that writes the JSON reply about half of the time.")
+    parser = argparse.ArgumentParser(description="Make a tiny policy that sometimes writes the JSON reply in the right form.")
     parser.add_argument("--out", type=Path, default=Path(".models/tiny-rider"), help="folder of the model (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=240, help="training steps (default: %(default)s)")
     parser.add_argument("--samples", type=int, default=1600, help="dialogues to train on (default: %(default)s)")

@@ -22,7 +22,7 @@ def row(response: Any = "four", *, ask: str = "2 + 2?", **columns: Any) -> dict[
 def settings(path: Path, rows: list[dict[str, Any]], **keys: Any) -> ScoreDataConfig:
     file = path / "rows.jsonl"
     file.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return ScoreDataConfig(**{"files": str(file), **keys})
+    return ScoreDataConfig(files=str(file), **keys)
 
 
 def read(path: Path, rows: list[dict[str, Any]], **keys: Any) -> list[AnsweredRow]:
@@ -30,7 +30,13 @@ def read(path: Path, rows: list[dict[str, Any]], **keys: Any) -> list[AnsweredRo
 
 
 def test_one_response_and_everything_beside_it(tmp_path: Path) -> None:
-    columns = {"data_source": "sums", "rm_prompt": "Add.", "rm_prompt_1": "", "reward_model": {"ground_truth": 4}, "extra_info": {"k": [1]}}
+    columns: dict[str, Any] = {
+        "data_source": "sums",
+        "rm_prompt": "Add.",
+        "rm_prompt_1": "",
+        "reward_model": {"ground_truth": 4},
+        "extra_info": {"k": [1]},
+    }
     found = read(tmp_path, [row(finish_reason="length", response_tokens=7, **columns)])[0]
     assert (found.texts, found.several, found.finish_reasons, found.tokens) == (("four",), False, ("length",), (7,))
     prompt = found.prompt
@@ -132,7 +138,7 @@ def test_a_survey_refuses_what_parquet_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rows.jsonl:1 holds a list of responses, the rows before it one response; .*jsonl"):
         survey(settings(tmp_path, rows), for_parquet=True)
     assert survey(settings(tmp_path, rows), for_parquet=False).responses == 3
-    with pytest.raises(DataError, match="data.max_rows=0 leaves no row"):
+    with pytest.raises(DataError, match=r"data\.max_rows=0 leaves no row"):
         survey(settings(tmp_path, rows, max_rows=0), for_parquet=False)
 
 

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,7 +35,7 @@ def rich_table() -> pa.Table:
     return pa.table(columns).replace_schema_metadata({"made_by": "someone"})
 
 
-def write_all(writer: TableWriter, rows: list[dict], sizes: list[int]) -> Path:
+def write_all(writer: TableWriter, rows: list[dict[str, Any]], sizes: list[int]) -> Path:
     at = 0
     for size in sizes:
         part = rows[at : at + size]
@@ -94,6 +95,7 @@ def test_what_is_abandoned_is_left_readable_under_another_name(tmp_path: Path, s
     writer = TableWriter(tmp_path / "deeper" / f"out.{suffix}", types=ADDED, sources=sources)
     writer.write([{"text": "x"}, {"text": "y"}], {"score_a": [1.0, None], "status_a": ["ok", "timeout"]})
     partial = writer.abandon()
+    assert partial is not None
     assert partial == tmp_path / "deeper" / f"out.{suffix}.partial"
     assert not writer.path.exists()
     rows = pq.read_table(partial).to_pylist() if suffix == "parquet" else [json.loads(line) for line in partial.read_text().splitlines()]
@@ -111,7 +113,7 @@ def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
         TableWriter(tmp_path / "file" / "out.jsonl", types=ADDED)
 
 
-def types_of(rows: list[dict], file: Path = Path("rows.jsonl")) -> pa.Schema:
+def types_of(rows: list[dict[str, Any]], file: Path = Path("rows.jsonl")) -> pa.Schema:
     gathered = JsonTypes(file)
     for row in rows:
         gathered.add(row)
@@ -126,7 +128,7 @@ def test_types_of_json_rows_come_from_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("values", [[1, "a"], [["x"], "x"], [{"k": 1}, "x"]])
-def test_a_json_column_of_mixed_types_is_refused_by_name(values: list) -> None:
+def test_a_json_column_of_mixed_types_is_refused_by_name(values: list[Any]) -> None:
     with pytest.raises(DataError, match=r"rows\.jsonl, column 'mixed': .*out=\.\.\.\.jsonl"):
         types_of([{"mixed": value} for value in values])
     with pytest.raises(DataError, match=r"rows\.jsonl: .*mixed.*out=\.\.\.\.jsonl"):

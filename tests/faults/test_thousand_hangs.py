@@ -53,8 +53,12 @@ async def both(pool: RulePool, sympy: RuleReward, regex: RuleReward) -> tuple[li
 def settled(before: set[psutil.Process], seconds: float = 30.0) -> bool:
     """Whether there are, within that time, no more processes than the workers and the one that forks them."""
     end = time.monotonic() + seconds
-    while len(set(psutil.Process().children(recursive=True)) - before) > WORKERS + 1 and time.monotonic() < end:
+    while not (fine := _few(before)) and time.monotonic() < end:
         time.sleep(0.1)
+    return fine
+
+
+def _few(before: set[psutil.Process]) -> bool:
     family = set(psutil.Process().children(recursive=True)) - before
     return len(family) <= WORKERS + 1 and all(p.status() != psutil.STATUS_ZOMBIE for p in family)
 

@@ -22,7 +22,7 @@ def test_an_out_that_is_there_is_left_alone(bench: Bench) -> None:
     files = f"data.files={bench.rows('a')}"
     out = bench.folder / "s.jsonl"
     out.write_text("precious")
-    with pytest.raises(DataError, match="exists already and was left alone; .*overwrite=true"):
+    with pytest.raises(DataError, match=r"exists already and was left alone; .*overwrite=true"):
         bench.checked(files, f"out={out}")
     bench.checked(files, f"out={out}", "overwrite=true")
     assert out.read_text() == "precious"

@@ -29,5 +29,5 @@ async def test_rules_alone_start_no_ray(tmp_path: Path) -> None:
 def test_seats_of_the_policy_and_of_the_pools() -> None:
     assert slots(4, {}) == 4
     assert slots(4, {"judges": {"n_gpus_per_node": 2, "nnodes": 3}, "scalars": {"n_gpus_per_node": 1}}) == 4 + 6 + 1
-    with pytest.raises(ConfigError, match="trainer.resource_pools.judges"):
+    with pytest.raises(ConfigError, match=r"trainer\.resource_pools\.judges"):
         slots(1, {"judges": {"gpus": 2}})
