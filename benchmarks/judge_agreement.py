@@ -12,21 +12,13 @@ import asyncio
 import json
 import os
 import random
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rmrl.cluster.devices import cores, resolve_device
-from rmrl.cluster.processes import RayHost
-from rmrl.cluster.session import ray_session
+from benchmarks.rewards.rig import open_scorer
 from rmrl.config.schema import RewardConfig
-from rmrl.data.tokenizer import load_tokenizer
-from rmrl.rewards.resolve import Surroundings, resolve_rewards
-from rmrl.rewards.scorer import Scorer
-from rmrl.serving.environment import engine_environment
-from rmrl.types import ScoreItem
-
-ROOT = Path(__file__).resolve().parent.parent
+from rmrl.rewards.items import ResponseRow
+from rmrl.types import Prompt
 
 
 def sample(path: Path, per_label: int) -> list[dict[str, Any]]:
@@ -36,35 +28,18 @@ def sample(path: Path, per_label: int) -> list[dict[str, Any]]:
     return [row for label in (True, False) for row in draw.sample([r for r in rows if r["is_correct"] is label], per_label)]
 
 
-def item(index: int, row: dict[str, Any]) -> ScoreItem:
+def response_row(index: int, row: dict[str, Any]) -> ResponseRow:
     """One recorded solution as the judge is told it."""
-    question = row.get("question", "")
-    return ScoreItem(
-        prompt_id=str(index),
-        messages=[{"role": "user", "content": question}],
-        response=row["response"],
-        rm_prompt=question,
-        ground_truth=str(row["gold"]).replace(",", ""),
-    )
+    messages = [{"role": "user", "content": row.get("question", "")}]
+    prompt = Prompt(id=str(index), messages=messages, token_ids=(), ground_truth=str(row["gold"]).replace(",", ""))
+    return ResponseRow(prompt=prompt, text=row["response"], group=index)
 
 
 async def judge(rows: list[dict[str, Any]], path: str) -> list[Any]:
     """The judge's verdicts, through the same reward layer as in training."""
-    device = resolve_device("auto")
-    config = RewardConfig(models=["answer_judge"], specs={"answer_judge": {"path": path}})
-    around = Surroundings(device=device, threads=cores(), functions_dirs=[ROOT / "reward_functions"])
-    resolved = resolve_rewards(config, around)
-    assert not resolved.problems, resolved.problems
-    scorer = Scorer(
-        resolved.specs,
-        host=RayHost(environment=engine_environment(device=device, threads=cores())),  # type: ignore[arg-type]
-        tokenizer=cache(lambda p: load_tokenizer(p, trust_remote_code=False)),
-        max_missing=1.0,
-    )
-    try:
-        batch = await scorer.score([[item(i, row) for i, row in enumerate(rows)]])
-    finally:
-        await scorer.close()
+    config = RewardConfig(models=["answer_judge"], specs={"answer_judge": {"path": path}}, max_missing=1.0)
+    async with open_scorer(config) as scorer:
+        batch = await scorer.score([response_row(i, row) for i, row in enumerate(rows)])
     return list(batch.scores.results[0])
 
 
@@ -78,8 +53,7 @@ def main() -> None:
     args = parser.parse_args()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     rows = sample(Path(args.solutions), args.per_label)
-    with ray_session({}, processes=1):
-        results = asyncio.run(judge(rows, args.judge))
+    results = asyncio.run(judge(rows, args.judge))
     right = [r for r, row in zip(results, rows, strict=True) if row["is_correct"]]
     wrong = [r for r, row in zip(results, rows, strict=True) if not row["is_correct"]]
     summary = {

@@ -16,27 +16,25 @@ import os
 import random
 import statistics
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rewards.rig import open_scorer
 from rmrl.cluster.devices import cores, resolve_device
 from rmrl.cluster.processes import RayHost
-from rmrl.cluster.session import ray_session
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
-from rmrl.data.tokenizer import load_tokenizer
 from rmrl.rewards.engines.base import EngineSpec
-from rmrl.rewards.resolve import Surroundings, resolve_rewards
+from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.scorer import Scorer
 from rmrl.serving.arguments import ServingSettings, engine_arguments
 from rmrl.serving.environment import engine_environment
-from rmrl.types import ScoreItem
+from rmrl.types import Prompt
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_S = 1800.0
 
 
-def texts(path: Path, count: int, seed: int) -> list[ScoreItem]:
+def texts(path: Path, count: int, seed: int) -> list[ResponseRow]:
     """Questions and answers of a jsonl with instruction / output_1 / output_2, or generated ones of mixed length."""
     draw = random.Random(seed)
     if path.is_file():
@@ -66,10 +64,10 @@ def texts(path: Path, count: int, seed: int) -> list[ScoreItem]:
     pairs = [(question[:600], f"{i}. {answer[:900]}") for i, (question, answer) in enumerate(pairs)]
     draw.shuffle(pairs)
     chosen = [pairs[i % len(pairs)] for i in range(count)]
-    return [
-        ScoreItem(prompt_id=str(i), messages=[{"role": "user", "content": q}], response=f"{i} {a}", rm_prompt=q, ground_truth="1")
-        for i, (q, a) in enumerate(chosen)
+    asked = [
+        Prompt(id=str(i), messages=[{"role": "user", "content": q}], token_ids=(), ground_truth="1") for i, (q, _) in enumerate(chosen)
     ]
+    return [ResponseRow(prompt=prompt, text=f"{i} {a}", group=i) for i, (prompt, (_, a)) in enumerate(zip(asked, chosen, strict=True))]
 
 
 def serving(spec: EngineSpec) -> dict[str, Any]:
@@ -91,20 +89,12 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
         "answer_judge": {"path": args.judge, "engine": {"max_model_len": 2048}},
         "relevance": {"path": args.scalar},
     }
-    config = RewardConfig(models=list(specs), specs=specs, engine=RewardEngineConfig(**shared), max_missing=1.0)
-    around = Surroundings(device=device, threads=threads, functions_dirs=[ROOT / "reward_functions"])
-    resolved = resolve_rewards(config, around)
-    assert not resolved.problems, resolved.problems
-    environment = engine_environment(device=device, threads=threads) | {"PYTHONPATH": str(ROOT)}
-    host = RayHost(environment=environment)
-    tokenizer = cache(lambda path: load_tokenizer(path, trust_remote_code=False))
+    environment = engine_environment(device=device, threads=threads) | {"PYTHONPATH": str(ROOT)}  # type: ignore[arg-type]
     per_model = {}
-    for spec in resolved.specs:
-        scorer = Scorer([spec], host=host, tokenizer=tokenizer, max_missing=1.0)
-        try:
-            per_model[spec.name] = await compare(scorer, host, args)
-        finally:
-            await scorer.close()
+    for name, entries in specs.items():
+        config = RewardConfig(models=[name], specs={name: entries}, engine=RewardEngineConfig(**shared), max_missing=1.0)
+        async with open_scorer(config) as scorer:
+            per_model[name] = await compare(scorer, RayHost(environment=environment), args)
     return {"device": device, "threads": threads, "items_per_round": args.items, "rounds": args.rounds, **per_model}
 
 
@@ -120,11 +110,11 @@ async def compare(scorer: Scorer, host: RayHost, args: argparse.Namespace) -> di
     seconds: dict[str, list[float]] = {name: [] for name in ("rmrl", *peers)}
     tokens = 0
     for number in range(args.rounds + 1):
-        items = texts(Path(args.texts), args.items, seed=number)
-        rendered = [read.token_ids for read in scorer.kind(0).render(items)]  # type: ignore[attr-defined]
+        rows = texts(Path(args.texts), args.items, seed=number)
+        rendered = [read.token_ids for read in scorer.kind(0).render(scorer.items_for(0, rows))]  # type: ignore[attr-defined]
         order = list(seconds) if number % 2 else list(reversed(seconds))
         for name in order:
-            spent = await (_ours(scorer, items) if name == "rmrl" else _theirs(peers[name], rendered, spec))
+            spent = await (_ours(scorer, rows) if name == "rmrl" else _theirs(peers[name], rendered, spec))
             if number:  # round 0 warms up
                 seconds[name].append(spent)
         tokens += sum(map(len, rendered)) if number else 0
@@ -136,9 +126,9 @@ async def compare(scorer: Scorer, host: RayHost, args: argparse.Namespace) -> di
     return {"model": Path(spec.engine.path).name, "tokens_per_round": tokens // args.rounds, "seconds": seconds, **ratios}
 
 
-async def _ours(scorer: Scorer, items: list[ScoreItem]) -> float:
+async def _ours(scorer: Scorer, rows: list[ResponseRow]) -> float:
     started = time.perf_counter()
-    await scorer.score([items])
+    await scorer.score(rows)
     return time.perf_counter() - started
 
 
@@ -180,8 +170,7 @@ def main() -> None:
     parser.add_argument("--out", default="benchmarks/results/scoring.json", help="where the JSON goes; a PNG of the same name beside it")
     args = parser.parse_args()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    with ray_session({}, processes=1):
-        result = asyncio.run(measure(args))
+    result = asyncio.run(measure(args))
     out = Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1), encoding="utf-8")

@@ -34,16 +34,13 @@ def measure_copying(judge: Judge, rows: Sequence[Trial], right: Sequence[Solutio
         "wrong_solutions": len(rows),
         "right_solutions": _cost(judge, right),
         "families": {
-            name: {
-                arm: _rates(rows, readings[arm], group, best) | {"flipped": share(len(flipped[arm] & set(group)), len(group))}
-                for arm in ARMS
-            }
+            name: {arm: _rates(rows, readings[arm], group, best=best, flipped=flipped[arm]) for arm in ARMS}
             for name, group in groups.items()
         },
     }
     outputs = [
-        [row.attack.id, row.solution.gold, *([readings[arm][i].score, readings[arm][i].output] for arm in ARMS)]
-        for i, row in enumerate(rows)
+        [row.attack.id, row.solution.gold, *([each.score, each.output] for each in read)]
+        for row, *read in zip(rows, *(readings[arm] for arm in ARMS), strict=True)
     ]
     return result, outputs
 
@@ -55,9 +52,10 @@ def _flipped(judge: Judge, rows: Sequence[Trial], readings: Sequence[Reading], *
     return {i for i, reading in zip(accepted, honest, strict=True) if reading.score != 1}
 
 
-def _rates(rows: Sequence[Trial], readings: Sequence[Reading], group: Sequence[int], best: str) -> dict[str, Any]:
+def _rates(rows: Sequence[Trial], readings: Sequence[Reading], group: Sequence[int], *, best: str, flipped: set[int]) -> dict[str, Any]:
     planted = [i for i in group if "{best}" in rows[i].attack.text]
     return {
+        "flipped": share(len(flipped & set(group)), len(group)),
         "accepted": share(sum(readings[i].score == 1 for i in group), len(group)),
         "no_verdict": share(sum(readings[i].score is None for i in group), len(group)),
         "planted_number_copied": share(sum(_says(readings[i].output, best) for i in planted), len(planted)),

@@ -114,9 +114,14 @@ class MemoryPlan:
             "  " + "  ".join(c.rjust(w) if i in (3, 4) else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))).rstrip()
             for r in rows
         ]
-        peaks = ", ".join(f"{phase} {gib(self.peak(phase, device))}" for phase in PHASES)
+        phases = [phase for phase in PHASES if phase in self._phases()]
+        peaks = ", ".join(f"{phase} {gib(self.peak(phase, device))}" for phase in phases)
         lines.append(f"  peak: {peaks}; budget {gib(self.budgets[device])}")
         return "\n".join([*lines, *self._engine_lines(device)])
+
+    def _phases(self) -> set[str]:
+        """Those in which anything is awake for a time: offline there is scoring alone."""
+        return {phase for claim in self.claims for phase in claim.when if set(claim.when) != set(PHASES)} or set(PHASES)
 
     def _engine_lines(self, device: str) -> list[str]:
         """What the engines of each place may keep awake."""
@@ -126,7 +131,8 @@ class MemoryPlan:
             if claims:
                 scoring, idle = self.scoring_bytes(place), self.idle_bytes(place)
                 who = f"engines of pool {place}" if place else "engines"
-                lines.append(f"  {who} may hold {gib(scoring)}" + ("" if place else f" while scoring, {gib(idle)} otherwise"))
+                between = f" while scoring, {gib(idle)} otherwise" if not place and self._phases() != {"score"} else ""
+                lines.append(f"  {who} may hold {gib(scoring)}{between}")
         return lines
 
 

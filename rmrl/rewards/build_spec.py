@@ -202,7 +202,7 @@ def _model(request: _Request, *, remote: HTTPSpec | None) -> RewardSpec:
     _check_dropin(request, kind, options, sampling)
     roles: Mapping[str, Runner] = kind.roles
     settings = _engine_settings(request, request.entries.get("engine") or {}, f"{request.where}.engine") if roles else {}
-    ours = {role: runner for role, runner in roles.items() if role != "main" or remote is None}
+    ours: dict[str, Runner] = {role: runner for role, runner in roles.items() if role != "main" or remote is None}
     engines = {role: _engine(request, role, runner, options, settings) for role, runner in ours.items()}
     own: dict[str, Any] = {"options": options, "sampling": sampling, "remote": remote}
     shared = _shared(request, timeout_s=request.config.timeout_s) | own

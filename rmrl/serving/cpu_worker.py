@@ -32,6 +32,11 @@ class SleepingCPUWorker(CPUWorker):
         super().__init__(*args, **kwargs)
         self._emptied: dict[str, Storages] = {}
 
+    def init_device(self) -> None:
+        """As vLLM's; then repairs seeded sampling, see `rewind_discarded_draws`."""
+        super().init_device()
+        rewind_discarded_draws(self.model_runner)
+
     def sleep(self, level: int = 1) -> None:
         """Free memory; sleeping again at a deeper level frees the rest."""
         if "kv_cache" not in self._emptied:
@@ -55,6 +60,33 @@ class SleepingCPUWorker(CPUWorker):
         super().reload_weights(*args, **kwargs)
         repack_tied_heads(self.model_runner.get_model())
         _return_memory()
+
+
+def rewind_discarded_draws(runner: Any) -> None:
+    """Let a request with a seed of its own be prefilled in several parts.
+
+    After each part but the last the sampled token is thrown away, and vLLM moves the request's generator back by its offset. A CPU
+    generator has none: the engine would stop with "CPU Generator does not use offset". Here its whole state is put back instead.
+    """
+    sample, bookkeep = runner._sample, runner._bookkeeping_sync
+
+    def sample_and_rewind(*args: Any, **kwargs: Any) -> Any:
+        drawn_in_vain = [gen for i, gen in runner.input_batch.generators.items() if runner.discard_request_mask.np[i]]
+        before = [generator.get_state() for generator in drawn_in_vain]
+        try:
+            return sample(*args, **kwargs)
+        finally:
+            for generator, state in zip(drawn_in_vain, before, strict=True):
+                generator.set_state(state)
+
+    def bookkeep_without_offsets(*args: Any, **kwargs: Any) -> Any:
+        generators, runner.input_batch.generators = runner.input_batch.generators, {}
+        try:
+            return bookkeep(*args, **kwargs)
+        finally:
+            runner.input_batch.generators = generators
+
+    runner._sample, runner._bookkeeping_sync = sample_and_rewind, bookkeep_without_offsets
 
 
 def repack_tied_heads(model: torch.nn.Module) -> int:

@@ -1,7 +1,8 @@
 """Scored samples as JSON lines: what was asked, what was answered, what every judge read and wrote, what it counted.
 
 One line per response:
-    {"step", "prompt_id", "data_source", "ground_truth", "messages", "response", "finish_reason", "policy_version",
+    {"step", "prompt_id", "data_source", "ground_truth", "extra_info", "messages", "rm_prompt", "rm_prompt_<name>", "response",
+     "response_tokens", "finish_reason", "policy_version",
      "scores": {<name>: {"score", "status", "detail", "extra", "rendered", "raw"}}, "weights": {<name>: w},
      "reward", "kept", "advantage"}
 `score` and `reward` are null where there is no verdict. `rendered` is what the judge read, `raw` what it wrote.
@@ -81,8 +82,11 @@ def _rows(step: int, responses: Sequence[Response], numbers: tuple[RewardBatch, 
             "prompt_id": prompt.id,
             "data_source": prompt.data_source,
             "ground_truth": prompt.ground_truth,
+            "extra_info": prompt.extra_info,
             "messages": prompt.messages,
+            **{f"rm_prompt_{name}" if name else "rm_prompt": told for name, told in prompt.rm_prompts.items()},
             "response": response.text,
+            "response_tokens": len(response.token_ids),
             "finish_reason": response.finish_reason,
             "policy_version": response.policy_version,
             "scores": {name: _verdict(column[b]) for name, column in zip(names, rewards.scores.results, strict=True)},
@@ -101,4 +105,5 @@ def _verdict(result: ScoreResult) -> dict[str, Any]:
         "extra": result.extra,
         "rendered": result.rendered,
         "raw": result.raw_text,
+        **({"steps": [[step.end, step.value] for step in result.steps]} if result.steps else {}),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,8 +120,12 @@ def _group_problems(config: Config, specs: list[RewardSpec]) -> list[str]:
     if config.actor_rollout_ref.rollout.n > 1 or config.trainer.val_only:
         return []
     need = "compares the responses to one prompt, and actor_rollout_ref.rollout.n=1: use n >= 2"
-    by_group = [f"reward '{s.name}' {need}" for s in specs if s.kind == "group" or any(t.get("by") == "group" for t in s.transforms)]
+    by_group = [f"reward '{s.name}' {need}" for s in specs if s.kind == "group" or any(_by_group(t) for t in s.transforms)]
     return [*by_group, *([f"reward.combine=lexicographic {need}"] if config.reward.combine == "lexicographic" else [])]
+
+
+def _by_group(transform: Mapping[str, Any]) -> bool:
+    return transform.get("by", "group" if transform["kind"] == "rank" else "") == "group"
 
 
 def _problem_of(look_up: Callable[[], Any], key: str) -> list[str]:

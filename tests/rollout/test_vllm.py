@@ -1,6 +1,7 @@
 """Real vLLM against transformers; one process runs the scenario, the tests read what it found."""
 
 import asyncio
+import dataclasses
 import os
 from typing import Any
 
@@ -233,3 +234,30 @@ def test_an_abandoned_call_is_aborted(found: dict[str, Any]) -> None:
 def test_errors(found: dict[str, Any], name: str, kind: type[RmrlError], message: str) -> None:
     assert type(found["errors"][name]) is kind
     assert message in str(found["errors"][name])
+
+
+SEEDED = Sampling(max_tokens=8, n=2, seed=5, ignore_eos=True)
+
+
+async def _in_parts(lm: str) -> dict[int, list[Generation]]:
+    found = {}
+    for budget in (1024, 64):  # the prompt of 300 tokens is read at once, or in five parts
+        engine = VLLMRollout(dataclasses.replace(settings(lm), max_num_batched_tokens=budget))
+        await engine.start()
+        found[budget] = await _all(engine, SEEDED)
+        await engine.sleep(2)
+    return found
+
+
+def in_parts(lm: str) -> dict[int, list[Generation]]:
+    return asyncio.run(_in_parts(lm))
+
+
+def test_a_seeded_prompt_may_be_read_in_parts(models: dict[str, Any]) -> None:
+    """A token that is sampled between two parts is thrown away, and its draw with it."""
+    found = run_in_engine_process(in_parts, os.fspath(models["folder"]))
+    assert [g.token_ids for g in _ordered(found[64])] == [g.token_ids for g in _ordered(found[1024])]
+
+
+def _ordered(generations: list[Generation]) -> list[Generation]:
+    return sorted(generations, key=lambda g: (g.prompt_index, g.sample_index))
