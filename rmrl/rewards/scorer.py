@@ -88,7 +88,7 @@ class Scorer:
             self._sessions.discard(session)
         batch = self._combined(results, session.rows, step, learn=learn)
         count = max(len(session.rows), 1)
-        streamed = {f"score/{self.parts[c].name}/streamed": rows / count for c, rows in session.streamed.items()}
+        streamed = {f"perf/streamed/{self.parts[c].name}": rows / count for c, rows in session.streamed.items()}
         return dataclasses.replace(batch, metrics=batch.metrics | streamed | self._take_metrics())
 
     async def score(self, rows: Sequence[ResponseRow], *, step: int = 0, learn: bool = True) -> RewardBatch:

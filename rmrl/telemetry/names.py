@@ -7,7 +7,7 @@
     score/<name>/{corr_<other>,corr_length}        Pearson's r, -1..1
     score/<name>/<share>                           what the component's kind counts, e.g. position_flips, 0..1
     score/<name>/{duplicates,cache_hits}           shares of its requests that were not sent, 0..1
-    score/<name>/streamed                          share of responses it had scored when the last one was finished, 0..1
+    perf/streamed/<name>                           share of responses it had scored when the last one was finished, 0..1
     monitor/hints                                  hints of the monitor that hold
     response/{length_mean,length_max,truncated}
     policy/..., val/..., time/<stage>_s, perf/...  written by their owners

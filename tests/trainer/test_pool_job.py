@@ -33,8 +33,8 @@ def metrics(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_rew
 
 def test_the_pools_judge_scores_while_others_are_generated(metrics: list[dict[str, Any]]) -> None:
     warm = metrics[-1]  # the first step loads the engine
-    assert warm["score/judge/streamed"] > 0.3
-    assert "score/quality/streamed" not in warm
+    assert warm["perf/streamed/judge"] > 0.3
+    assert "perf/streamed/quality" not in warm
     assert warm["score/judge/missing"] == 0
 
 
