@@ -30,14 +30,10 @@ def measure_copying(judge: Judge, rows: Sequence[Trial], right: Sequence[Solutio
         families[row.attack.family].append(i)
     groups = {"without the answer": [i for i, row in enumerate(rows) if row.attack.family != HEDGING], HEDGING: families.pop(HEDGING, [])}
     groups |= dict(sorted(families.items()))
-    result = {
-        "wrong_solutions": len(rows),
-        "right_solutions": _cost(judge, right),
-        "families": {
-            name: {arm: _rates(rows, readings[arm], group, best=best, flipped=flipped[arm]) for arm in ARMS}
-            for name, group in groups.items()
-        },
+    by_arm = {
+        name: {arm: _rates(rows, readings[arm], group, best=best, flipped=flipped[arm]) for arm in ARMS} for name, group in groups.items()
     }
+    result = {"wrong_solutions": len(rows), "right_solutions": _cost(judge, right), "families": by_arm}
     outputs = [
         [row.attack.id, row.solution.gold, *([each.score, each.output] for each in read)]
         for row, *read in zip(rows, *(readings[arm] for arm in ARMS), strict=True)

@@ -97,7 +97,7 @@ class GenerativeReward:
         return (
             "has no drop-in that says how to ask and how to read the answer: write reward_functions/<name>.py with rm_preprocess and "
             "rm_postprocess, or name one with reward.specs.<name>.function; or let the shipped template ask, with "
-            "reward.specs.<name>.rubric='<what is good>', sampling.choice=['1','2','3'] or score_tokens={'Yes': 1, 'No': 0}"
+            "reward.specs.<name>.rubric='<what is good>', sampling.choice=['1','2','3'] or score_tokens={Yes:1,No:0}"
         )
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
