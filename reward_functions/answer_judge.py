@@ -12,10 +12,11 @@ SPEC = {"kind": "generative", "fence": False, "sampling": {"temperature": 0.0, "
 ASK = "Reply: {reply}\n\nWhat is the final answer of this reply? Copy it as a number, nothing else. If there is none, say none."
 SHOWN = (
     ("Tom has 3 apples and buys 4 more, so he has 3 + 4 = 7 apples.", "7"),
-    ("I am not sure about that.", "none"),
     ("6 * 8 = 48. Then 48 - 10 = 38.\n#### 38", "38"),
     ("-15", "-15"),
     ("The total cost is $12 + $30 = $42.", "42"),
+    # Last, because a judge that finds nothing repeats the last answer it saw: a number there would be right now and then.
+    ("I am not sure about that.", "none"),
 )
 TAIL = 1200  # characters: the answer stands at the end, and a very long reply must not push the question out
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")

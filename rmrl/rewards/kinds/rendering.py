@@ -139,18 +139,15 @@ def checked_length(returned: Any, expected: int, *, what: str, noun: str) -> lis
 def with_note(read: Any, exhibit: Exhibit) -> Any:
     """Messages in which a fence stands, with a sentence on what it means; every other input as it is.
 
-    The sentence ends the system message. Without one it begins the first user message instead of making a system message of its own:
-    some chat templates refuse that role, and others drop their own default for it.
+    The sentence begins the message that holds the fence. Further ahead, in the system message say, its marker would differ from
+    request to request before everything they share, and no engine could reuse what it has read; and some templates refuse that role.
     """
-    if not exhibit.fenced or not _is_messages(read) or not any(exhibit.fence.marker in str(turn["content"]) for turn in read):
+    if not exhibit.fenced or not _is_messages(read):
         return read
-    turns, note = [dict(turn) for turn in read], exhibit.fence.note()
-    if turns[0]["role"] == "system" and isinstance(turns[0]["content"], str):
-        turns[0]["content"] = f"{turns[0]['content'].rstrip()}\n\n{note}".lstrip()
-        return turns
-    first = next((turn for turn in turns if turn["role"] == "user" and isinstance(turn["content"], str)), None)
-    if first is not None:
-        first["content"] = f"{note}\n\n{first['content']}"
+    turns, marker = [dict(turn) for turn in read], exhibit.fence.marker
+    fenced = next((turn for turn in turns if isinstance(turn["content"], str) and marker in turn["content"]), None)
+    if fenced is not None:
+        fenced["content"] = f"{exhibit.fence.note()}\n\n{fenced['content']}"
     return turns
 
 

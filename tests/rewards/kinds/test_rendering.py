@@ -177,13 +177,11 @@ def test_the_marker_depends_on_prompt_and_response_alone(tokenizer: Any):
 def test_where_the_note_goes(tokenizer: Any):
     (shown,) = exhibits(items("r"), tokenizer, fenced=True)
     note, ask, example = shown.fence.note(), {"role": "user", "content": f"Rate {shown.text}"}, {"role": "user", "content": "e"}
-    assert with_note([{"role": "system", "content": "Be fair.\n"}, ask], shown) == [
-        {"role": "system", "content": f"Be fair.\n\n{note}"},
-        ask,
-    ]
-    reply = {"role": "assistant", "content": "7"}
-    assert with_note([example, reply, ask], shown) == [{"role": "user", "content": f"{note}\n\ne"}, reply, ask]
-    assert example["content"] == "e"  # a drop-in's own messages stay what they are
+    noted = {"role": "user", "content": f"{note}\n\n{ask['content']}"}
+    rules, reply = {"role": "system", "content": "Be fair.\n"}, {"role": "assistant", "content": "7"}
+    assert with_note([rules, example, reply, ask], shown) == [rules, example, reply, noted]  # what all requests share stays ahead
+    assert with_note([{"role": "system", "content": shown.text}], shown)[0]["content"].startswith(note)
+    assert ask["content"] == f"Rate {shown.text}"  # a drop-in's own messages stay what they are
     assert with_note([example], shown) == [example]  # the response is not in it
     assert with_note(f"Rate {shown.text}", shown) == f"Rate {shown.text}"  # a drop-in's own string
     assert with_note([1, 2], shown) == [1, 2]
