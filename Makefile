@@ -44,6 +44,9 @@ demo: models data ## see rmrl work, from nothing, on this computer
 bench: models ## measure, and rewrite benchmarks/results
 	$(OFFLINE) $(BIN)/python benchmarks/scoring.py
 	$(OFFLINE) $(BIN)/python benchmarks/judge_agreement.py
+	$(OFFLINE) $(BIN)/python benchmarks/residency.py
+	$(OFFLINE) $(BIN)/python -m benchmarks.rewards
+	$(OFFLINE) $(BIN)/python -m benchmarks.attacks
 
 clean: ## remove caches, models, data and runs; .venv stays
 	rm -rf .pytest_cache .ruff_cache build dist outputs runs .models .data .demo
