@@ -44,5 +44,4 @@ def test_the_judge_reads_the_case_and_the_fenced_reply():
     shown = exhibits(items, None, fenced=True)
     ((system, user),) = preprocess(JUDGE, items, None, shown=shown)
     assert "ResponseSolution" in system["content"]
-    assert shown[0].fence.note() in system["content"]
-    assert user["content"].startswith(f"案情\n\n【客服的回复】\n{shown[0].fence.wrap('回复')}\n")
+    assert user["content"].startswith(f"{shown[0].fence.note()}\n\n案情\n\n【客服的回复】\n{shown[0].fence.wrap('回复')}\n")

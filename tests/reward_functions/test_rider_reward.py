@@ -81,6 +81,7 @@ def test_the_judge_reads_the_case_and_the_fenced_reply():
     first, second = preprocess(JUDGE, items, None, shown=shown)
     assert [turn["role"] for turn in first] == ["system", "user"]
     assert all(f"{name}：" in first[0]["content"] for name in NAMES)  # noqa: RUF001
-    assert shown[0].fence.note() in first[0]["content"]
-    assert first[1]["content"].startswith(f"案情 {{case}}\n\n【客服的回复】\n{shown[0].fence.wrap('{a} {reply}')}\n")
-    assert second[1]["content"].startswith("甲\n\n乙\n\n")
+    assert first[1]["content"].startswith(
+        f"{shown[0].fence.note()}\n\n案情 {{case}}\n\n【客服的回复】\n{shown[0].fence.wrap('{a} {reply}')}\n"
+    )
+    assert "\n\n甲\n\n乙\n\n" in second[1]["content"]
