@@ -1,14 +1,16 @@
 """How per-token losses become one number, written so that no micro-batch or process needs to know the others.
 
-    loss = sum over all tokens of loss_BT * token_weights(mask_BT) / sum over all parts of total_weight(mask_BT)
+    loss = sum over all tokens of loss_BT * token_weights(mask_BT) / divisor(sum over all parts of total_weight(mask_BT))
 
 | mode                    | weight of a counted token | total weight   | a sequence's loss is            |
 |-------------------------|---------------------------|----------------|---------------------------------|
 | token-mean              | 1                         | counted tokens | (no sequence level)             |
+| token-sum               | 1                         | counted tokens | (no sequence level)             |
 | seq-mean-token-sum      | 1                         | sequences      | the sum of its tokens           |
 | seq-mean-token-mean     | 1 / tokens of its row     | sequences      | the mean of its tokens          |
 | seq-mean-token-sum-norm | 1 / max_length            | sequences      | the sum over a constant         |
 
+The divisor is the total weight, but for `token-sum`, which divides by 1: its total weight only says whether anything counts.
 `token-mean` is DAPO's (arXiv:2503.14476), `seq-mean-token-mean` GRPO's (arXiv:2402.03300), `seq-mean-token-sum-norm` Dr. GRPO's
 (arXiv:2503.20783). Rows whose mask is all zero are no sequences: they weigh nothing in either sum, so padding a batch with empty
 rows changes nothing. Because both sums are plain sums, the result does not depend on how a batch is cut.
@@ -24,7 +26,7 @@ from rmrl.registry import did_you_mean
 if TYPE_CHECKING:
     import torch
 
-AGGREGATION_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+AGGREGATION_MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 
 
 def token_weights(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.Tensor:
@@ -44,15 +46,21 @@ def token_weights(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch
 
 
 def total_weight(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.Tensor:
-    """What to divide by, summed over all parts of the batch first: counted tokens or sequences. Scalar, same dtype as the weights.
+    """Counted tokens or sequences of this part of a batch, to be summed over all parts. Scalar, same dtype as the weights.
 
-    0 when nothing counts, so the caller guards the division. Errors as for `token_weights`.
+    0 when nothing counts, and then there is no loss. Errors as for `token_weights`.
     """
     _check(mode, max_length)
     mask_BT = _as_float(mask_BT)
-    if mode == "token-mean":
+    if mode in ("token-mean", "token-sum"):
         return mask_BT.sum()
     return (mask_BT > 0).any(dim=1).sum().to(mask_BT.dtype)
+
+
+def divisor(weight: float, mode: str) -> float:
+    """What the sum of weighted losses of a whole batch is divided by; `weight` is the batch's total weight, above 0."""
+    assert weight > 0, "nothing counts, so there is nothing to divide"
+    return 1.0 if mode == "token-sum" else weight
 
 
 def _as_float(mask_BT: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,11 @@ With d = log pi_ref(y) - log pi(y) and y drawn from pi (J. Schulman, "Approximat
 | `mse`        | k2 = d^2 / 2           | biased, >= 0; as a loss its gradient is that of the KL, in expectation         |
 | `low_var_kl` | k3 = exp(d) - 1 - d    | unbiased, >= 0, low variance (GRPO, arXiv:2402.03300, eq. 4)                   |
 
+A name with a + behind it (`kl+`, `abs+`, `low_var_kl+`, ...) has the value of the estimator and the gradient of k2: unbiased as a number,
+and as a loss, on policy, the gradient of the KL (arXiv:2506.09477; arXiv:2512.21852 compares them). Straight through, that is
+
+    k2 - sg[k2] + sg[estimate]
+
 Clamps: only `low_var_kl` has any, because only it can overflow: d to [-20, 20] and the result to at most 10, the field's usual bounds.
 A token beyond them (d > 2.56 or d < -11) adds the bound and carries no gradient. The other estimators are exact.
 """
@@ -16,7 +21,7 @@ A token beyond them (d > 2.56 or d < -11) adds the bound and carries no gradient
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     import torch
 
     from rmrl.config.schema.algorithm import KLControlConfig
+
+Estimator: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], torch.Tensor]"
 
 LOG_RATIO_BOUND = 20.0
 LOW_VAR_KL_BOUND = 10.0
@@ -49,11 +56,24 @@ def _k3(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
     return (log_ratio.expm1() - log_ratio).clamp(0.0, LOW_VAR_KL_BOUND)
 
 
-KL_ESTIMATORS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+def _with_gradient_of_k2(estimator: Estimator) -> Estimator:
+    def straight_through(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
+        k2 = _k2(logprobs, ref_logprobs)
+        return k2 - k2.detach() + estimator(logprobs, ref_logprobs).detach()
+
+    return straight_through
+
+
+_PLAIN: Mapping[str, Estimator] = {
     "kl": _k1, "abs": _absolute, "mse": _k2, "low_var_kl": _k3,
     "k1": _k1, "k2": _k2, "k3": _k3,
 }  # fmt: skip
-"""The field's names, and Schulman's (http://joschu.net/blog/kl-approx.html) for the same estimators."""
+
+KL_ESTIMATORS: Mapping[str, Estimator] = {**_PLAIN, **{f"{name}+": _with_gradient_of_k2(_PLAIN[name]) for name in _PLAIN}}
+"""The field's names, Schulman's (http://joschu.net/blog/kl-approx.html) for the same estimators, and the straight-through forms."""
+
+KL_NAMES = tuple(KL_ESTIMATORS)
+"""actor.kl_loss_type takes any; a penalty in reward has no gradient, so there a + changes nothing."""
 
 
 def token_kl(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, *, kind: str) -> torch.Tensor:

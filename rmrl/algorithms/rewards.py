@@ -2,7 +2,7 @@
 
 Two views of the same thing: estimators that think in tokens (REINFORCE++, GAE) get the reward on the last response token plus the token
 rewards; estimators that think in sequences (GRPO, RLOO, ...) get the reward plus the sum of the token rewards. So KL in reward and
-process rewards work with every estimator.
+process rewards work with every estimator but the REFUSES_TOKEN_REWARDS, whose statistics such a sum would spoil.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from rmrl.algorithms.kl import token_kl
+from rmrl.errors import ConfigError
 from rmrl.types import AdvantageInputs
 
 
@@ -32,6 +33,16 @@ def sequence_rewards(inputs: AdvantageInputs) -> torch.Tensor:
     if inputs.token_rewards_BT is None:
         return inputs.rewards_B
     return inputs.rewards_B + torch.where(inputs.response_mask_BT > 0, inputs.token_rewards_BT, 0.0).sum(dim=1)
+
+
+def refuse_token_rewards(inputs: AdvantageInputs, *, estimator: str, why: str) -> None:
+    """Raise ConfigError when there are token rewards; `why` is a clause that says what stands against them."""
+    if inputs.token_rewards_BT is not None:
+        raise ConfigError(
+            f"algorithm.adv_estimator={estimator} takes no token rewards (KL in reward, process rewards): {why}. For KL use "
+            "actor_rollout_ref.actor.use_kl_loss=true in place of algorithm.use_kl_in_reward; for process rewards use "
+            "adv_estimator=reinforce_plus_plus or gae, which credit each token, or grpo, which adds them up"
+        )
 
 
 def spread_over_tokens(values_B: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmrl.algorithms.aggregate import AGGREGATION_MODES, token_weights, total_weight
+from rmrl.algorithms.aggregate import AGGREGATION_MODES, divisor, token_weights, total_weight
 from rmrl.errors import ConfigError
 
 LOSS_BT = torch.tensor([[1.0, 2.0, 3.0, 9.0], [5.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9.0, 9.0]])
@@ -16,13 +16,14 @@ MASK_BT = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0
 
 def aggregate(loss_BT: torch.Tensor, mask_BT: torch.Tensor, mode: str, max_length: int = 10) -> float:
     weights_BT = token_weights(mask_BT, mode, max_length=max_length)
-    return ((loss_BT * weights_BT).sum() / total_weight(mask_BT, mode, max_length=max_length)).item()
+    return (loss_BT * weights_BT).sum().item() / divisor(total_weight(mask_BT, mode, max_length=max_length).item(), mode)
 
 
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
         ("token-mean", 11 / 4),  # (1 + 2 + 3 + 5) / 4 tokens
+        ("token-sum", 11.0),  # 1 + 2 + 3 + 5
         ("seq-mean-token-sum", 11 / 2),  # (6 + 5) / 2 sequences
         ("seq-mean-token-mean", 7 / 2),  # (6 / 3 + 5 / 1) / 2
         ("seq-mean-token-sum-norm", 11 / 20),  # (6 / 10 + 5 / 10) / 2
@@ -51,7 +52,7 @@ def test_cut_anywhere_and_padded_the_parts_add_up(mode: str, lengths: list[int],
         part_mask_BT = mask_BT[part, :width]
         numerator += (loss_BT[part, :width] * token_weights(part_mask_BT, mode, max_length=6)).sum().item()
         denominator += total_weight(part_mask_BT, mode, max_length=6).item()
-    assert numerator / denominator == pytest.approx(aggregate(loss_BT, mask_BT, mode, max_length=6), rel=1e-4, abs=1e-6)
+    assert numerator / divisor(denominator, mode) == pytest.approx(aggregate(loss_BT, mask_BT, mode, max_length=6), rel=1e-4, abs=1e-6)
 
 
 def test_integer_and_half_masks_give_float32_weights() -> None:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmrl.algorithms.kl import KL_ESTIMATORS, KLController, token_kl
+from rmrl.algorithms.kl import KL_ESTIMATORS, KL_NAMES, KLController, token_kl
 from rmrl.config.check import _CHOICES
 from rmrl.config.schema.algorithm import KLControlConfig
 from rmrl.errors import ConfigError
@@ -62,9 +62,29 @@ def test_as_a_loss_k2_has_the_gradient_of_the_kl_and_k1_none() -> None:
 
 
 def test_unknown_estimator_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"did you mean 'low_var_kl'\?.*abs, k1, k2, k3, kl, low_var_kl, mse"):
+    with pytest.raises(ConfigError, match=r"did you mean 'low_var_kl'\?.*abs, abs\+, k1, k1\+, k2, k2\+, k3, k3\+, kl, kl\+, low_var_kl"):
         token_kl(torch.zeros(1), torch.zeros(1), kind="low_var")
-    assert sorted(KL_ESTIMATORS) == ["abs", "k1", "k2", "k3", "kl", "low_var_kl", "mse"]
+    assert tuple(KL_ESTIMATORS) == KL_NAMES
+
+
+@pytest.mark.parametrize("kind", [name for name in KL_NAMES if name.endswith("+")])
+def test_straight_through_has_the_value_of_its_name_and_the_gradient_of_k2(kind: str) -> None:
+    logprobs = torch.tensor([-1.0, -1.5, -0.3], requires_grad=True)
+    reference = torch.tensor([-1.5, -1.0, -9.0])
+    found = token_kl(logprobs, reference, kind=kind)
+    torch.testing.assert_close(found.detach(), token_kl(logprobs.detach(), reference, kind=kind[:-1]))
+    # the gradient of d^2 / 2 is the difference itself, even where the estimate is bounded or has none of its own
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), logprobs)[0], torch.tensor([0.5, -0.5, 8.7]))
+
+
+def test_straight_through_low_var_kl_is_the_gradient_of_the_kl_on_policy() -> None:
+    logits = torch.tensor([0.8, -0.1, 0.3], requires_grad=True)
+    reference = torch.tensor([0.2, 0.5, 0.3]).log()
+    logprobs = logits.log_softmax(0)
+    found = torch.autograd.grad((logprobs.exp().detach() * token_kl(logprobs, reference, kind="low_var_kl+")).sum(), logits)[0]
+    logprobs = logits.log_softmax(0)
+    exact = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), logits)[0]
+    torch.testing.assert_close(found, exact)
 
 
 def adaptive(**changes: object) -> KLController:
@@ -122,4 +142,5 @@ def test_both_names_of_an_estimator_are_the_same():
 def test_every_choice_that_the_configuration_accepts_is_an_estimator():
     choices = dict(_CHOICES)
     for key in ("actor_rollout_ref.actor.kl_loss_type", "algorithm.kl_penalty"):
-        assert set(choices[key]) == set(KL_ESTIMATORS)
+        assert {"kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3"} <= set(choices[key]) <= set(KL_NAMES)
+    assert set(choices["actor_rollout_ref.actor.kl_loss_type"]) == set(KL_NAMES)

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from rmrl.algorithms.rewards import kl_token_rewards, sequence_rewards, spread_over_tokens, token_rewards
+from rmrl.algorithms.rewards import kl_token_rewards, refuse_token_rewards, sequence_rewards, spread_over_tokens, token_rewards
+from rmrl.errors import ConfigError
 from rmrl.types import AdvantageInputs
 
 MASK_BT = torch.tensor([[1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
@@ -54,3 +55,11 @@ def test_kl_penalty_and_its_mean() -> None:
     penalty_BT, mean_kl = kl_token_rewards(old_BT, ref_BT, MASK_BT, kind="kl", coefficient=0.1)
     torch.testing.assert_close(penalty_BT, -0.1 * torch.tensor([[0.5, 0.3, 0.0, 0.0], [-0.1, 0.0, 0.5, 0.0], [0.0] * 4]))
     assert mean_kl.item() == pytest.approx((0.8 / 2 + 0.4 / 2) / 2)  # the empty row is no response
+
+
+def test_refusal_only_where_there_are_token_rewards() -> None:
+    refuse_token_rewards(inputs(), estimator="gdpo", why="they belong to none")
+    with pytest.raises(
+        ConfigError, match=r"adv_estimator=gdpo takes no token rewards .*: they belong to none\. For KL use .*use_kl_loss=true"
+    ):
+        refuse_token_rewards(inputs(PENALTY_BT), estimator="gdpo", why="they belong to none")

@@ -4,8 +4,8 @@
     a_t     = delta_t + gamma * lambda * a_t+1
     returns = a + V;     A = (a - mean(a)) / std(a)      over all counted tokens of the batch, std unbiased, 1e-8 under its root
 
-lambda is 1, the usual value for language models, where a_t = R_t - V_t; `generalised_advantages` takes any. Departures: whitening (the
-field's habit, not the paper's); a token outside the mask in the middle of a response is passed over, as in REINFORCE++.
+gamma and lambda are algorithm.gamma and algorithm.lam; both are 1 by default, where a_t = R_t - V_t. Departures: whitening (the field's
+habit, not the paper's); a token outside the mask in the middle of a response is passed over, as in REINFORCE++.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.errors import ConfigError
 from rmrl.types import AdvantageInputs, Advantages
 
-LAMBDA = 1.0
-
 
 def gae(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
     """Whitened advantages and the critic's targets `returns_BT`. Raises ConfigError without `values_BT`."""
     if inputs.values_BT is None:
         raise ConfigError(
             "algorithm.adv_estimator=gae needs a critic's value for each token, but the batch has no values: "
-            "use adv_estimator=grpo, rloo or reinforce_plus_plus, which need none"
+            "train a critic (critic.enable=true), or use adv_estimator=grpo, rloo or reinforce_plus_plus, which need none"
         )
     mask_BT = inputs.response_mask_BT
     values_BT = torch.where(mask_BT > 0, inputs.values_BT, 0.0)
-    raw_BT = generalised_advantages(token_rewards(inputs), values_BT, mask_BT, gamma=settings.gamma, lam=LAMBDA)
+    raw_BT = generalised_advantages(token_rewards(inputs), values_BT, mask_BT, gamma=settings.gamma, lam=settings.lam)
     advantages_BT = masked_whiten(raw_BT, mask_BT)
     return Advantages(
         advantages_BT=advantages_BT, returns_BT=raw_BT + values_BT, metrics=advantage_metrics(advantages_BT, mask_BT)

@@ -25,10 +25,16 @@ def log_ratio(inputs: LossInputs) -> torch.Tensor:
     return difference_BT.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
-def clip_range(settings: ActorConfig) -> tuple[float, float]:
-    """Smallest and largest ratio that still has a gradient, e.g. (0.8, 1.2)."""
+def clip_bounds(settings: ActorConfig) -> tuple[float, float]:
+    """How far down and up the policy may move, e.g. (0.2, 0.2); what it is measured in is the loss's business."""
     low = settings.clip_ratio if settings.clip_ratio_low is None else settings.clip_ratio_low
     high = settings.clip_ratio if settings.clip_ratio_high is None else settings.clip_ratio_high
+    return low, high
+
+
+def clip_range(settings: ActorConfig) -> tuple[float, float]:
+    """Smallest and largest ratio that still has a gradient, e.g. (0.8, 1.2)."""
+    low, high = clip_bounds(settings)
     return 1 - low, 1 + high
 
 

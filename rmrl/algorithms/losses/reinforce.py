@@ -1,9 +1,9 @@
-"""The plain policy gradient, REINFORCE (Williams, 1992); also GPG, which is this loss with group advantages (arXiv:2504.02546).
+"""The plain policy gradient, REINFORCE (Williams, 1992); also GPG (arXiv:2504.02546), this loss with adv_estimator=gpg.
 
     loss = -A * log pi_new
 
 No importance ratio and no clip: right only while the policy is the one that sampled (ppo_epochs=1, one mini-batch per step).
-Departure: GPG's factor for groups without contrast is left out. The value of this loss means nothing (it is a surrogate).
+The value of this loss means nothing (it is a surrogate).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The loss the training engine minimises: policy loss, KL to the reference, entropy bonus.
 
-    loss = policy_loss + kl_loss_coef * KL(policy || reference) - entropy_coeff * entropy          per token
+    loss = w * policy_loss + kl_loss_coef * KL(policy || reference) - entropy_coeff * entropy          per token
 
-The KL term is GRPO's KL in the loss (arXiv:2402.03300, eq. 3); the entropy bonus PPO's (arXiv:1707.06347, eq. 9).
+w are the importance weights of rollout correction where there are any (`algorithms/rollout_correction.py`), else 1. The KL term is GRPO's
+KL in the loss (arXiv:2402.03300, eq. 3); the entropy bonus PPO's (arXiv:1707.06347, eq. 9).
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ Terms = tuple[torch.Tensor, dict[str, torch.Tensor]]
 def total_loss(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     """Per-token loss [B, T], 0 outside the mask, and metric sums over counted tokens (scalars without gradient).
 
-    Keys: those of the policy loss, `policy_loss`, `entropy` where `entropy_BT` is given, `ref_kl` where use_kl_loss is set.
+    Keys: those of the policy loss, `policy_loss` (weighted), `rollout_weight` where there are weights, `entropy` where `entropy_BT` is
+    given, `ref_kl` where use_kl_loss is set.
     Multiply the loss by `aggregate.token_weights`; divide sums by the number of counted tokens of the whole batch.
     Raises ConfigError when a term is switched on and its input is missing.
     """
-    policy_BT, metrics = LOSSES[settings.policy_loss](inputs, settings=settings)
+    policy_BT, metrics = LOSSES[settings.policy_loss.loss_mode](inputs, settings=settings)
     # a user's own loss may leave anything outside the mask
     loss_BT = keep_counted(policy_BT, inputs.mask_BT)
+    if inputs.rollout_weights_BT is not None:
+        weights_BT = keep_counted(inputs.rollout_weights_BT, inputs.mask_BT)
+        loss_BT = loss_BT * weights_BT
+        metrics = {**metrics, "rollout_weight": counted_sum(weights_BT, inputs.mask_BT)}
     metrics = {**metrics, "policy_loss": counted_sum(loss_BT, inputs.mask_BT)}
     for term in (_entropy_bonus, _reference_kl):
         term_BT, term_metrics = term(inputs, settings)

@@ -70,7 +70,21 @@ def test_gae_returns_are_the_discounted_returns_when_lambda_is_1() -> None:
     assert counted.std().item() == pytest.approx(1, abs=1e-5)
 
 
+def test_gae_reads_gamma_and_lambda() -> None:
+    inputs = AdvantageInputs(
+        rewards_B=torch.tensor([1.0]),
+        group_ids_B=torch.tensor([0]),
+        response_mask_BT=torch.ones(1, 3),
+        values_BT=torch.tensor([[0.5, 0.2, 0.4]]),
+    )
+    found = gae(inputs, settings=AlgorithmConfig(gamma=0.9, lam=0.5))
+    # advantages -0.1265 0.43 0.6 (by hand above) and the values
+    torch.testing.assert_close(found.returns_BT, torch.tensor([[0.3735, 0.63, 1.0]]))
+    # mean 0.30117; deviations -0.42767 0.12883 0.29883, squares 0.28880, variance 0.14440, root 0.38000
+    torch.testing.assert_close(found.advantages_BT, torch.tensor([[-1.12545, 0.33904, 0.78640]]), rtol=1e-4, atol=1e-4)
+
+
 def test_gae_without_a_critic_says_what_to_use() -> None:
     inputs = AdvantageInputs(rewards_B=torch.ones(2), group_ids_B=torch.zeros(2), response_mask_BT=MASK_BT)
-    with pytest.raises(ConfigError, match="use adv_estimator=grpo"):
+    with pytest.raises(ConfigError, match=r"critic\.enable=true.*use adv_estimator=grpo"):
         gae(inputs, settings=AlgorithmConfig())

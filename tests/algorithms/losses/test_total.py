@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rmrl.algorithms.losses.total import total_loss
-from rmrl.config.schema.actor import ActorConfig
+from rmrl.config.schema.actor import ActorConfig, PolicyLossConfig
 from rmrl.errors import ConfigError
 from rmrl.types import LossInputs
 
@@ -59,8 +59,18 @@ def test_entropy_and_kl_carry_gradients_only_when_asked() -> None:
     torch.testing.assert_close(logprobs_BT.grad, torch.tensor([[0.2 * 0.5, 0.2 * -1.0, 0.0]]))  # coef * (logp - ref)
 
 
+def test_rollout_weights_multiply_the_policy_loss_alone() -> None:
+    inputs = replace(INPUTS, rollout_weights_BT=torch.tensor([[2.0, 0.5, math.nan]]))
+    settings = ActorConfig(entropy_coeff=0.1, use_kl_loss=True, kl_loss_coef=0.2, kl_loss_type="mse")
+    loss_BT, metrics = total_loss(inputs, settings=settings)
+    # policy -1 * 2, 0.5 * 0.5; KL and entropy as before
+    torch.testing.assert_close(loss_BT, torch.tensor([[-2 + 0.025 - 0.03, 0.25 + 0.1 - 0.07, 0.0]]))
+    assert metrics["policy_loss"].item() == pytest.approx(-1.75)
+    assert metrics["rollout_weight"].item() == pytest.approx(2.5)
+
+
 def test_a_users_own_loss_needs_no_table_line() -> None:
-    settings = ActorConfig(policy_loss="rmrl.algorithms.losses.reinforce:reinforce")
+    settings = ActorConfig(policy_loss=PolicyLossConfig(loss_mode="rmrl.algorithms.losses.reinforce:reinforce"))
     torch.testing.assert_close(total_loss(INPUTS, settings=settings)[0], torch.tensor([[1.0, -1.0, 0.0]]))
 
 
@@ -70,4 +80,4 @@ def test_missing_inputs_and_unknown_names_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"entropy_coeff=0\.01 needs the entropy"):
         total_loss(replace(INPUTS, entropy_BT=None), settings=ActorConfig(entropy_coeff=0.01))
     with pytest.raises(ConfigError, match=r"did you mean 'vanilla'\?"):
-        total_loss(INPUTS, settings=ActorConfig(policy_loss="vanila"))
+        total_loss(INPUTS, settings=ActorConfig(policy_loss=PolicyLossConfig(loss_mode="vanila")))

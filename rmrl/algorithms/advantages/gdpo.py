@@ -1,0 +1,56 @@
+"""GDPO: every component is compared within its group on its own scale, then added up (arXiv:2601.05242).
+
+    a_i,c = (s_i,c - mean(s_c)) / (std(s_c) + 1e-6)        over the responses to the same prompt that have component c
+    a_i   = sum over c of w_c * a_i,c
+    A_i,t = (a_i - mean(a)) / (std(a) + 1e-6)              over all rows of the batch
+
+Summing first, as GRPO does, lets different mixtures of scores end in the same advantage, and the component that spreads most decides.
+Standard deviations are unbiased. A missing verdict (NaN) is in no statistic of its component and adds nothing to its row; a row without
+any verdict has advantage 0 and is not in the last step. norm_adv_by_std_in_grpo=false leaves the first division out. The reward itself is
+not looked at: reward.combine has no effect, reward.weights are w. Departures: a component without contrast in a group adds exactly 0, and
+so does the last step where all a_i are equal; token rewards are refused, since they belong to no component.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from rmrl.algorithms.advantages.grpo import STD_EPSILON
+from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.groups import constant_fraction, group_statistics
+from rmrl.algorithms.rewards import refuse_token_rewards, spread_over_tokens
+from rmrl.config.schema.algorithm import AlgorithmConfig
+from rmrl.errors import ConfigError
+from rmrl.types import AdvantageInputs, Advantages, Metrics
+
+
+def gdpo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
+    """Batch-normalised sums of group-normalised components; `group/constant_fraction` is the mean over components.
+
+    Raises ConfigError without `scores_BC` and `weights_C`, and for token rewards.
+    """
+    if inputs.scores_BC is None or inputs.weights_C is None:
+        raise ConfigError("algorithm.adv_estimator=gdpo needs the score of each component, but the batch has none: use adv_estimator=grpo")
+    refuse_token_rewards(inputs, estimator="gdpo", why="every component is normalised on its own, and they belong to none")
+    summed_B = torch.zeros(len(inputs.scores_BC), dtype=torch.float64, device=inputs.scores_BC.device)
+    constant: list[float] = []
+    for column, weight in zip(inputs.scores_BC.T, inputs.weights_C.tolist(), strict=True):
+        has_B = ~column.isnan()
+        group = group_statistics(column[has_B], inputs.group_ids_B[has_B])
+        summed_B[has_B] += weight * group.centred_B / (group.std_B + STD_EPSILON if settings.norm_adv_by_std_in_grpo else 1.0)
+        constant.append(constant_fraction(group))
+    scored_B = ~inputs.scores_BC.isnan().all(dim=1)
+    advantages_BT = spread_over_tokens(_over_the_batch(summed_B, scored_B), inputs.response_mask_BT)
+    metrics: Metrics = {
+        **advantage_metrics(advantages_BT, inputs.response_mask_BT),
+        "group/constant_fraction": sum(constant) / max(len(constant), 1),
+    }
+    return Advantages(advantages_BT=advantages_BT, metrics=metrics)
+
+
+def _over_the_batch(summed_B: torch.Tensor, scored_B: torch.Tensor) -> torch.Tensor:
+    """(a - mean) / std over the scored rows as if they were one group; 0 for the others."""
+    whole = group_statistics(summed_B[scored_B], torch.zeros_like(scored_B[scored_B], dtype=torch.long))
+    normalised_B = torch.zeros_like(summed_B)
+    normalised_B[scored_B] = whole.centred_B / (whole.std_B + STD_EPSILON)
+    return normalised_B

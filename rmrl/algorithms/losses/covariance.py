@@ -1,0 +1,91 @@
+"""Clip-Cov and KL-Cov: hold back the few tokens that make the policy's entropy collapse (arXiv:2505.22617).
+
+    cov_t = (log pi_t - mean(log pi)) * (A_t - mean(A))          means over counted tokens
+
+Training on a likely token with a high advantage, or on an unlikely one with a low advantage, lowers the entropy.
+
+    clip_cov:  PPO's clipped loss; of the tokens with lb < cov < ub, a share clip_cov_ratio of all tokens, at random, has no gradient
+    kl_cov:    -A r, without a clip; the share kl_cov_ratio of all tokens with the largest cov gets + ppo_kl_coef * abs(log r)
+
+Means, counts and the choice are those of the micro-batch at hand, the only tokens that a loss sees: results depend on how a batch is cut.
+Departures: a share of a small micro-batch is seldom whole, so it is rounded up or down at random such that the expected share is exact
+however the batch is cut (the authors take at least one token of every micro-batch); all that is random comes from a generator seeded with
+the log-probabilities themselves, so equal inputs give equal results and no other random state is touched; clip_cov keeps PPO's clip, as
+the authors' code does; log r is bounded to [-20, 20]; no dual clip. abs(log r), which is the authors' code, stands for the paper's KL.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from rmrl.algorithms.losses.ratio import clip_range, counted_sum, keep_counted, log_ratio, ratio_sums
+from rmrl.algorithms.masking import masked_mean
+from rmrl.config.schema.actor import ActorConfig
+from rmrl.types import LossInputs
+
+Terms = tuple[torch.Tensor, dict[str, torch.Tensor]]
+
+
+def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
+    """Per-token loss [B, T], 0 outside the mask and where it was dropped, and sums; `covariance_fraction` counts the tokens dropped."""
+    mask_BT, choice = inputs.mask_BT, settings.policy_loss
+    advantages_BT = keep_counted(inputs.advantages_BT, mask_BT)
+    log_ratio_BT = log_ratio(inputs)
+    ratio_BT = log_ratio_BT.exp()
+    free_BT = -advantages_BT * ratio_BT
+    clipped_BT = -advantages_BT * ratio_BT.clamp(*clip_range(settings))
+    covariance_BT = covariance(inputs)
+    beyond_BT = clipped_BT > free_BT
+    candidates_BT = (mask_BT > 0) & ~beyond_BT & (covariance_BT > choice.clip_cov_lb) & (covariance_BT < choice.clip_cov_ub)
+    generator = generator_of(inputs)
+    order_BT = torch.zeros_like(mask_BT)
+    order_BT[mask_BT > 0] = torch.rand(int((mask_BT > 0).sum()), generator=generator).to(order_BT)
+    dropped_BT = _largest(order_BT, candidates_BT, count=_share(choice.clip_cov_ratio, mask_BT, generator))
+    metrics = {
+        "clip_fraction": counted_sum(beyond_BT, mask_BT),
+        "covariance_fraction": counted_sum(dropped_BT, mask_BT),
+        **ratio_sums(log_ratio_BT, mask_BT),
+    }
+    return torch.where(dropped_BT, 0.0, torch.maximum(free_BT, clipped_BT)), metrics
+
+
+def kl_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
+    """Per-token loss [B, T], 0 outside the mask, and sums; `covariance_fraction` counts the tokens with a penalty."""
+    mask_BT, choice = inputs.mask_BT, settings.policy_loss
+    advantages_BT = keep_counted(inputs.advantages_BT, mask_BT)
+    log_ratio_BT = log_ratio(inputs)
+    count = _share(choice.kl_cov_ratio, mask_BT, generator_of(inputs))
+    chosen_BT = _largest(covariance(inputs), mask_BT > 0, count=count)
+    penalty_BT = torch.where(chosen_BT, choice.ppo_kl_coef * log_ratio_BT.abs(), 0.0)
+    metrics = {"covariance_fraction": counted_sum(chosen_BT, mask_BT), **ratio_sums(log_ratio_BT, mask_BT)}
+    return penalty_BT - advantages_BT * log_ratio_BT.exp(), metrics
+
+
+def covariance(inputs: LossInputs) -> torch.Tensor:
+    """cov_t of the equation above, [B, T] without gradient; 0 outside the mask."""
+    mask_BT = inputs.mask_BT
+    logprobs_BT, advantages_BT = inputs.logprobs_BT.detach(), inputs.advantages_BT
+    centred_BT = (logprobs_BT - masked_mean(logprobs_BT, mask_BT)) * (advantages_BT - masked_mean(advantages_BT, mask_BT))
+    return keep_counted(centred_BT, mask_BT)
+
+
+def generator_of(inputs: LossInputs) -> torch.Generator:
+    """A generator on the CPU whose seed is the bits of the counted log-probabilities: neither padding nor earlier draws matter."""
+    bits_BT = inputs.logprobs_BT.detach().float().contiguous().view(torch.int32).long()
+    positions_T = torch.arange(1, bits_BT.shape[1] + 1, device=bits_BT.device)
+    return torch.Generator().manual_seed(int((bits_BT * positions_T)[inputs.mask_BT > 0].sum()))
+
+
+def _share(ratio: float, mask_BT: torch.Tensor, generator: torch.Generator) -> int:
+    """`ratio` of the counted tokens as a whole number: the expected one is exact, whatever the number of tokens."""
+    exact = ratio * float((mask_BT > 0).sum())
+    return int(exact + float(torch.rand((), generator=generator, dtype=torch.float64)))
+
+
+def _largest(values_BT: torch.Tensor, candidates_BT: torch.Tensor, *, count: int) -> torch.Tensor:
+    """bool [B, T]: the `count` largest values among the candidates, or all candidates."""
+    chosen_BT = torch.zeros_like(candidates_BT)
+    places = candidates_BT.flatten().nonzero()[:, 0]
+    picked = values_BT.flatten()[places].topk(min(count, len(places))).indices
+    chosen_BT.view(-1)[places[picked]] = True
+    return chosen_BT

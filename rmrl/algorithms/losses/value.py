@@ -1,0 +1,52 @@
+"""The value function's loss with PPO's value clip (arXiv:1707.06347 gives the square; the clip is that of its released code).
+
+    loss = 1/2 max((v - R)^2, (clip(v, v_old - c, v_old + c) - R)^2),        c = critic.cliprange_value
+
+R are the returns that the advantage estimator gave, v_old the values before the step's first update. A value that has moved further than
+c towards its return has no gradient. Means over tokens are `aggregate`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from rmrl.algorithms.losses.ratio import counted_sum, keep_counted
+from rmrl.config.schema.actor import CriticConfig
+from rmrl.types import ValueLossInputs
+
+
+def value_loss(inputs: ValueLossInputs, *, settings: CriticConfig) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Per-token loss [B, T], 0 outside the mask, and sums over counted tokens (scalars without gradient).
+
+    Keys: `value_loss`, `value_clip_fraction`, `value`, `return`, and `return_squared`, `value_error_squared`, of which, divided by the
+    number of tokens, `explained_variance` is made.
+    """
+    mask_BT = inputs.mask_BT
+    values_BT, old_BT, returns_BT = (
+        keep_counted(stream, mask_BT) for stream in (inputs.values_BT, inputs.old_values_BT, inputs.returns_BT)
+    )
+    bound = settings.cliprange_value
+    near_BT = values_BT.clamp(old_BT - bound, old_BT + bound)  # leaves a value within the bound as it is, to the last bit
+    free_BT, clipped_BT = (values_BT - returns_BT).square(), (near_BT - returns_BT).square()
+    loss_BT = 0.5 * torch.maximum(free_BT, clipped_BT)
+    sums = {
+        "value_loss": counted_sum(loss_BT, mask_BT),
+        "value_clip_fraction": counted_sum(clipped_BT > free_BT, mask_BT),
+        "value": counted_sum(values_BT, mask_BT),
+        "return": counted_sum(returns_BT, mask_BT),
+        "return_squared": counted_sum(returns_BT.square(), mask_BT),
+        "value_error_squared": counted_sum(free_BT, mask_BT),
+    }
+    return loss_BT, sums
+
+
+def explained_variance(means: Mapping[str, float]) -> float:
+    """1 - Var(R - v) / Var(R) from the means per token of `value_loss`'s sums: 1 is perfect, 0 no better than a constant.
+
+    0 where the returns do not vary.
+    """
+    variance = means["return_squared"] - means["return"] ** 2
+    error_variance = means["value_error_squared"] - (means["return"] - means["value"]) ** 2
+    return 1 - error_variance / variance if variance > 1e-8 else 0.0

@@ -1,0 +1,68 @@
+"""PF-PPO: responses whose rewards are reliable train more often (arXiv:2409.06957).
+
+A reward model errs least at the ends of its scale, so the rows that train are drawn anew, with replacement, as many as there were:
+
+    pow         probability ~ abs(reward)^weight_pow
+    max_min     half the draws the best row, half the worst            (the paper's best-worst filter, BW)
+    max_random  half the draws the best row, half any of the others    (its best-random filter, BR)
+
+Best and worst are those of the row's group where groups are given, as in the paper, each group drawn as often as it has rows; else of the
+whole batch. Rows that tie share their half; where all are equal, every row is as likely. Departures: the paper keeps fixed numbers of
+rows of each group, here they are drawn, so the size of the batch stays; `pow` is not in the paper but is common in its implementations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rmrl.config.schema.algorithm import PFPPOConfig
+from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
+
+METHODS = ("pow", "max_min", "max_random")
+
+
+def draw(rewards_B: np.ndarray, settings: PFPPOConfig, rng: np.random.Generator, *, group_ids_B: np.ndarray | None = None) -> np.ndarray:
+    """int64 [B]: rows to train on, in the order drawn, repeats included. `rewards_B` has no NaN; `group_ids_B` are any integers.
+
+    Raises ConfigError for an unknown method and a negative exponent.
+    """
+    count = len(rewards_B)
+    if not count:
+        return np.zeros(0, dtype=np.int64)
+    return rng.choice(count, size=count, replace=True, p=probabilities(rewards_B, settings, group_ids_B=group_ids_B)).astype(np.int64)
+
+
+def probabilities(rewards_B: np.ndarray, settings: PFPPOConfig, *, group_ids_B: np.ndarray | None = None) -> np.ndarray:
+    """float64 [B], summing to 1: how likely each draw takes each row. Errors as for `draw`."""
+    method = settings.reweight_method
+    if method not in METHODS:
+        raise ConfigError(f"algorithm.pf_ppo.reweight_method: nothing named '{method}'{did_you_mean(method, METHODS)}")
+    rewards_B = np.asarray(rewards_B, dtype=np.float64)
+    if method == "pow":
+        return _by_power(rewards_B, settings.weight_pow)
+    chances_B = np.zeros(len(rewards_B))
+    ids_B = np.zeros(len(rewards_B), dtype=np.int64) if group_ids_B is None else group_ids_B
+    for number in np.unique(ids_B):
+        rows = ids_B == number
+        chances_B[rows] = _of_group(rewards_B[rows], method) * rows.mean()
+    return chances_B / chances_B.sum()
+
+
+def _by_power(rewards_B: np.ndarray, exponent: float) -> np.ndarray:
+    if exponent < 0:
+        raise ConfigError(f"algorithm.pf_ppo.weight_pow={exponent}: rewards near 0 would be drawn alone; use 0 or more, e.g. 2.0")
+    largest = np.abs(rewards_B).max()
+    if largest == 0:
+        return np.full(len(rewards_B), 1 / len(rewards_B))
+    weights_B = (np.abs(rewards_B) / largest) ** exponent  # in 0..1, so no exponent overflows
+    return weights_B / weights_B.sum()
+
+
+def _of_group(rewards_N: np.ndarray, method: str) -> np.ndarray:
+    """Sums to 1 over one group."""
+    best_N = rewards_N == rewards_N.max()
+    others_N = rewards_N == rewards_N.min() if method == "max_min" else ~best_N
+    if best_N.all():
+        return np.full(len(rewards_N), 1 / len(rewards_N))
+    return 0.5 * best_N / best_N.sum() + 0.5 * others_N / others_N.sum()

@@ -1,0 +1,60 @@
+"""The value loss and explained variance against numbers computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from rmrl.algorithms.losses.value import explained_variance, value_loss
+from rmrl.config.schema.actor import CriticConfig
+from rmrl.types import ValueLossInputs
+
+CONFIG = CriticConfig(cliprange_value=0.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "old", "target", "loss", "gradient", "clipped"),
+    [
+        (1.0, 1.0, 3.0, 2.0, -2.0, 0),  # 1/2 * 2^2
+        (1.4, 1.0, 3.0, 1.28, -1.6, 0),  # within 0.5 of the old value
+        (2.0, 1.0, 3.0, 1.125, 0.0, 1),  # moved enough towards 3: 1/2 * (1.5 - 3)^2
+        (0.0, 1.0, 3.0, 4.5, -3.0, 0),  # moved away: pulled back, 1/2 * 3^2 > 1/2 * 2.5^2
+        (4.0, 1.0, 1.2, 3.92, 2.8, 0),  # overshot: 1/2 * 2.8^2 > 1/2 * 0.3^2
+    ],
+)
+def test_the_clip(value: float, old: float, target: float, loss: float, gradient: float, clipped: int):
+    values_BT = torch.tensor([[value]], requires_grad=True)
+    inputs = ValueLossInputs(
+        values_BT=values_BT, old_values_BT=torch.tensor([[old]]), returns_BT=torch.tensor([[target]]), mask_BT=torch.ones(1, 1)
+    )
+    loss_BT, sums = value_loss(inputs, settings=CONFIG)
+    assert loss_BT.item() == pytest.approx(loss, rel=1e-5)
+    assert torch.autograd.grad(loss_BT.sum(), values_BT)[0].item() == pytest.approx(gradient, rel=1e-5)
+    assert sums["value_clip_fraction"].item() == clipped
+
+
+def test_sums_and_padding():
+    values_BT = torch.tensor([[1.0, 2.0, math.nan], [4.0, math.inf, 0.0]], requires_grad=True)
+    inputs = ValueLossInputs(
+        values_BT=values_BT,
+        old_values_BT=torch.tensor([[1.0, 2.0, math.nan], [4.0, 0.0, 0.0]]),
+        returns_BT=torch.tensor([[3.0, 2.0, math.nan], [5.0, math.nan, 0.0]]),
+        mask_BT=torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]),
+    )
+    loss_BT, sums = value_loss(inputs, settings=CONFIG)
+    assert loss_BT.tolist() == [[2.0, 0.0, 0.0], [0.5, 0.0, 0.0]]
+    assert torch.autograd.grad(loss_BT.sum(), values_BT)[0].tolist() == [[-2.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
+    expected = {"value_loss": 2.5, "value_clip_fraction": 0, "value": 7, "return": 10, "return_squared": 38, "value_error_squared": 5}
+    assert {name: value.item() for name, value in sums.items()} == pytest.approx(expected)
+    assert not any(value.requires_grad for value in sums.values())
+
+
+def test_explained_variance():
+    # three tokens as above: returns 3 2 5, variance 38/3 - (10/3)^2 = 14/9; errors 2 0 1, variance 5/3 - 1 = 2/3
+    means = {"value": 7 / 3, "return": 10 / 3, "return_squared": 38 / 3, "value_error_squared": 5 / 3}
+    assert explained_variance(means) == pytest.approx(1 - (2 / 3) / (14 / 9))
+    assert explained_variance({"value": 0.0, "return": 2.0, "return_squared": 4.0, "value_error_squared": 4.0}) == 0.0
+    perfect = {"value": 1.0, "return": 1.0, "return_squared": 3.0, "value_error_squared": 0.0}
+    assert explained_variance(perfect) == 1.0

@@ -1,0 +1,60 @@
+"""PF-PPO: probabilities by hand, and draws that follow them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rmrl.algorithms.pf_ppo import draw, probabilities
+from rmrl.config.schema.algorithm import PFPPOConfig
+from rmrl.errors import ConfigError
+
+REWARDS_B = np.asarray([1.0, -3.0, 0.0, 2.0, 2.0])
+
+
+def chances(method: str, rewards_B: np.ndarray = REWARDS_B, groups: list[int] | None = None, **changes: float) -> list[float]:
+    config = PFPPOConfig(reweight_method=method, **changes)
+    return probabilities(rewards_B, config, group_ids_B=None if groups is None else np.asarray(groups)).tolist()
+
+
+def test_pow():
+    assert chances("pow", weight_pow=2.0) == pytest.approx([1 / 18, 9 / 18, 0, 4 / 18, 4 / 18])
+    assert chances("pow", weight_pow=1.0) == pytest.approx([1 / 8, 3 / 8, 0, 2 / 8, 2 / 8])
+    assert chances("pow", weight_pow=0.0) == pytest.approx([0.2] * 5)
+    assert chances("pow", np.zeros(4)) == [0.25] * 4
+    assert chances("pow", np.asarray([1e200, 1e200]), weight_pow=9.0) == [0.5, 0.5]
+
+
+def test_max_min_of_the_batch_and_of_groups():
+    assert chances("max_min") == pytest.approx([0, 0.5, 0, 0.25, 0.25])
+    # group 7: rows 0 1 2, worst -3, best 1, three fifths of the draws; group 8: two equal rows
+    assert chances("max_min", groups=[7, 7, 7, 8, 8]) == pytest.approx([0.3, 0.3, 0, 0.2, 0.2])
+
+
+def test_max_random_of_the_batch_and_of_groups():
+    assert chances("max_random") == pytest.approx([1 / 6, 1 / 6, 1 / 6, 0.25, 0.25])
+    assert chances("max_random", groups=[7, 7, 7, 8, 8]) == pytest.approx([0.3, 0.15, 0.15, 0.2, 0.2])
+
+
+def test_draws_follow_the_probabilities_and_the_generator():
+    config = PFPPOConfig(reweight_method="pow", weight_pow=1.0)
+    rewards_B = np.tile(REWARDS_B, 4000)
+    index_B = draw(rewards_B, config, np.random.default_rng(3))
+    assert index_B.dtype == np.int64
+    assert index_B.shape == rewards_B.shape
+    shares = np.bincount(index_B % 5, minlength=5) / len(index_B)
+    assert shares == pytest.approx([1 / 8, 3 / 8, 0, 2 / 8, 2 / 8], abs=0.02)
+    assert len(np.unique(index_B)) < len(index_B)  # with replacement
+    np.testing.assert_array_equal(index_B, draw(rewards_B, config, np.random.default_rng(3)))
+    assert not np.array_equal(index_B, draw(rewards_B, config, np.random.default_rng(4)))
+
+
+def test_no_rows():
+    assert draw(np.zeros(0), PFPPOConfig(), np.random.default_rng(0)).tolist() == []
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ConfigError, match=r"reweight_method: nothing named 'max_mn'; did you mean 'max_min'\?"):
+        chances("max_mn")
+    with pytest.raises(ConfigError, match=r"weight_pow=-1\.0"):
+        chances("pow", weight_pow=-1.0)

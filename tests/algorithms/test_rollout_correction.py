@@ -1,0 +1,126 @@
+"""Importance weights, rejection and metrics of rollout correction, against numbers computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from rmrl.algorithms.rollout_correction import correct
+from rmrl.config.schema.algorithm import RolloutCorrectionConfig
+from rmrl.errors import ConfigError
+
+MASK_BT = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+RATIOS_BT = torch.tensor([[2.0, 4.0, 1.0], [0.5, 1.0, 1.0], [0.25, 1.0, 1.0]])
+"""pi_old / pi_rollout. Sequences: 8, 0.5, 0.25; geometric means: sqrt(8) = 2.83, 0.79, 0.25."""
+ROLLOUT_BT = torch.full((3, 3), -2.0).where(MASK_BT > 0, math.nan)
+OLD_BT = (RATIOS_BT.log() - 2.0).where(MASK_BT > 0, -math.inf)
+
+
+def corrected(**settings: object) -> tuple[torch.Tensor | None, torch.Tensor, dict[str, float]]:
+    weights_BT, mask_BT, metrics = correct(OLD_BT, ROLLOUT_BT, MASK_BT, RolloutCorrectionConfig(**settings))
+    assert all(math.isfinite(value) for value in metrics.values())
+    return weights_BT, mask_BT, {name.removeprefix("rollout_correction/"): value for name, value in metrics.items()}
+
+
+def test_token_weights_are_truncated():
+    weights_BT, mask_BT, metrics = corrected(rollout_is="token", rollout_is_threshold=3.0)
+    torch.testing.assert_close(weights_BT, torch.tensor([[2.0, 3.0, 0.0], [0.5, 1.0, 1.0], [0.25, 0.0, 0.0]]))
+    assert torch.equal(mask_BT, MASK_BT)
+    assert metrics["truncated"] == pytest.approx(1 / 6)
+    assert metrics["weight_mean"] == pytest.approx(7.75 / 6)
+    assert metrics["weight_max"] == pytest.approx(3.0)
+    # squares 4 + 9 + 0.25 + 1 + 1 + 0.0625
+    assert metrics["ess"] == pytest.approx(7.75**2 / (6 * 15.3125))
+
+
+def test_sequence_weights_are_the_same_for_every_token():
+    weights_BT, _, metrics = corrected(rollout_is="sequence", rollout_is_threshold=5.0)
+    torch.testing.assert_close(weights_BT, torch.tensor([[5.0, 5.0, 0.0], [0.5, 0.5, 0.5], [0.25, 0.0, 0.0]]))
+    assert metrics["truncated"] == pytest.approx(2 / 6)
+
+
+def test_normalisation_over_tokens_or_over_responses():
+    by_token_BT, _, metrics = corrected(rollout_is="token", rollout_is_threshold=3.0, rollout_is_batch_normalize=True)
+    torch.testing.assert_close(by_token_BT[0], torch.tensor([2.0, 3.0, 0.0]) * 6 / 7.75)
+    assert metrics["weight_mean"] == pytest.approx(1.0)
+    by_response_BT, _, _ = corrected(rollout_is="sequence", rollout_is_threshold=5.0, rollout_is_batch_normalize=True)
+    torch.testing.assert_close(by_response_BT[:, 0], torch.tensor([5.0, 0.5, 0.25]) * 3 / 5.75)
+
+
+@pytest.mark.parametrize(
+    ("level", "kept"),
+    [
+        ("token", [[1, 0, 0], [1, 1, 1], [0, 0, 0]]),  # 4 and 0.25 are outside [1/3, 3]
+        ("sequence", [[0, 0, 0], [1, 1, 1], [0, 0, 0]]),  # 8 and 0.25
+        ("geometric", [[1, 1, 0], [1, 1, 1], [0, 0, 0]]),  # 2.83 is within
+    ],
+)
+def test_rejection(level: str, kept: list[list[int]]):
+    weights_BT, mask_BT, metrics = corrected(rollout_rs=level, rollout_rs_threshold=3.0)
+    assert weights_BT is None
+    assert mask_BT.tolist() == kept
+    assert metrics["rejected"] == pytest.approx(1 - sum(map(sum, kept)) / 6)
+    assert "weight_mean" not in metrics
+
+
+def test_a_lower_bound_of_its_own():
+    _, mask_BT, _ = corrected(rollout_rs="token", rollout_rs_threshold=3.0, rollout_rs_threshold_lower=0.6)
+    assert mask_BT.tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
+
+
+def test_what_is_rejected_has_no_weight_and_is_in_no_mean():
+    weights_BT, mask_BT, metrics = corrected(
+        rollout_is="token", rollout_is_threshold=3.0, rollout_rs="sequence", rollout_rs_threshold=3.0, rollout_is_batch_normalize=True
+    )
+    assert mask_BT.sum() == 3
+    torch.testing.assert_close(weights_BT, torch.tensor([[0.0] * 3, [0.6, 1.2, 1.2], [0.0] * 3]))  # 0.5 1 1 over their mean 2.5 / 3
+    assert metrics["truncated"] == 0.0
+    assert metrics["rejected"] == 0.5
+
+
+def test_divergences_of_sampling_and_training():
+    _, _, metrics = corrected()
+    logs = [math.log(r) for r in (2, 4, 0.5, 1, 1, 0.25)]
+    assert metrics["kl"] == pytest.approx(-sum(logs) / 6)
+    assert metrics["k3"] == pytest.approx(sum(r - 1 for r in (2, 4, 0.5, 1, 1, 0.25)) / 6 - sum(logs) / 6)
+    assert metrics["chi2"] == pytest.approx((4 + 16 + 0.25 + 1 + 1 + 0.0625) / 6 - 1)
+    assert set(metrics) == {"kl", "k3", "chi2"}
+
+
+def test_equal_probabilities_change_nothing():
+    settings = RolloutCorrectionConfig(rollout_is="sequence", rollout_rs="geometric", rollout_is_batch_normalize=True)
+    weights_BT, mask_BT, metrics = correct(ROLLOUT_BT, ROLLOUT_BT, MASK_BT, settings)
+    assert torch.equal(weights_BT, MASK_BT)
+    assert torch.equal(mask_BT, MASK_BT)
+    assert metrics["rollout_correction/ess"] == 1.0
+    assert metrics["rollout_correction/rejected"] == 0.0
+
+
+def test_extreme_ratios_stay_finite():
+    old_BT, rollout_BT = torch.tensor([[0.0, -math.inf], [-900.0, -1.0]]), torch.tensor([[-800.0, -1.0], [0.0, -1.0]])
+    for level in ("token", "sequence"):
+        weights_BT, _, metrics = correct(old_BT, rollout_BT, torch.ones(2, 2), RolloutCorrectionConfig(rollout_is=level))
+        assert weights_BT.isfinite().all()
+        assert weights_BT.max() == 2.0 if level == "token" else weights_BT.max() <= 2.0
+        assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_nothing_counted_and_nothing_kept():
+    for settings in (
+        RolloutCorrectionConfig(rollout_is="sequence", rollout_is_batch_normalize=True),
+        RolloutCorrectionConfig(rollout_is="token", rollout_rs="token", rollout_is_batch_normalize=True),
+    ):
+        for shape in ((2, 3), (0, 3), (2, 0)):
+            weights_BT, mask_BT, metrics = correct(torch.zeros(shape), torch.zeros(shape), torch.zeros(shape), settings)
+            assert weights_BT.shape == mask_BT.shape == shape
+            assert all(value in (0.0, 1.0) for value in metrics.values())
+
+
+def test_bad_settings_are_refused_together():
+    with pytest.raises(ConfigError) as caught:
+        corrected(rollout_is="tokens", rollout_rs="geo", rollout_is_threshold=0.0)
+    assert len(caught.value.problems) == 3
+    with pytest.raises(ConfigError, match=r"rollout_rs_threshold_lower=2 is above rollout_rs_threshold=0\.5"):
+        corrected(rollout_rs="token", rollout_rs_threshold=0.5)
