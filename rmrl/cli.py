@@ -14,6 +14,7 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
         "score": "rmrl.main_score:main",
         "check": "rmrl.main_check:main",
         "cache": "rmrl.main_cache:main",
+        "export": "rmrl.main_export:main",
     },
 )
 

@@ -236,6 +236,8 @@ class AdvantageInputs:
     scores_BC: torch.Tensor | None = None
     """Component scores (NaN = no verdict), for estimators that normalise components separately."""
     weights_C: torch.Tensor | None = None
+    baseline_rewards_B: torch.Tensor | None = None
+    """Reward of the greedy response to the row's prompt (NaN = it has none), for remax."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,10 +260,22 @@ class LossInputs:
     """float, 1 = counts."""
     ref_logprobs_BT: torch.Tensor | None = None
     rollout_logprobs_BT: torch.Tensor | None = None
+    rollout_weights_BT: torch.Tensor | None = None
+    """Importance weights of rollout correction, >= 0; multiply the policy loss."""
     entropy_BT: torch.Tensor | None = None
-    values_BT: torch.Tensor | None = None
-    old_values_BT: torch.Tensor | None = None
-    returns_BT: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueLossInputs:
+    """One micro-batch as the value loss sees it: right-padded, response positions only."""
+
+    values_BT: torch.Tensor
+    """Of the critic being trained; carries the gradient."""
+    old_values_BT: torch.Tensor
+    """Before the step's first update."""
+    returns_BT: torch.Tensor
+    mask_BT: torch.Tensor
+    """float, 1 = counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,13 +287,16 @@ class TrainBatch:
     response_mask: Ragged
     """float32, lengths T: the last T of the S tokens are the response."""
     rollout_logprobs: Ragged | None = None
+    rollout_weights: Ragged | None = None
+    """Importance weights of rollout correction."""
     old_logprobs: Ragged | None = None
     ref_logprobs: Ragged | None = None
     advantages: Ragged | None = None
     values: Ragged | None = None
     returns: Ragged | None = None
 
-    STREAMS = ("tokens", "response_mask", "rollout_logprobs", "old_logprobs", "ref_logprobs", "advantages", "values", "returns")
+    STREAMS = ("tokens", "response_mask", "rollout_logprobs", "rollout_weights", "old_logprobs", "ref_logprobs", "advantages",
+               "values", "returns")  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -358,7 +375,13 @@ class RolloutEngine(Protocol):
 class TrainEngine(Protocol):
     """TrainBatch -> new weights. Every process of the group is called, at the same time, with its own part of the batch."""
 
-    def logprobs(self, batch: TrainBatch) -> Ragged: ...
+    def logprobs(self, batch: TrainBatch) -> Ragged:
+        """Of the response tokens; roles actor and ref."""
+        ...
+
+    def values(self, batch: TrainBatch) -> Ragged:
+        """V before each response token, in the units of the returns; role critic."""
+        ...
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
         """One optimizer step per mini-batch and epoch; this process's share of each."""

@@ -84,7 +84,12 @@ def _shown(value: Any) -> str:
 
 
 def _notes(cls: type) -> dict[str, str]:
-    """Field name -> the docstring line under it."""
+    """Field name -> the docstring line under it, those of the classes it inherits from included."""
+    inherited = [_notes(base) for base in reversed(cls.__bases__) if dataclasses.is_dataclass(base)]
+    return {name: note for notes in (*inherited, _own_notes(cls)) for name, note in notes.items()}
+
+
+def _own_notes(cls: type) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(body, ast.ClassDef)
     notes: dict[str, str] = {}

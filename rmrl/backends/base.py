@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rmrl.config.schema import ActorConfig, ModelConfig
+from rmrl.config.schema import ActorConfig, CriticConfig, ModelConfig, TrainedConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +14,10 @@ class TrainSettings:
 
     model: ModelConfig
     actor: ActorConfig
-    role: Literal["actor", "ref"] = "actor"
-    """ref: frozen weights, no optimizer; only `logprobs` makes sense."""
+    role: Literal["actor", "ref", "critic"] = "actor"
+    """ref: frozen weights, no optimizer; only `logprobs` makes sense. critic: a value head, `values` in place of `logprobs`."""
+    critic: CriticConfig | None = None
+    """Of role critic, every null already replaced by the actor's setting."""
     temperature: float = 1.0
     """Divides the logits everywhere, so that training measures the distribution that was sampled."""
     total_steps: int = 1
@@ -28,6 +30,16 @@ class TrainSettings:
     """Rows per forward pass of `logprobs`; None: no limit."""
     seed: int = 1
     device: Literal["cpu", "cuda"] = "cpu"
+
+    @property
+    def trained(self) -> TrainedConfig:
+        """The settings of this role's optimizer, batches and sharding."""
+        return self.actor if self.critic is None else self.critic
+
+    @property
+    def section(self) -> str:
+        """The part of the configuration where `trained` stands, for errors."""
+        return "actor_rollout_ref.actor" if self.critic is None else "critic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """FakeTrainEngine: a real learner with one number per token, for tests that need training but no language model.
 
-The "policy" is a single distribution softmax(w / temperature) over TOY_TOKENS tokens, whatever the prompt; token t counts as t modulo
-TOY_TOKENS. Loss, schedule, metrics and checkpoints are the real ones, so a token with positive advantages does become more likely.
+The "policy" is a single distribution softmax(w / temperature) over TOY_TOKENS tokens, whatever the prompt; the "critic" gives w[t] after
+token t. Token t counts as t modulo TOY_TOKENS. Loss, schedule, metrics and checkpoints are the real ones, so a token with positive
+advantages does become more likely, and a value does move to its returns.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.backends.objective import weight_and_tokens, weighted_loss
+from rmrl.backends.objective import divisor, response_tokens, value_metrics, weight_and_tokens, weighted_loss, weighted_value_loss
 from rmrl.backends.schedule import learning_rate
 from rmrl.backends.totals import Totals
 from rmrl.errors import CheckpointError
@@ -32,7 +32,7 @@ class FakeTrainEngine:
         assert process.world_size == 1, "the fake engine is one process"
         self._settings = settings
         self._step = 0
-        self._logits_V = torch.zeros(TOY_TOKENS, requires_grad=settings.role == "actor")
+        self._weights_V = torch.zeros(TOY_TOKENS, requires_grad=settings.role != "ref")
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
         """As FSDPEngine.logprobs."""
@@ -40,34 +40,49 @@ class FakeTrainEngine:
             return Ragged(self._logprobs(batch)[0].numpy(), batch.response_mask.lengths.copy())
 
     def _logprobs(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
-        pairs = zip(batch.tokens.rows(), batch.response_mask.lengths, strict=True)
-        targets = Ragged.of([row[len(row) - count :] for row, count in pairs], np.int64).values
-        logprobs_V = torch.log_softmax(self._logits_V / self._settings.temperature, dim=0)
+        targets_N = response_tokens(batch, torch.device("cpu")).targets_N
+        logprobs_V = torch.log_softmax(self._weights_V / self._settings.temperature, dim=0)
         entropy = -(logprobs_V.exp() * logprobs_V).sum()
-        return logprobs_V[torch.from_numpy(targets) % TOY_TOKENS], entropy.expand(len(targets))
+        return logprobs_V[targets_N % TOY_TOKENS], entropy.expand(len(targets_N))
+
+    def values(self, batch: TrainBatch) -> Ragged:
+        """As FSDPEngine.values."""
+        with torch.no_grad():
+            return Ragged(self._values(batch).numpy(), batch.response_mask.lengths.copy())
+
+    def _values(self, batch: TrainBatch) -> Tensor:
+        tokens = response_tokens(batch, torch.device("cpu"))
+        return self._weights_V[tokens.input_ids_BS.flatten()[tokens.positions_N] % TOY_TOKENS]
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
         """As FSDPEngine.update, one step of SGD per mini-batch."""
-        totals = Totals()
-        for _ in range(self._settings.actor.ppo_epochs):
+        critic = self._settings.role == "critic"
+        totals = Totals("critic" if critic else "policy")
+        for _ in range(self._settings.trained.ppo_epochs):
             for batch in mini_batches:
                 self._train_on(batch, totals)
-        return totals.metrics(lambda sums: sums)
+        metrics = totals.metrics(lambda sums: sums)
+        return value_metrics(metrics) if critic else metrics
 
     def _train_on(self, batch: TrainBatch, totals: Totals) -> None:
         weight, tokens = weight_and_tokens(batch, self._settings)
-        lr = learning_rate(self._step, optim=self._settings.actor.optim, total_steps=self._settings.total_steps)
+        lr = learning_rate(self._step, optim=self._settings.trained.optim, total_steps=self._settings.total_steps)
         self._step += 1
         if weight == 0:
             totals.add_step(lr=lr, grad_norm=None, tokens=0)
             return
-        loss_sum, sums = weighted_loss(batch, *self._logprobs(batch), settings=self._settings)
-        loss = loss_sum / weight
-        (gradient_V,) = torch.autograd.grad(loss, self._logits_V)
+        loss_sum, sums = self._loss(batch)
+        loss = loss_sum / divisor(weight, self._settings)
+        (gradient_V,) = torch.autograd.grad(loss, self._weights_V)
         with torch.no_grad():
-            self._logits_V -= lr * gradient_V
+            self._weights_V -= lr * gradient_V
         totals.add_sums(loss.detach(), sums)
         totals.add_step(lr=lr, grad_norm=float(gradient_V.norm()), tokens=tokens)
+
+    def _loss(self, batch: TrainBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        if self._settings.role == "critic":
+            return weighted_value_loss(batch, self._values(batch), settings=self._settings)
+        return weighted_loss(batch, *self._logprobs(batch), settings=self._settings)
 
     def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:  # noqa: ARG002 - one dtype only
         """As FSDPEngine.manifest; always float32."""
@@ -75,7 +90,7 @@ class FakeTrainEngine:
 
     def weights(self, dtype: str | None = None) -> Iterator[tuple[str, Tensor]]:  # noqa: ARG002 - one dtype only
         """The one tensor, a copy."""
-        yield WEIGHT_NAME, self._logits_V.detach().clone()
+        yield WEIGHT_NAME, self._weights_V.detach().clone()
 
     def export_weights(self, path: str, dtype: str) -> int:  # noqa: ARG002 - one dtype only
         """As FSDPEngine.export_weights."""
@@ -96,7 +111,7 @@ class FakeTrainEngine:
         tensors = load_file(file)
         self._step = int(tensors["step"])
         with torch.no_grad():
-            self._logits_V.copy_(tensors[WEIGHT_NAME])
+            self._weights_V.copy_(tensors[WEIGHT_NAME])
 
     def save_hf(self, path: str, dtype: str | None = None) -> None:  # noqa: ARG002 - one dtype only
         """Write <path>/model.safetensors; nothing that transformers could load."""
@@ -111,7 +126,7 @@ class FakeTrainEngine:
 
     def memory_bytes(self) -> int:
         """Bytes of the weights."""
-        return self._logits_V.numel() * self._logits_V.element_size()
+        return self._weights_V.numel() * self._weights_V.element_size()
 
     def close(self) -> None:
         """Nothing to do."""

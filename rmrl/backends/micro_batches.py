@@ -1,6 +1,7 @@
 """How rows are dealt to processes and cut into micro-batches. Pure arithmetic on lengths, numpy only.
 
-Cost of a micro-batch = rows x longest row (what a padded forward pass computes), so rows of like length go together.
+Cost of a micro-batch: padded, rows x longest row (what the forward pass computes), so rows of like length go together; packed, the sum
+of its rows, so rows fill up the first micro-batch that has room.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmrl.config.schema import ActorConfig
+from rmrl.config.schema import TrainedConfig
 from rmrl.errors import ConfigError
 from rmrl.types import Ragged, TrainBatch
 
@@ -20,21 +21,25 @@ class Limits:
     """Size of a micro-batch, at most. None: no limit."""
 
     tokens: int | None
-    """rows x longest row; a single row may exceed it, for it cannot be cut."""
+    """The cost as above; a single row may exceed it, for it cannot be cut."""
     rows: int | None
+    packed: bool = False
 
 
-def update_limits(actor: ActorConfig) -> Limits:
-    """The limits that the actor's settings ask for. Raises ConfigError for use_dynamic_bsz=false without a micro-batch size."""
-    rows = actor.ppo_micro_batch_size_per_gpu
-    if actor.use_dynamic_bsz:
-        return Limits(tokens=actor.ppo_max_token_len_per_gpu, rows=rows)
+def update_limits(trained: TrainedConfig, *, section: str = "actor_rollout_ref.actor", packed: bool = False) -> Limits:
+    """The limits that the settings ask for; `section` is where they stand.
+
+    Raises ConfigError for use_dynamic_bsz=false without a micro-batch size.
+    """
+    rows = trained.ppo_micro_batch_size_per_gpu
+    if trained.use_dynamic_bsz:
+        return Limits(tokens=trained.ppo_max_token_len_per_gpu, rows=rows, packed=packed)
     if rows is None:
         raise ConfigError(
-            "actor_rollout_ref.actor.use_dynamic_bsz=false needs the rows of a micro-batch: "
-            "set actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4, or use_dynamic_bsz=true"
+            f"{section}.use_dynamic_bsz=false needs the rows of a micro-batch: "
+            f"set {section}.ppo_micro_batch_size_per_gpu=4, or use_dynamic_bsz=true"
         )
-    return Limits(tokens=None, rows=rows)
+    return Limits(tokens=None, rows=rows, packed=packed)
 
 
 def split_by_length(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.ndarray]:
@@ -59,16 +64,21 @@ def cut(lengths: Sequence[int] | np.ndarray, limits: Limits) -> list[np.ndarray]
     """Row numbers of each micro-batch, longest rows first (a run that lacks memory fails at once, not an hour later)."""
     lengths = np.asarray(lengths, dtype=np.int64)
     micros: list[list[int]] = []
-    for row in np.argsort(-lengths, kind="stable"):
-        if not micros or not _fits(len(micros[-1]) + 1, int(lengths[micros[-1][0]]), limits):
-            micros.append([])
-        micros[-1].append(int(row))
+    sums: list[int] = []
+    for row, length in sorted(enumerate(lengths.tolist()), key=lambda pair: -pair[1]):
+        # Padded, a short row in an earlier micro-batch would cost as much as the long ones there.
+        first_open = 0 if limits.packed else max(0, len(micros) - 1)
+        for number in range(first_open, len(micros)):
+            rows = len(micros[number]) + 1
+            cost = sums[number] + length if limits.packed else rows * int(lengths[micros[number][0]])
+            if (limits.tokens is None or cost <= limits.tokens) and (limits.rows is None or rows <= limits.rows):
+                micros[number].append(row)
+                sums[number] += length
+                break
+        else:
+            micros.append([row])
+            sums.append(length)
     return [np.asarray(rows, dtype=np.int64) for rows in micros]
-
-
-def _fits(rows: int, longest: int, limits: Limits) -> bool:
-    within_tokens = limits.tokens is None or rows * longest <= limits.tokens
-    return within_tokens and (limits.rows is None or rows <= limits.rows)
 
 
 def dummy_row(batch: TrainBatch) -> TrainBatch:

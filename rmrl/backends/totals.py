@@ -15,7 +15,9 @@ Reduce = Callable[[list[float]], list[float]]
 class Totals:
     """Sums over micro-batches and steps; `metrics` turns them into means over all counted tokens of all processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "policy") -> None:
+        """`prefix` begins the metrics' names: policy or critic."""
+        self._prefix = prefix
         self._sums: dict[str, Tensor] = {}
         self._loss: Tensor | float = 0.0
         self._tokens = 0.0
@@ -38,19 +40,19 @@ class Totals:
             self._grad_norms.append(grad_norm)
 
     def metrics(self, reduce: Reduce) -> Metrics:
-        """`policy/...`; `reduce` adds up a list of numbers over all processes.
+        """`<prefix>/...`; `reduce` adds up a list of numbers over all processes.
 
         Loss is a mean over steps, gradient norm over the steps made, the rate is the last step's, everything else is per counted token.
         """
         names = sorted(self._sums)
         local = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in (self._loss, *(self._sums[n] for n in names))])
         loss, *sums = reduce(local.tolist())
-        means = {f"policy/{name}": value / max(1.0, self._tokens) for name, value in zip(names, sums, strict=True)}
+        means = {f"{self._prefix}/{name}": value / max(1.0, self._tokens) for name, value in zip(names, sums, strict=True)}
         made = len(self._grad_norms)
         return means | {
-            "policy/loss": loss / max(1, self._steps),
-            "policy/grad_norm": sum(self._grad_norms) / made if made else float("nan"),
-            "policy/lr": self._lr,
-            "policy/tokens": self._tokens,
-            "policy/skipped_updates": float(self._steps - made),
+            f"{self._prefix}/loss": loss / max(1, self._steps),
+            f"{self._prefix}/grad_norm": sum(self._grad_norms) / made if made else float("nan"),
+            f"{self._prefix}/lr": self._lr,
+            f"{self._prefix}/tokens": self._tokens,
+            f"{self._prefix}/skipped_updates": float(self._steps - made),
         }

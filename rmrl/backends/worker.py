@@ -1,55 +1,45 @@
-"""What one training process holds: the policy's engine and, where asked for, the frozen reference beside it."""
+"""What one training process holds: engines by role (the policy, its frozen reference, the critic), as many as are placed here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any, cast
 
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.types import Metrics, Ragged, TrainBatch
+from rmrl.serving.weight_sender import TransferLink, WeightSender
+from rmrl.types import TrainEngine
 
 
 class TrainWorker:
     """Built inside its own process. Every process of the group is called with its own rows, at the same time."""
 
-    def __init__(self, actor: TrainSettings, reference: TrainSettings | None, process: ProcessSettings) -> None:
-        engine = TRAIN_ENGINES[actor.actor.strategy]
-        self._actor = engine(actor, process)
-        self._reference = engine(reference, process) if reference is not None else None
+    def __init__(self, engines: Mapping[str, TrainSettings], process: ProcessSettings) -> None:
+        """`engines`: role -> settings, in the order in which they are built."""
+        self._engines: dict[str, TrainEngine] = {
+            role: TRAIN_ENGINES[settings.trained.strategy](settings, process) for role, settings in engines.items()
+        }
 
-    def logprobs(self, batch: TrainBatch) -> Ragged:
-        return self._actor.logprobs(batch)
+    def on(self, role: str, method: str, *args: Any) -> Any:
+        """A method of the role's engine (rmrl.types.TrainEngine)."""
+        return getattr(self._engines[role], method)(*args)
 
-    def reference_logprobs(self, batch: TrainBatch) -> Ragged:
-        assert self._reference is not None, "the run was built without a reference policy"
-        return self._reference.logprobs(batch)
+    def open_transfer(self, link: TransferLink) -> None:
+        """Connect the policy with the rollout engines, where weights are published without a file."""
+        self._sender = WeightSender(cast(Any, self._engines["actor"]), link)
 
-    def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        return self._actor.update(mini_batches)
-
-    def export_weights(self, path: str, dtype: str) -> int:
-        """Rank 0 writes the weights for the rollout engines; returns bytes written (0 elsewhere)."""
-        return self._actor.export_weights(path, dtype)
-
-    def save(self, path: str) -> None:
-        self._actor.save(path)
-
-    def save_hf(self, path: str) -> None:
-        self._actor.save_hf(path)
-
-    def load(self, path: str) -> None:
-        self._actor.load(path)
+    def send_weights(self, version: int) -> int:
+        """The policy's weights to the rollout engines; returns their bytes."""
+        return self._sender.send(version)
 
     def offload(self) -> None:
         """Free device memory between training phases (CUDA)."""
-        for engine in (self._actor, self._reference):
-            if engine is not None:
-                engine.offload()
+        for engine in self._engines.values():
+            engine.offload()
 
     def onload(self) -> None:
-        for engine in (self._actor, self._reference):
-            if engine is not None:
-                engine.onload()
+        for engine in self._engines.values():
+            engine.onload()
 
     def memory_bytes(self) -> int:
-        return self._actor.memory_bytes()
+        return max((engine.memory_bytes() for engine in self._engines.values()), default=0)

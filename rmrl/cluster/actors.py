@@ -1,15 +1,34 @@
 """Two actors that run any plain class in a process of its own; the class does not know of Ray.
 
 The object is made by a call, not by the actor's constructor: an error raised in a constructor reaches the caller as text only.
+Questions of the group CONTROL are answered on a thread of their own, also while the object's methods stand still.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
+import psutil
+import ray
+
+from rmrl.cluster.stacks import ProcessStacks, present_stacks
 from rmrl.registry import load_attribute
+
+CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """Where a process came to life."""
+
+    pid: int
+    node_id: str
+    address: str
+    """Of the node."""
 
 
 def _build(factory: str, settings: Mapping[str, Any]) -> Any:
@@ -17,13 +36,25 @@ def _build(factory: str, settings: Mapping[str, Any]) -> Any:
     return make(**settings)
 
 
-class SyncProcess:
-    """Runs one object's methods one after another, on the process's main thread."""
+def _birth() -> Birth:
+    return Birth(pid=os.getpid(), node_id=ray.get_runtime_context().get_node_id(), address=ray.util.get_node_ip_address())
 
-    def make(self, factory: str, settings: Mapping[str, Any]) -> int:
-        """Build the object; returns the process id."""
+
+def _end_children() -> None:
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with suppress(psutil.Error):
+            child.kill()
+    psutil.wait_procs(children, timeout=1.0)
+
+
+class SyncProcess:
+    """Runs one object's methods one after another, always on the same thread."""
+
+    def make(self, factory: str, settings: Mapping[str, Any]) -> Birth:
+        """Build the object."""
         self._object = _build(factory, settings)
-        return os.getpid()
+        return _birth()
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._object, method)(*args, **kwargs)
@@ -31,22 +62,59 @@ class SyncProcess:
     def pid(self) -> int:
         return os.getpid()
 
+    @ray.method(concurrency_group=CONTROL)
+    def stacks(self) -> ProcessStacks:
+        """Where every thread stands."""
+        return present_stacks()
+
+    @ray.method(concurrency_group=CONTROL)
+    def end_children(self) -> None:
+        """Kill the processes that the object has started."""
+        _end_children()
+
 
 class AsyncProcess:
     """Runs one object's coroutines and async generators side by side, on one event loop."""
 
-    async def make(self, factory: str, settings: Mapping[str, Any]) -> int:
-        """Build the object; returns the process id."""
+    def __init__(self) -> None:
+        self._calls: dict[int, tuple[str, Any]] = {}
+
+    async def make(self, factory: str, settings: Mapping[str, Any]) -> Birth:
+        """Build the object."""
         self._object = _build(factory, settings)
-        return os.getpid()
+        return _birth()
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         returned = getattr(self._object, method)(*args, **kwargs)
-        return await returned if hasattr(returned, "__await__") else returned
+        if not hasattr(returned, "__await__"):
+            return returned
+        with self._listed(method, returned):
+            return await returned
 
     async def stream(self, method: str, *args: Any) -> AsyncIterator[Any]:
-        async for part in getattr(self._object, method)(*args):
-            yield part
+        parts = getattr(self._object, method)(*args)
+        with self._listed(method, parts):
+            async for part in parts:
+                yield part
 
     async def pid(self) -> int:
         return os.getpid()
+
+    @ray.method(concurrency_group=CONTROL)
+    async def stacks(self) -> ProcessStacks:
+        """Where every thread and every call stands."""
+        return present_stacks(list(self._calls.values()))
+
+    @ray.method(concurrency_group=CONTROL)
+    async def end_children(self) -> None:
+        """Kill the processes that the object has started."""
+        _end_children()
+
+    @contextmanager
+    def _listed(self, method: str, call: Any) -> Iterator[None]:
+        """The call can be found while it waits: its frames lie on no thread then."""
+        self._calls[id(call)] = (method, call)
+        try:
+            yield
+        finally:
+            del self._calls[id(call)]

@@ -21,11 +21,16 @@ class FakeProcess:
     name: str
     dies_on: int | None = None
     calls: list[str] = field(default_factory=list)
+    """Names of the methods called; of a training worker's models as "actor.update"."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """The object's own result; nothing runs in parallel, so `timeout_s` is not watched."""
+        return await self.result(method, *args, timeout_s=timeout_s, **kwargs)
+
+    async def result(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
+        """As RayProcess.result."""
         del timeout_s
-        self._live(method)
+        self._live(".".join(map(str, args[:2])) if method == "on" else method)
         returned = getattr(self.object, method)(*args, **kwargs)
         return await returned if hasattr(returned, "__await__") else returned
 

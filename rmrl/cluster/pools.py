@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmrl.errors import ConfigError
@@ -78,7 +79,7 @@ class Pools:
                 stack.push_async_callback(seats.release)
 
 
-async def reserve_pools(sizes: Mapping[str, PoolSize], *, device: str, timeout_s: float = 120.0) -> Pools:
+async def reserve_pools(sizes: Mapping[str, PoolSize], *, device: str, timeout_s: float = 120.0, stack_folder: Path | None = None) -> Pools:
     """A placement group for each pool. Raises InfrastructureError, with nothing left reserved, when the cluster cannot hold them."""
     from rmrl.cluster.worker_group import reserve_seats
 
@@ -86,7 +87,8 @@ async def reserve_pools(sizes: Mapping[str, PoolSize], *, device: str, timeout_s
     try:
         for name, size in sizes.items():
             asked_by = f"trainer.resource_pools.{name} (n_gpus_per_node x nnodes)"
-            seats[name] = await reserve_seats(size.devices, device=device, nnodes=size.nnodes, asked_by=asked_by, timeout_s=timeout_s)
+            where: dict[str, Any] = {"device": device, "nnodes": size.nnodes, "asked_by": asked_by}
+            seats[name] = await reserve_seats(size.devices, timeout_s=timeout_s, stack_folder=stack_folder, **where)
     except BaseException:
         await Pools(seats).release()
         raise

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,11 +14,14 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from rmrl.cluster.actors import AsyncProcess, SyncProcess
+from rmrl.cluster.actors import CONTROL, AsyncProcess, Birth, SyncProcess
+from rmrl.cluster.stacks import ProcessStacks, write_stacks
 from rmrl.errors import EngineLostError, InfrastructureError, RmrlError, StallError
 
 SPAWN_TIMEOUT_S = 300.0
 _KILL_TIMEOUT_S = 10.0
+_STACKS_TIMEOUT_S = 5.0
+_CHILDREN_TIMEOUT_S = 2.0
 _POLL_S = 0.01
 Placement = PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | None
 
@@ -30,15 +34,27 @@ class RayProcess:
     name: str
     local: psutil.Process | None = None
     """The process itself where it runs on this machine."""
+    node_id: str = ""
+    address: str = ""
+    """Of its node."""
+    stack_folder: Path | None = None
+    """Where the whole stacks of a stalled process are written; None: nowhere."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """Result of the method. EngineLostError: the process died; StallError: past the deadline; our own errors come through."""
-        return await finish(self.actor.call.remote(method, *args, **kwargs), what=f"{self.name}.{method}", timeout_s=timeout_s)
+        try:
+            return await self.result(method, *args, timeout_s=timeout_s, **kwargs)
+        except TimeoutError as error:
+            raise await stalled([self], call_name(self.name, method, args), f"did not finish within {timeout_s:g} s") from error
+
+    async def result(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
+        """As `call`, but TimeoutError past the deadline: for callers that say more about it."""
+        return await _result(self.actor.call.remote(method, *args, **kwargs), call_name(self.name, method, args), timeout_s)
 
     async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
         """Parts of an async generator as they come; the deadline holds for each part."""
         parts = self.actor.stream.options(num_returns="streaming").remote(method, *args)
-        what = f"{self.name}.{method}"
+        what = call_name(self.name, method, args)
         iterator = parts.__aiter__()
         while True:
             try:
@@ -46,14 +62,23 @@ class RayProcess:
             except StopAsyncIteration:
                 return
             except RayError as error:
-                raise _ours(error, what) from error
+                raise our_error(error, what) from error
             except TimeoutError as error:
-                raise StallError(f"{what} gave nothing for {timeout_s:g} s") from error
+                raise await stalled([self], what, f"gave nothing for {timeout_s:g} s") from error
             yield await finish(reference, what=what, timeout_s=timeout_s)
+
+    async def stacks(self) -> ProcessStacks | None:
+        """Where the process stands; None when it does not say so within some seconds."""
+        with contextlib.suppress(RayError, TimeoutError):
+            return await asyncio.wait_for(_future(self.actor.stacks.remote()), _STACKS_TIMEOUT_S)
+        return None
 
     async def kill(self) -> None:
         """End the process and its children now; their memory returns to the machine. Waits until they are gone."""
         family = _family(self.local)
+        if self.local is None:  # its children are out of our sight; it may have some
+            with contextlib.suppress(RayError, TimeoutError):
+                await asyncio.wait_for(_future(self.actor.end_children.remote()), _CHILDREN_TIMEOUT_S)
         pid_gone = self.actor.pid.remote()
         with contextlib.suppress(RayError):
             ray.kill(self.actor)
@@ -74,6 +99,8 @@ class RayHost:
     num_cpus: float = 0.0
     num_gpus: float = 0.0
     asynchronous: bool = False
+    stack_folder: Path | None = None
+    """See RayProcess."""
 
     async def spawn(self, factory: str, settings: Mapping[str, Any], *, name: str) -> RayProcess:
         """A process that has built `factory(**settings)`."""
@@ -87,35 +114,69 @@ class RayHost:
             options["scheduling_strategy"] = self.placement
         if self.asynchronous:
             options["max_concurrency"] = 1000
-        cls = ray.remote(AsyncProcess if self.asynchronous else SyncProcess)
-        process = RayProcess(cls.options(**options).remote(), name)
+        remote: Any = ray.remote
+        actor = remote(concurrency_groups={CONTROL: 1})(AsyncProcess if self.asynchronous else SyncProcess)
+        process = RayProcess(actor.options(**options).remote(), name)
         try:
-            pid = await finish(process.actor.make.remote(factory, dict(settings)), what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S)
+            birth: Birth = await finish(
+                process.actor.make.remote(factory, dict(settings)), what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S
+            )
         except BaseException:
             await process.kill()
             raise
-        return RayProcess(process.actor, name, _local_process(pid))
+        return RayProcess(process.actor, name, _local_process(birth), birth.node_id, birth.address, self.stack_folder)
 
 
 async def finish(reference: Any, *, what: str, timeout_s: float) -> Any:
     """Await an object reference with a deadline and with our errors."""
     try:
-        return await asyncio.wait_for(_future(reference), timeout_s)
-    except RayError as error:  # before TimeoutError: one raised by the method itself arrives as both
-        raise _ours(error, what) from error
+        return await _result(reference, what, timeout_s)
     except TimeoutError as error:
         raise StallError(f"{what} did not finish within {timeout_s:g} s") from error
+
+
+async def _result(reference: Any, what: str, timeout_s: float) -> Any:
+    """TimeoutError past the deadline, and then only."""
+    try:
+        return await asyncio.wait_for(_future(reference), timeout_s)
+    except RayError as error:  # before TimeoutError: one raised by the method itself arrives as both
+        raise our_error(error, what) from error
+
+
+async def stalled(processes: Sequence[RayProcess], what: str, how: str) -> StallError:
+    """The error of a call past its deadline: where each of the processes stands, and the file with all stacks."""
+    found = list(zip((p.name for p in processes), await asyncio.gather(*(p.stacks() for p in processes)), strict=True))
+    lines = [f"  {name} (pid {s.pid}): {s.short()}" if s else f"  {name} says nothing: dead, or held by a call into C" for name, s in found]
+    folder = processes[0].stack_folder
+    with contextlib.suppress(OSError):  # the stall is the news, not that the disk is full
+        lines += [f"all stacks: {write_stacks(folder, what, found)}"] if folder else []
+    return StallError("\n".join([f"{what} {how}; it stands in (innermost first):", *lines]))
+
+
+def call_name(process: str, method: str, args: Sequence[Any] = ()) -> str:
+    """For messages. `on` hands a call on to one of several objects: its own arguments name both."""
+    return ".".join((process, *map(str, args[:2]))) if method == "on" else f"{process}.{method}"
+
+
+def node_lines(processes: Sequence[RayProcess]) -> list[str]:
+    """Which process runs where, one line a node; nothing where all run on one."""
+    nodes: dict[str, list[RayProcess]] = {}
+    for process in processes:
+        nodes.setdefault(process.node_id, []).append(process)
+    lines = [f"node {of[0].address} ({node_id[:8]}): {', '.join(process.name for process in of)}" for node_id, of in nodes.items()]
+    return lines if len(lines) > 1 else []
 
 
 def _future(reference: Any) -> Awaitable[Any]:
     return asyncio.wrap_future(reference.future())
 
 
-def _local_process(pid: int) -> psutil.Process | None:
-    """None where the worker runs on another machine (or, by that machine's numbering, as some other program here)."""
+def _local_process(birth: Birth) -> psutil.Process | None:
+    """None where the worker runs on another node: its number means nothing here."""
+    if birth.node_id != ray.get_runtime_context().get_node_id():
+        return None
     with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        return process if "".join(process.cmdline()[:1]).startswith("ray::") else None
+        return psutil.Process(birth.pid)
     return None
 
 
@@ -143,7 +204,8 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def _ours(error: RayError, what: str) -> RmrlError:
+def our_error(error: RayError, what: str) -> RmrlError:
+    """Ray's error of the call `what` as one of ours; those that the called object raised are ours already."""
     if isinstance(error, RayActorError):
         return EngineLostError(f"the process of {what} died: {_last_line(error)}")
     if isinstance(error, RayTaskError):

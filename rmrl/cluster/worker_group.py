@@ -6,16 +6,20 @@ import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from rmrl.cluster.processes import RayHost, RayProcess, finish
+from rmrl.cluster.processes import RayHost, RayProcess, call_name, finish, stalled
 from rmrl.errors import InfrastructureError
 
 PLACEMENT_TIMEOUT_S = 120.0
+"""For places that others may still hold."""
+JOIN_TIMEOUT_S = 30.0
+"""For machines that may still join, where those that are there cannot be enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,8 @@ class Seats:
     anchors: list[RayProcess]
     seats: list[Seat]
     init_method: str
+    stack_folder: Path | None = None
+    """Where processes that stall leave their stacks."""
 
     def host(self, rank: int, environment: Mapping[str, str], *, devices: int = 1, asynchronous: bool = False) -> RayHost:
         """A host for processes on the node of `rank`, seeing `devices` devices from that rank's on.
@@ -68,7 +74,12 @@ class Seats:
             environment=variables,
             placement=NodeAffinitySchedulingStrategy(node_id=seat.node_id, soft=False),
             asynchronous=asynchronous,
+            stack_folder=self.stack_folder,
         )
+
+    async def free_port(self) -> int:
+        """On the node of rank 0."""
+        return await self.anchors[0].call("free_port", timeout_s=60.0)
 
     async def release(self) -> None:
         for anchor in self.anchors:
@@ -83,41 +94,57 @@ async def reserve_seats(
     nnodes: int,
     asked_by: str = "trainer.n_gpus_per_node x trainer.nnodes",
     timeout_s: float = PLACEMENT_TIMEOUT_S,
+    stack_folder: Path | None = None,
 ) -> Seats:
-    """A placement group with one bundle per rank; ranks of one machine are neighbours.
+    """world_size / nnodes seats on each of `nnodes` machines, one on each where there are fewer seats than machines.
 
-    Raises InfrastructureError, which names `asked_by`, when the cluster cannot hold it.
+    Ranks of one machine are neighbours; those of this machine come first. Raises InfrastructureError, which names `asked_by`, when
+    the cluster cannot hold them within `timeout_s`.
     """
-    bundle = {"CPU": 1.0, "GPU": 1.0} if device == "cuda" else {"CPU": 1.0}
-    group = placement_group([bundle] * world_size, strategy="PACK")
+    nnodes = min(nnodes, world_size)
+    per_node = world_size // nnodes
+    kinds = ("CPU", "GPU") if device == "cuda" else ("CPU",)
+    group = placement_group([dict.fromkeys(kinds, float(per_node))] * nnodes, strategy="STRICT_SPREAD")
     try:
-        await finish(group.ready(), what="reserving devices", timeout_s=timeout_s)
+        patience_s = timeout_s if _holds(per_node, nnodes, kinds[-1]) else min(timeout_s, JOIN_TIMEOUT_S)
+        await finish(group.ready(), what="reserving devices", timeout_s=patience_s)
     except Exception as error:
         remove_placement_group(group)
-        have = ray.cluster_resources()
-        raise InfrastructureError(
-            f"{asked_by} asks for {world_size} {'GPUs' if device == 'cuda' else 'processes'} on {nnodes} "
-            f"machine(s); the cluster has {have.get('GPU', 0):g} GPUs and {have.get('CPU', 0):g} CPU slots: ask for fewer, or raise "
-            "ray_kwargs.ray_init.num_cpus"
-        ) from error
-    anchors = [
-        await RayHost(
-            placement=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
-            num_cpus=1.0,
-            num_gpus=1.0 if device == "cuda" else 0.0,
-        ).spawn("rmrl.cluster.worker_group:Anchor", {}, name=f"seat-{rank}")
-        for rank in range(world_size)
-    ]
-    seats = [await anchor.call("seat", timeout_s=60.0) for anchor in anchors]
-    order = neighbours(seats)
+        raise InfrastructureError(_too_small(asked_by, per_node, nnodes, kinds[-1])) from error
+    anchors = await asyncio.gather(*(_anchor(group, rank, rank // per_node, gpu=device == "cuda") for rank in range(world_size)))
+    seats = list(await asyncio.gather(*(anchor.call("seat", timeout_s=60.0) for anchor in anchors)))
+    order = neighbours(seats, first=ray.get_runtime_context().get_node_id())
     anchors, seats = [anchors[i] for i in order], [seats[i] for i in order]
     port = await anchors[0].call("free_port", timeout_s=60.0)
-    return Seats(group=group, anchors=anchors, seats=seats, init_method=f"tcp://{seats[0].address}:{port}")
+    return Seats(group=group, anchors=anchors, seats=seats, init_method=f"tcp://{seats[0].address}:{port}", stack_folder=stack_folder)
 
 
-def neighbours(seats: Sequence[Seat]) -> list[int]:
-    """Positions so that seats of one machine stand together, machines in the order of their first seat, devices ascending."""
+async def _anchor(group: PlacementGroup, rank: int, bundle: int, *, gpu: bool) -> RayProcess:
+    placement = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
+    host = RayHost(placement=placement, num_cpus=1.0, num_gpus=float(gpu))
+    return await host.spawn("rmrl.cluster.worker_group:Anchor", {}, name=f"seat-{rank}")
+
+
+def _holds(per_node: int, nnodes: int, kind: str) -> bool:
+    """Enough machines are there, if nobody else uses them."""
+    return sum(node["Alive"] and node["Resources"].get(kind, 0) >= per_node for node in ray.nodes()) >= nnodes
+
+
+def _too_small(asked_by: str, per_node: int, nnodes: int, kind: str) -> str:
+    """What was asked for, and every machine with what it has."""
+    slots = "GPUs" if kind == "GPU" else "CPU slots"
+    have = [f"{node['NodeManagerAddress']} {node['Resources'].get(kind, 0):g}" for node in ray.nodes() if node["Alive"]]
+    return (
+        f"{asked_by} asks for {per_node * nnodes} {'GPUs' if kind == 'GPU' else 'processes'} on {nnodes} machine(s), {per_node} on each; "
+        f"the cluster has {len(have)} machine(s) with {slots}: {', '.join(have)}, {ray.available_resources().get(kind, 0):g} of them free. "
+        "Ask for fewer, let more machines join (ray start --address=...), or raise ray_kwargs.ray_init.num_cpus"
+    )
+
+
+def neighbours(seats: Sequence[Seat], *, first: str = "") -> list[int]:
+    """Positions so that seats of one machine stand together: those of node `first`, then by their first seat; devices ascending."""
     nodes = list(dict.fromkeys(seat.node_id for seat in seats))
+    nodes.sort(key=lambda node: node != first)
     return sorted(range(len(seats)), key=lambda i: (nodes.index(seats[i].node_id), [(len(d), d) for d in seats[i].devices], i))
 
 
@@ -128,10 +155,17 @@ class WorkerGroup:
     workers: Sequence[RayProcess]
 
     async def call(self, method: str, per_rank: Sequence[Sequence[Any]] | None = None, *, timeout_s: float) -> list[Any]:
-        """The method on every rank at once, with that rank's own arguments; results by rank."""
+        """The method on every rank at once, with that rank's own arguments; results by rank.
+
+        StallError past the deadline: it says where each rank stands, those that have finished included.
+        """
         arguments = per_rank if per_rank is not None else [()] * len(self.workers)
-        calls = [w.call(method, *args, timeout_s=timeout_s) for w, args in zip(self.workers, arguments, strict=True)]
-        return list(await asyncio.gather(*calls))
+        calls = [w.result(method, *args, timeout_s=timeout_s) for w, args in zip(self.workers, arguments, strict=True)]
+        try:
+            return list(await asyncio.gather(*calls))
+        except TimeoutError as error:
+            what = call_name(self.workers[0].name.rpartition("-")[0], method, arguments[0])
+            raise await stalled(self.workers, what, f"did not finish within {timeout_s:g} s on every rank") from error
 
     async def kill(self) -> None:
         for worker in self.workers:

@@ -8,16 +8,24 @@ from rmrl.config.check_reward import reward_problems
 from rmrl.config.plain_checks import choice_problems, look_up, number_problems
 from rmrl.config.schema import Config
 
-GROUP_ESTIMATORS = ("grpo", "rloo", "reinforce_plus_plus_baseline", "opo")
-
-_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (
+_AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+_KL = ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3")
+_CHOICES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     ("data.truncation", ("error", "left", "right", "middle")),
     ("actor_rollout_ref.actor.strategy", ("fsdp", "fsdp2", "fake")),
-    ("actor_rollout_ref.actor.loss_agg_mode", ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")),
-    ("actor_rollout_ref.actor.kl_loss_type", ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3")),
+    ("critic.strategy", (None, "fsdp", "fsdp2", "fake")),
+    ("actor_rollout_ref.actor.loss_agg_mode", _AGGREGATIONS),
+    ("critic.loss_agg_mode", _AGGREGATIONS),
+    ("actor_rollout_ref.actor.kl_loss_type", (*_KL, *(f"{name}+" for name in _KL))),
+    ("actor_rollout_ref.model.attn_implementation", ("auto", "sdpa", "flash_attention_2", "flex_attention")),
     ("actor_rollout_ref.actor.optim.lr_scheduler_type", ("constant", "linear", "cosine")),
+    ("actor_rollout_ref.rollout.weight_transport", ("auto", "file", "ipc", "nccl")),
     ("actor_rollout_ref.rollout.dtype", ("bfloat16", "float16", "float32")),
-    ("algorithm.kl_penalty", ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3")),
+    ("critic.optim.lr_scheduler_type", ("constant", "linear", "cosine")),
+    ("algorithm.kl_penalty", _KL),
+    ("algorithm.pf_ppo.reweight_method", ("pow", "max_min", "max_random")),
+    ("algorithm.rollout_correction.rollout_is", (None, "token", "sequence")),
+    ("algorithm.rollout_correction.rollout_rs", (None, "token", "sequence", "geometric")),
     ("algorithm.kl_ctrl.type", ("fixed", "adaptive")),
     ("trainer.device", ("auto", "cuda", "cpu")),
     ("trainer.resume_mode", ("auto", "disable", "resume_path")),
@@ -31,18 +39,19 @@ _POSITIVE = (
     "actor_rollout_ref.actor.grad_clip", "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.total_epochs",
     "actor_rollout_ref.rollout.max_num_seqs", "trainer.stall_timeout_s",
     "actor_rollout_ref.rollout.tensor_parallel_size", "actor_rollout_ref.rollout.data_parallel_size",
-    "actor_rollout_ref.rollout.timeout_s",
+    "actor_rollout_ref.rollout.timeout_s", "critic.ppo_max_token_len_per_gpu", "critic.grad_clip", "critic.cliprange_value",
+    "algorithm.rollout_correction.rollout_is_threshold", "algorithm.rollout_correction.rollout_rs_threshold",
 )  # fmt: skip
 _AT_LEAST_ZERO = (
     "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.rollout.temperature", "actor_rollout_ref.actor.kl_loss_coef",
-    "algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.clip_ratio",
+    "algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.clip_ratio", "critic.optim.lr", "trainer.critic_warmup",
+    "trainer.max_staleness", "algorithm.filter_groups.max_num_gen_batches", "actor_rollout_ref.model.lora_rank",
 )  # fmt: skip
 
 
 def config_problems(config: Config) -> list[str]:
     """All problems as full sentences; empty when there are none."""
-    checks: Sequence[Callable[[Config], Iterable[str]]] = (_choices, _numbers, _data, _policy, _batches, _group, reward_problems, _backend)
-    return [problem for check in checks for problem in check(config)]
+    return [problem for check in _CHECKS for problem in check(config)]
 
 
 def _choices(config: Config) -> Iterator[str]:
@@ -65,8 +74,6 @@ def _data(config: Config) -> Iterator[str]:
 def _policy(config: Config) -> Iterator[str]:
     if not config.actor_rollout_ref.model.path:
         yield "actor_rollout_ref.model.path is empty: give the policy's folder or hub id, e.g. Qwen/Qwen2.5-0.5B-Instruct"
-    if not config.actor_rollout_ref.hybrid_engine:
-        yield "actor_rollout_ref.hybrid_engine=False: rollout and training always share the devices here; leave it out"
     if config.trainer.resume_mode == "resume_path" and not config.trainer.resume_from_path:
         yield "trainer.resume_mode=resume_path needs trainer.resume_from_path=<folder of a checkpoint>"
     rollout = config.actor_rollout_ref.rollout
@@ -81,31 +88,62 @@ def _policy(config: Config) -> Iterator[str]:
 
 
 def _batches(config: Config) -> Iterator[str]:
-    actor, data = config.actor_rollout_ref.actor, config.data
-    if actor.ppo_mini_batch_size > data.train_batch_size:
-        yield (
-            f"actor_rollout_ref.actor.ppo_mini_batch_size={actor.ppo_mini_batch_size} is larger than data.train_batch_size="
-            f"{data.train_batch_size}; both count prompts: give at most {data.train_batch_size}"
-        )
-    if not actor.use_dynamic_bsz and actor.ppo_micro_batch_size_per_gpu is None:
-        yield "actor_rollout_ref.actor.use_dynamic_bsz=False needs actor.ppo_micro_batch_size_per_gpu=<responses per forward pass>"
+    data = config.data
+    for key, trained in (("actor_rollout_ref.actor", config.actor_rollout_ref.actor), ("critic", config.critic)):
+        if (trained.ppo_mini_batch_size or 0) > data.train_batch_size:
+            yield (
+                f"{key}.ppo_mini_batch_size={trained.ppo_mini_batch_size} is larger than data.train_batch_size="
+                f"{data.train_batch_size}; both count prompts: give at most {data.train_batch_size}"
+            )
+        if not trained.use_dynamic_bsz and trained.ppo_micro_batch_size_per_gpu is None:
+            yield f"{key}.use_dynamic_bsz=False needs {key}.ppo_micro_batch_size_per_gpu=<responses per forward pass>"
+    for name in ("gamma", "lam"):
+        value = getattr(config.algorithm, name)
+        if not 0 <= value <= 1:
+            yield f"algorithm.{name}={value} lies outside 0..1; use algorithm.{name}=1.0"
 
 
-def _group(config: Config) -> Iterator[str]:
-    estimator, n = config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n
-    if estimator in GROUP_ESTIMATORS and n < 2 and not config.trainer.val_only:
+def _placement(config: Config) -> Iterator[str]:
+    """Which pool, and what needs one."""
+    rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
+    for key, pool in (("actor_rollout_ref.rollout.pool", rollout.pool), ("critic.pool", config.critic.pool)):
+        if pool is not None and pool not in trainer.resource_pools:
+            known = ", ".join(trainer.resource_pools) or "none"
+            yield f"{key}={pool}: no such pool (known: {known}); add trainer.resource_pools.{pool}.n_gpus_per_node=<devices>"
+    if rollout.pool is None and not config.actor_rollout_ref.hybrid_engine:
         yield (
-            f"actor_rollout_ref.rollout.n={n} with algorithm.adv_estimator={estimator}: every advantage would be 0; "
-            "use n >= 2 or adv_estimator=reinforce_plus_plus"
+            "actor_rollout_ref.hybrid_engine=False samples on devices of its own: name them, e.g. actor_rollout_ref.rollout.pool=rollout "
+            "trainer.resource_pools.rollout.n_gpus_per_node=1"
         )
-    if estimator == "gae":
-        yield "algorithm.adv_estimator=gae needs a critic, which is not trained yet; use grpo, rloo or reinforce_plus_plus"
+    wants_pool = {"ipc": False, "nccl": True}.get(rollout.weight_transport)
+    if wants_pool is not None and (trainer.device == "cpu" or rollout.name != "vllm" or wants_pool != (rollout.pool is not None)):
+        where = "with rollout.pool" if wants_pool else "without rollout.pool"
+        yield (
+            f"actor_rollout_ref.rollout.weight_transport={rollout.weight_transport} works on CUDA with rollout.name=vllm {where}; "
+            "use weight_transport=file"
+        )
+    if rollout.pool is None and trainer.max_staleness > 0:
+        yield (
+            f"trainer.max_staleness={trainer.max_staleness} samples while the policy trains, so it needs devices of its own: e.g. "
+            "actor_rollout_ref.rollout.pool=rollout trainer.resource_pools.rollout.n_gpus_per_node=1, or max_staleness=0"
+        )
 
 
 def _backend(config: Config) -> Iterator[str]:
-    if config.actor_rollout_ref.actor.strategy == "megatron":
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    if actor.strategy == "megatron":
         yield "actor_rollout_ref.actor.strategy=megatron is not part of this version; use fsdp2"
+    if actor.ulysses_sequence_parallel_size != 1:
+        yield (
+            f"actor_rollout_ref.actor.ulysses_sequence_parallel_size={actor.ulysses_sequence_parallel_size}: no kept library splits one "
+            "sequence over processes under FSDP for these models yet; use 1, and gradient checkpointing or offload_policy for long ones"
+        )
     devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
-    tensor_parallel = config.actor_rollout_ref.rollout.tensor_parallel_size
-    if config.trainer.device == "cuda" and devices % tensor_parallel:
-        yield f"actor_rollout_ref.rollout.tensor_parallel_size={tensor_parallel} does not divide the {devices} devices of trainer"
+    if config.trainer.device == "cuda" and rollout.pool is None and devices % rollout.tensor_parallel_size:
+        width = rollout.tensor_parallel_size
+        yield f"actor_rollout_ref.rollout.tensor_parallel_size={width} does not divide the {devices} devices of trainer"
+
+
+_CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
+    _choices, _numbers, _data, _policy, _batches, _placement, reward_problems, _backend
+)  # fmt: skip

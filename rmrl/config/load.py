@@ -18,7 +18,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -29,6 +29,8 @@ from rmrl.registry import did_you_mean
 
 Root = TypeVar("Root", Config, ScoreConfig)
 
+RECIPE = "recipe"
+"""configs/recipe/<name>.yaml, the keys that make an algorithm: `+recipe=dapo`, several as `+recipe=[dapo,tis]`. Later overrides win."""
 CONFIG_NAMES: dict[type, str] = {Config: "ppo_trainer", ScoreConfig: "score"}
 """Root dataclass -> the file in configs/ that its composition starts from."""
 
@@ -36,7 +38,9 @@ CONFIG_NAMES: dict[type, str] = {Config: "ppo_trainer", ScoreConfig: "score"}
 _RENAMED = {
     "actor_rollout_ref.rollout.tensor_model_parallel_size": "actor_rollout_ref.rollout.tensor_parallel_size",
     "actor_rollout_ref.ref.fsdp_config.param_offload": "actor_rollout_ref.ref.param_offload",
-    "actor_rollout_ref.actor.policy_loss.loss_mode": "actor_rollout_ref.actor.policy_loss",
+    "critic.model.fsdp_config.param_offload": "critic.fsdp_config.param_offload",
+    "critic.model.fsdp_config.optimizer_offload": "critic.fsdp_config.optimizer_offload",
+    "actor_rollout_ref.actor.policy_loss": "actor_rollout_ref.actor.policy_loss.loss_mode",
 }
 
 
@@ -125,6 +129,10 @@ def _compose_checked(overrides: list[str], root: type[Root]) -> Root:
 def _value_problem(override: str, config_name: str) -> str | None:
     try:
         compose(config_name, overrides=[override])
+    except MissingConfigException as error:
+        missing = Path(str(error.missing_cfg_file))
+        known = error.options or [file.stem for file in (shipped("configs") / missing.parent).glob("*.yaml")]
+        return f"{override.lstrip('+')}: nothing named '{missing.name}'{did_you_mean(missing.name, list(known))}"
     except (HydraException, OmegaConfBaseException) as error:
         return f"{override.lstrip('+')}: {_first_line(error.__cause__ or error)}"
     return None
@@ -141,9 +149,11 @@ def _check_override(text: str, root: type) -> tuple[str | None, str | None]:
     except HydraException as error:
         return f"{text}: {_first_line(error)}; overrides look like section.key=value, lists like [a,b]", None
     key = override.key_or_group
+    if key == RECIPE and root is Config:
+        return None, text if text.startswith(("+", "~")) else f"+{text}"
     if key == "hydra" or key.startswith(("hydra.", "hydra/")) or override.package is not None:
         return None, text
-    if key in _RENAMED:
+    if key in _RENAMED and not isinstance(override.value(), dict):
         key, text = _RENAMED[key], text.replace(key, _RENAMED[key], 1)
     value = override.value()
     refused = refusal(key, value)

@@ -8,8 +8,7 @@ from typing import Any
 _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
     "trainer.default_hdfs_dir": ((None,), "copies to HDFS are not made; use trainer.default_local_dir on a mounted folder"),
     "trainer.balance_batch": ((True,), "batches are always balanced over processes by length; leave it out"),
-    "trainer.critic_warmup": ((0,), "there is no critic to warm up; use adv_estimator=grpo, rloo or reinforce_plus_plus"),
-    "trainer.max_critic_ckpt_to_keep": ((None,), "there is no critic; use trainer.max_actor_ckpt_to_keep"),
+    "trainer.max_critic_ckpt_to_keep": ((None,), "one checkpoint holds policy and critic; use trainer.max_actor_ckpt_to_keep"),
     "trainer.rollout_data_dir": (
         (None,),
         "scored samples are always written to <output>/samples.jsonl; use trainer.rollout_samples_per_step",
@@ -23,28 +22,16 @@ _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
     "data.filter_overlong_prompts_workers": ((), ""),
     "data.custom_cls.path": ((None,), "bring rows in the parquet schema instead; see data_preprocess/"),
     "data.custom_cls.name": ((None,), "bring rows in the parquet schema instead; see data_preprocess/"),
-    "actor_rollout_ref.model.lora_rank": ((0,), "LoRA is not supported yet; train all weights"),
-    "actor_rollout_ref.model.lora_alpha": ((16,), "LoRA is not supported yet; train all weights"),
-    "actor_rollout_ref.model.target_modules": (("all-linear",), "LoRA is not supported yet; train all weights"),
     "actor_rollout_ref.model.use_liger": ((False,), "fused kernels are not used; leave it out"),
     "actor_rollout_ref.model.use_fused_kernels": ((False,), "fused kernels are not used; leave it out"),
-    # Asks for less work on padding; rows are bucketed by length, which is that.
-    "actor_rollout_ref.model.use_remove_padding": ((True, False), ""),
     "actor_rollout_ref.model.external_lib": (
         (None,),
         "install models as packages that transformers knows, or allow model.trust_remote_code",
     ),
-    "actor_rollout_ref.actor.ulysses_sequence_parallel_size": ((1,), "sequence parallelism is not supported yet; use 1"),
     "actor_rollout_ref.rollout.mode": (("async",), "the rollout engine is always asynchronous; leave it out"),
     "actor_rollout_ref.rollout.calculate_log_probs": ((True,), "rollout logprobs are always returned; leave it out"),
-    "algorithm.lam": ((1.0,), "lambda belongs to gae, which needs a critic; not supported yet"),
-    "algorithm.use_pf_ppo": ((False,), "PF-PPO is not supported yet"),
 }
 _SECTIONS = {
-    "critic": "a critic is not trained yet; use algorithm.adv_estimator=grpo, rloo or reinforce_plus_plus",
-    "algorithm.filter_groups": "refilling groups without contrast is not supported yet; leave it out",
-    "algorithm.rollout_correction": "rollout correction is not supported yet; policy/rollout_logprob_diff is logged every step",
-    "algorithm.pf_ppo": "PF-PPO is not supported yet; leave it out",
     "actor_rollout_ref.actor.megatron": "the Megatron backend is not part of this version; use actor.strategy=fsdp2",
     "actor_rollout_ref.ref.fsdp_config": "use actor_rollout_ref.ref.param_offload",
     "actor_rollout_ref.actor.checkpoint.load_contents": "everything saved is loaded; use actor.checkpoint.save_contents",

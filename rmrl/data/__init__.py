@@ -8,4 +8,6 @@ dataset    all of it together, as a sequence of Prompt
 loader     shuffled, resumable batches
 tokenizer  from a folder or a hub id
 write      rows -> a file that loads again
+sources    raw records by split, from files or a hub
+prepare    what the scripts of data_preprocess/ share
 """

@@ -58,12 +58,20 @@ class PromptLoader:
     def batches(self, *, epochs: int | None = None) -> Iterator[list[Prompt]]:
         """From the present position until `epochs` epochs in all (those before a resume included) are over; None: without end."""
         while True:
-            self._roll_over()
+            self._roll_over(self.batch_size)
             if epochs is not None and self.epoch >= epochs:
                 return
-            index = self._order()[self.position : self.position + self.batch_size]
-            self.position += len(index)
-            yield [self._prompts[int(i)] for i in index]
+            yield self._next(self.batch_size)
+
+    def take(self, count: int) -> list[Prompt]:
+        """The next `count` prompts, at most a whole epoch's. What is left of an epoch and too little is passed over, as for batches."""
+        self._roll_over(count)
+        return self._next(count)
+
+    def _next(self, count: int) -> list[Prompt]:
+        index = self._order()[self.position : self.position + count]
+        self.position += len(index)
+        return [self._prompts[int(i)] for i in index]
 
     def state_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -108,9 +116,9 @@ class PromptLoader:
         if state["epoch"] < 0 or not 0 <= state["position"] <= len(self._prompts):
             yield f"the data loader's state points to epoch {state['epoch']}, row {state['position']} of {len(self._prompts)}; it is torn"
 
-    def _roll_over(self) -> None:
+    def _roll_over(self, count: int) -> None:
         left = len(self._prompts) - self.position
-        if left < (self.batch_size if self._drop_last else 1):
+        if left < (count if self._drop_last else 1):
             self.epoch, self.position = self.epoch + 1, 0
 
     def _order(self) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -22,20 +22,24 @@ def save_hf_folder(
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
     shard_bytes: int = SHARD_BYTES,
+    check: Callable[[Path], None] | None = None,
 ) -> None:
     """Write config, generation config, weights and tokenizer to `folder`, which appears complete or not at all.
 
     `tensors` gives full tensors by their Hugging Face names, one at a time: memory holds one file's worth (`shard_bytes`).
-    An existing folder of that name is replaced. `model` is read for its configs only.
+    An existing folder of that name is replaced. `model` is read for its configs only. `check` is given the finished folder before it
+    gets its name; what it raises leaves nothing behind.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     building.mkdir()
     try:
         dtype = _write_shards(building, tensors, shard_bytes)
-        _write_configs(building, model, dtype)
+        _write_configs(building, model, dtype, tokenizer)
         if tokenizer is not None:
             tokenizer.save_pretrained(building)
+        if check is not None:
+            check(building)
         _replace(folder, building)
     finally:
         shutil.rmtree(building, ignore_errors=True)
@@ -79,8 +83,10 @@ def _name_shards(folder: Path, files: list[list[str]], total_bytes: int) -> None
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
 
 
-def _write_configs(folder: Path, model: PreTrainedModel, dtype: str) -> None:
+def _write_configs(folder: Path, model: PreTrainedModel, dtype: str, tokenizer: PreTrainedTokenizerBase | None) -> None:
     config = type(model.config).from_dict(model.config.to_dict())
+    if tokenizer is not None and config.pad_token_id is None and type(model).__name__.endswith("ForSequenceClassification"):
+        config.pad_token_id = tokenizer.pad_token_id  # a classifier looks for the last token that is none
     config.architectures = [type(model).__name__]
     config.dtype = dtype or config.dtype
     config.use_cache = True

@@ -1,14 +1,22 @@
-"""Hugging Face checkpoints -> causal language models and tokenizers, with errors that say what to type."""
+"""Hugging Face checkpoints -> models, with errors that say what to type."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+from transformers.initialization import no_init_weights
 from transformers.utils import logging as hf_logging
 
 from rmrl.config.schema import ModelConfig
@@ -39,16 +47,45 @@ def load_config(model: ModelConfig) -> PretrainedConfig:
 
 
 def load_causal_lm(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedModel:
-    """The model on CPU in `dtype`, attention through torch's SDPA, no KV cache, every dropout off.
+    """The causal language model; see `load_pretrained`."""
+    return load_pretrained(AutoModelForCausalLM, model, config=load_config(model), dtype=dtype)
 
+
+def load_pretrained(
+    architecture: Any, model: ModelConfig, *, config: PretrainedConfig, dtype: torch.dtype, may_lack: tuple[str, ...] = ()
+) -> PreTrainedModel:
+    """A model of the transformers class `architecture` on CPU in `dtype`, attention through torch's SDPA, no KV cache, every dropout off.
+
+    Under `torch.device("meta")` it is built from its config, on that device: no weight is read, and no memory taken.
     Dropout is off because the policy ratio must be exactly 1 before the first optimizer step.
-    Raises ConfigError for a path that holds no causal model, CheckpointError if any weight is missing (it would be random).
+    Raises ConfigError for a path that holds no such model, CheckpointError if any weight but those of `may_lack` is missing (it would be
+    random).
     """
-    config = load_config(model)
-    path = _checkpoint(model)
     hf_logging.disable_progress_bar()  # every process of a group would draw its own
+    weightless = torch.get_default_device().type == "meta"
+    loaded = _built(architecture, model, config, dtype) if weightless else _read(architecture, model, config, dtype, may_lack)
+    return _ready(loaded, model)
+
+
+def build_unloaded(architecture: Any, model: ModelConfig, *, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """As `load_pretrained`, without reading a weight: buffers are right, parameters hold whatever lay in memory."""
+    return _ready(_built(architecture, model, config, dtype), model)
+
+
+def _ready(loaded: Any, model: ModelConfig) -> Any:
+    loaded.config.use_cache = False
+    _turn_off_dropout(loaded)
+    if model.enable_gradient_checkpointing:
+        loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return loaded
+
+
+def _read(architecture: Any, model: ModelConfig, config: PretrainedConfig, dtype: torch.dtype, may_lack: tuple[str, ...]) -> Any:
+    path = _checkpoint(model)
+    level = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()  # missing weights are an error here, and a head that a critic does not have is none of its business
     try:
-        both: Any = AutoModelForCausalLM.from_pretrained(
+        loaded, info = architecture.from_pretrained(
             path,
             config=config,
             dtype=dtype,
@@ -58,30 +95,25 @@ def load_causal_lm(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedModel
         )
     except (OSError, ValueError) as error:
         raise ConfigError(_unreadable(path, error)) from error
-    loaded, info = both
-    _require_all_weights(path, info)
-    loaded.config.use_cache = False
-    _turn_off_dropout(loaded)
-    if model.enable_gradient_checkpointing:
-        loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    finally:
+        hf_logging.set_verbosity(level)
+    _require_all_weights(path, set(info["missing_keys"]) - set(may_lack))
     return loaded
 
 
-def load_tokenizer(model: ModelConfig) -> PreTrainedTokenizerBase:
-    """The policy's tokenizer, with `custom_chat_template` in place of its own and a pad token (the end token where it has none)."""
-    path = model.tokenizer_path or _checkpoint(model)
+def _built(architecture: Any, model: ModelConfig, config: PretrainedConfig, dtype: torch.dtype) -> Any:
+    """The same modules from the config alone, with the generation settings that come with the checkpoint."""
+    path = _checkpoint(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+        with no_init_weights():
+            built = architecture.from_config(config, dtype=dtype, attn_implementation="sdpa", trust_remote_code=model.trust_remote_code)
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"no tokenizer could be read from '{path}' ({_first_line(error)}): "
-            "set actor_rollout_ref.model.tokenizer_path=<folder or hub id with a tokenizer>"
-        ) from error
-    if model.custom_chat_template is not None:
-        tokenizer.chat_template = model.custom_chat_template
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
+        raise ConfigError(_unreadable(path, error)) from error
+    built.tie_weights()  # part of what was left out
+    if built.can_generate():
+        with suppress(OSError):  # a checkpoint without generation_config.json: the model has made one from its config
+            built.generation_config = GenerationConfig.from_pretrained(path)
+    return built
 
 
 def _checkpoint(model: ModelConfig) -> str:
@@ -119,12 +151,12 @@ def _override(config: Any, entries: Mapping[str, Any], *, prefix: str) -> None:
             setattr(config, name, value)
 
 
-def _require_all_weights(path: str, info: Mapping[str, Any]) -> None:
-    missing = sorted(info["missing_keys"])
+def _require_all_weights(path: str, missing_keys: Iterable[str]) -> None:
+    missing = sorted(missing_keys)
     if missing:
         shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise CheckpointError(
-            f"'{path}' lacks {len(missing)} weights of the causal language model ({shown}); they would be random. "
+            f"'{path}' lacks {len(missing)} weights of the model ({shown}); they would be random. "
             "Set actor_rollout_ref.model.path to a complete causal language model."
         )
 

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from rmrl.errors import ConfigError
+from rmrl.models.packing import hidden_states
 
 EntropyMode = Literal["none", "detached", "grad"]
 """Whether token entropies are computed, and whether a gradient flows through them."""
@@ -139,15 +140,19 @@ class ResponseModel(nn.Module):
             )
 
     def forward(
-        self, input_ids_BS: Tensor, positions_N: Tensor, targets_N: Tensor, entropy: EntropyMode = "none"
+        self,
+        input_ids_BS: Tensor,
+        positions_N: Tensor,
+        targets_N: Tensor,
+        entropy: EntropyMode = "none",
+        position_ids_BS: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities [N] (and entropies [N]) of `targets_N`.
 
-        `input_ids_BS` is right-padded: a causal model never looks right, so no mask is needed and attention takes its fast path.
+        `input_ids_BS` is right-padded, or with `position_ids_BS` packed (see rmrl.models.packing).
         `positions_N` indexes the flattened [B * S]: the position *before* each target. N must be at least 1.
         """
-        hidden_BSH = self.model.base_model(input_ids=input_ids_BS, use_cache=False).last_hidden_state
-        hidden_NH = hidden_BSH.flatten(0, 1).index_select(0, positions_N)
+        hidden_NH = hidden_states(self.model, input_ids_BS, position_ids_BS).index_select(0, positions_N)
         return token_logprobs(
             hidden_NH, targets_N, head=self.head, temperature=self.temperature, entropy=entropy, slice_rows=self.slice_rows
         )

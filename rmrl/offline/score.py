@@ -100,7 +100,7 @@ def token_counter(checked: CheckedScoring) -> CountTokens | None:
     path = checked.config.data.tokenizer
     if path is None:
         return None
-    from rmrl.data.tokenizer import load_tokenizer  # here: transformers takes seconds to import, and rules need none of it
+    from rmrl.tokenizer import load_tokenizer  # here: transformers takes seconds to import, and rules need none of it
 
     tokenizer = load_tokenizer(path, trust_remote_code=checked.config.trainer.trust_remote_code)
     return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])

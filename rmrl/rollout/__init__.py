@@ -12,6 +12,7 @@ ROLLOUT_ENGINES: Registry[Callable[[RolloutEngineSettings], RolloutEngine]] = Re
     "actor_rollout_ref.rollout.name",
     {
         "vllm": "rmrl.rollout.vllm:VLLMRollout",
+        "sglang": "rmrl.rollout.sglang:SGLangRollout",
         "hf": "rmrl.rollout.hf:HFRollout",
         "fake": "rmrl.rollout.fake:FakeRollout",
     },

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from rmrl.config.schema.rollout import RolloutConfig
-from rmrl.errors import DataError
+from rmrl.errors import DataError, InfrastructureError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,12 @@ def refuse_overlong(prompts: Sequence[Sequence[int]], max_model_len: int) -> Non
                 f"prompt {index} of the call has {len(prompt)} tokens and the rollout engine takes 1 to {max_model_len - 1};"
                 " lower data.max_prompt_length or raise actor_rollout_ref.rollout.max_model_len"
             )
+
+
+def refuse_missing(path: str) -> None:
+    """Raise InfrastructureError where there is no file of weights to read."""
+    if not Path(path).is_file():
+        raise InfrastructureError(f"the weights to load were to be in '{path}', and there is no such file; publish them again")
 
 
 def sample_seed(seed: int | None, prompt_index: int, sample_index: int, *, samples: int) -> int | None:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import torch
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
-from rmrl.rollout.base import RolloutEngineSettings, refuse_overlong, sample_seed
+from rmrl.rollout.base import RolloutEngineSettings, refuse_missing, refuse_overlong, sample_seed
 from rmrl.serving.sampling import cut_at_end, cut_at_stops, generation_options
 from rmrl.serving.weight_file import read_weights
 from rmrl.serving.worker_extension import resident_bytes
 from rmrl.types import Generation, Sampling
 
+Result = TypeVar("Result")
+
 
 class HFRollout:
-    """A `RolloutEngine` on transformers. Batches hold at most max_num_seqs samples; structured output is refused."""
+    """A `RolloutEngine` on transformers. Batches hold at most max_num_seqs samples; structured output is refused.
+
+    All methods belong to one event loop. Calls may overlap: batches and new weights take turns on one thread, for torch has one random
+    state and the model one set of weights.
+    """
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
         self.settings = settings
@@ -25,37 +32,41 @@ class HFRollout:
         self._model: Any = None
         self._tokenizer: Any = None
         self._asleep = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollout-engine")
 
     async def start(self) -> None:
         """Raises EngineLoadError when the checkpoint cannot be loaded."""
-        await asyncio.to_thread(self._load)
+        await self._run(self._load)
 
     async def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> AsyncIterator[Generation]:
         """As `RolloutEngine.generate`; samples arrive batch by batch."""
         if self._model is None or self._asleep:
             raise InfrastructureError("the rollout engine is asleep or not started; start or wake it before generating")
-        if sampling.choice or sampling.regex:
-            raise ConfigError("actor_rollout_ref.rollout.name=hf cannot restrict the output to a choice or regex; use vllm")
+        if sampling.choice or sampling.regex or sampling.json_schema:
+            raise ConfigError("actor_rollout_ref.rollout.name=hf cannot restrict the output to a choice, regex or JSON schema; use vllm")
         refuse_overlong(prompts, self.settings.max_model_len)
         wanted = [(p, s) for p in range(len(prompts)) for s in range(sampling.n)]
         for start in range(0, len(wanted), self.settings.max_num_seqs):
             batch = wanted[start : start + self.settings.max_num_seqs]
-            for generation in await asyncio.to_thread(self._sample, prompts, batch, sampling):
+            for generation in await self._run(self._sample, prompts, batch, sampling):
                 yield generation
 
     async def load_weights(self, path: str, *, version: int) -> None:
         """Copy in the tensors of a `serving.weight_file`; later samples carry `version`."""
-        await asyncio.to_thread(self._copy_weights, path)
-        self.version = version
+        refuse_missing(path)
+        await self._run(self._copy_weights, path, version)
 
     async def sleep(self, level: int = 1) -> None:  # noqa: ARG002 (part of the interface)
         """Weights move to host memory at either level: the reference has nowhere to read published ones from again."""
+        if self._model is None:
+            raise InfrastructureError("the rollout engine is not started; start it first")
         self._asleep = True
-        self._model.to("cpu")
+        await self._run(self._model.to, "cpu")
 
     async def wake(self, tags: Sequence[str] | None = None) -> None:
         """Undo `sleep`; the engine is awake once no tags, or "kv_cache", were asked for."""
-        self._model.to(self.settings.device)
+        if self._asleep:
+            await self._run(self._model.to, self.settings.device)
         if not tags or "kv_cache" in tags:
             self._asleep = False
 
@@ -64,8 +75,13 @@ class HFRollout:
         return torch.cuda.memory_reserved() if self.settings.device == "cuda" else resident_bytes()
 
     async def shutdown(self) -> None:
-        """Forget the model."""
+        """Forget the model. The object cannot be started again."""
         self._model = None
+        self._thread.shutdown(wait=False)
+
+    async def _run(self, work: Callable[..., Result], *args: Any) -> Result:
+        """On the engine's thread, in order."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     def _load(self) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -80,12 +96,13 @@ class HFRollout:
         torch.manual_seed(settings.seed)
 
     @torch.no_grad()
-    def _copy_weights(self, path: str) -> None:
+    def _copy_weights(self, path: str, version: int) -> None:
         state = self._model.state_dict()
         for name, tensor in read_weights(path):
             if name not in state:
                 raise InfrastructureError(f"'{path}' holds tensor '{name}', which the policy '{self.settings.path}' does not have")
             state[name].copy_(tensor)
+        self.version = version
 
     @torch.inference_mode()
     def _sample(self, prompts: Sequence[Sequence[int]], batch: list[tuple[int, int]], sampling: Sampling) -> list[Generation]:

@@ -102,6 +102,25 @@ class VLLMRollout:
         await self._run(lambda: self._engine.reset_prefix_cache(reset_running_requests=True))
         self.version, self._published, self._weights_dropped = version, str(path), False
 
+    async def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Get ready for weights that vLLM itself brings here; needs engine_kwargs.vllm.weight_transfer_config."""
+        await self._rpc("init_weight_transfer_engine", init_info=init_info)
+
+    async def start_weight_update(self) -> None:
+        """A new set of weights begins to arrive. A sleeping engine's weights are woken, its KV cache is not."""
+        await self._wake({WEIGHTS})
+        await self._rpc("start_weight_update")
+
+    async def update_weights(self, update_info: Any) -> None:
+        """A part of them, as vLLM's trainer side describes it."""
+        await self._rpc("update_weights", update_info=update_info)
+
+    async def finish_weight_update(self, version: int) -> None:
+        """All have arrived; later samples carry `version`. Samples under way go on as with `load_weights`."""
+        await self._rpc("finish_weight_update")
+        await self._run(lambda: self._engine.reset_prefix_cache(reset_running_requests=True))
+        self.version, self._published, self._weights_dropped = version, "the weights sent last", False
+
     async def sleep(self, level: int = 1) -> None:
         """1: free the KV cache, keep weights in host memory; 2: drop the weights too. Refused while samples are under way."""
         if self._pending:
@@ -177,6 +196,10 @@ class VLLMRollout:
             reason = f"{type(error).__name__}: {error}"[-_REASON_CHARACTERS:]
             raise InfrastructureError(f"the rollout engine failed: {reason}") from error
 
+    async def _rpc(self, method: str, **kwargs: Any) -> None:
+        """A method of vLLM's worker, in every process of a tensor-parallel group."""
+        await self._run(lambda: self._engine.collective_rpc(method, kwargs=kwargs))
+
     def _register(self, prompts: int, samples: int, arrivals: asyncio.Queue[Generation | RmrlError]) -> list[str]:
         ids: list[str] = []
         for prompt_index, sample_index in itertools.product(range(prompts), range(samples)):
@@ -230,7 +253,7 @@ class VLLMRollout:
             await self.load_weights(self._published, version=self.version)
         else:
             raise InfrastructureError(
-                f"the rollout engine dropped its weights and '{self._published}' is gone; publish weights before waking it up fully"
+                f"the rollout engine dropped its weights and {self._published} cannot be had again; publish before waking it fully"
             )
 
     def _refuse_unready(self, sampling: Sampling) -> None:

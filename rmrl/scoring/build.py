@@ -29,7 +29,7 @@ def make_scorer(
 
     @cache
     def tokenizer(path: str) -> Any:
-        from rmrl.data.tokenizer import load_tokenizer  # here: transformers takes seconds to import, and rules need none of it
+        from rmrl.tokenizer import load_tokenizer  # here: transformers takes seconds to import, and rules need none of it
 
         return load_tokenizer(path, trust_remote_code=trust_remote_code)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,16 @@ class ChildServer:
         """Of the guard, whose descendants are the server."""
         return self._guard.pid
 
+    def resident_bytes(self) -> int:
+        """Resident memory of all its processes; 0 once it has ended."""
+        import psutil  # not at the top: the guard needs none of it
+
+        try:
+            guard = psutil.Process(self.pid)
+            return sum(process.memory_info().rss for process in [guard, *guard.children(recursive=True)])
+        except psutil.Error:
+            return 0
+
     def alive(self) -> bool:
         """Whether it still runs."""
         return self._guard.poll() is None
@@ -53,6 +64,13 @@ class ChildServer:
             self._guard.kill()
             self._guard.wait()
         self._log.close()
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def guard(command: Sequence[str], grace_s: float) -> int:

@@ -61,6 +61,12 @@ class SleepingCPUWorker(CPUWorker):
         repack_tied_heads(self.model_runner.get_model())
         _return_memory()
 
+    def finish_weight_update(self) -> None:
+        """As vLLM's, then repack those output heads too."""
+        super().finish_weight_update()
+        repack_tied_heads(self.model_runner.get_model())
+        _return_memory()
+
 
 def rewind_discarded_draws(runner: Any) -> None:
     """Let a request with a seed of its own be prefilled in several parts.

@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import struct
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 
-from rmrl.errors import CheckpointError, InfrastructureError
+from rmrl.errors import CheckpointError
 
 Manifest = Sequence[tuple[str, "torch.dtype | str", Sequence[int]]]
 """(name, dtype, shape) of every tensor; a dtype may be spelled "bfloat16"."""
@@ -36,22 +34,6 @@ _ALIGNMENT = 64
 def manifest_bytes(manifest: Manifest) -> int:
     """Bytes of the tensors of `manifest`, without the header."""
     return sum(_as_dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in manifest)
-
-
-def weight_folder(total_bytes: int) -> Path:
-    """A folder for a file of `total_bytes`: shared memory where it has room (with a tenth to spare), else the temporary folder.
-
-    Raises InfrastructureError where neither has room.
-    """
-    needed = total_bytes + total_bytes // 10
-    folders = [Path("/dev/shm"), Path(tempfile.gettempdir())]
-    for folder in folders:
-        if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= needed:
-            return folder
-    raise InfrastructureError(
-        f"the weights to publish need {needed / 2**30:.2f} GiB of shared memory, and neither {folders[0]} nor {folders[1]} has as much"
-        " free; enlarge /dev/shm (docker: --shm-size) or point TMPDIR at a larger disk"
-    )
 
 
 def write_weights(path: Path, manifest: Manifest, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:

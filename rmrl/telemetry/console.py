@@ -65,7 +65,7 @@ def step_line(step: int, metrics: Mapping[str, float], *, total: int | None = No
     parts += [_component(metrics, name) for name in names.component_names(metrics)]
     kl = names.REF_KL if names.REF_KL in metrics else names.KL
     parts += _value(metrics, kl, "kl {:.4f}") + _value(metrics, names.LENGTH_MEAN, "len {:.1f}")
-    parts += [f"{name} {number(value)}" for name, value in metrics.items() if name.startswith(names.VALIDATION)]
+    parts += [_validation(metrics, name) for name in names.validation_names(metrics)]
     stages = [text for name, short in STAGES.items() for text in _value(metrics, names.stage_time(name), short + " {:.1f}s")]
     parts += [" ".join(stages)] if stages else []
     return " | ".join(parts + _value(metrics, names.STEP_TIME, "{:.1f}s"))
@@ -97,6 +97,14 @@ def _component(metrics: Mapping[str, float], name: str) -> str:
     # A judge that writes text can always be misread, so its misses stand even at 0; the others' only when there are any.
     misses = f" (miss {_percent(missing)})" if missing > 0 or writes else ""
     return f"{name} {'-' if mean is None else number(mean)}{misses}"
+
+
+def _validation(metrics: Mapping[str, float], name: str) -> str:
+    mean, missing = metrics.get(name), metrics.get(f"{name}/missing", 0.0)
+    notes = [f"miss {_percent(missing)}"] if missing > 0 else []
+    if best := names.best_of_all(metrics, name):
+        notes.insert(0, f"{best.removeprefix(f'{name}/').removesuffix('/mean')} {number(metrics[best])}")
+    return f"{name} {'-' if mean is None else number(mean)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _percent(share: float) -> str:

@@ -78,12 +78,18 @@ def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
     for name in names.component_names(series):
         missing = series.get(names.score_key(name, "missing"))
         panels.append(Panel(title=f"score: {name}", lines=_pick(series, names.score_key(name, "mean")), missing=missing))
-    panels += [Panel(title=key, lines={key: line}) for key, line in series.items() if key.startswith(names.VALIDATION)]
+    panels += [_validation(series, name) for name in names.validation_names(series)]
     panels.append(Panel(title="KL to the reference", lines=_pick(series, names.REF_KL)))
     if names.REF_KL not in series:
         panels.append(Panel(title="KL of a step's update", lines=_pick(series, names.KL)))
     panels.append(Panel(title="response length (tokens)", lines=_pick(series, names.LENGTH_MEAN, names.LENGTH_MAX)))
     return [panel for panel in panels if panel.lines or (panel.missing is not None and panel.missing[1].max() > 0)]
+
+
+def _validation(series: Mapping[str, Series], name: str) -> Panel:
+    """The mean; where several responses were sampled also the best of all, dashed."""
+    lines, best = _pick(series, name), names.best_of_all(series, name)
+    return Panel(title=name, lines=lines | ({} if best is None else {best: series[best]}), missing=series.get(f"{name}/missing"))
 
 
 def smooth(values: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@
     perf/streamed/<name>                           share of responses it had scored when the last one was finished, 0..1
     monitor/hints                                  hints of the monitor that hold
     response/{length_mean,length_max,truncated}
-    policy/..., val/..., time/<stage>_s, perf/...  written by their owners
+    policy/..., val/..., time/<stage>_s, perf/...  written by their owners (val/...: rmrl/trainer/evaluate.py)
 
 A number that is not defined (the mean of nothing, the correlation of a constant) is left out: it is never 0 and never NaN.
 Standard deviations are those of the population (divided by n).
@@ -19,8 +19,9 @@ Standard deviations are those of the population (divided by n).
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -42,6 +43,8 @@ TOKENS_PER_S = "perf/tokens_per_s"
 VALIDATION = "val/"
 MONITOR_HINTS = "monitor/hints"
 
+_BELOW = re.compile(r"/(mean|std|best|worst|maj)@\d+(/\w+)?$|/missing$")
+
 MIN_PAIRS = 3
 """Pairs a correlation needs: through two points there is always a straight line."""
 
@@ -54,6 +57,18 @@ def stage_time(stage: str) -> str:
 def score_key(component: str, what: str) -> str:
     """`helpful`, `mean` -> `score/helpful/mean`."""
     return f"score/{component}/{what}"
+
+
+def validation_names(metrics: Iterable[str]) -> list[str]:
+    """What was validated, in order: `val/reward`, `val/<source>/<component>`, ..., without what stands below them (`@k`, `/missing`)."""
+    return list(dict.fromkeys(_BELOW.sub("", key) for key in metrics if key.startswith(VALIDATION)))
+
+
+def best_of_all(metrics: Iterable[str], name: str) -> str | None:
+    """The key of best@n's mean below a validation metric, n being the largest there is; None where one response was sampled."""
+    pattern = re.compile(re.escape(name) + r"/best@(\d+)/mean")
+    found = [(int(match[1]), key) for key in metrics if (match := pattern.fullmatch(key))]
+    return max(found)[1] if found else None
 
 
 def component_names(metrics: Mapping[str, object]) -> list[str]:

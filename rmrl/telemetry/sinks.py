@@ -48,8 +48,10 @@ SINKS: Registry[Callable[[SinkContext], Sink]] = Registry(
         "console": "rmrl.telemetry.console:ConsoleSink",
         "jsonl": "rmrl.telemetry.trackers:JsonlSink",
         "tensorboard": "rmrl.telemetry.trackers:TensorBoardSink",
-        "wandb": "rmrl.telemetry.trackers:WandbSink",
-        "trackio": "rmrl.telemetry.trackers:TrackioSink",
+        "wandb": "rmrl.telemetry.remote:wandb",
+        "trackio": "rmrl.telemetry.remote:trackio",
+        "mlflow": "rmrl.telemetry.remote:mlflow",
+        "swanlab": "rmrl.telemetry.remote:swanlab",
     },
 )
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 
-from rmrl.algorithms import ADVANTAGES
+from rmrl.algorithms import ADVANTAGES, pf_ppo, rollout_correction
 from rmrl.algorithms.kl import KLController
 from rmrl.algorithms.rewards import kl_token_rewards
 from rmrl.config.schema import AlgorithmConfig
 from rmrl.rewards.items import ResponseRow
+from rmrl.trainer.sampled import Sampled
 from rmrl.trainer.step_rewards import step_token_rewards
-from rmrl.types import AdvantageInputs, Metrics, Ragged, Response, RewardBatch, Rollouts, Step, TrainBatch
+from rmrl.types import AdvantageInputs, Metrics, Ragged, Response, Step, TrainBatch
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,22 @@ class ScoredBatch:
     train: TrainBatch
     steps: tuple[tuple[Step, ...], ...] = ()
     """Weighted scores of parts of the responses; () where no reward gives any."""
+    baselines_B: np.ndarray | None = None
+    """Reward of the greedy response to the row's prompt; NaN where it has none."""
+
+    def select(self, index: np.ndarray) -> ScoredBatch:
+        """The rows at `index`, in that order; a row may come several times."""
+        return dataclasses.replace(
+            self,
+            responses=tuple(self.responses[int(i)] for i in index),
+            rewards_B=self.rewards_B[index],
+            scores_BC=self.scores_BC[index],
+            group_ids_B=self.group_ids_B[index],
+            rows=self.rows[index],
+            train=self.train.select(index),
+            steps=tuple(self.steps[int(i)] for i in index) if self.steps else (),
+            baselines_B=None if self.baselines_B is None else self.baselines_B[index],
+        )
 
 
 def response_row(response: Response, *, group: int) -> ResponseRow:
@@ -45,10 +62,11 @@ def response_row(response: Response, *, group: int) -> ResponseRow:
     )
 
 
-def keep_informative(rollouts: Rollouts, rewards: RewardBatch) -> ScoredBatch:
-    """Drop rows without a reward: they are in no statistic and in no loss."""
+def keep_informative(sampled: Sampled) -> ScoredBatch:
+    """Drop rows without a reward, which are in no statistic and in no loss, and those that dynamic sampling left out."""
+    rollouts, rewards = sampled.rollouts, sampled.rewards
     has_tokens = np.asarray([len(r.token_ids) > 0 for r in rollouts.responses], dtype=bool)
-    rows = np.flatnonzero(rewards.keep_B & has_tokens)
+    rows = np.flatnonzero(rewards.keep_B & has_tokens & sampled.chosen_B)
     responses = tuple(rollouts.responses[int(i)] for i in rows)
     return ScoredBatch(
         responses=responses,
@@ -59,6 +77,7 @@ def keep_informative(rollouts: Rollouts, rewards: RewardBatch) -> ScoredBatch:
         rows=rows,
         train=train_batch(responses),
         steps=tuple(rewards.steps[int(i)] for i in rows) if rewards.steps else (),
+        baselines_B=None if sampled.baselines_B is None else sampled.baselines_B[rows],
     )
 
 
@@ -87,8 +106,10 @@ def add_advantages(
         group_ids_B=torch.from_numpy(batch.group_ids_B.astype(np.int64)),
         response_mask_BT=mask_BT,
         token_rewards_BT=_with_steps(penalty_BT, batch, decode),
+        values_BT=None if batch.train.values is None else torch.from_numpy(batch.train.values.padded(0)),
         scores_BC=torch.from_numpy(batch.scores_BC.astype(np.float32)),
         weights_C=torch.from_numpy(batch.weights_C.astype(np.float32)),
+        baseline_rewards_B=None if batch.baselines_B is None else torch.from_numpy(batch.baselines_B.astype(np.float32)),
     )
     estimated = ADVANTAGES[settings.adv_estimator](inputs, settings=settings)
     advantages = Ragged.from_padded(estimated.advantages_BT.float().numpy(), lengths)
@@ -116,6 +137,29 @@ def _kl_penalty(
     penalty_BT, mean_kl = kl_token_rewards(old_BT, ref_BT, mask_BT, kind=settings.kl_penalty, coefficient=used)
     controller.update(float(mean_kl), num_responses=len(train))
     return penalty_BT, {"reward/kl_penalty": float(mean_kl) * used, "reward/kl_coef": used, "policy/ref_kl": float(mean_kl)}
+
+
+def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[ScoredBatch, Metrics]:
+    """Importance weights for sampling probabilities that are not those of training; rejected tokens leave the loss and all statistics."""
+    asked, train = settings.rollout_correction, batch.train
+    if asked.rollout_is is None and asked.rollout_rs is None:
+        return batch, {}
+    assert train.old_logprobs is not None
+    assert train.rollout_logprobs is not None
+    lengths, streams = train.response_mask.lengths, (train.old_logprobs, train.rollout_logprobs, train.response_mask)
+    old_BT, rollout_BT, mask_BT = (torch.from_numpy(stream.padded(0)) for stream in streams)
+    weights_BT, kept_BT, metrics = rollout_correction.correct(old_BT, rollout_BT, mask_BT, asked)
+    weights = None if weights_BT is None else Ragged.from_padded(weights_BT.numpy(), lengths)
+    mask = Ragged.from_padded(kept_BT.numpy(), lengths)
+    return dataclasses.replace(batch, train=dataclasses.replace(train, rollout_weights=weights, response_mask=mask)), metrics
+
+
+def redraw(batch: ScoredBatch, settings: AlgorithmConfig, *, rng: np.random.Generator) -> tuple[ScoredBatch, Metrics]:
+    """PF-PPO: the rows that train are drawn anew by their rewards, where asked for."""
+    if not settings.use_pf_ppo:
+        return batch, {}
+    index = pf_ppo.draw(batch.rewards_B, settings.pf_ppo, rng, group_ids_B=batch.group_ids_B)
+    return batch.select(index), {"pf_ppo/distinct": len(np.unique(index)) / max(len(index), 1)}
 
 
 def mini_batches(train: TrainBatch, group_ids_B: np.ndarray, *, prompts: int, rng: np.random.Generator | None) -> Iterator[TrainBatch]:

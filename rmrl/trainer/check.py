@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rmrl.algorithms import ADVANTAGES, LOSSES
+from rmrl.algorithms import ADVANTAGES, GROUP_ESTIMATORS, LOSSES, NEEDS_VALUES, REFUSES_TOKEN_REWARDS
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.cluster.devices import resolve_device
 from rmrl.config.check import config_problems
 from rmrl.config.legacy import translate
-from rmrl.config.schema import Config
+from rmrl.config.schema import Config, CriticConfig
 from rmrl.data.dataset import PromptTable, load_prompts
 from rmrl.data.loader import PromptLoader
-from rmrl.data.tokenizer import load_tokenizer
 from rmrl.errors import ConfigError
-from rmrl.models.checkpoint_inspect import local_checkpoint
+from rmrl.models.checkpoint_inspect import local_checkpoint, read_config
 from rmrl.rewards.residency import Budget, EnginePlan
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.table import reward_table
@@ -25,8 +24,10 @@ from rmrl.rollout import ROLLOUT_ENGINES
 from rmrl.scoring.memory import budget_of, budgets, prepare_engines
 from rmrl.scoring.resolve import resolve
 from rmrl.telemetry.sinks import SINKS
+from rmrl.tokenizer import load_tokenizer
 from rmrl.trainer import checkpoint, output_dir
-from rmrl.trainer.plan import memory_plan
+from rmrl.trainer.plan import Extras, memory_plan
+from rmrl.trainer.rules_by_source import choose_rules
 
 Notice = Callable[[str], None]
 
@@ -44,6 +45,9 @@ class Checked:
     val_prompts: PromptTable | None
     total_steps: int
     needs_reference: bool
+    critic: CriticConfig
+    """Every null replaced by the actor's setting."""
+    needs_critic: bool
     out_dir: Path
 
 
@@ -52,21 +56,26 @@ def check(config: Config, *, shipped_functions: Path, notice: Notice) -> Checked
 
     Then, one by one: OutputDirError, CheckpointError (resume_from_path), DataError, MemoryPlanError.
     """
-    for line in translate(config):
+    for line in [*translate(config), *choose_rules(config)]:
         notice(line)
     device = resolve_device(config.trainer.device)
     trust = config.actor_rollout_ref.model.trust_remote_code
     rewards = resolve(config.reward, device=device, shipped_functions=shipped_functions, trust_remote_code=trust)
     specs = rewards.specs
-    problems = [*config_problems(config), *_part_problems(config), *rewards.problems, *_group_problems(config, specs)]
+    problems = [*config_problems(config), *_part_problems(config), *rewards.problems, *_estimator_problems(config, specs)]
+    problems += _group_problems(config, specs)
     if problems:
         raise ConfigError(problems)
+    for line in _advice(config):
+        notice(line)
     output_dir.refuse_other_run(out_dir(config), config=config, resume_mode=config.trainer.resume_mode)
     if config.trainer.resume_mode == "resume_path":
         checkpoint.verify(Path(str(config.trainer.resume_from_path)))
     train, val = _prompts(config, notice)
     needs_reference = config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward
-    engines, budget = _check_memory(config, specs, device=device, needs_reference=needs_reference, notice=notice)
+    critic, with_critic = critic_settings(config), needs_critic(config)
+    extras = Extras(reference=needs_reference, critic=critic if with_critic else None)
+    engines, budget = _check_memory(config, specs, device=device, extras=extras, notice=notice)
     return Checked(
         config=config,
         device=device,
@@ -77,6 +86,8 @@ def check(config: Config, *, shipped_functions: Path, notice: Notice) -> Checked
         val_prompts=val,
         total_steps=_total_steps(config, train),
         needs_reference=needs_reference,
+        critic=critic,
+        needs_critic=with_critic,
         out_dir=out_dir(config),
     )
 
@@ -85,6 +96,30 @@ def out_dir(config: Config) -> Path:
     """Where the run writes: trainer.default_local_dir, else runs/<project>/<experiment>."""
     trainer = config.trainer
     return Path(trainer.default_local_dir or Path("runs") / trainer.project_name / trainer.experiment_name)
+
+
+def needs_critic(config: Config) -> bool:
+    """critic.enable, else whether the estimator needs values; nothing is trained where the run only validates."""
+    asked = config.critic.enable
+    return not config.trainer.val_only and (config.algorithm.adv_estimator in NEEDS_VALUES if asked is None else asked)
+
+
+def critic_settings(config: Config) -> CriticConfig:
+    """Section `critic` with every null replaced by what the actor has."""
+    critic, actor, policy = config.critic, config.actor_rollout_ref.actor, config.actor_rollout_ref.model
+    trust = critic.model.trust_remote_code or policy.trust_remote_code
+    return replace(
+        critic,
+        model=replace(
+            critic.model,
+            path=critic.model.path or policy.path,
+            tokenizer_path=critic.model.tokenizer_path or policy.tokenizer_path or policy.path,
+            trust_remote_code=trust,
+        ),
+        strategy=critic.strategy or actor.strategy,
+        ppo_mini_batch_size=critic.ppo_mini_batch_size or actor.ppo_mini_batch_size,
+        ppo_epochs=critic.ppo_epochs or actor.ppo_epochs,
+    )
 
 
 def prompt_loader(config: Config, prompts: PromptTable) -> PromptLoader:
@@ -103,16 +138,57 @@ def _part_problems(config: Config) -> list[str]:
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     for key, table, name in (
         ("algorithm.adv_estimator", ADVANTAGES, config.algorithm.adv_estimator),
-        ("actor_rollout_ref.actor.policy_loss", LOSSES, actor.policy_loss),
+        ("actor_rollout_ref.actor.policy_loss", LOSSES, actor.policy_loss.loss_mode),
         ("actor_rollout_ref.rollout.name", ROLLOUT_ENGINES, rollout.name),
         *(("trainer.logger", SINKS, name) for name in config.trainer.logger),
     ):
         problems += _problem_of(lambda table=table, name=name: table[name], key)
     if actor.strategy in TRAIN_ENGINES:
         problems += _problem_of(lambda: TRAIN_ENGINES[actor.strategy], "actor_rollout_ref.actor.strategy")
-    if config.actor_rollout_ref.model.path:
-        problems += _problem_of(lambda: local_checkpoint(str(config.actor_rollout_ref.model.path)), "actor_rollout_ref.model.path")
+    checkpoints = {"actor_rollout_ref.model.path": config.actor_rollout_ref.model.path}
+    if needs_critic(config):
+        checkpoints["critic.model.path"] = config.critic.model.path
+    for key, path in checkpoints.items():
+        if path:
+            problems += _problem_of(lambda path=path: local_checkpoint(str(path)), key)
+    if not problems and all(checkpoints.values()):
+        problems += _vocabulary_problems(checkpoints)
     return problems
+
+
+def _vocabulary_problems(checkpoints: Mapping[str, str | None]) -> list[str]:
+    """The critic reads the policy's tokens."""
+    sizes = {key: read_config(str(path)).get("vocab_size") for key, path in checkpoints.items()}
+    if len(set(sizes.values())) == 1:
+        return []
+    (_, policy), (_, critic) = sizes.items()
+    return [
+        f"critic.model.path has a vocabulary of {critic} tokens and the policy one of {policy}: the critic reads the policy's tokens, so it "
+        "needs the same tokenizer; leave critic.model.path out to start from the policy"
+    ]
+
+
+def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
+    """What an advantage estimator cannot do without, or cannot take."""
+    estimator, n = config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n
+    filters = config.algorithm.filter_groups.enable
+    if config.trainer.val_only:
+        return
+    if n < 2 and (estimator in GROUP_ESTIMATORS or filters):
+        what = f"algorithm.adv_estimator={estimator}" if estimator in GROUP_ESTIMATORS else "algorithm.filter_groups.enable=True"
+        yield (
+            f"actor_rollout_ref.rollout.n={n} with {what}: {'every advantage would be 0' if not filters else 'no group has contrast'}; "
+            "use n >= 2 or adv_estimator=reinforce_plus_plus"
+        )
+    if estimator == "grpo_passk" and (config.algorithm.passk_k or 2) < 2:
+        yield f"algorithm.passk_k={config.algorithm.passk_k}: the best of one response has no rival; use 2 or more, or null for the group"
+    if estimator in NEEDS_VALUES and config.critic.enable is False:
+        yield f"algorithm.adv_estimator={estimator} needs a critic and critic.enable=False; leave it out, or use adv_estimator=grpo"
+    if estimator in REFUSES_TOKEN_REWARDS:
+        steps = [spec.name for spec in specs if spec.kind == "process"]
+        if steps or config.algorithm.use_kl_in_reward:
+            what = f"the step scores of reward '{steps[0]}'" if steps else "algorithm.use_kl_in_reward=True"
+            yield f"algorithm.adv_estimator={estimator} looks at whole responses and cannot take {what}; use gae or reinforce_plus_plus"
 
 
 def _group_problems(config: Config, specs: list[RewardSpec]) -> list[str]:
@@ -138,6 +214,21 @@ def _problem_of(look_up: Callable[[], Any], key: str) -> list[str]:
     return []
 
 
+def _advice(config: Config) -> Iterator[str]:
+    """What is allowed and rarely meant."""
+    val, algorithm = config.actor_rollout_ref.rollout.val_kwargs, config.algorithm
+    if config.data.val_files and val.n > 1 and not (val.do_sample and val.temperature > 0):
+        yield (
+            f"rollout.val_kwargs.n={val.n} without sampling: the responses to a prompt are all the same; add "
+            "val_kwargs.do_sample=True val_kwargs.temperature=1.0"
+        )
+    if config.trainer.max_staleness > 0 and algorithm.rollout_correction.rollout_is is None:
+        yield (
+            f"trainer.max_staleness={config.trainer.max_staleness} trains on samples of older weights; "
+            "algorithm.rollout_correction.rollout_is=token weighs them by how far the policy has moved"
+        )
+
+
 def _prompts(config: Config, notice: Notice) -> tuple[PromptTable | None, PromptTable | None]:
     model = config.actor_rollout_ref.model
     tokenizer = load_tokenizer(
@@ -153,11 +244,11 @@ def _prompts(config: Config, notice: Notice) -> tuple[PromptTable | None, Prompt
 
 
 def _check_memory(
-    config: Config, specs: list[RewardSpec], *, device: str, needs_reference: bool, notice: Notice
+    config: Config, specs: list[RewardSpec], *, device: str, extras: Extras, notice: Notice
 ) -> tuple[list[EnginePlan], Budget]:
     """Prints the rewards and the plan. Raises MemoryPlanError before anything is loaded, ConfigError for pools that are not there."""
     engines = prepare_engines(specs, config.trainer, device=device)
-    plan = memory_plan(config, engines, device=device, with_reference=needs_reference, **budgets(config.trainer, device=device))
+    plan = memory_plan(config, engines, device=device, extras=extras, **budgets(config.trainer, device=device))
     plan.check()
     notice(reward_table(specs))
     notice(plan.table())

@@ -88,16 +88,21 @@ def verify(path: Path) -> Checkpoint:
 
 
 def newest_complete(root: Path, *, notice: Notice) -> Checkpoint | None:
-    """The newest checkpoint under `root` that verifies; None if there is none. Each one passed over is told to `notice`."""
-    skipped = 0
-    for path in reversed(_folders(root)):
+    """The newest checkpoint under `root` that verifies; None if none was ever saved. Each one passed over is told to `notice`.
+
+    Raises CheckpointError where there are checkpoints and none can be used: a start from nothing would cut the run's logs away.
+    """
+    folders = _folders(root)
+    for path in reversed(folders):
         try:
             return verify(path)
         except CheckpointError as error:
             notice(f"{error} It is skipped; the one before it is tried.")
-            skipped += 1
-    if skipped:
-        notice(f"no complete checkpoint is left under {root}: {skipped} cannot be used.")
+    if folders:
+        raise CheckpointError(
+            f"no complete checkpoint is left under {root}: none of the {len(folders)} there can be used. To start anew, remove {root} or "
+            "choose another trainer.experiment_name."
+        )
     return None
 
 
@@ -171,13 +176,21 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: Any = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise CheckpointError(f"the checkpoint {folder} cannot be used: it has no {MANIFEST}.") from error
+        raise CheckpointError(f"the checkpoint {folder} cannot be used: {_what_it_is(folder)}.") from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"the checkpoint {folder} cannot be used: its {MANIFEST} cannot be read ({error}).") from error
     facts = cast("dict[str, Any]", manifest) if isinstance(manifest, dict) else {}
     if facts.get("sha256") != _self_digest(facts):
         raise CheckpointError(f"the checkpoint {folder} cannot be used: its {MANIFEST} was altered after it was written.")
     return facts
+
+
+def _what_it_is(folder: Path) -> str:
+    """Of a folder without a manifest, as the end of a sentence."""
+    if not folder.exists():
+        return f"it has no {MANIFEST}, there is no such folder"
+    inside = _folders(folder) or _folders(folder / "checkpoints")
+    return f"it has no {MANIFEST}" + (f", but it holds checkpoints: name one of them, e.g. {inside[-1]}" if inside else "")
 
 
 def _self_digest(manifest: dict[str, Any]) -> str:

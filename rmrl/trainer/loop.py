@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 from rmrl.trainer.run import Run
 
 
@@ -10,16 +12,17 @@ async def train(run: Run) -> None:
     await run.resume()
     await run.publish_weights()
     await run.evaluate_before_training()
-    async for rollouts, rewards in run.scored_rollouts():
-        batch = run.keep_informative(rollouts, rewards)
-        async with run.training("logprobs"):
-            batch = await run.add_logprobs(batch)
-        batch, metrics = run.add_advantages(batch)
-        async with run.training("update"):
-            metrics |= await run.update(batch)
-        run.step += 1
-        await run.publish_weights()
-        await run.evaluate_if_due(metrics)
-        run.record(rollouts, rewards, batch, metrics)
-        await run.checkpoint_if_due()
+    async with aclosing(run.scored_rollouts()) as batches:  # on-policy, or sampled ahead
+        async for sampled in batches:
+            batch = run.keep_informative(sampled)
+            async with run.training("logprobs"):
+                batch = await run.add_logprobs(batch)
+            batch, metrics = run.add_advantages(batch)
+            async with run.training("update"):
+                metrics |= await run.update(batch)
+            run.step += 1
+            await run.publish_weights()
+            await run.evaluate_if_due(metrics)
+            run.record(sampled, batch, metrics)
+            await run.checkpoint_if_due()
     await run.finish()

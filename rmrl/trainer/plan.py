@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rmrl.cluster.devices import total_bytes
-from rmrl.cluster.ledger import MEMORY, Claim, MemoryPlan
-from rmrl.config.schema import Config
+from rmrl.cluster.ledger import MEMORY, PHASES, Claim, MemoryPlan
+from rmrl.cluster.pools import pool_sizes
+from rmrl.config.schema import Config, CriticConfig, ModelConfig, TrainedConfig
 from rmrl.models.checkpoint_inspect import parameter_count, read_config, weight_bytes
 from rmrl.rewards.residency import EnginePlan
 from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
@@ -17,72 +19,122 @@ TRAIN_PROCESS_BYTES = {"cpu": 600 * 2**20, "cuda": 600 * 2**20}
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """Models beside the policy."""
+
+    reference: bool = False
+    critic: CriticConfig | None = None
+
+
 def memory_plan(
     config: Config,
     engines: Sequence[EnginePlan],
     *,
     device: str,
     budget_bytes: int,
-    with_reference: bool,
+    extras: Extras,
     host_bytes: int | None = None,
 ) -> MemoryPlan:
     """The plan of a training run. `budget_bytes`: of each GPU, or of the machine; `host_bytes`: host memory of a machine with GPUs."""
-    policy = policy_claims(config, device=device, with_reference=with_reference)
+    policy = policy_claims(config, device=device, extras=extras)
     return plan_of([*policy, *engine_claims(engines)], budget_bytes, host_bytes)
 
 
 # --- the policy ----------------------------------------------------------------------------------------------------------
 
 
-def policy_claims(config: Config, *, device: str, with_reference: bool) -> list[Claim]:
-    """Training and rollout, on each of the policy's devices, and what they keep in host memory."""
+def policy_claims(config: Config, *, device: str, extras: Extras) -> list[Claim]:
+    """Training and rollout, each on its devices, and what they keep in host memory."""
     world = config.trainer.n_gpus_per_node * config.trainer.nnodes
-    devices = (MEMORY,) if device == "cpu" else tuple(gpu("", number) for number in range(world))
-    claims = [_training(config, device, with_reference, devices), _rollout(config, device, devices)]
-    return claims + (_policy_host(config, claims, world) if device == "cuda" else [])
+    training = _training(config, device, extras.reference)
+    claims = [training, *([_critic(config, extras.critic, device)] if extras.critic else []), _rollout(config, device)]
+    return claims + (_policy_host(config, extras, world) if device == "cuda" else [])
 
 
-def _training(config: Config, device: str, with_reference: bool, devices: tuple[str, ...]) -> Claim:
+def _devices(config: Config, pool: str | None, device: str) -> tuple[str, ...]:
+    """Those of a pool, or the policy's own."""
+    if device == "cpu":
+        return (MEMORY,)
+    return tuple(gpu(pool or "", number) for number in range(_count(config, pool)))
+
+
+def _count(config: Config, pool: str | None) -> int:
+    if pool is None:
+        return config.trainer.n_gpus_per_node * config.trainer.nnodes
+    return pool_sizes(config.trainer.resource_pools)[pool].devices
+
+
+def _training(config: Config, device: str, with_reference: bool) -> Claim:
     """Weights, gradients and AdamW's two moments; the activations of one micro-batch; the reference's weights."""
-    model, actor, fsdp = config.actor_rollout_ref.model, config.actor_rollout_ref.actor, config.actor_rollout_ref.actor.fsdp_config
-    world = config.trainer.n_gpus_per_node * config.trainer.nnodes
-    assert model.path is not None
-    count = parameter_count(model.path)
-    state = count * _DTYPE_BYTES.get(fsdp.model_dtype, 4) * 4
-    reference = count * _DTYPE_BYTES.get(fsdp.param_dtype or fsdp.model_dtype, 4) if with_reference else 0
-    shards = 1 if device == "cpu" else world
-    processes = world if device == "cpu" else 1
-    activations = _activation_bytes(config) * processes
-    held = (state + reference) // shards + processes * TRAIN_PROCESS_BYTES[device]
+    part, fsdp = config.actor_rollout_ref, config.actor_rollout_ref.actor.fsdp_config
+    held = _held(config, part.model, part.actor, device=device, pool=None)
+    if with_reference:
+        reference = parameter_count(str(part.model.path)) * _DTYPE_BYTES.get(fsdp.param_dtype or fsdp.model_dtype, 4)
+        held += reference // (1 if device == "cpu" else _count(config, None))
+    return _claim(config, "training", part.model, part.actor, held=held, device=device, suffix=" + reference" if with_reference else "")
+
+
+def _critic(config: Config, critic: CriticConfig, device: str) -> Claim:
+    """As training; in the policy's processes unless it has a pool."""
+    held = _held(config, critic.model, critic, device=device, pool=critic.pool)
+    if critic.pool is None:
+        held -= (_count(config, None) if device == "cpu" else 1) * TRAIN_PROCESS_BYTES[device]
+    return _claim(config, "critic", critic.model, critic, held=held, device=device, pool=critic.pool)
+
+
+def _held(config: Config, model: ModelConfig, trained: TrainedConfig, *, device: str, pool: str | None) -> int:
+    """Bytes of the processes and the training state; on CPU of all processes together."""
+    world, count = _count(config, pool), parameter_count(str(model.path))
+    size = _DTYPE_BYTES.get(trained.fsdp_config.model_dtype, 4)
+    # weights, gradients, two moments; with adapters the weights are alone, and what trains is small
+    state = count * size * (1 if model.lora_rank else 4)
+    shards, processes = (1, world) if device == "cpu" else (world, 1)
+    return state // shards + processes * TRAIN_PROCESS_BYTES[device]
+
+
+def _claim(
+    config: Config,
+    who: str,
+    model: ModelConfig,
+    trained: TrainedConfig,
+    *,
+    held: int,
+    device: str,
+    pool: str | None = None,
+    suffix: str = "",
+) -> Claim:
+    world = _count(config, pool)
+    activations = _activation_bytes(config, model, trained) * (world if device == "cpu" else 1)
+    offloads = device == "cuda" and offloads_state(trained)
     return Claim(
-        who="training",
-        what=f"{Path(model.path).name} {actor.strategy} x{world}" + (" + reference" if with_reference else ""),
+        who=who,
+        what=f"{Path(str(model.path)).name} {trained.strategy} x{world}{suffix}",
         awake_bytes=held + activations,
-        away_bytes=TRAIN_PROCESS_BYTES[device] if device == "cuda" and _offloads(config) else held,
+        away_bytes=TRAIN_PROCESS_BYTES[device] if offloads else held,
         when=("train",),
-        devices=devices,
+        devices=_devices(config, pool, device),
     )
 
 
-def _offloads(config: Config) -> bool:
-    fsdp = config.actor_rollout_ref.actor.fsdp_config
-    return fsdp.param_offload or fsdp.optimizer_offload
+def offloads_state(trained: TrainedConfig) -> bool:
+    """Some of the training state waits in host memory between phases."""
+    return trained.fsdp_config.param_offload or trained.fsdp_config.optimizer_offload
 
 
-def _activation_bytes(config: Config) -> int:
+def _activation_bytes(config: Config, model: ModelConfig, trained: TrainedConfig) -> int:
     """Of one micro-batch in bf16: the layers' inputs with gradient checkpointing plus one layer, all layers without; and a logit chunk."""
-    model = config.actor_rollout_ref.model
     shape = read_config(str(model.path))
     hidden, layers, vocab = (int(shape.get(key, 0)) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
     longest = config.data.max_prompt_length + config.data.max_response_length
-    rows = config.actor_rollout_ref.actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
-    tokens = max(longest, min(config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu, rows * longest))
+    rows = trained.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
+    tokens = max(longest, min(trained.ppo_max_token_len_per_gpu, rows * longest))
     per_layer = 34 * hidden * 2
     kept = layers * hidden * 2 + per_layer if model.enable_gradient_checkpointing else layers * per_layer
     return tokens * kept + min(tokens, 1024) * vocab * 4 * 3
 
 
-def _rollout(config: Config, device: str, devices: tuple[str, ...]) -> Claim:
+def _rollout(config: Config, device: str) -> Claim:
     rollout, path = config.actor_rollout_ref.rollout, str(config.actor_rollout_ref.model.path)
     weights = weight_bytes(path, rollout.dtype)
     base = ENGINE_PROCESS_BYTES[device]
@@ -97,20 +149,28 @@ def _rollout(config: Config, device: str, devices: tuple[str, ...]) -> Claim:
         who="rollout",
         what=f"{Path(path).name} {rollout.name}",
         awake_bytes=awake,
-        away_bytes=away if rollout.free_cache_engine else awake,
-        when=("rollout",),
-        devices=devices,
+        away_bytes=away if rollout.free_cache_engine and rollout.pool is None else awake,
+        when=("rollout",) if rollout.pool is None else PHASES,
+        devices=_devices(config, rollout.pool, device),
     )
 
 
-def _policy_host(config: Config, claims: Sequence[Claim], world: int) -> list[Claim]:
+def _policy_host(config: Config, extras: Extras, world: int) -> list[Claim]:
     """On a machine with GPUs: offloaded training state of all its processes, weights of sleeping rollout engines."""
-    rollout, path = config.actor_rollout_ref.rollout, str(config.actor_rollout_ref.model.path)
-    kept: list[Claim] = []
-    if _offloads(config):
-        state = parameter_count(path) * _DTYPE_BYTES.get(config.actor_rollout_ref.actor.fsdp_config.model_dtype, 4) * 3
-        kept.append(host("training", f"{claims[0].what}, offloaded", state // config.trainer.nnodes))
-    if rollout.free_cache_engine:
+    rollout, part = config.actor_rollout_ref.rollout, config.actor_rollout_ref
+    trained: list[tuple[str, ModelConfig, TrainedConfig]] = [("training", part.model, part.actor)]
+    trained += [("critic", extras.critic.model, extras.critic)] if extras.critic else []
+    kept = [
+        host(who, f"{Path(str(model.path)).name} {settings.strategy}, offloaded", _state_bytes(model, settings) // config.trainer.nnodes)
+        for who, model, settings in trained
+        if offloads_state(settings)
+    ]
+    if rollout.free_cache_engine and rollout.pool is None:
         engines = max(1, world // config.trainer.nnodes // rollout.tensor_parallel_size)
-        kept.append(host("rollout", "weights, asleep", engines * weight_bytes(path, rollout.dtype)))
+        kept.append(host("rollout", "weights, asleep", engines * weight_bytes(str(part.model.path), rollout.dtype)))
     return kept
+
+
+def _state_bytes(model: ModelConfig, trained: TrainedConfig) -> int:
+    """Weights and AdamW's two moments."""
+    return parameter_count(str(model.path)) * _DTYPE_BYTES.get(trained.fsdp_config.model_dtype, 4) * 3

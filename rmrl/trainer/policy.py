@@ -1,70 +1,101 @@
-"""The policy as the controller sees it: one object, however many processes train it."""
+"""The models that train, as the controller sees them: one object per role, however many processes hold it together."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import numpy as np
 
 from rmrl.backends.micro_batches import split_by_length
+from rmrl.cluster.processes import RayProcess
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.types import Metrics, Ragged, TrainBatch
 
 
-class Policy:
-    """Deals rows to the training processes and puts their answers back in order."""
+class TrainGroup:
+    """Processes that act together; each holds its part of one or several models (rmrl.backends.worker.TrainWorker)."""
 
-    def __init__(self, group: WorkerGroup, *, timeout_s: float, offloads: bool) -> None:
-        self._group, self._timeout_s, self._offloads = group, timeout_s, offloads
-        self._world = len(group.workers)
+    def __init__(self, workers: WorkerGroup, *, timeout_s: float, offloads: bool) -> None:
+        self._workers, self._timeout_s, self._offloads = workers, timeout_s, offloads
 
-    async def logprobs(self, batch: TrainBatch) -> Ragged:
-        """Log-probabilities of the response tokens under the present weights, rows in the batch's order."""
-        return await self._per_row("logprobs", batch)
+    @property
+    def size(self) -> int:
+        """Processes."""
+        return len(self._workers.workers)
 
-    async def reference_logprobs(self, batch: TrainBatch) -> Ragged:
-        """The same under the frozen reference."""
-        return await self._per_row("reference_logprobs", batch)
+    @property
+    def first(self) -> RayProcess:
+        """Rank 0, which writes the weights that are published."""
+        return self._workers.workers[0]
 
-    async def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        """One optimizer step per mini-batch and epoch."""
-        deals = [self._deal(batch) for batch in mini_batches]
-        shares = [[batch.select(deal[rank]) for batch, deal in zip(mini_batches, deals, strict=True)] for rank in range(self._world)]
-        return (await self._call("update", [(share,) for share in shares]))[0]
+    @property
+    def processes(self) -> Sequence[RayProcess]:
+        """By rank."""
+        return self._workers.workers
 
-    async def export_weights(self, path: str, *, dtype: str) -> int:
-        """Write all weights to one file in shared memory; bytes written."""
-        return max(await self._call("export_weights", [(path, dtype)] * self._world))
-
-    async def save(self, path: str) -> None:
-        await self._call("save", [(path,)] * self._world)
-
-    async def save_hf(self, path: str) -> None:
-        """A Hugging Face folder that transformers loads."""
-        await self._call("save_hf", [(path,)] * self._world)
-
-    async def load(self, path: str) -> None:
-        await self._call("load", [(path,)] * self._world)
-
-    async def memory_bytes(self) -> int:
-        """Bytes held by all training processes together."""
-        return sum(await self._call("memory_bytes"))
+    async def call(self, method: str, per_rank: Sequence[Sequence[object]] | None = None) -> list[Any]:
+        """A method of the worker on every rank at once; results by rank."""
+        return await self._workers.call(method, per_rank, timeout_s=self._timeout_s)
 
     @asynccontextmanager
     async def on_device(self) -> AsyncIterator[None]:
         """The training state is on its devices for the time of the block, and in host memory after it where offloading was asked for."""
         if self._offloads:
-            await self._call("onload")
+            await self.call("onload")
         try:
             yield
         finally:
             if self._offloads:
-                await self._call("offload")
+                await self.call("offload")
 
     async def close(self) -> None:
-        await self._group.kill()
+        await self._workers.kill()
+
+
+class TrainedModel:
+    """One role's model. Deals rows to the processes of its group and puts their answers back in order."""
+
+    def __init__(self, group: TrainGroup, role: str) -> None:
+        """`role`: actor, ref or critic."""
+        self.group, self._role = group, role
+
+    async def logprobs(self, batch: TrainBatch) -> Ragged:
+        """Log-probabilities of the response tokens under the present weights, rows in the batch's order."""
+        return await self._per_row("logprobs", batch)
+
+    async def values(self, batch: TrainBatch) -> Ragged:
+        """The critic's value before each response token, rows in the batch's order."""
+        return await self._per_row("values", batch)
+
+    async def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
+        """One optimizer step per mini-batch and epoch."""
+        deals = [self._deal(batch) for batch in mini_batches]
+        ranks = range(self.group.size)
+        shares = [[batch.select(deal[rank]) for batch, deal in zip(mini_batches, deals, strict=True)] for rank in ranks]
+        return (await self._call("update", [(share,) for share in shares]))[0]
+
+    async def export_weights(self, path: str, *, dtype: str) -> int:
+        """Write all weights to one file in shared memory; bytes written."""
+        return max(await self._everywhere("export_weights", path, dtype))
+
+    async def save(self, path: str) -> None:
+        await self._everywhere("save", path)
+
+    async def save_hf(self, path: str) -> None:
+        """A Hugging Face folder that transformers loads."""
+        await self._everywhere("save_hf", path)
+
+    async def load(self, path: str) -> None:
+        await self._everywhere("load", path)
+
+    def on_device(self) -> AbstractAsyncContextManager[None]:
+        """As TrainGroup.on_device."""
+        return self.group.on_device()
+
+    def _deal(self, batch: TrainBatch) -> list[np.ndarray]:
+        return split_by_length(batch.tokens.lengths, self.group.size)
 
     async def _per_row(self, method: str, batch: TrainBatch) -> Ragged:
         deal = self._deal(batch)
@@ -75,8 +106,43 @@ class Policy:
                 placed[int(row)] = values
         return Ragged.of(placed, np.float32)
 
-    def _deal(self, batch: TrainBatch) -> list[np.ndarray]:
-        return split_by_length(batch.tokens.lengths, self._world)
+    async def _everywhere(self, method: str, *args: object) -> list[Any]:
+        return await self._call(method, [args] * self.group.size)
 
-    async def _call(self, method: str, per_rank: Sequence[Sequence[object]] | None = None) -> list[Any]:
-        return await self._group.call(method, per_rank, timeout_s=self._timeout_s)
+    async def _call(self, method: str, per_rank: Sequence[Sequence[object]]) -> list[Any]:
+        return await self.group.call("on", [(self._role, method, *args) for args in per_rank])
+
+
+class Models:
+    """All models that train or stand beside training, and the groups that hold them."""
+
+    def __init__(self, actor: TrainedModel, *, reference: TrainedModel | None = None, critic: TrainedModel | None = None) -> None:
+        self.actor, self.reference, self.critic = actor, reference, critic
+
+    @property
+    def processes(self) -> list[RayProcess]:
+        """Of all groups."""
+        return [process for group in self._groups() for process in group.processes]
+
+    @property
+    def apart(self) -> bool:
+        """The critic trains in processes of its own."""
+        return self.critic is not None and self.critic.group is not self.actor.group
+
+    @asynccontextmanager
+    async def on_device(self) -> AsyncIterator[None]:
+        """Every model is on its devices for the time of the block."""
+        async with AsyncExitStack() as stack:
+            for group in self._groups():
+                await stack.enter_async_context(group.on_device())
+            yield
+
+    async def close(self) -> None:
+        """End every process, whatever the ending of another one raises."""
+        async with AsyncExitStack() as stack:
+            for group in self._groups():
+                stack.push_async_callback(group.close)
+
+    def _groups(self) -> list[TrainGroup]:
+        models = [model for model in (self.actor, self.reference, self.critic) if model is not None]
+        return list(dict.fromkeys(model.group for model in models))

@@ -17,7 +17,7 @@ class RolloutPool:
     """Rollout engines that hold the same weights. Prompts are dealt to them in turn."""
 
     def __init__(self, engines: Sequence[RayProcess], *, timeout_s: float, sleeps: bool) -> None:
-        self._engines, self._timeout_s, self._sleeps = list(engines), timeout_s, sleeps
+        self.engines, self._timeout_s, self._sleeps = tuple(engines), timeout_s, sleeps
         self._awake = True
 
     async def generate(
@@ -43,15 +43,16 @@ class RolloutPool:
                 on_finished(len(found))
                 on_response(index * sampling.n + part.sample_index, response)
 
-        count = len(self._engines)
+        count = len(self.engines)
         shares = [list(range(e, len(prompts), count)) for e in range(count)]
-        await asyncio.gather(*(run(e, share, k) for k, (e, share) in enumerate(zip(self._engines, shares, strict=True)) if share))
+        await asyncio.gather(*(run(e, share, k) for k, (e, share) in enumerate(zip(self.engines, shares, strict=True)) if share))
         ordered = tuple(found[p, s] for p in range(len(prompts)) for s in range(sampling.n))
         return Rollouts(responses=ordered, group_size=sampling.n)
 
-    async def load_weights(self, path: str, *, version: int) -> None:
-        """New weights in every engine; what was cached under the old ones is dropped."""
-        await self._all("load_weights", path, version=version)
+    async def load_weights(self, paths: Sequence[str], *, version: int) -> None:
+        """New weights in every engine, each from its own path; what was cached under the old ones is dropped."""
+        loads = zip(self.engines, paths, strict=True)
+        await asyncio.gather(*(e.call("load_weights", path, timeout_s=self._timeout_s, version=version) for e, path in loads))
 
     async def wake(self) -> None:
         if not self._awake:
@@ -65,11 +66,11 @@ class RolloutPool:
             self._awake = False
 
     async def close(self) -> None:
-        for engine in self._engines:
+        for engine in self.engines:
             await engine.kill()
 
     async def _all(self, method: str, *args: object, **kwargs: object) -> None:
-        await asyncio.gather(*(engine.call(method, *args, timeout_s=self._timeout_s, **kwargs) for engine in self._engines))
+        await asyncio.gather(*(engine.call(method, *args, timeout_s=self._timeout_s, **kwargs) for engine in self.engines))
 
 
 def _response(prompt: Prompt, part: Generation) -> Response:

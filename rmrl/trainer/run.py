@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rmrl.algorithms.kl import KLController
-from rmrl.config.schema import Config
+from rmrl.config.schema import Config, CriticConfig, TrainedConfig
 from rmrl.data.dataset import PromptTable
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import CheckpointError, Interrupted
 from rmrl.rewards.monitor import Monitor
-from rmrl.rewards.scorer import Scorer
 from rmrl.rewards.table import observed_table
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.curve import draw_curves
 from rmrl.telemetry.names import score_metrics
-from rmrl.telemetry.progress import counting
 from rmrl.telemetry.sinks import Sinks
 from rmrl.telemetry.transcripts import SampleWriter
 from rmrl.trainer import checkpoint
@@ -31,16 +30,19 @@ from rmrl.trainer.batches import (
     ScoredBatch,
     add_advantages,
     advantage_per_row,
+    correct_rollout,
     keep_informative,
     logprob_difference,
     mini_batches,
-    response_row,
+    redraw,
 )
 from rmrl.trainer.evaluate import validation_metrics, validation_sampling
-from rmrl.trainer.policy import Policy
-from rmrl.trainer.publish import publish_weights
-from rmrl.trainer.rollouts import RolloutPool
-from rmrl.types import Metrics, Prompt, Response, RewardBatch, Rollouts, Sampling
+from rmrl.trainer.policy import Models, TrainedModel
+from rmrl.trainer.prefetch import Published, batches
+from rmrl.trainer.publish import Publishes
+from rmrl.trainer.sampled import Round, Sampled
+from rmrl.trainer.sampler import Sampler
+from rmrl.types import Metrics, Prompt, RewardBatch, Rollouts, TrainBatch
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -67,24 +69,30 @@ class Run:
     loader: PromptLoader | None
     """None: the run only validates."""
     val_prompts: PromptTable | None
-    policy: Policy
-    rollouts: RolloutPool
-    scorer: Scorer
+    models: Models
+    sampler: Sampler
+    publisher: Publishes
+    critic: CriticConfig
+    """Every null replaced by the actor's setting."""
     controller: KLController
     open_telemetry: Callable[[int | None], Telemetry]
     notice: Callable[[str], None]
     config_fingerprint: str
-    weight_bytes: int
-    needs_reference: bool
     decode: Callable[[Sequence[int]], str]
     """The policy's tokens as text."""
     monitor: Monitor | None = None
     step: int = 0
-    clock: StepClock = dataclasses.field(default_factory=StepClock)
     telemetry: Telemetry | None = None
     interrupted: bool = False
     saved_step: int = -1
     _observed: bool = False
+    _published: Published = dataclasses.field(default_factory=lambda: Published(-1))
+    _after: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    """States of the loader and the rewards as of the last batch that was trained; batches sampled ahead are sampled again on resume."""
+
+    @property
+    def clock(self) -> StepClock:
+        return self.sampler.clock
 
     # --- resume and checkpoints ---------------------------------------------------------------------------------------
 
@@ -97,6 +105,8 @@ class Run:
         found = self._checkpoint_to_resume()
         if found is not None:
             await self._load(found)
+        if self.loader is not None:
+            self._after = {"loader": self.loader.state_dict(), "rewards": self.sampler.scorer.state_dict()}
         self.telemetry = self.open_telemetry(self.step if found else None)
         self.clock.restart()
 
@@ -110,13 +120,16 @@ class Run:
         state = json.loads((found.path / "trainer.json").read_text(encoding="utf-8"))
         if state["step"] != found.step:
             raise CheckpointError(f"{found.path}: trainer.json says step {state['step']}, the manifest {found.step}; use another one")
+        if found.config_fingerprint != self.config_fingerprint:
+            self.notice(f"{found.path} was saved under another configuration than this run's; it is used as asked")
         if self.loader is not None:
             self.loader.load_state_dict(state["loader"])
         self.controller.load_state_dict(state["kl_controller"])
-        self.scorer.load_state_dict(state.get("rewards", {}))
+        self.sampler.scorer.load_state_dict(state.get("rewards", {}))
         if self.monitor and state.get("monitor"):
             self.monitor.load_state_dict(state["monitor"])
-        await self.policy.load(str(found.path / "policy"))
+        for name, model in self._saved_models():
+            await model.load(str(found.path / name))
         self.step = self.saved_step = found.step
         self.notice(f"resuming from {found.path} (step {self.step} of {self.total_steps})")
 
@@ -137,20 +150,25 @@ class Run:
         checkpoint.prune(self.checkpoints, self.config.trainer.max_actor_ckpt_to_keep)
         self.notice(f"checkpoint {saved.path}")
 
+    def _saved_models(self) -> Iterator[tuple[str, TrainedModel]]:
+        """Folder in a checkpoint, and the model that is kept there."""
+        yield "policy", self.models.actor
+        if self.models.critic is not None:
+            yield "critic", self.models.critic
+
     async def _write(self, folder: Path) -> None:
-        assert self.loader is not None
         state = {
             "step": self.step,
-            "loader": self.loader.state_dict(),
+            **self._after,
             "kl_controller": self.controller.state_dict(),
-            "rewards": self.scorer.state_dict(),
             "monitor": self.monitor.state_dict() if self.monitor else {},
         }
         (folder / "trainer.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-        async with self.policy.on_device():
-            await self.policy.save(str(folder / "policy"))
+        async with self.models.on_device():
+            for name, model in self._saved_models():
+                await model.save(str(folder / name))
             if "hf_model" in self.config.actor_rollout_ref.actor.checkpoint.save_contents:
-                await self.policy.save_hf(str(folder / "hf"))
+                await self.models.actor.save_hf(str(folder / "hf"))
 
     async def finish(self) -> None:
         """The last checkpoint and the curves."""
@@ -161,97 +179,103 @@ class Run:
 
     # --- the stages of a step -----------------------------------------------------------------------------------------
 
-    async def scored_rollouts(self) -> AsyncIterator[tuple[Rollouts, RewardBatch]]:
-        """On-policy: each batch is sampled from, and scored under, the weights published last."""
+    async def scored_rollouts(self) -> AsyncGenerator[Sampled]:
+        """Batches sampled from weights that are at most trainer.max_staleness updates old."""
         if self.loader is None:
             return
-        batches = self.loader.batches(epochs=None)
-        while self.step < self.total_steps:  # asked first: a batch fetched and not used would be lost to the checkpoint
-            prompts = next(batches)
-            sampling = self._sampling()
-            rollouts, rewards = await self._generate_and_score("generate", prompts, sampling)
-            yield rollouts, rewards
+        loader = self.loader
 
-    def _sampling(self) -> Sampling:
-        rollout = self.config.actor_rollout_ref.rollout
-        seed = int(np.random.SeedSequence([self.config.trainer.seed, rollout.seed, self.step]).generate_state(1)[0] >> 1)
-        return Sampling(
-            max_tokens=self.config.data.max_response_length,
-            temperature=rollout.temperature if rollout.do_sample else 0.0,
-            top_p=rollout.top_p,
-            top_k=rollout.top_k,
-            n=rollout.n,
-            seed=seed,
-            ignore_eos=rollout.ignore_eos,
-        )
+        async def sample(step: int) -> Sampled:
+            return await self.sampler.sample(loader, step)
 
-    async def _generate_and_score(
-        self, stage: str, prompts: Sequence[Prompt], sampling: Sampling, *, learn: bool = True
-    ) -> tuple[Rollouts, RewardBatch]:
-        """What needs none of the policy's devices is scored while the other responses are still being generated."""
-        async with self.scorer.streaming() as session:
+        steps, ahead = range(self.step, self.total_steps), self.config.trainer.max_staleness
+        async with aclosing(batches(sample, steps, ahead=ahead, published=self._published)) as ready:
+            async for sampled in ready:
+                self._after = sampled.after
+                yield sampled
 
-            def stream(position: int, response: Response) -> None:
-                session.add(position, response_row(response, group=position // sampling.n))
-
-            with self.clock("generate" if learn else "validate"), counting(stage, len(prompts) * sampling.n) as on_finished:
-                await self.rollouts.wake()
-                rollouts = await self.rollouts.generate(prompts, sampling, on_finished=on_finished, on_response=stream)
-                await self.rollouts.sleep(level=1)
-            with self.clock("score" if learn else "validate"):
-                rewards = await self.scorer.finish(session, step=self.step, learn=learn)
-        return rollouts, rewards
-
-    def keep_informative(self, rollouts: Rollouts, rewards: RewardBatch) -> ScoredBatch:
-        return keep_informative(rollouts, rewards)
+    def keep_informative(self, sampled: Sampled) -> ScoredBatch:
+        return keep_informative(sampled)
 
     @asynccontextmanager
     async def training(self, stage: str) -> AsyncIterator[None]:
         """The devices belong to training for the time of the block."""
-        with self.clock(stage):
-            async with self.policy.on_device():
-                yield
+        async with self.sampler.turns.devices:
+            with self.clock(stage):
+                async with self.models.on_device():
+                    yield
 
     async def add_logprobs(self, batch: ScoredBatch) -> ScoredBatch:
-        """old_logprobs where several updates or the KL penalty need them, ref_logprobs where there is a reference."""
-        train = batch.train
-        if len(train) and self._needs_old_logprobs():
-            train = dataclasses.replace(train, old_logprobs=await self.policy.logprobs(train))
-        if len(train) and self.needs_reference:
-            train = dataclasses.replace(train, ref_logprobs=await self.policy.reference_logprobs(train))
-        return dataclasses.replace(batch, train=train)
+        """old_logprobs where they are needed, ref_logprobs where there is a reference, values where there is a critic."""
+        train, models = batch.train, self.models
+        if not len(train):
+            return batch
+
+        async def policy() -> dict[str, Any]:
+            old = {"old_logprobs": await models.actor.logprobs(train)} if self._needs_old_logprobs() else {}
+            return old | ({"ref_logprobs": await models.reference.logprobs(train)} if models.reference is not None else {})
+
+        async def critic() -> dict[str, Any]:
+            return {} if models.critic is None else {"values": await models.critic.values(train)}
+
+        streams = await self._side_by_side(policy, critic)
+        return dataclasses.replace(batch, train=dataclasses.replace(train, **streams[0], **streams[1]))
 
     def _needs_old_logprobs(self) -> bool:
-        actor = self.config.actor_rollout_ref.actor
+        """One update on fresh samples measures them in its own forward pass."""
+        actor, algorithm = self.config.actor_rollout_ref.actor, self.config.algorithm
         one_update = actor.ppo_epochs == 1 and actor.ppo_mini_batch_size >= self.config.data.train_batch_size
-        return not one_update or self.config.algorithm.use_kl_in_reward
+        corrects = algorithm.rollout_correction.rollout_is is not None or algorithm.rollout_correction.rollout_rs is not None
+        return not one_update or algorithm.use_kl_in_reward or corrects
 
     def add_advantages(self, batch: ScoredBatch) -> tuple[ScoredBatch, Metrics]:
-        """Pure; also how far sampling and training log-probabilities are apart."""
+        """Pure; also how far sampling and training log-probabilities are apart, and what follows from it."""
         if not len(batch.train):
             return batch, {}
-        scored, metrics = add_advantages(batch, self.config.algorithm, self.controller, decode=self.decode)
-        return scored, metrics | logprob_difference(scored.train)
+        algorithm = self.config.algorithm
+        batch, corrected = correct_rollout(batch, algorithm)
+        scored, metrics = add_advantages(batch, algorithm, self.controller, decode=self.decode)
+        scored, redrawn = redraw(scored, algorithm, rng=self._rng("pf_ppo"))
+        return scored, metrics | logprob_difference(scored.train) | corrected | redrawn
 
     async def update(self, batch: ScoredBatch) -> Metrics:
         """One optimizer step per mini-batch; nothing at all when no row has a reward."""
         if not len(batch.train):
             self.notice(f"step {self.step + 1}: no response has a reward, the weights stay as they are")
             return {}
-        actor = self.config.actor_rollout_ref.actor
-        rng = np.random.default_rng([self.config.trainer.seed, self.step]) if actor.shuffle else None
-        return await self.policy.update(list(mini_batches(batch.train, batch.group_ids_B, prompts=actor.ppo_mini_batch_size, rng=rng)))
+
+        async def policy() -> Metrics:
+            if self.step < self.config.trainer.critic_warmup:
+                return {}
+            return await self.models.actor.update(self._mini_batches(batch, self.config.actor_rollout_ref.actor))
+
+        async def critic() -> Metrics:
+            return {} if self.models.critic is None else await self.models.critic.update(self._mini_batches(batch, self.critic))
+
+        found = await self._side_by_side(critic, policy)
+        return {**found[0], **found[1]}
+
+    def _mini_batches(self, batch: ScoredBatch, settings: TrainedConfig) -> list[TrainBatch]:
+        rng = self._rng("shuffle") if settings.shuffle else None
+        return list(mini_batches(batch.train, batch.group_ids_B, prompts=settings.ppo_mini_batch_size, rng=rng))
+
+    def _rng(self, what: str) -> np.random.Generator:
+        """Of this step, so that a resumed run draws what the uninterrupted one would have drawn."""
+        use = [] if what == "shuffle" else list(what.encode())
+        return np.random.default_rng([self.config.trainer.seed, self.step, *use])
+
+    async def _side_by_side(self, *work: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> list[dict[str, Any]]:
+        """At once where policy and critic train in processes of their own, else one after the other."""
+        if self.models.apart:
+            return await asyncio.gather(*(one() for one in work))
+        return [await one() for one in work]
 
     async def publish_weights(self) -> None:
         """The rollout engines get version `step`."""
-        with self.clock("publish"):
-            await publish_weights(
-                self.policy,
-                self.rollouts,
-                version=self.step,
-                dtype=self.config.actor_rollout_ref.rollout.dtype,
-                size_hint_bytes=self.weight_bytes,
-            )
+        async with self.sampler.turns.engines:
+            with self.clock("publish"):
+                await self.publisher.publish(self.step)
+        self._published.set(self.step)
 
     # --- validation and records ---------------------------------------------------------------------------------------
 
@@ -272,14 +296,14 @@ class Run:
         assert self.val_prompts is not None
         assert self.telemetry is not None
         size = self.config.data.val_batch_size or len(self.val_prompts)
-        sampling, done = validation_sampling(self.config), []
+        sampling, done = validation_sampling(self.config), list[Round]()
         for start in range(0, len(self.val_prompts), size):
             prompts: list[Prompt] = self.val_prompts[start : start + size]
-            rollouts, rewards = await self._generate_and_score("validate", prompts, sampling, learn=False)
-            self.telemetry.val_samples.write(self.step, rollouts.responses, rewards)
+            scored = await self.sampler.sample_and_score("validate", prompts, sampling, step=self.step, learn=False)
+            self.telemetry.val_samples.write(self.step, scored[0].responses, scored[1])
             if not done:
-                self._show(rollouts, rewards)
-            done.append((rollouts, rewards))
+                self._show(*scored)
+            done.append(scored)
         return validation_metrics(done)
 
     def _show(self, rollouts: Rollouts, rewards: RewardBatch) -> None:
@@ -289,22 +313,28 @@ class Run:
             said = f"{asked!r} -> {response.text!r} (reference {truth}, reward {reward:.3f})"
             self.notice(f"validation, step {self.step}: {said}")
 
-    def record(self, rollouts: Rollouts, rewards: RewardBatch, batch: ScoredBatch, metrics: Metrics) -> None:
+    def record(self, sampled: Sampled, batch: ScoredBatch, metrics: Metrics) -> None:
         """One step's metrics, samples and time."""
         assert self.telemetry is not None
-        assert self.loader is not None
+        rollouts, rewards = sampled.rollouts, sampled.rewards
         lengths = [len(r.token_ids) for r in rollouts.responses]
         truncated = [r.finish_reason == "length" for r in rollouts.responses]
         tokens = sum(lengths) + sum(len(r.prompt.token_ids) for r in rollouts.responses)
         scored = score_metrics(rewards.scores, rewards, lengths, truncated=truncated)
         self.telemetry.samples.write(self.step, rollouts.responses, rewards, advantages_B=advantage_per_row(batch, len(lengths)))
-        self._sinks.log(self.step, {**scored, **metrics, "train/epoch": float(self.loader.epoch), **self.clock.metrics(tokens)})
+        self._sinks.log(self.step, {**scored, **sampled.metrics, **metrics, **self._progress(sampled), **self.clock.metrics(tokens)})
         if not self._observed:
             self.notice(observed_table(rewards))
             self._observed = True
         for hint in self.monitor.observe(self.step, rewards.scores, lengths) if self.monitor else ():
             self.notice(hint)
         self.clock.restart()
+
+    def _progress(self, sampled: Sampled) -> Metrics:
+        """Called behind the step's update: what trained had `step` - 1 updates."""
+        stale = [sampled.step - response.policy_version for response in sampled.rollouts.responses]
+        epoch = {"train/epoch": float(sampled.after["loader"]["epoch"])}
+        return epoch | ({"train/staleness": float(np.mean(stale))} if self.config.trainer.max_staleness else {})
 
     @property
     def _sinks(self) -> Sinks:
@@ -334,8 +364,9 @@ class Run:
     async def close(self) -> None:
         """End every process that the run started, whatever the ending of another one raises."""
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self.policy.close)
-            stack.push_async_callback(self.rollouts.close)
-            stack.push_async_callback(self.scorer.close)
             if self.telemetry is not None:
-                stack.callback(self.telemetry.close)
+                stack.callback(self.telemetry.close)  # last: a tracker that hangs must not hold the engines
+            stack.push_async_callback(self.publisher.close)
+            stack.push_async_callback(self.models.close)
+            stack.push_async_callback(self.sampler.rollouts.close)
+            stack.push_async_callback(self.sampler.scorer.close)

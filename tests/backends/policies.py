@@ -15,7 +15,7 @@ import torch
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.micro_batches import split_by_length
-from rmrl.config.schema import ActorConfig, FSDPConfig, ModelConfig, OptimConfig
+from rmrl.config.schema import ActorConfig, CriticConfig, FSDPConfig, ModelConfig, OptimConfig
 from rmrl.types import Ragged, TrainBatch
 
 VOCABULARY = 512
@@ -54,14 +54,44 @@ def make_batch(rows: int, *, seed: int, streams: bool = True) -> TrainBatch:
     )
 
 
-def make_settings(policy: Path, *, fsdp: FSDPConfig | None = None, role: str = "actor", **actor: Any) -> TrainSettings:
-    """float32 training with every term of the loss switched on."""
+def make_critic_batch(rows: int, *, seed: int) -> TrainBatch:
+    """The rows of `make_batch` with old values and returns in place of the policy's streams."""
+    batch, rng = make_batch(rows, seed=seed, streams=False), np.random.default_rng(1000 + seed)
+    lengths = batch.response_mask.lengths
+    return TrainBatch(
+        tokens=batch.tokens,
+        response_mask=batch.response_mask,
+        values=Ragged.of([0.2 * rng.standard_normal(n) for n in lengths], np.float32),
+        returns=Ragged.of([np.full(n, rng.standard_normal()) for n in lengths], np.float32),
+    )
+
+
+def make_critic_settings(checkpoint: Path, *, model: dict[str, Any] | None = None, **critic: Any) -> TrainSettings:
+    """float32 training of a critic, with a value clip that some tokens reach."""
+    critic = {
+        "strategy": "fsdp2", "fsdp_config": FSDPConfig(param_dtype=None), "cliprange_value": 0.2, "ppo_epochs": 1,
+        "optim": OptimConfig(lr=2e-3, lr_scheduler_type="cosine", lr_warmup_steps=2), **critic,
+    }  # fmt: skip
+    return TrainSettings(
+        model=ModelConfig(path=str(checkpoint), **(model or {})),
+        actor=ActorConfig(),
+        critic=CriticConfig(**critic),
+        role="critic",
+        total_steps=20,
+        max_response_length=10,
+    )
+
+
+def make_settings(
+    policy: Path, *, fsdp: FSDPConfig | None = None, role: str = "actor", model: dict[str, Any] | None = None, **actor: Any
+) -> TrainSettings:
+    """float32 training with every term of the loss switched on; `model`: entries of ModelConfig."""
     actor = {
         "use_kl_loss": True, "kl_loss_coef": 0.1, "entropy_coeff": 0.01,
         "optim": OptimConfig(lr=2e-3, lr_scheduler_type="cosine", lr_warmup_steps=2), **actor,
     }  # fmt: skip
     return TrainSettings(
-        model=ModelConfig(path=str(policy)),
+        model=ModelConfig(path=str(policy), **(model or {})),
         actor=ActorConfig(fsdp_config=fsdp or FSDPConfig(param_dtype=None), **actor),
         role=role,
         temperature=TEMPERATURE,

@@ -8,6 +8,7 @@ from torch import nn
 
 from rmrl.backends.base import ProcessSettings
 from rmrl.backends.fsdp import compat
+from rmrl.backends.fsdp.layout import decoder_layers
 from rmrl.errors import ConfigError
 
 
@@ -26,8 +27,8 @@ class Model(nn.Module):
 
 def test_layers_are_the_units_not_their_experts():
     model = Model()
-    assert compat.decoder_layers(model) == list(model.layers)
-    assert compat.decoder_layers(nn.Linear(2, 2)) == []
+    assert decoder_layers(model) == list(model.layers)
+    assert decoder_layers(nn.Linear(2, 2)) == []
 
 
 def test_a_group_of_two_needs_a_meeting_point():
@@ -48,11 +49,18 @@ def test_full_tensor_of_a_plain_tensor_is_itself_in_the_dtype():
 
 
 def test_clipping_by_hand():
-    parameter = nn.Parameter(torch.zeros(2))
-    parameter.grad = torch.tensor([3.0, 4.0])
-    assert compat.clip_gradients([parameter], 0.0) == 5.0
-    assert parameter.grad.tolist() == [3.0, 4.0]
-    assert compat.clip_gradients([parameter], 1.0) == 5.0
-    assert parameter.grad.tolist() == pytest.approx([0.6, 0.8], rel=1e-5)
-    parameter.grad = torch.tensor([float("nan"), 1.0])
-    assert compat.clip_gradients([parameter], 1.0) != compat.clip_gradients([parameter], 1.0)  # nan
+    model = nn.Linear(2, 1, bias=False)
+    model.weight.grad = torch.tensor([[3.0, 4.0]])
+    assert compat.clip_gradients(model, 0.0) == 5.0
+    assert model.weight.grad.tolist() == [[3.0, 4.0]]
+    assert compat.clip_gradients(model, 1.0) == 5.0
+    assert model.weight.grad.tolist()[0] == pytest.approx([0.6, 0.8], rel=1e-5)
+    model.weight.grad = torch.tensor([[float("nan"), 1.0]])
+    assert compat.clip_gradients(model, 1.0) != compat.clip_gradients(model, 1.0)  # nan
+
+
+def test_what_trains_is_named_and_of_a_frozen_model_everything():
+    model = Model()
+    model.layers.requires_grad_(False)
+    assert compat.trained_names(model) == {"norms.0.weight", "norms.0.bias"}
+    assert len(compat.trained_names(model.requires_grad_(False))) == 2 + 3 * 8 * 2

@@ -11,7 +11,7 @@ import pytest
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.fake import TOY_TOKENS
-from rmrl.config.schema import ActorConfig, ModelConfig, OptimConfig
+from rmrl.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.types import Ragged, TrainBatch
 
@@ -45,6 +45,30 @@ def test_one_step_by_hand():
     assert metrics["policy/entropy"] == pytest.approx(math.log(64), rel=1e-6)
     assert metrics["policy/tokens"] == 1
     assert metrics["policy/grad_norm"] == pytest.approx(math.sqrt((63 / 64) ** 2 + 63 / 64**2))
+
+
+def critic(**settings: object):
+    critic = CriticConfig(strategy="fake", ppo_epochs=1, optim=OptimConfig(lr=1.0), **settings)
+    return TRAIN_ENGINES["fake"](
+        settings=TrainSettings(model=ModelConfig(path="toy"), actor=ActorConfig(), critic=critic, role="critic"), process=ProcessSettings()
+    )
+
+
+def test_a_critic_step_by_hand():
+    toy = critic()
+    rows = TrainBatch(
+        tokens=Ragged.of([[3, 4, 7]], np.int64),
+        response_mask=Ragged.of([[1.0]], np.float32),
+        values=Ragged.of([[0.0]], np.float32),
+        returns=Ragged.of([[0.4]], np.float32),
+    )
+    assert toy.values(rows).values.tolist() == [0.0]
+    metrics = toy.update([rows])
+    # 1/2 (0 - 0.4)^2 = 0.08 with gradient -0.4 at token 4, the one before the response
+    assert metrics["critic/loss"] == pytest.approx(0.08)
+    assert metrics["critic/grad_norm"] == pytest.approx(0.4)
+    assert toy.values(rows).values.tolist() == pytest.approx([0.4])
+    assert dict(toy.weights())["toy.logits"].nonzero().flatten().tolist() == [4]
 
 
 def test_negative_advantage_makes_a_token_rarer():

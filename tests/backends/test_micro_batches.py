@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rmrl.backends.micro_batches import Limits, cut, dummy_row, split_by_length, update_limits
-from rmrl.config.schema import ActorConfig
+from rmrl.config.schema import ActorConfig, CriticConfig
 from rmrl.errors import ConfigError
 from rmrl.types import Ragged, TrainBatch
 
@@ -59,6 +59,22 @@ def test_a_row_beyond_the_budget_goes_alone():
     assert as_lists(cut([50, 2, 2], Limits(tokens=10, rows=None))) == [[0], [1, 2]]
 
 
+def test_packed_rows_fill_the_first_micro_batch_with_room():
+    # 10 + 9 = 19, 4 does not fit in 20; 4 + 3 + 2 = 9; then 1 fits the first
+    assert as_lists(cut([4, 10, 3, 9, 2, 1], Limits(tokens=20, rows=None, packed=True))) == [[1, 3, 5], [0, 2, 4]]
+    assert as_lists(cut([4, 10, 3, 9, 2, 1], Limits(tokens=20, rows=2, packed=True))) == [[1, 3], [0, 2], [4, 5]]
+    assert as_lists(cut([50, 2, 2], Limits(tokens=10, rows=None, packed=True))) == [[0], [1, 2]]
+
+
+def test_packed_rows_need_no_more_micro_batches_than_padded_ones():
+    lengths = np.random.default_rng(0).integers(1, 500, 200)
+    padded, packed = (cut(lengths, Limits(tokens=1000, rows=None, packed=packed)) for packed in (False, True))
+    assert sorted(np.concatenate(packed).tolist()) == list(range(200))
+    assert max(int(lengths[rows].sum()) for rows in packed) <= 1000
+    assert len(packed) == -(-int(lengths.sum()) // 1000)  # as few as there can be
+    assert len(padded) > len(packed)
+
+
 def test_cut_of_nothing():
     assert cut([], Limits(tokens=10, rows=None)) == []
 
@@ -68,6 +84,9 @@ def test_limits_come_from_the_settings():
     assert update_limits(ActorConfig(use_dynamic_bsz=False, ppo_micro_batch_size_per_gpu=4)) == Limits(tokens=None, rows=4)
     with pytest.raises(ConfigError, match="ppo_micro_batch_size_per_gpu=4"):
         update_limits(ActorConfig(use_dynamic_bsz=False))
+    assert update_limits(CriticConfig(), section="critic", packed=True) == Limits(tokens=32768, rows=None, packed=True)
+    with pytest.raises(ConfigError, match=r"set critic\.ppo_micro_batch_size_per_gpu=4"):
+        update_limits(CriticConfig(use_dynamic_bsz=False), section="critic")
 
 
 def test_dummy_has_the_streams_of_its_batch_and_counts_nothing():

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from rmrl.backends.objective import response_tokens, weight_and_tokens, weighted_loss
+from rmrl.backends.objective import divisor, response_tokens, value_metrics, weight_and_tokens, weighted_loss, weighted_value_loss
 from rmrl.backends.totals import Totals
 from rmrl.types import Ragged, TrainBatch
-from tests.backends.policies import make_settings
+from tests.backends.policies import make_critic_settings, make_settings
 
 BATCH = TrainBatch(
     tokens=Ragged.of([[10, 11, 12, 13], [20, 21]], np.int64),
@@ -32,9 +32,57 @@ def test_positions_are_those_before_each_response_token():
     assert tokens.targets_N.tolist() == [12, 13, 21]
 
 
+def test_packed_rows_share_one_sequence_and_their_positions_restart():
+    tokens = response_tokens(BATCH, torch.device("cpu"), packed=True)
+    assert tokens.input_ids_BS.tolist() == [[10, 11, 12, 13, 20, 21]]
+    assert tokens.position_ids_BS.tolist() == [[0, 1, 2, 3, 0, 1]]
+    assert tokens.positions_N.tolist() == [1, 2, 4]
+    assert tokens.targets_N.tolist() == [12, 13, 21]
+    assert response_tokens(BATCH, torch.device("cpu")).position_ids_BS is None
+
+
 def test_weights_count_tokens_or_sequences():
     assert weight_and_tokens(BATCH, settings()) == (2.0, 2.0)
     assert weight_and_tokens(BATCH.select([0]), settings(loss_agg_mode="seq-mean-token-mean")) == (1.0, 1.0)
+
+
+def test_token_sum_divides_by_one():
+    summed = settings(loss_agg_mode="token-sum")
+    assert weight_and_tokens(BATCH, summed) == (2.0, 2.0)
+    assert divisor(2.0, summed) == 1.0
+    assert divisor(2.0, settings()) == 2.0
+
+
+def test_value_loss_and_its_metrics_by_hand():
+    critic = make_critic_settings(Path("unused"))  # value clip 0.2
+    old, returns = Ragged.of([[0.0, 0.0], [1.0]], np.float32), Ragged.of([[1.0, 9.0], [3.0]], np.float32)
+    batch = TrainBatch(tokens=BATCH.tokens, response_mask=BATCH.response_mask, values=old, returns=returns)
+    values = torch.tensor([0.5, 5.0, 1.1], requires_grad=True)
+    loss, sums = weighted_value_loss(batch, values, settings=critic)
+    # 0.5 is clipped to 0.2: (0.2 - 1)^2 / 2 = 0.32; 1.1 is not: (1.1 - 3)^2 / 2 = 1.805; the middle token does not count
+    assert loss.item() == pytest.approx(0.32 + 1.805, rel=1e-6)
+    loss.backward()
+    assert values.grad.tolist() == pytest.approx([0.0, 0.0, -1.9])
+
+    totals = Totals("critic")
+    totals.add_sums(loss.detach() / 2, sums)
+    totals.add_step(lr=0.1, grad_norm=1.0, tokens=2)
+    metrics = value_metrics(totals.metrics(lambda values: values))
+    assert metrics["critic/value_clip_fraction"] == 0.5
+    assert metrics["critic/value_mean"] == pytest.approx(0.8)
+    assert metrics["critic/return_mean"] == pytest.approx(2.0)
+    # errors 0.5 and 1.9 (variance 0.49), returns 1 and 3 (variance 1)
+    assert metrics["critic/explained_variance"] == pytest.approx(0.51, rel=1e-5)
+    assert metrics["critic/loss"] == pytest.approx(2.125 / 2, rel=1e-6)
+    assert not any("squared" in name for name in metrics)
+
+
+def test_without_old_values_nothing_is_clipped():
+    returns = Ragged.of([[1.0, 9.0], [3.0]], np.float32)
+    batch = TrainBatch(tokens=BATCH.tokens, response_mask=BATCH.response_mask, returns=returns)
+    loss, sums = weighted_value_loss(batch, torch.tensor([0.5, 5.0, 1.1]), settings=make_critic_settings(Path("unused")))
+    assert loss.item() == pytest.approx(0.125 + 1.805, rel=1e-6)
+    assert sums["value_clip_fraction"].item() == 0
 
 
 def test_first_loss_is_minus_the_advantages():

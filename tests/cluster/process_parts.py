@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 
@@ -66,3 +67,37 @@ class Stream:
     async def double(self, number: int) -> int:
         await asyncio.sleep(0.3)
         return 2 * number
+
+
+class Stuck:
+    """Stands still in several ways."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def wait_at_the_gate(self) -> None:
+        self.gate.acquire()
+
+    def wait_on_rank(self, rank: int) -> None:
+        """Rank 0 stands at the gate, the others are done at once."""
+        if rank == 0:
+            self.wait_at_the_gate()
+
+    def on(self, role: str, method: str, *args: object) -> object:
+        """As a training worker hands calls on."""
+        assert role == "actor"
+        return getattr(self, method)(*args)
+
+
+class StuckEngine:
+    """Its event loop is free, its work is not."""
+
+    async def generate(self) -> AsyncIterator[int]:
+        yield await asyncio.to_thread(time.sleep, 60)
+
+    async def wait_for_nothing(self) -> None:
+        await asyncio.Event().wait()
+
+    async def block_the_loop(self) -> None:
+        time.sleep(60)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -79,6 +81,42 @@ async def test_past_the_deadline_is_a_stall() -> None:
     await process.kill()
 
 
+async def test_a_stall_says_where_the_process_stands(tmp_path: Path) -> None:
+    process = await RayHost(stack_folder=tmp_path).spawn(f"{PARTS}:Stuck", {}, name="train-0")
+    with pytest.raises(StallError) as caught:
+        await process.call("on", "actor", "wait_at_the_gate", timeout_s=0.5)
+    first, where, file = str(caught.value).splitlines()
+    assert first == "train-0.actor.wait_at_the_gate did not finish within 0.5 s; it stands in (innermost first):"
+    assert re.search(r"train-0 \(pid \d+\): tests/cluster/process_parts\.py:\d+ wait_at_the_gate < ", where)
+    assert file == f"all stacks: {tmp_path / 'train-0.actor.wait_at_the_gate-1.txt'}"
+    assert "self.gate.acquire()" in (tmp_path / "train-0.actor.wait_at_the_gate-1.txt").read_text(encoding="utf-8")
+    await process.kill()
+
+
+async def test_a_group_that_stalls_says_where_every_rank_stands() -> None:
+    workers = [await RayHost().spawn(f"{PARTS}:Stuck", {}, name=f"train-{rank}") for rank in range(2)]
+    group = WorkerGroup(workers)
+    with pytest.raises(StallError) as caught:
+        await group.call("on", [("actor", "wait_on_rank", 0), ("actor", "wait_on_rank", 1)], timeout_s=0.5)
+    first, *ranks = str(caught.value).splitlines()
+    assert first.startswith("train.actor.wait_on_rank did not finish within 0.5 s on every rank")
+    assert "wait_at_the_gate < " in ranks[0]
+    assert re.fullmatch(r"  train-1 \(pid \d+\): waits for a call", ranks[1])
+    await group.kill()
+
+
+async def test_a_stalled_engine_shows_its_threads_and_tasks() -> None:
+    process = await RayHost(asynchronous=True).spawn(f"{PARTS}:StuckEngine", {}, name="engine")
+    with pytest.raises(StallError, match=r"process_parts\.py:\d+ wait_for_nothing"):
+        await process.call("wait_for_nothing", timeout_s=0.5)
+    with pytest.raises(StallError, match=r"engine\.generate gave nothing for 0\.5 s[^$]*process_parts\.py:\d+ generate"):
+        async for _ in process.stream("generate", timeout_s=0.5):
+            pass
+    with pytest.raises(StallError, match=r"process_parts\.py:\d+ block_the_loop"):
+        await process.call("block_the_loop", timeout_s=0.5)  # nothing else would be answered now
+    await process.kill()
+
+
 async def test_kill_ends_the_process_even_in_the_middle_of_a_call() -> None:
     process = await counter()
     pid = await pid_of(process)
@@ -148,3 +186,8 @@ async def test_seats_are_reserved_shared_and_released() -> None:
     await seats.release()
     again = await reserve_seats(2, device="cpu", nnodes=1)  # the slots are free again
     await again.release()
+
+
+async def test_a_cluster_of_too_few_machines_is_told_with_what_each_has() -> None:
+    with pytest.raises(InfrastructureError, match=r"asks for 2 processes on 2 machine\(s\), 1 on each; the cluster has 1 machine\(s\)"):
+        await reserve_seats(2, device="cpu", nnodes=2, timeout_s=1.0)

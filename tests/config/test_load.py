@@ -111,17 +111,16 @@ def test_wrong_types_and_malformed_overrides_are_sentences():
 
 
 def test_all_problems_at_once():
-    assert len(problems_of("trainer.sed=1", "algorithm.use_pf_ppo=True", "data.shufle=True")) == 3
+    assert len(problems_of("trainer.sed=1", "actor_rollout_ref.model.use_liger=True", "data.shufle=True")) == 3
     assert len(problems_of("trainer.seed=x", "data.shuffle=maybe", "trainer.nnodes=1")) == 2
 
 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("critic.model.path=x", "a critic is not trained yet; use algorithm.adv_estimator=grpo"),
+        ("trainer.max_critic_ckpt_to_keep=2", "use trainer.max_actor_ckpt_to_keep"),
         ("trainer.default_hdfs_dir=hdfs://x", "use trainer.default_local_dir"),
-        ("actor_rollout_ref.model.lora_rank=8", "LoRA is not supported yet"),
-        ("algorithm.filter_groups.enable=True", "leave it out"),
+        ("actor_rollout_ref.model.use_liger=True", "fused kernels are not used"),
         ("actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "use actor.strategy=fsdp2"),
         ("data.custom_cls.path=my.py", "parquet schema"),
     ],
@@ -134,9 +133,8 @@ def test_keys_without_effect_are_refused_with_what_to_use(override: str, words: 
 
 @pytest.mark.parametrize(
     "override",
-    ["trainer.balance_batch=True", "critic.enable=null", "critic.enable=False", "actor_rollout_ref.rollout.mode=async",
-     "data.return_raw_chat=True", "algorithm.lam=1.0", "actor_rollout_ref.model.use_remove_padding=True",
-     "data.filter_overlong_prompts_workers=8"],
+    ["trainer.balance_batch=True", "actor_rollout_ref.rollout.mode=async", "data.return_raw_chat=True",
+     "data.filter_overlong_prompts_workers=8", "trainer.max_critic_ckpt_to_keep=null"],
 )  # fmt: skip
 def test_keys_that_ask_for_what_is_so_are_accepted(override: str):
     assert normalise([override]) == []
@@ -147,12 +145,19 @@ def test_keys_of_similar_trainers_become_ours():
         [
             "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
             "actor_rollout_ref.ref.fsdp_config.param_offload=True",
-            "actor_rollout_ref.actor.policy_loss.loss_mode=vanilla",
+            "actor_rollout_ref.actor.policy_loss=gspo",
+            "critic.model.fsdp_config.param_offload=True",
         ]
     )
+    assert config.critic.fsdp_config.param_offload is True
     assert config.actor_rollout_ref.rollout.tensor_parallel_size == 2
     assert config.actor_rollout_ref.ref.param_offload is True
-    assert config.actor_rollout_ref.actor.policy_loss == "vanilla"
+    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "gspo"
+
+
+def test_a_loss_with_its_settings_may_be_given_as_a_mapping():
+    loss = compose_config(["actor_rollout_ref.actor.policy_loss={loss_mode:sapo,tau_neg:1.2}"]).actor_rollout_ref.actor.policy_loss
+    assert (loss.loss_mode, loss.tau_neg) == ("sapo", 1.2)
 
 
 def test_flags_pass_through():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rmrl.algorithms.kl import KLController
@@ -18,6 +19,7 @@ from rmrl.data.write import write_rows
 from rmrl.errors import EngineLostError, InfrastructureError, MissingVerdictsError, RewardError, RewardFunctionError, StallError
 from rmrl.rewards.spec import OnMissing, RewardSpec
 from rmrl.trainer.batches import ScoredBatch, add_advantages, keep_informative, response_row
+from rmrl.trainer.sampled import Sampled
 from rmrl.types import Prompt, Response, RewardBatch, Rollouts
 from tests.rewards.parts import engine, fake_host, judge, make_scorer, rows, rule
 
@@ -57,8 +59,8 @@ def group(*texts: str) -> Rollouts:
 async def advantages(score: Score, spec: RewardSpec, texts: Sequence[str], **settings: Any) -> ScoredBatch:
     rollouts = group(*texts)
     rewards = await score([spec], [response_row(response, group=0) for response in rollouts.responses])
-    kept = keep_informative(rollouts, rewards)
-    return add_advantages(kept, AlgorithmConfig(**settings), KLController(KLControlConfig()), decode=repr)[0]
+    kept = keep_informative(Sampled(step=0, rollouts=rollouts, rewards=rewards, chosen_B=np.ones(len(texts), dtype=bool)))
+    return add_advantages(kept, AlgorithmConfig(**{"adv_estimator": "grpo", **settings}), KLController(KLControlConfig()), decode=repr)[0]
 
 
 @pytest.mark.parametrize("settings", [{}, {"norm_adv_by_std_in_grpo": False}, {"adv_estimator": "rloo"}])

@@ -5,7 +5,8 @@ import torch
 from safetensors.torch import load_file
 
 from rmrl.errors import CheckpointError, InfrastructureError
-from rmrl.serving.weight_file import manifest_bytes, read_weights, weight_folder, write_weights
+from rmrl.serving.shared_memory import weight_folder
+from rmrl.serving.weight_file import manifest_bytes, read_weights, write_weights
 
 TENSORS = {
     "b.weight": torch.arange(6, dtype=torch.float32).reshape(2, 3),

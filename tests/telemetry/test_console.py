@@ -48,6 +48,13 @@ def test_missing_verdicts_show() -> None:
     assert "a - (miss 100%)" in step_line(1, {"score/a/missing": 1.0})
 
 
+def test_validation_is_one_number_a_name_with_the_best_and_what_is_missing() -> None:
+    metrics = {"val/length": 8.0, "val/reward": 0.5, "val/reward/missing": 0.1, "val/reward/mean@8": 0.5, "val/reward/best@2/mean": 0.6}
+    metrics |= {"val/reward/best@8/mean": 0.75, "val/reward/best@8/std": 0.1, "val/reward/maj@8/se": 0.1, "val/a/missing": 1.0}
+    expected = "step 4 | val/length 8.00 | val/reward 0.50 (best@8 0.75, miss 10%) | val/a - (miss 100%)"
+    assert step_line(4, metrics) == expected
+
+
 def test_a_file_gets_lines_with_the_time_left_and_no_control_characters(tmp_path: Path) -> None:
     times = iter([0.0, 10.0, 20.0, 30.0])
     with (tmp_path / "train.log").open("w") as file:

@@ -56,6 +56,18 @@ def test_panels_and_series(tmp_path: Path) -> None:
     assert series["val/accuracy"][0].tolist() == [3]
 
 
+def test_a_validation_is_one_panel_with_its_best_of_all(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    row = {"step": 1, "val/reward": 0.5, "val/reward/mean@4": 0.5, "val/reward/best@2/mean": 0.6, "val/reward/best@4/mean": 0.75}
+    path.write_text(json.dumps(row | {"val/reward/best@4/se": 0.1, "val/reward/missing": 0.25, "val/a/missing": 1.0}) + "\n")
+    reward, a = choose_panels(read_metrics(path))
+    assert (reward.title, list(reward.lines)) == ("val/reward", ["val/reward", "val/reward/best@4/mean"])
+    assert reward.missing is not None
+    assert reward.missing[1].tolist() == [0.25]
+    assert (a.title, dict(a.lines)) == ("val/a", {})
+    assert draw_curves(path, tmp_path / "curves.png")
+
+
 def test_smooth_by_hand() -> None:
     # 5 points: one neighbour on each side, where there is one
     assert np.allclose(smooth(np.asarray([0.0, 3.0, 6.0, 0.0, 9.0])), [1.5, 3, 3, 5, 4.5])

@@ -115,3 +115,8 @@ def test_tensorboard_reads_back_and_purges_on_resume(tmp_path: Path) -> None:
     events.Reload()
     assert events.Tags()["scalars"] == ["reward/mean"]
     assert [(e.step, pytest.approx(e.value)) for e in events.Scalars("reward/mean")] == [(1, 0.1), (2, 0.7)]
+
+
+def test_every_sink_is_on_its_page() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "validation.md").read_text(encoding="utf-8")
+    assert [name for name in SINKS if f"| `{name}` |" not in page] == []

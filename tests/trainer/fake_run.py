@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rmrl.algorithms import NEEDS_BASELINE
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.worker import TrainWorker
 from rmrl.cluster.fake import FakeHost, FakeProcess
+from rmrl.cluster.relay import NodeFiles
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.config.schema import Config
 from rmrl.data.dataset import PromptTable, load_prompts
@@ -28,13 +30,16 @@ from rmrl.rewards.scorer import Scorer
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rollout.base import RolloutEngineSettings
 from rmrl.rollout.fake import FakeRollout
+from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.telemetry.transcripts import SampleWriter
-from rmrl.trainer.check import prompt_loader
+from rmrl.trainer.check import critic_settings, needs_critic, prompt_loader
 from rmrl.trainer.loop import train
-from rmrl.trainer.policy import Policy
+from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
+from rmrl.trainer.publish import Publisher
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run, Telemetry
+from rmrl.trainer.sampler import Sampler
 
 PARITY = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -64,6 +69,7 @@ class Characters:
 def small_config(folder: Path, **changed: Any) -> Config:
     """16 prompts in batches of 4, 4 responses each. `changed` names keys with __ for dots, e.g. trainer__seed=2."""
     config = Config()
+    config.algorithm.adv_estimator = "grpo"
     config.data.train_files = str(folder / "train.parquet")
     config.data.train_batch_size, config.data.max_prompt_length, config.data.max_response_length = 4, 64, 8
     part = config.actor_rollout_ref
@@ -125,8 +131,10 @@ def rollout_engine(*, replica: int = 0, **script: Any) -> FakeProcess:
 def train_worker(config: Config, *, total_steps: int = 100, reference: bool = False, rank: int = 0) -> FakeProcess:
     shared = {"model": config.actor_rollout_ref.model, "actor": config.actor_rollout_ref.actor, "total_steps": total_steps}
     actor = TrainSettings(role="actor", **shared)
-    worker = TrainWorker(actor, TrainSettings(role="ref", **shared) if reference else None, ProcessSettings())
-    return FakeProcess(worker, f"train-{rank}")
+    engines = {"actor": actor, **({"ref": TrainSettings(role="ref", **shared)} if reference else {})}
+    if needs_critic(config):
+        engines["critic"] = TrainSettings(role="critic", critic=critic_settings(config), **shared)
+    return FakeProcess(TrainWorker(engines, ProcessSettings()), f"train-{rank}")
 
 
 def rule(folder: Path, *, name: str = "parity", code: str = PARITY) -> RewardSpec:
@@ -154,27 +162,46 @@ def fake_run(folder: Path, *, total_steps: int, parts: FakeParts | None = None, 
             val_samples=SampleWriter(val, resume_step=resume_step),
         )
 
+    group = TrainGroup(WorkerGroup(parts.workers), timeout_s=5.0, offloads=False)  # type: ignore[arg-type]
+    models = Models(
+        TrainedModel(group, "actor"),
+        reference=TrainedModel(group, "ref") if reference else None,
+        critic=TrainedModel(group, "critic") if needs_critic(config) else None,
+    )
+    pool = RolloutPool(parts.engines, timeout_s=5.0, sleeps=config.actor_rollout_ref.rollout.free_cache_engine)  # type: ignore[arg-type]
     return Run(
         config=config,
         out_dir=out,
         total_steps=total_steps,
         loader=None if config.trainer.val_only else prompt_loader(config, prompts(config)),
         val_prompts=prompts(config, split="val", count=6) if config.data.val_files else None,
-        policy=Policy(WorkerGroup(parts.workers), timeout_s=5.0, offloads=False),  # type: ignore[arg-type]
-        rollouts=RolloutPool(parts.engines, timeout_s=5.0, sleeps=config.actor_rollout_ref.rollout.free_cache_engine),  # type: ignore[arg-type]
-        scorer=Scorer(
-            [rule(folder, code=code)],
-            config.reward,
-            residency=Residency(lambda _: parts.host, []),
-            tokenizer=lambda _: Characters(),
-            rule_workers=1,
+        models=models,
+        sampler=Sampler(
+            config=config,
+            rollouts=pool,
+            scorer=Scorer(
+                [rule(folder, code=code)],
+                config.reward,
+                residency=Residency(lambda _: parts.host, []),
+                tokenizer=lambda _: Characters(),
+                rule_workers=1,
+            ),
+            clock=StepClock(),
+            greedy_baseline=config.algorithm.adv_estimator in NEEDS_BASELINE,
         ),
+        publisher=Publisher(
+            models.actor,
+            pool,
+            files=NodeFiles(source="here"),
+            engine_nodes=["here"] * len(parts.engines),
+            dtype="float32",
+            size_hint_bytes=256,
+        ),
+        critic=critic_settings(config),
         controller=KLController(config.algorithm.kl_ctrl),
         open_telemetry=telemetry,
         notice=notice,
         config_fingerprint="fake",
-        weight_bytes=256,
-        needs_reference=reference,
         decode=lambda tokens: "".join(map(chr, tokens)),
     )
 

@@ -64,6 +64,7 @@ class Job:
             "actor_rollout_ref.actor.ppo_mini_batch_size": 4,
             "actor_rollout_ref.actor.optim.lr": 1e-3,
             "actor_rollout_ref.actor.fsdp_config.param_dtype": "float32",
+            "algorithm.adv_estimator": "grpo",
             "actor_rollout_ref.rollout.n": 4,
             "actor_rollout_ref.rollout.dtype": "float32",
             "actor_rollout_ref.rollout.kv_cache_bytes": 2**26,

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rmrl.algorithms.kl import KLController
-from rmrl.config.schema import AlgorithmConfig, KLControlConfig
-from rmrl.trainer.batches import ScoredBatch, add_advantages, advantage_per_row, keep_informative, logprob_difference, mini_batches
+from rmrl.config.schema import AlgorithmConfig, KLControlConfig, PFPPOConfig, RolloutCorrectionConfig
+from rmrl.trainer.batches import (
+    ScoredBatch,
+    add_advantages,
+    advantage_per_row,
+    correct_rollout,
+    keep_informative,
+    logprob_difference,
+    mini_batches,
+    redraw,
+)
+from rmrl.trainer.sampled import Sampled
 from rmrl.types import Prompt, Ragged, Response, RewardBatch, Rollouts, ScoreResult, Scores
 
 NAN = float("nan")
@@ -41,11 +52,16 @@ def rewards(values: list[float]) -> RewardBatch:
     return RewardBatch(scores=Scores(names=("r",), results=(column,)), weights_C=np.ones(1), rewards_B=array, keep_B=~np.isnan(array))
 
 
+def sampled(made: Rollouts, got: RewardBatch, **more: Any) -> Sampled:
+    return Sampled(**({"step": 0, "rollouts": made, "rewards": got, "chosen_B": np.ones(len(made.responses), dtype=bool)} | more))
+
+
 def scored(values: list[float], *, group_size: int, lengths: list[int] | None = None) -> ScoredBatch:
-    return keep_informative(rollouts(lengths or [2] * len(values), group_size=group_size), rewards(values))
+    return keep_informative(sampled(rollouts(lengths or [2] * len(values), group_size=group_size), rewards(values)))
 
 
 def advantages(batch: ScoredBatch, **settings: object) -> ScoredBatch:
+    settings = {"adv_estimator": "grpo", **settings}
     return add_advantages(batch, AlgorithmConfig(**settings), KLController(KLControlConfig()), decode=repr)[0]  # type: ignore[arg-type]
 
 
@@ -64,7 +80,7 @@ def test_an_empty_response_does_not_train() -> None:
 
 
 def test_a_sampler_without_logprobs_gives_none() -> None:
-    kept = keep_informative(rollouts([1, 1], group_size=2, logprobs=False), rewards([1.0, 2.0]))
+    kept = keep_informative(sampled(rollouts([1, 1], group_size=2, logprobs=False), rewards([1.0, 2.0])))
     assert kept.train.rollout_logprobs is None
 
 
@@ -99,7 +115,7 @@ def test_the_kl_penalty_is_a_token_reward_and_moves_the_controller() -> None:
         old_logprobs=Ragged.of([[-1.0], [-1.0]], np.float32),
         ref_logprobs=Ragged.of([[-1.5], [-1.0]], np.float32),
     )
-    settings = AlgorithmConfig(use_kl_in_reward=True, norm_adv_by_std_in_grpo=False)
+    settings = AlgorithmConfig(adv_estimator="grpo", use_kl_in_reward=True, norm_adv_by_std_in_grpo=False)
     controller = KLController(KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.1))
     done, metrics = add_advantages(dataclasses.replace(batch, train=with_logprobs), settings, controller, decode=repr)
     # k1 = old - ref: 0.5 and 0, mean 0.25; penalties 0.1 x 0.5 and 0
@@ -142,3 +158,51 @@ def test_logprob_difference_by_hand() -> None:
     metrics = logprob_difference(dataclasses.replace(batch.train, old_logprobs=old))
     assert metrics == {"policy/rollout_logprob_diff": pytest.approx(0.3125), "policy/rollout_logprob_diff_max": pytest.approx(1.0)}
     assert logprob_difference(batch.train) == {}
+
+
+def test_what_dynamic_sampling_left_out_does_not_train() -> None:
+    batch = keep_informative(sampled(rollouts([2, 2, 2, 2], group_size=2), rewards([0.0, 1.0, 1.0, 1.0]), chosen_B=np.arange(4) < 2))
+    assert batch.rows.tolist() == [0, 1]
+    assert batch.group_ids_B.tolist() == [0, 0]
+
+
+def test_the_greedy_baseline_stays_beside_its_rows() -> None:
+    batch = keep_informative(sampled(rollouts([2, 1, 2], group_size=1), rewards([1.0, NAN, 0.0]), baselines_B=np.asarray([0.5, 0.2, NAN])))
+    np.testing.assert_array_equal(batch.baselines_B, [0.5, NAN])
+
+
+def with_old(batch: ScoredBatch, apart: list[float]) -> ScoredBatch:
+    """Each row's old logprobs are its rollout logprobs plus its number of `apart`."""
+    assert batch.train.rollout_logprobs is not None
+    old = Ragged.of([row + shift for row, shift in zip(batch.train.rollout_logprobs.rows(), apart, strict=True)], np.float32)
+    return dataclasses.replace(batch, train=dataclasses.replace(batch.train, old_logprobs=old))
+
+
+def test_rollout_correction_weighs_and_rejects_tokens() -> None:
+    """Ratios 2 and 0.5 against 1: truncated at 1.5; below 0.6 rejected."""
+    batch = with_old(scored([1.0, 2.0, 3.0], group_size=3), [math.log(2), math.log(0.5), 0.0])
+    asked = RolloutCorrectionConfig(
+        rollout_is="token", rollout_is_threshold=1.5, rollout_rs="token", rollout_rs_threshold=3.0, rollout_rs_threshold_lower=0.6
+    )
+    corrected, metrics = correct_rollout(batch, AlgorithmConfig(rollout_correction=asked))
+    assert [row.tolist() for row in corrected.train.response_mask.rows()] == [[1, 1], [0, 0], [1, 1]]
+    assert corrected.train.rollout_weights is not None
+    kept = [row.tolist() for row in corrected.train.rollout_weights.rows()]
+    assert (kept[0], kept[2]) == (pytest.approx([1.5, 1.5]), pytest.approx([1.0, 1.0]))
+    assert metrics["rollout_correction/rejected"] == pytest.approx(1 / 3)
+
+
+def test_without_correction_nothing_changes() -> None:
+    batch = scored([1.0, 2.0], group_size=2)
+    assert correct_rollout(batch, AlgorithmConfig()) == (batch, {})
+
+
+def test_redrawn_rows_keep_what_belongs_to_them() -> None:
+    """max_min draws only each group's best and worst: rows 0 and 2."""
+    batch = scored([1.0, 2.0, 3.0], group_size=3, lengths=[1, 2, 3])
+    settings = AlgorithmConfig(use_pf_ppo=True, pf_ppo=PFPPOConfig(reweight_method="max_min"))
+    drawn, metrics = redraw(batch, settings, rng=np.random.default_rng(0))
+    assert set(drawn.rows.tolist()) == {0, 2}
+    assert drawn.rewards_B.tolist() == [1.0 + row for row in drawn.rows]
+    assert drawn.train.response_mask.lengths.tolist() == [row + 1 for row in drawn.rows]
+    assert metrics["pf_ppo/distinct"] == pytest.approx(2 / 3)

@@ -81,12 +81,27 @@ def test_a_torn_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path, t
         verify(second.path)
 
 
-def test_all_torn_is_none_and_says_so(tmp_path: Path) -> None:
-    flip(save_now(tmp_path, 1).path)
+def test_all_torn_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> None:
+    for step in (1, 2):
+        flip(save_now(tmp_path, step).path)
     notices: list[str] = []
-    assert newest_complete(tmp_path, notice=notices.append) is None
-    assert "no complete checkpoint is left" in notices[-1]
+    with pytest.raises(CheckpointError, match=r"none of the 2 there can be used\. To start anew, remove .* trainer\.experiment_name"):
+        newest_complete(tmp_path, notice=notices.append)
+    assert [name in notice for name, notice in zip(("step_000002", "step_000001"), notices, strict=True)] == [True, True]
+
+
+def test_none_was_ever_saved(tmp_path: Path) -> None:
+    assert newest_complete(tmp_path, notice=pytest.fail) is None
     assert newest_complete(tmp_path / "nowhere", notice=pytest.fail) is None
+
+
+def test_the_folder_above_is_pointed_down(tmp_path: Path) -> None:
+    save_now(tmp_path / "checkpoints", 4)
+    for folder in (tmp_path, tmp_path / "checkpoints"):
+        with pytest.raises(CheckpointError, match=r"but it holds checkpoints: name one of them, e\.g\. .*step_000004"):
+            verify(folder)
+    with pytest.raises(CheckpointError, match="there is no such folder"):
+        verify(tmp_path / "nowhere")
 
 
 def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:

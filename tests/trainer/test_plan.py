@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.cluster.ledger import Claim, MemoryPlan
+from rmrl.cluster.ledger import PHASES, Claim, MemoryPlan
 from rmrl.config.schema import Config
 from rmrl.errors import MemoryPlanError
 from rmrl.rewards.residency import plan_engines, sized
 from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
 from rmrl.rewards.spec import RewardSpec
 from rmrl.scoring.memory import budget_of, plan_of, scoring_plan
-from rmrl.trainer.plan import TRAIN_PROCESS_BYTES, memory_plan, policy_claims
+from rmrl.trainer.check import critic_settings
+from rmrl.trainer.plan import TRAIN_PROCESS_BYTES, Extras, memory_plan, policy_claims
 from tests.scoring.test_memory import engine_spec
 
 # embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two norms; the last norm
@@ -30,8 +31,8 @@ def config(path: Path) -> Config:
     return made
 
 
-def plan(made: Config, *, with_reference: bool = False, budget_bytes: int = 2**40) -> MemoryPlan:
-    return memory_plan(made, [], device="cpu", budget_bytes=budget_bytes, with_reference=with_reference)
+def plan(made: Config, *, extras: Extras | None = None, budget_bytes: int = 2**40) -> MemoryPlan:
+    return memory_plan(made, [], device="cpu", budget_bytes=budget_bytes, extras=extras or Extras())
 
 
 def test_training_holds_weights_gradients_and_two_moments(tiny_llama: Path) -> None:
@@ -42,8 +43,38 @@ def test_training_holds_weights_gradients_and_two_moments(tiny_llama: Path) -> N
 
 
 def test_a_reference_adds_its_weights_in_its_own_dtype(tiny_llama: Path) -> None:
-    with_reference = plan(config(tiny_llama), with_reference=True).claims[0].away_bytes
+    with_reference = plan(config(tiny_llama), extras=Extras(reference=True)).claims[0].away_bytes
     assert with_reference - plan(config(tiny_llama)).claims[0].away_bytes == PARAMETERS * 2  # bfloat16
+
+
+def test_a_critic_beside_the_policy_adds_its_state_and_no_process(tiny_llama: Path) -> None:
+    made = config(tiny_llama)
+    made.critic.model.path = str(tiny_llama)
+    training, critic, _ = plan(made, extras=Extras(critic=critic_settings(made))).claims
+    assert (critic.who, critic.when) == ("critic", ("train",))
+    assert critic.away_bytes == PARAMETERS * 4 * 4
+    assert training.away_bytes == plan(made).claims[0].away_bytes
+
+
+def test_a_critic_in_a_pool_has_processes_of_its_own(tiny_llama: Path) -> None:
+    made = config(tiny_llama)
+    made.trainer.resource_pools, made.critic.pool = {"values": {"n_gpus_per_node": 3}}, "values"
+    critic = plan(made, extras=Extras(critic=critic_settings(made))).claims[1]
+    assert critic.away_bytes == PARAMETERS * 4 * 4 + 3 * TRAIN_PROCESS_BYTES["cpu"]
+
+
+def test_rollout_in_a_pool_never_sleeps(tiny_llama: Path) -> None:
+    made = config(tiny_llama)
+    made.trainer.resource_pools, made.actor_rollout_ref.rollout.pool = {"sampling": {"n_gpus_per_node": 1}}, "sampling"
+    rollout = plan(made).claims[1]
+    assert rollout.away_bytes == rollout.awake_bytes
+    assert rollout.when == PHASES
+
+
+def test_adapters_spare_gradients_and_moments(tiny_llama: Path) -> None:
+    made = config(tiny_llama)
+    made.actor_rollout_ref.model.lora_rank = 8
+    assert plan(made).claims[0].away_bytes == PARAMETERS * 4 + 2 * TRAIN_PROCESS_BYTES["cpu"]
 
 
 def test_a_rollout_engine_gives_back_its_cache(tiny_llama: Path) -> None:
@@ -84,7 +115,7 @@ def test_a_budget_too_small_is_refused(tiny_llama: Path) -> None:
 def test_engines_may_hold_what_the_policy_leaves(tiny_llama: Path) -> None:
     made = config(tiny_llama)
     engine = Claim(who="a", what="m", awake_bytes=400 * MIB, away_bytes=100 * MIB, when=("score",), place="", alternates=True)
-    policy = policy_claims(made, device="cpu", with_reference=False)
+    policy = policy_claims(made, device="cpu", extras=Extras())
     room = budget_of(plan_of([*policy, engine], 10_000 * MIB, None)).places[""]
     training, rollout = policy
     assert room.scoring_bytes == 10_000 * MIB - training.away_bytes - rollout.away_bytes
@@ -94,5 +125,5 @@ def test_engines_may_hold_what_the_policy_leaves(tiny_llama: Path) -> None:
 def test_the_engine_part_is_that_of_offline_scoring(tiny_llama: Path) -> None:
     spec = RewardSpec(name="judge", kind="generative", weight=1.0, engines={"main": engine_spec(tiny_llama)})
     engines = sized(plan_engines([spec]))
-    training = memory_plan(config(tiny_llama), engines, device="cpu", budget_bytes=2**40, with_reference=False)
+    training = memory_plan(config(tiny_llama), engines, device="cpu", budget_bytes=2**40, extras=Extras())
     assert training.claims[2:] == scoring_plan(engines, budget_bytes=2**40).claims

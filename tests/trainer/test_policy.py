@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from rmrl.cluster.fake import FakeProcess
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.errors import EngineLostError
-from rmrl.trainer.policy import Policy
+from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
 from rmrl.types import Metrics, Ragged, TrainBatch
 from tests.trainer.fake_run import small_config, train_worker
 
@@ -22,6 +23,10 @@ class Echo:
     def __init__(self) -> None:
         self.batches: list[TrainBatch] = []
         self.log: list[str] = []
+
+    def on(self, role: str, method: str, *args: Any) -> Any:
+        assert role == "actor"
+        return getattr(self, method)(*args)
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
         self.batches.append(batch)
@@ -46,10 +51,10 @@ def batch(lengths: list[int]) -> TrainBatch:
     )
 
 
-def policy(workers: int, *, offloads: bool = False) -> tuple[Policy, list[Echo]]:
+def policy(workers: int, *, offloads: bool = False) -> tuple[TrainedModel, list[Echo]]:
     echoes = [Echo() for _ in range(workers)]
-    group = WorkerGroup([FakeProcess(echo, f"train-{i}") for i, echo in enumerate(echoes)])  # type: ignore[arg-type]
-    return Policy(group, timeout_s=1.0, offloads=offloads), echoes
+    processes = WorkerGroup([FakeProcess(echo, f"train-{i}") for i, echo in enumerate(echoes)])  # type: ignore[arg-type]
+    return TrainedModel(TrainGroup(processes, timeout_s=1.0, offloads=offloads), "actor"), echoes
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -80,10 +85,10 @@ def test_every_process_gets_its_share_of_each_mini_batch() -> None:
 
 def test_the_reference_answers_beside_the_policy(tmp_path) -> None:
     worker = train_worker(small_config(tmp_path), reference=True)
-    ours = Policy(WorkerGroup([worker]), timeout_s=1.0, offloads=False)  # type: ignore[list-item]
+    group = TrainGroup(WorkerGroup([worker]), timeout_s=1.0, offloads=False)  # type: ignore[list-item]
 
     async def both() -> tuple[Ragged, Ragged]:
-        return await ours.logprobs(batch([2, 1])), await ours.reference_logprobs(batch([2, 1]))
+        return await TrainedModel(group, "actor").logprobs(batch([2, 1])), await TrainedModel(group, "ref").logprobs(batch([2, 1]))
 
     policy_logprobs, reference = asyncio.run(both())
     assert policy_logprobs.values.tolist() == reference.values.tolist() == pytest.approx([-np.log(64)] * 3)
@@ -104,6 +109,21 @@ def test_offloading_only_where_asked_even_after_an_error(offloads: bool, wanted:
 
 def test_a_dead_process_is_named() -> None:
     ours, _ = policy(2)
-    ours._group.workers[1].dies_on = 1  # type: ignore[attr-defined]
+    ours.group._workers.workers[1].dies_on = 1  # type: ignore[attr-defined]
     with pytest.raises(EngineLostError, match="train-1"):
         asyncio.run(ours.logprobs(batch([1, 1])))
+
+
+def test_models_share_a_group_once_and_a_critic_may_stand_apart() -> None:
+    (actor, echoes), (other, others) = policy(1, offloads=True), policy(1, offloads=True)
+    beside, apart = Models(actor, critic=TrainedModel(actor.group, "critic")), Models(actor, critic=other)
+    assert (beside.apart, apart.apart) == (False, True)
+
+    async def go(models: Models) -> None:
+        async with models.on_device():
+            pass
+
+    asyncio.run(go(beside))
+    assert (echoes[0].log, others[0].log) == (["on", "off"], [])
+    asyncio.run(go(apart))
+    assert (echoes[0].log, others[0].log) == (["on", "off"] * 2, ["on", "off"])

@@ -2,53 +2,72 @@
 
 <folder>/tensors/*.safetensors     each process's shards of parameters and optimizer state; readable by any number of processes
 <folder>/rng-<rank>.safetensors    random state of each process
-<folder>/state.json                optimizer step, contents, number of processes; written last: a folder without it is torn
+<folder>/state.json                see rmrl.backends.state_file
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
+from rmrl.backends.fsdp import compat
 from rmrl.errors import CheckpointError
 
-ADAMW_STATE = ("exp_avg", "exp_avg_sq")
+FORMAT = "torch-dcp-safetensors"
+"""The name of this format in state.json."""
+TENSORS = "tensors"
+MODEL, OPTIMIZER = "model.", "optimizer."
+"""What names begin with: of parameters (as the sharded model names them) and of optimizer state."""
 
 
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters as they go to a checkpoint (shards of whole tensors), by name."""
-    return {f"model.{name}": parameter.data for name, parameter in model.named_parameters()}
+def save_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None, contents: Sequence[str]) -> None:
+    """Write this process's shards of what `contents` names (model, optimizer); all processes call this together.
+
+    Of a model that trains in part (LoRA) only that part is written: the rest stands in the model's own checkpoint.
+    """
+    write_tensors(folder, _tensors(model, optimizer, contents))
 
 
-def optimizer_tensors(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
-    """AdamW's state by parameter name; zeros are put in place for an optimizer that has not stepped yet."""
-    tensors = {}
-    for name, parameter in model.named_parameters():
-        state = optimizer.state[parameter]
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32, device=_step_device(parameter, optimizer))
-            state.update({key: torch.zeros_like(parameter) for key in ADAMW_STATE})
-        tensors.update({f"optimizer.{key}.{name}": state[key] for key in ("step", *ADAMW_STATE)})
+def load_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None, contents: Sequence[str]) -> None:
+    """Put what `save_tensors` wrote, under any number of processes and either strategy, into the model and its optimizer.
+
+    Raises CheckpointError when the folder lacks a tensor or holds it in another shape.
+    """
+    tensors = _tensors(model, optimizer, contents)
+    read_tensors(folder, tensors)
+    strategy = compat.strategy_of(model)
+    if "model" in contents:
+        strategy.set_shards(model, {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER)})
+    if "optimizer" in contents and optimizer is not None:
+        state = {name.removeprefix(OPTIMIZER): tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
+        strategy.set_optimizer_shards(model, optimizer, state)
+
+
+def _tensors(model: nn.Module, optimizer: torch.optim.AdamW | None, contents: Sequence[str]) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    if "model" in contents:
+        trained = compat.trained_names(model)
+        tensors |= {name: tensor for name, tensor in compat.shards(model).items() if name in trained}
+    if "optimizer" in contents and optimizer is not None:
+        state = compat.strategy_of(model).optimizer_shards(model, optimizer)
+        tensors |= {OPTIMIZER + name: tensor for name, tensor in state.items()}
     return tensors
 
 
-def _step_device(parameter: nn.Parameter, optimizer: torch.optim.AdamW) -> torch.device:
-    """Fused kernels want the step counter beside the parameter, the others on CPU."""
-    return parameter.device if optimizer.defaults["fused"] else torch.device("cpu")
-
-
 def write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write this process's shards; all processes call this together."""
-    dcp.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
+    """Write this process's shards; all processes call this together. Raises CheckpointError when that fails, e.g. on a full disk."""
+    try:
+        dcp.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
+    except CheckpointException as error:  # a BaseException: it would end the process instead of the call
+        raise CheckpointError(f"'{folder}' cannot be written: {next(iter(error.failures.values()))[0]}") from error
 
 
 def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -65,7 +84,10 @@ def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _check_shapes(folder: Path, tensors: Mapping[str, Tensor], reader: HuggingFaceStorageReader) -> None:
-    held = reader.read_metadata().state_dict_metadata
+    try:
+        held = reader.read_metadata().state_dict_metadata
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise CheckpointError(f"'{folder}' cannot be read ({error}): the checkpoint is torn; resume from another") from error
     for name, tensor in tensors.items():
         if name not in held:
             raise CheckpointError(
@@ -96,21 +118,3 @@ def read_rng(folder: Path, rank: int) -> None:
     torch.set_rng_state(states["cpu"])
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
-
-
-def write_state(folder: Path, state: Mapping[str, Any]) -> None:
-    """Write state.json under a temporary name first."""
-    building = folder / ".state.json"
-    building.write_text(json.dumps(dict(state), indent=2) + "\n")
-    building.rename(folder / "state.json")
-
-
-def read_state(folder: Path) -> dict[str, Any]:
-    """Read state.json. Raises CheckpointError when the folder is none of ours, or torn."""
-    file = folder / "state.json"
-    if not file.is_file():
-        raise CheckpointError(
-            f"'{folder}' is no complete checkpoint (it has no state.json): choose another with trainer.resume_from_path=<folder>, "
-            "or start anew with trainer.resume_mode=disable"
-        )
-    return json.loads(file.read_text())

@@ -1,23 +1,28 @@
-"""The compatibility layer over torch.distributed: everything that differs between devices, and every call whose name may change with torch.
+"""The compatibility layer over torch.distributed: what differs between devices and between sharding strategies, behind one set of calls.
 
-CPU processes talk through gloo, CUDA processes through NCCL (and gloo for what lies in host memory); nothing above this file asks which.
+CPU processes talk through gloo, CUDA processes through NCCL (and gloo for what lies in host memory); nothing above this file asks which,
+nor which strategy sharded a model: rmrl.backends.fsdp.fsdp1 and .fsdp2 hold the calls whose names may change with torch.
 """
 
 from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from rmrl.backends.base import ProcessSettings
+from rmrl.backends.fsdp import fsdp1, fsdp2
+from rmrl.backends.fsdp.initial import InitialWeights
+from rmrl.backends.fsdp.layout import Layout
 from rmrl.errors import ConfigError
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
@@ -78,38 +83,69 @@ def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
     return init_device_mesh(device, (world // fsdp_size, fsdp_size), mesh_dim_names=("replicate", "shard"))
 
 
-def shard(
-    model: nn.Module, *, mesh: DeviceMesh, param_dtype: torch.dtype | None, reduce_dtype: torch.dtype, reshard_after_forward: bool
-) -> None:
-    """Shard `model` in place: each decoder layer is a unit, the rest (embedding, norm, head) belongs to the root.
+class Strategy(Protocol):
+    """What rmrl.backends.fsdp.fsdp1 and .fsdp2 both offer; the rest of the trainer knows no other difference between them.
 
-    Parameters keep their dtype as master weights; compute runs in `param_dtype` (None: the master's). The root stays gathered between
-    its forward and backward pass, since it is needed again at once; `free_gathered` frees it where no backward pass follows.
+    Every call but `free_gathered` and `move` is made in all processes together.
     """
-    policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)
-    for layer in decoder_layers(model):
-        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard_after_forward)
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+
+    def shard(self, model: nn.Module, layout: Layout, weights: InitialWeights | None) -> nn.Module: ...
+
+    def free_gathered(self, model: nn.Module) -> None: ...
+
+    def shards(self, model: nn.Module) -> dict[str, Tensor]: ...
+
+    def set_shards(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None: ...
+
+    def optimizer_shards(self, model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]: ...
+
+    def set_optimizer_shards(self, model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]) -> None: ...
+
+    def gradient_norm(self, model: nn.Module) -> Tensor: ...
+
+    def move(self, model: nn.Module, device: torch.device) -> None: ...
 
 
-def decoder_layers(model: nn.Module) -> list[nn.Module]:
-    """The repeated blocks: the longest list of modules that is not inside another (experts are inside their layer)."""
-    return list(max(_outer_lists(model), key=len, default=nn.ModuleList()))
+STRATEGIES: dict[str, Strategy] = {"fsdp2": fsdp2, "fsdp": fsdp1}
 
 
-def _outer_lists(module: nn.Module) -> Iterator[nn.ModuleList]:
-    for child in module.children():
-        if isinstance(child, nn.ModuleList):
-            yield child
-        else:
-            yield from _outer_lists(child)
+def strategy_of(model: nn.Module) -> Strategy:
+    """The strategy that sharded `model`."""
+    return fsdp1 if isinstance(model, FullyShardedDataParallel) else fsdp2
 
 
-def free_gathered(model: nn.Module) -> None:
-    """Back to shards everywhere: frees the gathered root, and makes `parameters()` the shards that checkpoints and exports read."""
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()
+def shard(model: nn.Module, layout: Layout, *, strategy: str, weights: InitialWeights | None = None) -> nn.Module:
+    """Shard `model` over the layout's processes and bring it to its device; use what is returned, it may be another object.
+
+    `weights`: fill a model that has none (see rmrl.backends.fsdp.initial). Parameters keep their dtype as master weights. The root
+    stays gathered between its forward and backward pass; `free_gathered` frees it where no backward pass follows.
+    """
+    if weights is not None:
+        weights.adopt(model)
+    headers = {name: (parameter.dtype, tuple(parameter.shape)) for name, parameter in model.named_parameters()}
+    sharded = STRATEGIES[strategy].shard(model, layout, weights)
+    setattr(sharded, _HEADERS, headers)
+    return sharded
+
+
+_HEADERS = "whole_parameter_headers"
+
+
+def headers(model: nn.Module) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """(dtype, shape) of every whole parameter by its name before sharding, tied ones once; needs no other process."""
+    return getattr(model, _HEADERS)
+
+
+def shards(model: nn.Module) -> dict[str, Tensor]:
+    """This process's part of every parameter (a DTensor, or a plain tensor where nothing is sharded) by its name before sharding, tied
+    ones once; to read from. All processes must call it together."""
+    return strategy_of(model).shards(model)
+
+
+def trained_names(model: nn.Module) -> set[str]:
+    """Names of the parameters that train; of a frozen model all names."""
+    trains = {name.replace(fsdp1.PREFIX, ""): parameter.requires_grad for name, parameter in model.named_parameters()}
+    return {name for name in trains if trains[name]} or set(trains)
 
 
 def full_tensor(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -124,15 +160,19 @@ def full_tensors(named: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None 
         yield name, full_tensor(tensor, dtype)
 
 
-def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float) -> float:
+def free_gathered(model: nn.Module) -> None:
+    """Back to shards everywhere: frees what a forward pass without a backward pass left gathered."""
+    strategy_of(model).free_gathered(model)
+
+
+def clip_gradients(model: nn.Module, max_norm: float) -> float:
     """Scale the gradients to a global norm of at most `max_norm` (0 or less: leave them) and return the norm before; may be nan or inf.
 
     Gradients of a non-finite norm are left alone.
     """
-    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    norm = strategy_of(model).gradient_norm(model)
     if max_norm > 0 and math.isfinite(norm.item()):
-        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        nn.utils.clip_grads_with_norm_(list(model.parameters()), max_norm, norm)
     return norm.item()
 
 
@@ -156,9 +196,8 @@ def barrier(device: torch.device) -> None:
 
 
 def move_model(model: nn.Module, device: torch.device) -> None:
-    """Move the shards of parameters and their gradients; gathered copies are freed first."""
-    free_gathered(model)
-    model.to(device)
+    """Move the shards of the parameters; gathered copies are freed first."""
+    strategy_of(model).move(model, device)
 
 
 def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:

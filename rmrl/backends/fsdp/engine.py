@@ -7,32 +7,42 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
+from rmrl.backends import state_file
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.fsdp import checkpoint, compat
+from rmrl.backends.fsdp.build import build_model, build_optimizer
 from rmrl.backends.memory import process_memory_bytes
 from rmrl.backends.micro_batches import Limits, cut, dummy_row, update_limits
-from rmrl.backends.objective import response_tokens, weight_and_tokens, weighted_loss
+from rmrl.backends.objective import divisor, response_tokens, value_metrics, weight_and_tokens, weighted_loss, weighted_value_loss
 from rmrl.backends.schedule import learning_rate
 from rmrl.backends.totals import Totals
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.models.export import save_hf_folder
-from rmrl.models.loading import load_causal_lm, load_tokenizer, torch_dtype
-from rmrl.models.logprobs import EntropyMode, ResponseModel
+from rmrl.models.loading import torch_dtype
+from rmrl.models.logprobs import EntropyMode
+from rmrl.models.lora import is_adapter, merged_name, merged_parameters
+from rmrl.models.packing import attention, packs, set_attention
 from rmrl.serving.weight_file import write_weights
+from rmrl.tokenizer import policy_tokenizer
 from rmrl.types import Metrics, Ragged, TrainBatch
+
+_INNER = "model."
+"""Before the names of the Hugging Face model's parameters in ResponseModel and ValueModel."""
 
 
 class FSDPEngine:
-    """A policy (role "actor") or its frozen reference (role "ref"), sharded over the processes of the group.
+    """A policy (role "actor"), its frozen reference (role "ref") or a critic (role "critic"), sharded over the processes of the group.
 
-    A reference is a second engine in the same process; it shares the process group.
+    Each role is an engine of its own; those in the same process share the process group.
     """
 
     def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
@@ -43,51 +53,43 @@ class FSDPEngine:
         self._rank = process.rank
         self._world_size = process.world_size
         self._device = compat.join_group(process, settings.device)
-        self._limits = update_limits(settings.actor)
-        self._trains = settings.role == "actor"
+        self._packed = packs(settings.model, device=settings.device)
+        self._limits = update_limits(settings.trained, section=settings.section, packed=self._packed)
+        self._trains = settings.role != "ref"
+        self._adapted = self._trains and settings.model.lora_rank > 0
         torch.manual_seed(settings.seed + process.rank)
-        self._model = self._build_model()
-        self._optimizer = self._build_optimizer() if self._trains else None
+        self._model = build_model(settings, self._device)
+        self._language_model: PreTrainedModel = cast("Any", self._model).model
+        set_attention(self._language_model, attention(settings.model, device=settings.device, dtype=self._compute_dtype()))
+        self._optimizer = build_optimizer(settings, self._model) if self._trains else None
         self._step = 0
 
-    def _build_model(self) -> ResponseModel:
-        fsdp = self._settings.actor.fsdp_config
-        master = torch_dtype(fsdp.model_dtype, key="actor_rollout_ref.actor.fsdp_config.model_dtype")
-        compute = None if fsdp.param_dtype is None else torch_dtype(fsdp.param_dtype, key="actor_rollout_ref.actor.fsdp_config.param_dtype")
-        # A frozen model needs no master weights: rounding once gives the same compute as rounding at every gather.
-        language_model = load_causal_lm(self._settings.model, dtype=master if self._trains else compute or master)
-        model = ResponseModel(language_model, temperature=self._settings.temperature).requires_grad_(self._trains)
-        model.check_head()
-        compat.shard(
-            model,
-            mesh=compat.device_mesh(self._settings.device, fsdp.fsdp_size),
-            param_dtype=compute,
-            reduce_dtype=torch_dtype(fsdp.reduce_dtype, key="actor_rollout_ref.actor.fsdp_config.reduce_dtype"),
-            reshard_after_forward=fsdp.reshard_after_forward,
-        )
-        return model.to(self._device)
+    def _compute_dtype(self) -> torch.dtype:
+        fsdp = self._settings.trained.fsdp_config
+        return torch_dtype(fsdp.param_dtype or fsdp.model_dtype, key=f"{self._settings.section}.fsdp_config.param_dtype")
 
-    def _build_optimizer(self) -> torch.optim.AdamW:
-        optim = self._settings.actor.optim
-        learning_rate(0, optim=optim, total_steps=self._settings.total_steps)  # an unknown schedule is an error now, not at the first step
-        first, second = optim.betas
-        return torch.optim.AdamW(
-            self._model.parameters(), lr=optim.lr, betas=(first, second), eps=optim.eps, weight_decay=optim.weight_decay, fused=True
-        )
-
-    # --- log-probabilities -------------------------------------------------------------------------------------------
+    # --- log-probabilities and values --------------------------------------------------------------------------------
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
         """Log-probability of each response token under logits / temperature; float32, rows and lengths as `batch.response_mask`."""
-        limits = Limits(
-            tokens=self._settings.logprob_max_tokens or self._settings.actor.ppo_max_token_len_per_gpu, rows=self._settings.logprob_max_rows
-        )
+        assert self._settings.role != "critic", "a critic has values, no log-probabilities"
+        return self._per_token(batch, lambda micro: self._forward(micro, "none")[0])
+
+    def values(self, batch: TrainBatch) -> Ragged:
+        """Value of the state before each response token; float32, rows and lengths as `batch.response_mask`."""
+        assert self._settings.role == "critic", "only a critic has values"
+        return self._per_token(batch, self._forward_values)
+
+    def _per_token(self, batch: TrainBatch, forward: Callable[[TrainBatch], Tensor]) -> Ragged:
+        """`forward` of every micro-batch without a gradient, put back in the order of the rows."""
+        tokens = self._settings.logprob_max_tokens or self._settings.trained.ppo_max_token_len_per_gpu
+        limits = Limits(tokens=tokens, rows=self._settings.logprob_max_rows, packed=self._packed)
         rows: list[np.ndarray] = [np.zeros(0, np.float32)] * len(batch)
         self._model.eval()
         with torch.no_grad():
             for index, micro in self._micro_batches(batch, limits):
-                logprobs_N, _ = self._forward(micro, "none")
-                for row, values in zip(index, Ragged(logprobs_N.cpu().numpy(), micro.response_mask.lengths).rows(), strict=False):
+                flat = Ragged(forward(micro).cpu().numpy(), micro.response_mask.lengths)
+                for row, values in zip(index, flat.rows(), strict=False):
                     rows[row] = values  # a dummy has a row but no index
         compat.free_gathered(self._model)
         return Ragged.of(rows, np.float32)
@@ -103,8 +105,12 @@ class FSDPEngine:
             yield np.zeros(0, np.int64), dummy_row(batch)
 
     def _forward(self, micro: TrainBatch, entropy: EntropyMode) -> tuple[Tensor, Tensor | None]:
-        tokens = response_tokens(micro, self._device)
-        return self._model(tokens.input_ids_BS, tokens.positions_N, tokens.targets_N, entropy)
+        tokens = response_tokens(micro, self._device, packed=self._packed)
+        return self._model(tokens.input_ids_BS, tokens.positions_N, tokens.targets_N, entropy, tokens.position_ids_BS)
+
+    def _forward_values(self, micro: TrainBatch) -> Tensor:
+        tokens = response_tokens(micro, self._device, packed=self._packed)
+        return self._model(tokens.input_ids_BS, tokens.positions_N, tokens.position_ids_BS)
 
     # --- update ------------------------------------------------------------------------------------------------------
 
@@ -113,21 +119,24 @@ class FSDPEngine:
 
         Every process gets as many mini-batches; a share may be empty. A step whose gradient norm is not finite is skipped in all
         processes and counted in `policy/skipped_updates`. Metrics are means over all counted tokens of all processes, the same in each:
-        `policy/{loss,policy_loss,entropy,kl,ref_kl,clip_fraction,grad_norm,lr,tokens,skipped_updates}` as far as the loss gives them.
+        `policy/{loss,policy_loss,entropy,kl,ref_kl,clip_fraction,grad_norm,lr,tokens,skipped_updates}` as far as the loss gives them; of a
+        critic `critic/{loss,value_loss,value_clip_fraction,value_mean,return_mean,explained_variance,grad_norm,lr,tokens,skipped_updates}`.
         """
         assert self._trains, "a reference engine does not train"
-        epochs = self._settings.actor.ppo_epochs
-        if len(mini_batches) * epochs > 1 and any(batch.old_logprobs is None for batch in mini_batches):
+        critic, epochs = self._settings.role == "critic", self._settings.trained.ppo_epochs
+        before, method = ("values", "values()") if critic else ("old_logprobs", "logprobs()")
+        if len(mini_batches) * epochs > 1 and any(getattr(batch, before) is None for batch in mini_batches):
             raise ConfigError(
-                f"{len(mini_batches) * epochs} optimizer steps on one batch need old_logprobs, and the batch has none: compute them with "
-                "logprobs() first, or make one step (ppo_epochs=1 and one mini-batch)"
+                f"{len(mini_batches) * epochs} optimizer steps on one batch need {before}, and the batch has none: compute them with "
+                f"{method} first, or make one step (ppo_epochs=1 and one mini-batch)"
             )
         self._model.train()
-        totals = Totals()
+        totals = Totals("critic" if critic else "policy")
         for _ in range(epochs):
             for batch in mini_batches:
                 self._train_on(batch, totals)
-        return totals.metrics(lambda sums: compat.all_sum(sums, self._device))
+        metrics = totals.metrics(lambda sums: compat.all_sum(sums, self._device))
+        return value_metrics(metrics) if critic else metrics
 
     def _train_on(self, batch: TrainBatch, totals: Totals) -> None:
         """One optimizer step."""
@@ -136,26 +145,31 @@ class FSDPEngine:
             totals.add_step(lr=self._set_learning_rate(), grad_norm=None, tokens=0)
             return
         for _, micro in self._micro_batches(batch, self._limits):
-            self._backward(micro, weight, totals)
+            self._backward(micro, divisor(weight, self._settings), totals)
         assert self._optimizer is not None
         lr = self._set_learning_rate()
-        grad_norm = compat.clip_gradients(list(self._model.parameters()), self._settings.actor.grad_clip)
+        grad_norm = compat.clip_gradients(self._model, self._settings.trained.grad_clip)
         finite = math.isfinite(grad_norm)
         if finite:
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         totals.add_step(lr=lr, grad_norm=grad_norm if finite else None, tokens=tokens)
 
-    def _backward(self, micro: TrainBatch, weight: float, totals: Totals) -> None:
-        logprobs_N, entropy_N = self._forward(micro, "grad" if self._settings.actor.entropy_coeff else "detached")
-        loss_sum, sums = weighted_loss(micro, logprobs_N, entropy_N, settings=self._settings)
-        loss = loss_sum / weight
+    def _backward(self, micro: TrainBatch, loss_divisor: float, totals: Totals) -> None:
+        loss_sum, sums = self._loss(micro)
+        loss = loss_sum / loss_divisor
         (loss * self._world_size).backward()  # FSDP averages gradients over processes; the loss is already a mean over all of them
         totals.add_sums(loss.detach(), sums)
 
+    def _loss(self, micro: TrainBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        if self._settings.role == "critic":
+            return weighted_value_loss(micro, self._forward_values(micro), settings=self._settings)
+        logprobs_N, entropy_N = self._forward(micro, "grad" if self._settings.actor.entropy_coeff else "detached")
+        return weighted_loss(micro, logprobs_N, entropy_N, settings=self._settings)
+
     def _set_learning_rate(self) -> float:
         """Rate of the step about to be made; skipped steps count, so that the schedule ends with the run."""
-        lr = learning_rate(self._step, optim=self._settings.actor.optim, total_steps=self._settings.total_steps)
+        lr = learning_rate(self._step, optim=self._settings.trained.optim, total_steps=self._settings.total_steps)
         assert self._optimizer is not None
         for group in self._optimizer.param_groups:
             group["lr"] = lr
@@ -167,18 +181,24 @@ class FSDPEngine:
     def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
         """(name, dtype, shape) of what `weights(dtype)` yields, in its order; needs no other process."""
         cast = None if dtype is None else torch_dtype(dtype, key="dtype")
-        return [(name, cast if cast and p.is_floating_point() else p.dtype, tuple(p.shape)) for name, p in self._named_parameters()]
+        return [
+            (merged_name(name.removeprefix(_INNER)), cast if cast and held.is_floating_point else held, shape)
+            for name, (held, shape) in compat.headers(self._model).items()
+            if not is_adapter(name)
+        ]
 
     def weights(self, dtype: str | None = None) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors by their Hugging Face names, gathered one at a time; tied weights once.
+        """Whole tensors by their Hugging Face names, gathered one at a time; tied weights once, adapters merged into their weights.
 
-        Every process must run the iterator to its end, also those that keep nothing. `dtype` (None: as trained) is cast before gathering.
+        Every process must run the iterator to its end, also those that keep nothing. `dtype` (None: as trained) is cast before gathering,
+        of adapted weights after merging.
         """
-        compat.free_gathered(self._model)
-        return compat.full_tensors(self._named_parameters(), None if dtype is None else torch_dtype(dtype, key="dtype"))
-
-    def _named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        return self._model.model.named_parameters()
+        cast = None if dtype is None else torch_dtype(dtype, key="dtype")
+        shards = {name.removeprefix(_INNER): tensor for name, tensor in compat.shards(self._model).items()}
+        if not self._adapted:
+            return compat.full_tensors(shards.items(), cast)
+        merged = merged_parameters(shards, self._settings.model, gather=compat.full_tensor)
+        return ((name, tensor.to(cast) if cast and tensor.is_floating_point() else tensor) for name, tensor in merged)
 
     def export_weights(self, path: str, dtype: str) -> int:
         """Stream the weights into one file that the rollout engine reads; only rank 0 writes. Returns the file's bytes, 0 elsewhere."""
@@ -190,10 +210,13 @@ class FSDPEngine:
         return 0
 
     def save_hf(self, path: str, dtype: str | None = None) -> None:
-        """Write a Hugging Face folder (config, weights, tokenizer), complete or not at all; only rank 0 writes."""
+        """Write a Hugging Face folder (config, weights, tokenizer), complete or not at all; only rank 0 writes.
+
+        A critic is written as a sequence classifier with one label, as reward models are.
+        """
         tensors = self.weights(dtype)
         if self._rank == 0:
-            save_hf_folder(Path(path), self._model.model, tensors, tokenizer=load_tokenizer(self._settings.model))
+            save_hf_folder(Path(path), self._language_model, tensors, tokenizer=policy_tokenizer(self._settings.model))
         else:
             for _ in tensors:
                 pass
@@ -203,20 +226,21 @@ class FSDPEngine:
 
     def save(self, path: str) -> None:
         """Write what `checkpoint.save_contents` names into `path`; see rmrl.backends.fsdp.checkpoint for the files."""
-        folder, contents = Path(path), self._settings.actor.checkpoint.save_contents
+        folder, contents = Path(path), self._settings.trained.checkpoint.save_contents
         if self._rank == 0:
             shutil.rmtree(folder / "tensors", ignore_errors=True)  # shards of another number of processes must not mix with ours
             (folder / "state.json").unlink(missing_ok=True)
             (folder / "tensors").mkdir(parents=True)
         compat.barrier(self._device)
-        checkpoint.write_tensors(folder / "tensors", self._checkpoint_tensors(contents))
+        checkpoint.save_tensors(folder / "tensors", self._model, self._optimizer, contents)
         if "extra" in contents:
             checkpoint.write_rng(folder, self._rank)
         if "hf_model" in contents:
             self.save_hf(str(folder / "huggingface"))
         compat.barrier(self._device)
         if self._rank == 0:
-            checkpoint.write_state(folder, {"step": self._step, "contents": contents, "num_processes": self._world_size})
+            state = {"step": self._step, "contents": contents, "num_processes": self._world_size}
+            state_file.write_state(folder, {**state, **state_file.describe(self._settings, tensor_format=checkpoint.FORMAT)})
 
     def load(self, path: str) -> None:
         """Continue from `path`, also when another number of processes saved it (then without its random states).
@@ -224,27 +248,19 @@ class FSDPEngine:
         Raises CheckpointError when it is torn, of another model, or lacks parameters or optimizer state.
         """
         folder = Path(path)
-        state = checkpoint.read_state(folder)
+        state = state_file.read_state(folder)
         needed = ["model", "optimizer"] if self._trains else ["model"]
         lacking = [part for part in needed if part not in state["contents"]]
         if lacking:
             raise CheckpointError(
-                f"'{folder}' was saved without {' and '.join(lacking)} (actor.checkpoint.save_contents={state['contents']}), so training "
-                "cannot continue from it: start anew with actor_rollout_ref.model.path set to a Hugging Face export"
+                f"'{folder}' was saved without {' and '.join(lacking)} ({self._settings.section}.checkpoint.save_contents="
+                f"{state['contents']}), so training cannot continue from it: start anew with the model's path set to a Hugging Face export"
             )
-        checkpoint.read_tensors(folder / "tensors", self._checkpoint_tensors(needed))
+        checkpoint.load_tensors(folder / "tensors", self._model, self._optimizer, needed)
         if state["num_processes"] == self._world_size:
             checkpoint.read_rng(folder, self._rank)
         self._step = state["step"]
         compat.barrier(self._device)
-
-    def _checkpoint_tensors(self, contents: Sequence[str]) -> dict[str, Tensor]:
-        compat.free_gathered(self._model)
-        language_model = self._model.model
-        tensors = checkpoint.model_tensors(language_model) if "model" in contents else {}
-        if "optimizer" in contents and self._optimizer is not None:
-            tensors |= checkpoint.optimizer_tensors(language_model, self._optimizer)
-        return tensors
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
@@ -257,9 +273,9 @@ class FSDPEngine:
         self._move(self._device)
 
     def _move(self, device: torch.device) -> None:
-        if self._device.type == "cpu":
+        fsdp = self._settings.trained.fsdp_config
+        if self._device.type == "cpu" or fsdp.offload_policy:  # then everything is in host memory already
             return
-        fsdp = self._settings.actor.fsdp_config
         if fsdp.param_offload:
             compat.move_model(self._model, device)
         if fsdp.optimizer_offload and self._optimizer is not None:

@@ -1,7 +1,17 @@
 """The dataclasses of the configuration: the only home of defaults, one docstring line per field."""
 
-from rmrl.config.schema.actor import ActorConfig, CheckpointConfig, FSDPConfig, ModelConfig, OptimConfig, RefConfig
-from rmrl.config.schema.algorithm import AlgorithmConfig, KLControlConfig
+from rmrl.config.schema.actor import (
+    ActorConfig,
+    CheckpointConfig,
+    CriticConfig,
+    FSDPConfig,
+    ModelConfig,
+    OptimConfig,
+    PolicyLossConfig,
+    RefConfig,
+    TrainedConfig,
+)
+from rmrl.config.schema.algorithm import AlgorithmConfig, FilterGroupsConfig, KLControlConfig, PFPPOConfig, RolloutCorrectionConfig
 from rmrl.config.schema.data import DataConfig
 from rmrl.config.schema.reward import ClusterConfig, RewardCacheConfig, RewardConfig, RewardEngineConfig, RewardMonitorConfig
 from rmrl.config.schema.rollout import RolloutConfig, ValSamplingConfig
@@ -10,8 +20,8 @@ from rmrl.config.schema.score import ScoreConfig, ScoreDataConfig, ScoreTrainerC
 from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
-    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "CheckpointConfig", "ClusterConfig", "Config", "DataConfig",
-    "FSDPConfig", "KLControlConfig", "ModelConfig", "OptimConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig",
-    "RewardMonitorConfig",
-    "RolloutConfig", "ScoreConfig", "ScoreDataConfig", "ScoreTrainerConfig", "TrainerConfig", "ValSamplingConfig",
+    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "CheckpointConfig", "ClusterConfig", "Config", "CriticConfig", "DataConfig",
+    "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "ModelConfig", "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig",
+    "RewardCacheConfig", "RewardConfig", "RewardEngineConfig", "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig",
+    "ScoreConfig", "ScoreDataConfig", "ScoreTrainerConfig", "TrainedConfig", "TrainerConfig", "ValSamplingConfig",
 ]  # fmt: skip

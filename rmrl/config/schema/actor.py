@@ -1,4 +1,4 @@
-"""Sections `actor_rollout_ref.model`, `.actor` and `.ref`: the policy, how it is trained, its reference."""
+"""Sections `actor_rollout_ref.model`, `.actor`, `.ref` and `critic`: the models that train, and the reference."""
 
 from __future__ import annotations
 
@@ -20,6 +20,17 @@ class ModelConfig:
     """Recompute activations in the backward pass: less memory, about a third more time."""
     trust_remote_code: bool = False
     """Allow the model to run code from its checkpoint."""
+    lora_rank: int = 0
+    """Rank of LoRA adapters (arXiv:2106.09685) trained in place of the weights; 0: all weights train."""
+    lora_alpha: int = 16
+    """LoRA: the adapters' product is scaled by lora_alpha / lora_rank."""
+    target_modules: Any = "all-linear"
+    """LoRA: names of the linear layers that get adapters, or all-linear."""
+    use_remove_padding: bool = False
+    """Pack the rows of a micro-batch into one sequence where the attention keeps them apart (CUDA); elsewhere rows of like length share
+    a micro-batch."""
+    attn_implementation: str = "auto"
+    """Attention of the training engine: auto, sdpa, flash_attention_2 or flex_attention. auto: sdpa; with packing the fastest there is."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -60,6 +71,9 @@ class FSDPConfig:
     """Keep parameters in host memory between training phases (CUDA)."""
     optimizer_offload: bool = False
     """Keep optimizer state in host memory between training phases (CUDA)."""
+    offload_policy: bool = False
+    """Keep parameters, gradients and optimizer state in host memory all the time and bring each layer in when it computes (CUDA): least
+    device memory, slowest. Takes the place of param_offload and optimizer_offload."""
     fsdp_size: int = -1
     """Processes per shard group; -1: all of them. Smaller: replicas of shards."""
 
@@ -71,9 +85,35 @@ class CheckpointConfig:
 
 
 @dataclass(kw_only=True, slots=True)
-class ActorConfig:
+class PolicyLossConfig:
+    """The policy loss and the settings that only some losses read."""
+
+    loss_mode: str = "vanilla"
+    """Name in the table LOSSES, or package.module:function."""
+    clip_cov_ratio: float = 0.0002
+    """clip_cov: share of the tokens whose gradient is dropped."""
+    clip_cov_lb: float = 1.0
+    """clip_cov: only tokens whose covariance lies above this are candidates."""
+    clip_cov_ub: float = 5.0
+    """clip_cov: and below this."""
+    kl_cov_ratio: float = 0.0002
+    """kl_cov: share of the tokens, those of the largest covariance, that get a KL penalty."""
+    ppo_kl_coef: float = 0.1
+    """kl_cov: its coefficient."""
+    tau_pos: float = 1.0
+    """sapo: temperature of the soft gate where the advantage is positive."""
+    tau_neg: float = 1.05
+    """sapo: the same where it is negative."""
+    dro_beta: float = 0.1
+    """dro: how strongly the policy is pulled back to the one that sampled."""
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainedConfig:
+    """What training the policy and training the critic have in common."""
+
     strategy: str = "fsdp2"
-    """Training backend: fsdp2 (fully_shard). `fsdp` is accepted and means fsdp2."""
+    """Training backend: fsdp2 (fully_shard), fsdp (FullyShardedDataParallel; the same numbers) or megatron."""
     ppo_mini_batch_size: int = 256
     """Prompts per optimizer step (times rollout.n responses)."""
     ppo_micro_batch_size_per_gpu: int | None = None
@@ -86,6 +126,17 @@ class ActorConfig:
     """Passes over each step's batch."""
     shuffle: bool = False
     """Shuffle the batch before cutting it into mini-batches."""
+    loss_agg_mode: str = "token-mean"
+    """token-mean, token-sum, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm."""
+    grad_clip: float = 1.0
+    """Largest global gradient norm."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+
+
+@dataclass(kw_only=True, slots=True)
+class ActorConfig(TrainedConfig):
     clip_ratio: float = 0.2
     """PPO clip, both sides."""
     clip_ratio_low: float | None = None
@@ -94,10 +145,7 @@ class ActorConfig:
     """Upper clip; null: clip_ratio."""
     clip_ratio_c: float = 3.0
     """Dual-clip bound for negative advantages."""
-    loss_agg_mode: str = "token-mean"
-    """token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm."""
-    policy_loss: str = "vanilla"
-    """Name in the table LOSSES, or package.module:function."""
+    policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
     entropy_coeff: float = 0.0
     """Entropy bonus."""
     use_kl_loss: bool = False
@@ -105,12 +153,32 @@ class ActorConfig:
     kl_loss_coef: float = 0.001
     """Its coefficient."""
     kl_loss_type: str = "low_var_kl"
-    """Estimator: kl (k1), abs, mse (k2), low_var_kl (k3)."""
-    grad_clip: float = 1.0
-    """Largest global gradient norm."""
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    """Estimator: kl (k1), abs, mse (k2), low_var_kl (k3); with a + behind it the value is this one's and the gradient that of k2."""
+    ulysses_sequence_parallel_size: int = 1
+    """Processes that share one sequence; 1: none do."""
+
+
+@dataclass(kw_only=True, slots=True)
+class CriticConfig(TrainedConfig):
+    """Section `critic`: the value model of algorithm.adv_estimator=gae."""
+
+    enable: bool | None = None
+    """null: where the advantage estimator needs values."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """`path` null: starts from the policy's checkpoint. A checkpoint with one label (a reward model) keeps its head."""
+    strategy: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Training backend; null: the actor's."""
+    optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5))
+    ppo_mini_batch_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Prompts per optimizer step; null: the actor's."""
+    ppo_epochs: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Passes over each step's batch; null: the actor's."""
+    ppo_max_token_len_per_gpu: int = 32768
+    """Padded tokens per micro-batch and process, at most."""
+    cliprange_value: float = 0.5
+    """New values may leave the old ones by this much before their gradient is dropped."""
+    pool: str | None = None
+    """Where the critic trains: a pool of trainer.resource_pools; null: beside the policy."""
 
 
 @dataclass(kw_only=True, slots=True)

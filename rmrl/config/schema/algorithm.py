@@ -18,11 +18,55 @@ class KLControlConfig:
 
 
 @dataclass(kw_only=True, slots=True)
+class FilterGroupsConfig:
+    """DAPO's dynamic sampling (arXiv:2503.14476, section 3.2): groups without contrast are left out and others sampled in their place."""
+
+    enable: bool = False
+    """Sample on until train_batch_size prompts have contrast."""
+    metric: str | None = None
+    """What must differ within a group: a component's name, or null / reward: the combined reward."""
+    max_num_gen_batches: int = 10
+    """Rounds of sampling per step, at most; then the step trains on what there is. 0: no bound."""
+
+
+@dataclass(kw_only=True, slots=True)
+class PFPPOConfig:
+    """PF-PPO (arXiv:2409.06957): responses are drawn anew, with replacement, by how reliable their rewards are taken to be."""
+
+    reweight_method: str = "pow"
+    """pow: by abs(reward) to the power of weight_pow; max_min: each group's best and worst; max_random: its best, others at random."""
+    weight_pow: float = 2.0
+    """Exponent of pow."""
+
+
+@dataclass(kw_only=True, slots=True)
+class RolloutCorrectionConfig:
+    """Corrects for sampling probabilities that are not those of training: pi_old / pi_rollout, from the rollout engine's logprobs."""
+
+    rollout_is: str | None = None
+    """Truncated importance weights: token or sequence; null: none."""
+    rollout_is_threshold: float = 2.0
+    """Largest weight."""
+    rollout_is_batch_normalize: bool = False
+    """Divide the weights by their mean over the batch."""
+    rollout_rs: str | None = None
+    """Rejection: token, sequence (product of ratios) or geometric (its geometric mean); null: none."""
+    rollout_rs_threshold: float = 2.0
+    """Reject where the ratio lies above this."""
+    rollout_rs_threshold_lower: float | None = None
+    """Reject where it lies below this; null: 1 / rollout_rs_threshold."""
+
+
+@dataclass(kw_only=True, slots=True)
 class AlgorithmConfig:
-    adv_estimator: str = "grpo"
+    adv_estimator: str = "gae"
     """Name in the table ADVANTAGES, or package.module:function."""
     gamma: float = 1.0
     """Discount."""
+    lam: float = 1.0
+    """gae: lambda, 0..1."""
+    passk_k: int | None = None
+    """grpo_passk: responses of a group of which the best one counts; null: all of them."""
     norm_adv_by_std_in_grpo: bool = True
     """Divide by the group's standard deviation (off: Dr. GRPO)."""
     use_kl_in_reward: bool = False
@@ -30,3 +74,8 @@ class AlgorithmConfig:
     kl_penalty: str = "kl"
     """Estimator of that KL: kl (k1), abs, mse (k2), low_var_kl (k3)."""
     kl_ctrl: KLControlConfig = field(default_factory=KLControlConfig)
+    filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)
+    use_pf_ppo: bool = False
+    """Draw the responses that train anew, weighted by their rewards."""
+    pf_ppo: PFPPOConfig = field(default_factory=PFPPOConfig)
+    rollout_correction: RolloutCorrectionConfig = field(default_factory=RolloutCorrectionConfig)

@@ -25,7 +25,9 @@ class ValSamplingConfig:
 @dataclass(kw_only=True, slots=True)
 class RolloutConfig:
     name: str = "vllm"
-    """Rollout engine: vllm, hf (reference, slow) or fake (tests)."""
+    """Rollout engine: vllm, sglang, hf (reference, slow) or fake (tests)."""
+    pool: str | None = None
+    """Where responses are sampled: a pool of trainer.resource_pools; null: on the policy's devices, in turn with training."""
     n: int = 1
     """Responses per prompt; group estimators need at least 2."""
     temperature: float = 1.0
@@ -36,6 +38,9 @@ class RolloutConfig:
     """1: off."""
     do_sample: bool = True
     """False: greedy."""
+    weight_transport: str = "auto"
+    """How new weights reach the engines: file (shared memory), ipc (CUDA IPC; engines on the training devices), nccl (needs rollout.pool);
+    auto: file."""
     ignore_eos: bool = False
     """Sample on past the end token."""
     seed: int = 0
@@ -69,5 +74,5 @@ class RolloutConfig:
     timeout_s: float = 1800.0
     """Deadline of one step's generation."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
-    """{vllm: {...}} passed to the engine as they are."""
+    """{vllm: {...}, sglang: {...}} passed to the engine as they are."""
     val_kwargs: ValSamplingConfig = field(default_factory=ValSamplingConfig)

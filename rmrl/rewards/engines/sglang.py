@@ -19,16 +19,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 import re
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
-import psutil
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RewardError
 from rmrl.models.checkpoint_inspect import architecture, check_scalar_head
@@ -44,11 +41,11 @@ from rmrl.rewards.engines.base import (
     overlong_texts,
     overlong_value,
 )
-from rmrl.rewards.engines.child_server import ChildServer
 from rmrl.rewards.engines.sglang_wire import asked, generate_body, launch_command, text_output, value_output
+from rmrl.serving.child_server import ChildServer, free_port
+from rmrl.serving.sglang import ATTACH_TIMEOUT_S, LOAD_TIMEOUT_S, REASON_CHARACTERS, refusal, server_environment
 
-LOAD_TIMEOUT_S, ATTACH_TIMEOUT_S, REQUEST_TIMEOUT_S, PING_TIMEOUT_S = 900.0, 30.0, 600.0, 1.0
-_REASON_CHARACTERS = 500
+REQUEST_TIMEOUT_S, PING_TIMEOUT_S = 600.0, 1.0
 
 
 class SGLangEngine:
@@ -121,7 +118,7 @@ class SGLangEngine:
     def resident_bytes(self) -> int:
         """CPU: of the server's processes; CUDA: weights and KV cache as the server tells them, 0 while they are released."""
         if self.spec.device == "cpu":
-            return _tree_bytes(self._child.pid) if self._child is not None else 0
+            return self._child.resident_bytes() if self._child is not None else 0
         if self._asleep and self._server.get("enable_memory_saver"):
             return 0
         states = self._server_info().get("internal_states") or [{}]
@@ -158,8 +155,8 @@ class SGLangEngine:
             check_scalar_head(self.spec.path)
             if re.search(r"Bert|Roberta", architecture(self.spec.path)):
                 raise EngineLoadError(f"SGLang passes the scores of a pair encoder such as '{self.spec.path}' through a sigmoid; use vllm")
-        port = _free_port()
-        self._child = ChildServer(launch_command(self.spec, port), _environment(self.spec))
+        port = free_port()
+        self._child = ChildServer(launch_command(self.spec, port), server_environment(device=self.spec.device, threads=self.spec.threads))
         return f"http://127.0.0.1:{port}"
 
     def _wait_until_healthy(self, base_url: str) -> None:
@@ -254,7 +251,7 @@ class SGLangEngine:
         try:
             answer = http.post(path, json=body)
             if 400 <= answer.status_code < 500 and answer.status_code != 404:
-                return f"SGLang refused the request with {answer.status_code}: {_reason(answer)}"
+                return f"SGLang refused the request with {answer.status_code}: {refusal(answer)}"
             answer.raise_for_status()
             return answer.json()
         except (httpx.HTTPError, ValueError) as error:
@@ -288,36 +285,6 @@ class SGLangEngine:
         return self._http
 
     def _lost(self, path: str, error: Exception) -> InfrastructureError:
-        reason = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
+        reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
         said = f"; it printed: {self._child.last_words()}" if self._child is not None and not self._child.alive() else ""
         return InfrastructureError(f"the SGLang server of '{self.spec.path}' failed on {path}: {reason}{said}")
-
-
-def _reason(answer: httpx.Response) -> str:
-    """SGLang's errors are {"error": {"message": ...}}."""
-    try:
-        told: Any = answer.json()
-    except ValueError:
-        return answer.text[:_REASON_CHARACTERS]
-    inner = told.get("error", told) if isinstance(told, Mapping) else told
-    message = inner.get("message", inner) if isinstance(inner, Mapping) else inner
-    return str(message)[:_REASON_CHARACTERS]
-
-
-def _environment(spec: EngineSpec) -> dict[str, str]:
-    own = {"SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": str(spec.threads)} if spec.device == "cpu" else {}
-    return {**os.environ, **own}
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def _tree_bytes(pid: int) -> int:
-    try:
-        top = psutil.Process(pid)
-        return sum(process.memory_info().rss for process in [top, *top.children(recursive=True)])
-    except psutil.Error:
-        return 0

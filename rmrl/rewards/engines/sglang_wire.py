@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from rmrl.rewards.engines.base import EngineSpec, GenerateRequest, TextOutput, ValueOutput
+from rmrl.serving import sglang
 from rmrl.types import Sampling
-
-OWN_ENTRIES = ("base_url", "load_timeout_s", "request_timeout_s")
-"""Of `engine.kwargs`: ours, no options of the server."""
-_META = re.compile(r"([.^$*+?{}\[\]\\|()])")
 
 
 def launch_command(spec: EngineSpec, port: int) -> list[str]:
     """The command line that serves `spec` on 127.0.0.1."""
     options: dict[str, Any] = {
         "model_path": spec.path,
-        "host": "127.0.0.1",
         "port": port,
         "device": spec.device,
         "dtype": spec.dtype,
@@ -35,34 +29,13 @@ def launch_command(spec: EngineSpec, port: int) -> list[str]:
     }
     if spec.device == "cuda":
         options |= {"mem_fraction_static": spec.gpu_memory_utilization, "enable_memory_saver": True, "enable_weights_cpu_backup": True}
-    options |= {name: value for name, value in spec.kwargs.items() if name not in OWN_ENTRIES}
-    words = [sys.executable, "-m", "sglang.launch_server"]
-    for name, value in options.items():
-        if value is not False and value is not None:
-            words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
-    return words
+    return sglang.launch_command(options, spec.kwargs)
 
 
 def generate_body(request: GenerateRequest) -> dict[str, Any]:
-    """The body of a post to /generate. Every setting is given: SGLang's own defaults come from the checkpoint."""
+    """The body of a post to /generate."""
     sampling = request.sampling
-    params: dict[str, Any] = {
-        "n": asked(sampling),
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k if sampling.top_k > 0 else -1,
-        "min_p": 0.0,
-        "max_new_tokens": sampling.max_tokens,
-        "ignore_eos": sampling.ignore_eos,
-    }
-    params |= {"stop": list(sampling.stop)} if sampling.stop else {}
-    params |= {"sampling_seed": sampling.seed} if sampling.seed is not None else {}
-    if sampling.choice:
-        params["regex"] = "(" + "|".join(_META.sub(r"\\\1", choice) for choice in sampling.choice) + ")"
-    elif sampling.regex:
-        params["regex"] = sampling.regex
-    elif sampling.json_schema:
-        params["json_schema"] = sampling.json_schema
+    params = sglang.sampling_parameters(sampling, n=asked(sampling), max_new_tokens=sampling.max_tokens, seed=sampling.seed)
     body: dict[str, Any] = {"input_ids": list(request.token_ids), "sampling_params": params}
     if request.choice_tokens:
         body |= {"return_logprob": True, "logprob_start_len": -1, "token_ids_logprob": list(request.choice_tokens)}

@@ -1,4 +1,4 @@
-"""A tokenizer from a folder or a hub id."""
+"""A tokenizer from a folder or a hub id: the one loader of prompts, models and exports."""
 
 # pyright: basic
 # transformers' factories are untyped.
@@ -10,9 +10,19 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
+from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
 
-_NEED = "need a folder with tokenizer.json (or tokenizer_config.json), or a hub id such as Qwen/Qwen3-0.6B"
+_NEED = (
+    "need a folder with tokenizer.json (or tokenizer_config.json), or a hub id such as Qwen/Qwen3-0.6B; "
+    "set actor_rollout_ref.model.tokenizer_path where the model's own folder has none"
+)
+
+
+def policy_tokenizer(model: ModelConfig) -> Any:
+    """The tokenizer that belongs to a model, with its pad token and its chat template; see `load_tokenizer`."""
+    path = model.tokenizer_path or model.path or ""
+    return load_tokenizer(path, trust_remote_code=model.trust_remote_code, chat_template=model.custom_chat_template)
 
 
 def load_tokenizer(path: str, *, trust_remote_code: bool, chat_template: str | None = None) -> Any:
@@ -28,7 +38,7 @@ def load_tokenizer(path: str, *, trust_remote_code: bool, chat_template: str | N
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        words = (str(error).splitlines() or [""])[0]
+        words = (str(error).strip().splitlines() or [""])[0]
         raise ConfigError(f"tokenizer: saw '{path}', which could not be loaded ({type(error).__name__}: {words}); {_NEED}") from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

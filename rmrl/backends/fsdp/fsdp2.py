@@ -1,0 +1,108 @@
+"""strategy=fsdp2: `fully_shard`. Every parameter is a DTensor of its own, so that names, shapes and checkpoints are the model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from rmrl.backends.fsdp.initial import InitialWeights
+from rmrl.backends.fsdp.layout import Layout, decoder_layers
+
+ADAMW_STATE = ("exp_avg", "exp_avg_sq")
+
+
+def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> nn.Module:
+    """Shard `model` in place: each decoder layer is a unit, the rest (embedding, norm, head) belongs to the root.
+
+    The root stays gathered between its forward and backward pass, since it is needed again at once.
+    """
+    policy: dict[str, Any] = {
+        "mesh": layout.mesh,
+        "mp_policy": MixedPrecisionPolicy(param_dtype=layout.param_dtype, reduce_dtype=layout.reduce_dtype),
+        "offload_policy": CPUOffloadPolicy() if layout.offloads else OffloadPolicy(),
+    }
+    for layer in decoder_layers(model):
+        fully_shard(layer, reshard_after_forward=layout.reshard_after_forward, **policy)
+    fully_shard(model, reshard_after_forward=False, **policy)
+    if weights is None:
+        _place(model, layout)
+    else:
+        _fill(model, layout, weights)
+    return model
+
+
+def _place(model: nn.Module, layout: Layout) -> None:
+    model.to(layout.home)
+    for buffer in model.buffers():
+        buffer.data = buffer.data.to(layout.device)
+
+
+@torch.no_grad()
+def _fill(model: nn.Module, layout: Layout, weights: InitialWeights) -> None:
+    model.to_empty(device=layout.home)
+    for name, parameter in model.named_parameters():
+        assert isinstance(parameter, DTensor)
+        whole = weights.whole(name, layout.device)
+        piece = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)  # None: each cuts its own
+        parameter.to_local().copy_(piece.to_local())
+    weights.fill_held(model, layout.device)
+
+
+def free_gathered(model: nn.Module) -> None:
+    """Free the gathered root; afterwards `parameters()` are shards."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def shards(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters' own storage, by name."""
+    free_gathered(model)
+    return {name: parameter.data for name, parameter in model.named_parameters()}
+
+
+def set_shards(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Nothing to do: `shards` are the parameters."""
+    del model, tensors
+
+
+def optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
+    """AdamW's own state by kind and parameter name; zeros are put in place for an optimizer that has not stepped yet."""
+    free_gathered(model)
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        state = optimizer.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=_step_device(parameter, optimizer))
+            state.update({key: torch.zeros_like(parameter) for key in ADAMW_STATE})
+        tensors.update({f"{key}.{name}": state[key] for key in ("step", *ADAMW_STATE)})
+    return tensors
+
+
+def _step_device(parameter: nn.Parameter, optimizer: torch.optim.AdamW) -> torch.device:
+    """Fused kernels want the step counter beside the parameter, the others on CPU."""
+    return parameter.device if optimizer.defaults["fused"] else torch.device("cpu")
+
+
+def set_optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]) -> None:
+    """Nothing to do: `optimizer_shards` are the state."""
+    del model, optimizer, tensors
+
+
+def gradient_norm(model: nn.Module) -> Tensor:
+    """Of all gradients of all processes."""
+    norm = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def move(model: nn.Module, device: torch.device) -> None:
+    """Move the shards and their gradients."""
+    free_gathered(model)
+    model.to(device)

@@ -1,0 +1,75 @@
+"""state.json of a training checkpoint: written last, so a folder without it is torn; says what the model is, so that any process can
+export it. The same for every backend.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmrl.backends.base import TrainSettings
+from rmrl.config.schema import ModelConfig
+from rmrl.errors import CheckpointError
+
+STATE = "state.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedModel:
+    """What a checkpoint says of its model beside the tensors."""
+
+    format: str
+    """How the tensors are stored; a name of rmrl.backends.export.READERS."""
+    role: str
+    model: ModelConfig
+    dtype: str
+    """Of the stored parameters; frozen weights, which are not stored, were held in it too."""
+
+
+def describe(settings: TrainSettings, *, tensor_format: str) -> dict[str, Any]:
+    """The entries of state.json that `saved_model` reads."""
+    return {
+        "format": tensor_format,
+        "role": settings.role,
+        "model": dataclasses.asdict(settings.model),
+        "dtype": settings.trained.fsdp_config.model_dtype,
+    }
+
+
+def saved_model(folder: Path) -> SavedModel:
+    """What the checkpoint in `folder` says. Raises CheckpointError when it is torn or does not say it."""
+    state = read_state(folder)
+    lacking = [entry for entry in ("format", "role", "model", "dtype") if entry not in state]
+    if lacking:
+        raise CheckpointError(
+            f"'{folder / STATE}' does not say its {', '.join(lacking)}: an earlier version wrote it; resume the run once, so that its next "
+            "checkpoint can be exported"
+        )
+    known = {entry.name for entry in dataclasses.fields(ModelConfig)}
+    model = ModelConfig(**{name: value for name, value in state["model"].items() if name in known})
+    return SavedModel(format=state["format"], role=state["role"], model=model, dtype=state["dtype"])
+
+
+def write_state(folder: Path, state: Mapping[str, Any]) -> None:
+    """Write state.json under a temporary name first."""
+    building = folder / f".{STATE}"
+    building.write_text(json.dumps(dict(state), indent=2) + "\n")
+    building.rename(folder / STATE)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """Read state.json. Raises CheckpointError when the folder is none of ours, or torn."""
+    file = folder / STATE
+    if not file.is_file():
+        raise CheckpointError(
+            f"'{folder}' is no complete checkpoint (it has no {STATE}): choose another with trainer.resume_from_path=<folder>, "
+            "or start anew with trainer.resume_mode=disable"
+        )
+    try:
+        return json.loads(file.read_text())
+    except ValueError as error:
+        raise CheckpointError(f"'{file}' is not JSON ({error}): the checkpoint is torn; choose another") from error

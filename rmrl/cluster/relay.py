@@ -1,0 +1,141 @@
+"""One file for the processes of several machines: made on one of them, copied once to each of the others.
+
+Every machine's copy lies in its own shared memory and bears the node's id in its name, so that two nodes that share a machine keep
+theirs apart too. The bytes travel through Ray's object store in chunks; at most `_WINDOW` of them are under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rmrl.cluster.processes import RayHost, RayProcess, finish
+from rmrl.errors import RmrlError
+from rmrl.serving.shared_memory import weight_folder
+
+CHUNK_BYTES = 64 * 2**20
+_WINDOW = 2
+_REMOVE_TIMEOUT_S = 30.0
+
+
+class Relay:
+    """Lives on one node and handles files there."""
+
+    def __init__(self, node_id: str) -> None:
+        self._tag = node_id[:12]
+
+    def place(self, name: str, total_bytes: int) -> str:
+        """The path for a file of so many bytes on this node; nothing is written. Raises InfrastructureError where there is no room."""
+        return str(weight_folder(total_bytes) / f"{name}-{self._tag}.safetensors")
+
+    def size(self, path: str) -> int:
+        return Path(path).stat().st_size
+
+    def read(self, path: str, offset: int, count: int) -> np.ndarray:
+        """`count` bytes, fewer at the end of the file."""
+        return np.fromfile(path, dtype=np.uint8, count=count, offset=offset)
+
+    def write(self, path: str, offset: int, data: np.ndarray) -> int:
+        """Returns the bytes written."""
+        view, done = data.data, 0
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            while done < len(view):
+                done += os.pwrite(descriptor, view[done:], offset + done)
+        finally:
+            os.close(descriptor)
+        return done
+
+    def remove(self, name: str) -> None:
+        """All files of that name here, half-written ones too."""
+        for folder in (Path("/dev/shm"), weight_folder(0)):
+            for path in (*folder.glob(f"{name}-{self._tag}.*"), *folder.glob(f".{name}-{self._tag}.*")):
+                path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFiles:
+    """Makes paths on the node `source` and copies what was written there to every node of `targets`."""
+
+    source: str
+    targets: tuple[str, ...] = ()
+    relays: dict[str, RayProcess] = field(default_factory=dict)
+    """By node; none where everything happens on the node of this process."""
+    timeout_s: float = 600.0
+    """For each chunk."""
+
+    async def place(self, name: str, total_bytes: int) -> str:
+        """The path on the source node under which a file of `total_bytes` is to be written."""
+        if not self.relays:
+            return Relay(self.source).place(name, total_bytes)
+        return await self.relays[self.source].call("place", name, total_bytes, timeout_s=self.timeout_s)
+
+    async def spread(self, name: str, path: str) -> dict[str, str]:
+        """Copy the file to all targets; its path by node, the source's own included."""
+        paths = {self.source: path}
+        if self.targets:
+            total = await self.relays[self.source].call("size", path, timeout_s=self.timeout_s)
+            places = [self.relays[node].call("place", name, total, timeout_s=self.timeout_s) for node in self.targets]
+            paths |= dict(zip(self.targets, await asyncio.gather(*places), strict=True))
+            await self._copy(paths, total)
+        return paths
+
+    async def remove(self, name: str) -> None:
+        """Remove the file and its copies wherever they are; a node that is gone is passed over."""
+        if not self.relays:
+            Relay(self.source).remove(name)
+        removals = (relay.call("remove", name, timeout_s=_REMOVE_TIMEOUT_S) for relay in self.relays.values())
+        await asyncio.gather(*removals, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End the relays."""
+        for relay in self.relays.values():
+            await relay.kill()
+
+    async def _copy(self, paths: dict[str, str], total: int) -> None:
+        under_way: deque[list[Any]] = deque()
+        for offset in range(0, total, CHUNK_BYTES):
+            chunk = self.relays[self.source].actor.call.remote("read", paths[self.source], offset, CHUNK_BYTES)
+            under_way.append([self.relays[node].actor.call.remote("write", paths[node], offset, chunk) for node in self.targets])
+            del chunk  # with the last reference the store gives its memory back
+            if len(under_way) >= _WINDOW:
+                await self._written(under_way.popleft())
+        while under_way:
+            await self._written(under_way.popleft())
+
+    async def _written(self, writes: Sequence[Any]) -> None:
+        names = [self.relays[node].name for node in self.targets]
+        waits = (finish(w, what=f"{name}.write", timeout_s=self.timeout_s) for w, name in zip(writes, names, strict=True))
+        await asyncio.gather(*waits)
+
+
+async def node_files(source: RayProcess, readers: Sequence[RayProcess], *, timeout_s: float) -> NodeFiles:
+    """For files that `source` writes and `readers` read. Starts a small process on each of their nodes, unless all are on this one."""
+    here = ray.get_runtime_context().get_node_id()
+    nodes = list(dict.fromkeys([source.node_id, *(reader.node_id for reader in readers)]))
+    if nodes == [here]:
+        return NodeFiles(source=here, timeout_s=timeout_s)
+    found = await asyncio.gather(*(_start(node) for node in nodes), return_exceptions=True)
+    relays = {node: relay for node, relay in zip(nodes, found, strict=True) if isinstance(relay, RayProcess)}
+    files = NodeFiles(source=source.node_id, targets=tuple(nodes[1:]), relays=relays, timeout_s=timeout_s)
+    for failure in found:
+        if isinstance(failure, BaseException):
+            with suppress(RmrlError):
+                await files.close()
+            raise failure
+    return files
+
+
+async def _start(node_id: str) -> RayProcess:
+    host = RayHost(placement=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False))
+    return await host.spawn("rmrl.cluster.relay:Relay", {"node_id": node_id}, name=f"relay-{node_id[:8]}")

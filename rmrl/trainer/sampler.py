@@ -1,0 +1,117 @@
+"""Prompts -> scored responses: everything of a step that happens before the policy learns from it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+import numpy as np
+
+from rmrl.config.schema import Config
+from rmrl.data.loader import PromptLoader
+from rmrl.rewards.scorer import Scorer
+from rmrl.telemetry.clock import StepClock
+from rmrl.telemetry.progress import counting
+from rmrl.trainer.batches import response_row
+from rmrl.trainer.rollouts import RolloutPool
+from rmrl.trainer.sampled import Round, Sampled, concatenate, contrast
+from rmrl.types import Prompt, Response, Sampling
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Turns:
+    """Who may use what at a time; contended only while the next batch is sampled beside training."""
+
+    engines: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    """The rollout engines: to sample from them, or to give them new weights."""
+    devices: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    """The policy's devices: to train on them, or to score with the reward models that live there."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Sampler:
+    config: Config
+    rollouts: RolloutPool
+    scorer: Scorer
+    clock: StepClock
+    turns: Turns = dataclasses.field(default_factory=Turns)
+    greedy_baseline: bool = False
+    """Each step also samples one greedy response per prompt, whose reward is the baseline."""
+    scores_on_policy_devices: bool = True
+    """Some reward model lives on the policy's devices, so that scoring and training take turns."""
+
+    async def sample(self, loader: PromptLoader, step: int) -> Sampled:
+        """The batch of `step`; with dynamic sampling as many rounds as it takes, each of the prompts that still lack."""
+        rounds = [await self._round(loader.take(loader.batch_size), step, 0)]
+        settings, chosen_B = self.config.algorithm.filter_groups, None
+        if settings.enable:
+            chosen_B = self._chosen(rounds)
+            while (lacking := loader.batch_size - self._groups(chosen_B)) > 0 and not 0 < settings.max_num_gen_batches <= len(rounds):
+                rounds.append(await self._round(loader.take(lacking), step, len(rounds)))
+                chosen_B = self._chosen(rounds)
+        rollouts, rewards = concatenate([(r, b) for r, b, _ in rounds])
+        baselines = [b for _, _, b in rounds if b is not None]
+        metrics = {} if chosen_B is None else {"group/rounds": float(len(rounds)), "group/chosen_fraction": float(chosen_B.mean())}
+        return Sampled(
+            step=step,
+            rollouts=rollouts,
+            rewards=rewards,
+            chosen_B=np.ones(len(rollouts.responses), dtype=bool) if chosen_B is None else chosen_B,
+            baselines_B=np.concatenate(baselines) if baselines else None,
+            after={"loader": loader.state_dict(), "rewards": self.scorer.state_dict()},
+            metrics=metrics,
+        )
+
+    async def sample_and_score(self, stage: str, prompts: Sequence[Prompt], sampling: Sampling, *, step: int, learn: bool = True) -> Round:
+        """`sampling.n` scored responses to each prompt. Without `learn` (validation) no running statistic of the rewards moves.
+
+        What needs none of the policy's devices is scored while the other responses are still being generated.
+        """
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.turns.engines)
+            session = await stack.enter_async_context(self.scorer.streaming())
+
+            def stream(position: int, response: Response) -> None:
+                session.add(position, response_row(response, group=position // sampling.n))
+
+            with self.clock("generate" if learn else "validate"), counting(stage, len(prompts) * sampling.n) as on_finished:
+                await self.rollouts.wake()
+                rollouts = await self.rollouts.generate(prompts, sampling, on_finished=on_finished, on_response=stream)
+                await self.rollouts.sleep(level=1)
+            if self.scores_on_policy_devices:
+                await stack.enter_async_context(self.turns.devices)
+            with self.clock("score" if learn else "validate"):
+                return rollouts, await self.scorer.finish(session, step=step, learn=learn)
+
+    async def _round(self, prompts: Sequence[Prompt], step: int, number: int) -> tuple[*Round, np.ndarray | None]:
+        sampling = self._sampling(step, number)
+        rollouts, rewards = await self.sample_and_score("generate", prompts, sampling, step=step)
+        if not self.greedy_baseline:
+            return rollouts, rewards, None
+        greedy = dataclasses.replace(sampling, n=1, temperature=0.0, top_p=1.0, top_k=-1, seed=None)
+        _, baseline = await self.sample_and_score("baseline", prompts, greedy, step=step, learn=False)
+        return rollouts, rewards, np.repeat(np.where(baseline.keep_B, baseline.rewards_B, np.nan), sampling.n)
+
+    def _sampling(self, step: int, number: int) -> Sampling:
+        """Seeded by step and round, so that a resumed run draws what the uninterrupted one would have drawn."""
+        rollout = self.config.actor_rollout_ref.rollout
+        entropy = [self.config.trainer.seed, rollout.seed, step, *([number] if number else [])]
+        return Sampling(
+            max_tokens=self.config.data.max_response_length,
+            temperature=rollout.temperature if rollout.do_sample else 0.0,
+            top_p=rollout.top_p,
+            top_k=rollout.top_k,
+            n=rollout.n,
+            seed=int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1),
+            ignore_eos=rollout.ignore_eos,
+        )
+
+    def _chosen(self, rounds: Sequence[tuple[*Round, np.ndarray | None]]) -> np.ndarray:
+        metric = self.config.algorithm.filter_groups.metric
+        return np.concatenate([contrast(rollouts, rewards, metric) for rollouts, rewards, _ in rounds])
+
+    def _groups(self, chosen_B: np.ndarray) -> int:
+        """Prompts of which at least one response is chosen."""
+        return int(chosen_B.reshape(-1, self.config.actor_rollout_ref.rollout.n).any(axis=1).sum())

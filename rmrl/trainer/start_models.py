@@ -1,0 +1,81 @@
+"""Starts the training processes: which engines they hold, and in how many groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.cluster.worker_group import Seats, WorkerGroup
+from rmrl.config.schema import TrainedConfig
+from rmrl.serving.environment import thread_environment
+from rmrl.trainer.check import Checked
+from rmrl.trainer.places import Places, all_or_none, threads
+from rmrl.trainer.plan import offloads_state
+from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
+
+
+async def start_models(checked: Checked, places: Places) -> Models:
+    """Policy, reference and critic share their processes, unless the critic has a pool."""
+    engines, critic = train_settings(checked), checked.critic
+    apart = {"critic": engines.pop("critic")} if "critic" in engines and critic.pool is not None else {}
+    held: list[TrainedConfig] = [checked.config.actor_rollout_ref.actor, *([] if apart or not checked.needs_critic else [critic])]
+    offloads = any(offloads_state(settings) for settings in held) or checked.config.actor_rollout_ref.ref.param_offload
+    groups = await all_or_none(
+        _start_group(checked, places.of(None), engines, name="train", offloads=offloads),
+        *([_start_group(checked, places.of(critic.pool), apart, name="critic", offloads=offloads_state(critic))] if apart else []),
+    )
+    roles = {role: TrainedModel(group, role) for group, held_by in zip(groups, (engines, apart), strict=False) for role in held_by}
+    return Models(roles["actor"], reference=roles.get("ref"), critic=roles.get("critic"))
+
+
+async def _start_group(checked: Checked, seats: Seats, engines: Mapping[str, TrainSettings], *, name: str, offloads: bool) -> TrainGroup:
+    world, timeout_s = len(seats.seats), checked.config.trainer.stall_timeout_s
+    count = threads(checked.config.trainer, processes=-(-world // checked.config.trainer.nnodes))
+    environment = thread_environment(count)
+
+    async def spawn(rank: int) -> Any:
+        process = ProcessSettings(rank=rank, world_size=world, init_method=seats.init_method, threads=count, timeout_s=timeout_s)
+        settings = {"engines": engines, "process": process}
+        return await seats.host(rank, environment).spawn("rmrl.backends.worker:TrainWorker", settings, name=f"{name}-{rank}")
+
+    workers = WorkerGroup(await all_or_none(*(spawn(rank) for rank in range(world))))
+    return TrainGroup(workers, timeout_s=timeout_s, offloads=offloads and checked.device == "cuda")
+
+
+def train_settings(checked: Checked) -> dict[str, TrainSettings]:
+    """The engines of training by role, in the order in which they are built."""
+    config, part = checked.config, checked.config.actor_rollout_ref
+    shared: dict[str, Any] = {
+        "temperature": part.rollout.temperature,
+        "max_response_length": config.data.max_response_length,
+        "seed": config.trainer.seed,
+        "device": checked.device,
+    }
+    policy: dict[str, Any] = {"model": part.model, "total_steps": _optimizer_steps(checked, part.actor), **shared}
+    frozen: dict[str, Any] = {**policy, "model": replace(part.model, lora_rank=0)}
+    engines = {
+        "actor": TrainSettings(role="actor", actor=part.actor, logprob_max_rows=part.rollout.log_prob_micro_batch_size_per_gpu, **policy)
+    }
+    if checked.needs_reference:
+        fsdp = replace(part.actor.fsdp_config, param_offload=part.ref.param_offload)
+        engines["ref"] = TrainSettings(
+            role="ref",
+            actor=replace(part.actor, fsdp_config=fsdp),
+            logprob_max_rows=part.ref.log_prob_micro_batch_size_per_gpu,
+            logprob_max_tokens=part.ref.log_prob_max_token_len_per_gpu,
+            **frozen,
+        )
+    if checked.needs_critic:
+        steps = _optimizer_steps(checked, checked.critic)
+        engines["critic"] = TrainSettings(
+            role="critic", model=checked.critic.model, actor=part.actor, critic=checked.critic, total_steps=steps, **shared
+        )
+    return engines
+
+
+def _optimizer_steps(checked: Checked, trained: TrainedConfig) -> int:
+    """Of the whole run, for the learning-rate schedule."""
+    per_step = -(-checked.config.data.train_batch_size // trained.ppo_mini_batch_size) * trained.ppo_epochs
+    return max(1, checked.total_steps * per_step)

@@ -1,0 +1,122 @@
+"""The reference command lines of similar trainers, as their users type them: they compose, have no problem, and mean what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmrl.config.check import config_problems
+from rmrl.config.legacy import translate
+from rmrl.config.load import compose_config
+from rmrl.config.schema import Config
+from rmrl.data.write import write_rows
+from rmrl.trainer.rules_by_source import choose_rules
+from tests.config.reference_lines import PPO_GSM8K, SEVERAL_NODES, TWO_JUDGES, changed, typed
+from tests.trainer.job import finish
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def gsm8k(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.parquet and test.parquet: sums, under the name of the data set."""
+    folder = tmp_path_factory.mktemp("gsm8k")
+    for split, first in (("train", 0), ("test", 50)):
+        rows = [
+            {
+                "prompt": [{"role": "user", "content": f"{n}+1="}],
+                "data_source": "openai/gsm8k",
+                "ability": "math",
+                "reward_model": {"style": "rule", "ground_truth": str(n + 1)},
+            }
+            for n in range(first, first + 8)
+        ]
+        write_rows(folder / f"{split}.parquet", rows, overwrite=True)
+    return folder
+
+
+def checked(words: list[str]) -> Config:
+    """The configuration, its older names translated and its rules chosen, which has no problem."""
+    config = compose_config(words)
+    translate(config)
+    choose_rules(config)
+    assert config_problems(config) == []
+    return config
+
+
+def test_two_judges_on_one_node():
+    config = checked(typed(TWO_JUDGES, TRAIN="train.parquet", RM1="/m/one", RM2="/m/two", POLICY="/m/policy"))
+    reward = config.reward
+    assert (reward.models, reward.weights) == (["rider_reward", "consistency_reward"], [0.3, 0.5])
+    assert (reward.combine, reward.combine_ops) == ("fold", ["add", "add"])
+    assert [reward.specs[name]["path"] for name in reward.models] == ["/m/one", "/m/two"]
+    assert [reward.specs[name]["sampling"] for name in reward.models] == [{"temperature": 0.7}] * 2
+    assert reward.specs["rider_reward"]["engine"] == {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
+    assert (config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n) == ("reinforce_plus_plus", 4)
+    assert config.actor_rollout_ref.actor.fsdp_config.param_offload
+    assert config.actor_rollout_ref.actor.fsdp_config.optimizer_offload
+    assert (config.trainer.save_freq, config.trainer.test_freq, config.trainer.total_epochs) == (30, 1_000_000, 15)
+
+
+def test_two_judges_on_several_nodes():
+    paths = {"TRAIN": "train.parquet", "RM1": "/m/one", "RM2": "/m/two", "POLICY": "/m/policy", "OUT": "/runs/rider"}
+    config = checked(changed(typed(TWO_JUDGES + SEVERAL_NODES, **paths), trainer__nnodes=4))
+    actor = config.actor_rollout_ref.actor
+    assert (actor.use_kl_loss, actor.kl_loss_coef, actor.kl_loss_type, actor.entropy_coeff) == (True, 1e-4, "low_var_kl", 0)
+    assert config.actor_rollout_ref.model.use_remove_padding
+    assert config.actor_rollout_ref.ref.param_offload
+    assert (config.actor_rollout_ref.rollout.temperature, config.data.truncation) == (0.8, "error")
+    assert (config.trainer.nnodes, config.trainer.default_local_dir) == (4, "/runs/rider")
+
+
+def test_ppo_with_a_critic(gsm8k: Path):
+    config = checked(typed(PPO_GSM8K, TRAIN=gsm8k / "train.parquet", TEST=gsm8k / "test.parquet", POLICY="Qwen/Qwen2.5-0.5B-Instruct"))
+    assert config.algorithm.adv_estimator == "gae"  # the default
+    assert (config.critic.model.path, config.critic.optim.lr) == ("Qwen/Qwen2.5-0.5B-Instruct", 1e-5)
+    assert (config.critic.ppo_micro_batch_size_per_gpu, config.critic.enable) == (4, None)
+    assert config.reward.models == ["gsm8k"]
+    assert config.trainer.logger == ["console"]
+
+
+def run_job(words: list[str], folder: Path) -> tuple[Path, str]:
+    """Runs training in `folder`; returns its output folder and what it printed."""
+    job = subprocess.Popen(
+        [sys.executable, "-m", "rmrl.main_ppo", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    code, printed = finish(job)
+    assert code == 0, printed[-3000:]
+    (samples,) = (folder / "runs").rglob("samples.jsonl")
+    return samples.parent, printed
+
+
+@pytest.mark.slow
+def test_ppo_with_a_critic_runs_on_a_cpu(gsm8k: Path, tiny_llama: Path, tmp_path: Path):
+    """Paths and counts are others, nothing else: two steps of four prompts, with validation and a checkpoint after the second."""
+    words = changed(
+        typed(PPO_GSM8K, TRAIN=gsm8k / "train.parquet", TEST=gsm8k / "test.parquet", POLICY=tiny_llama),
+        data__train_batch_size=4,
+        data__max_prompt_length=64,
+        data__max_response_length=16,
+        actor_rollout_ref__actor__ppo_mini_batch_size=2,
+        trainer__save_freq=2,
+        trainer__test_freq=2,
+        trainer__total_epochs=1,
+    )
+    out, printed = run_job(words, tmp_path)
+    assert "rows of openai/gsm8k are scored by the rule gsm8k" in printed
+    rows = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["step"] for row in rows] == [1] * 4 + [2] * 4
+    assert {row["scores"]["gsm8k"]["status"] for row in rows} == {"ok"}
+    assert (out / "checkpoints").is_dir()
+    assert (out / "val_samples.jsonl").is_file()

@@ -1,0 +1,119 @@
+"""What an estimator needs and refuses, and what the critic takes over from the actor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rmrl.config.schema import Config
+from rmrl.rewards.dropin import FunctionSource
+from rmrl.rewards.spec import RewardSpec
+from rmrl.trainer.check import _advice, _estimator_problems, _vocabulary_problems, critic_settings, needs_critic
+
+
+def config(estimator: str, *, n: int = 4) -> Config:
+    made = Config()
+    made.actor_rollout_ref.model.path = "policy"
+    made.algorithm.adv_estimator, made.actor_rollout_ref.rollout.n = estimator, n
+    return made
+
+
+def test_the_default_estimator_trains_a_critic() -> None:
+    assert needs_critic(Config())
+    assert not needs_critic(config("grpo"))
+
+
+def test_a_critic_may_be_asked_for_and_a_run_that_validates_has_none() -> None:
+    made = config("grpo")
+    made.critic.enable = True
+    assert needs_critic(made)
+    made.trainer.val_only = True
+    assert not needs_critic(made)
+
+
+def test_the_critic_takes_over_what_is_not_said() -> None:
+    made = config("gae")
+    made.actor_rollout_ref.actor.ppo_mini_batch_size, made.actor_rollout_ref.actor.ppo_epochs = 64, 3
+    made.actor_rollout_ref.model.trust_remote_code = True
+    critic = critic_settings(made)
+    assert (critic.model.path, critic.strategy, critic.ppo_mini_batch_size, critic.ppo_epochs) == ("policy", "fsdp2", 64, 3)
+    assert critic.model.trust_remote_code
+    assert critic.optim.lr == 1e-5
+
+
+def test_what_is_said_of_the_critic_stays() -> None:
+    made = config("gae")
+    made.critic.model.path, made.critic.ppo_epochs, made.critic.strategy = "values", 2, "fsdp"
+    critic = critic_settings(made)
+    assert (critic.model.path, critic.ppo_epochs, critic.strategy) == ("values", 2, "fsdp")
+
+
+@pytest.mark.parametrize(("estimator", "n", "problems"), [("grpo", 1, 1), ("grpo", 2, 0), ("gae", 1, 0), ("remax", 1, 0), ("rloo", 1, 1)])
+def test_group_estimators_need_several_responses(estimator: str, n: int, problems: int) -> None:
+    found = list(_estimator_problems(config(estimator, n=n), []))
+    assert len(found) == problems
+    assert all(f"rollout.n=1 with algorithm.adv_estimator={estimator}" in problem and "n >= 2" in problem for problem in found)
+
+
+def test_dynamic_sampling_needs_groups() -> None:
+    made = config("gae", n=1)
+    made.algorithm.filter_groups.enable = True
+    (problem,) = _estimator_problems(made, [])
+    assert "no group has contrast" in problem
+
+
+def test_the_best_of_one_response_has_no_rival() -> None:
+    made = config("grpo_passk")
+    made.algorithm.passk_k = 1
+    (problem,) = _estimator_problems(made, [])
+    assert "algorithm.passk_k=1" in problem
+
+
+def test_an_estimator_without_its_critic() -> None:
+    made = config("gae")
+    made.critic.enable = False
+    (problem,) = _estimator_problems(made, [])
+    assert "adv_estimator=gae needs a critic and critic.enable=False" in problem
+
+
+def test_estimators_of_whole_responses_refuse_token_rewards() -> None:
+    steps = RewardSpec(name="steps", kind="process", weight=1.0, function=FunctionSource("steps.py"))
+    (problem,) = _estimator_problems(config("gdpo"), [steps])
+    assert "cannot take the step scores of reward 'steps'" in problem
+    made = config("grpo_passk")
+    made.algorithm.use_kl_in_reward = True
+    (problem,) = _estimator_problems(made, [])
+    assert "cannot take algorithm.use_kl_in_reward=True" in problem
+    assert not list(_estimator_problems(config("grpo"), [steps]))
+
+
+def test_greedy_validation_of_several_responses_is_pointed_out() -> None:
+    made = config("grpo")
+    made.data.val_files, made.actor_rollout_ref.rollout.val_kwargs.n = "val.parquet", 4
+    (advice,) = _advice(made)
+    assert "val_kwargs.do_sample=True" in advice
+    made.actor_rollout_ref.rollout.val_kwargs.do_sample = True
+    made.actor_rollout_ref.rollout.val_kwargs.temperature = 1.0
+    assert not list(_advice(made))
+
+
+def test_older_samples_without_correction_are_pointed_out() -> None:
+    made = config("grpo")
+    made.trainer.max_staleness = 1
+    (advice,) = _advice(made)
+    assert "rollout_correction.rollout_is=token" in advice
+
+
+def checkpoint(folder: Path, vocabulary: int) -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"vocab_size": vocabulary}))
+    return str(folder)
+
+
+def test_a_critic_reads_the_policys_tokens(tmp_path: Path) -> None:
+    policy, same, other = (checkpoint(tmp_path / name, size) for name, size in (("a", 8), ("b", 8), ("c", 9)))
+    assert not _vocabulary_problems({"actor_rollout_ref.model.path": policy, "critic.model.path": same})
+    (problem,) = _vocabulary_problems({"actor_rollout_ref.model.path": policy, "critic.model.path": other})
+    assert "a vocabulary of 9 tokens and the policy one of 8" in problem
