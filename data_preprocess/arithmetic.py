@@ -19,8 +19,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from rmrl.data.write import refuse_existing, write_rows
-from rmrl.errors import ConfigError, RmrlError
+from rmrl.data import prepare
+from rmrl.errors import ConfigError
+from rmrl.exit import exit_code
 
 TASKS: dict[str, dict[str, dict[str, Any]]] = {
     "chain_sum": {
@@ -55,6 +56,7 @@ DIFFICULTIES = ("easy", "medium", "hard")
 STYLES = {
     "number": "Answer with the number only.",
     "gsm8k": 'Let\'s think step by step and output the final answer after "####".',
+    "boxed": "Let's think step by step and output the final answer within \\boxed{}.",
 }
 """How the answer is asked for; the text follows the question."""
 
@@ -149,24 +151,19 @@ def run(args: argparse.Namespace) -> dict[Path, int]:
     """Write both files; returns file -> rows."""
     if args.train < 1 or args.test < 1:
         raise ConfigError(f"--train {args.train} --test {args.test}; need at least 1 of each")
-    paths = {split: args.out / f"{split}.parquet" for split in ("train", "test")}
-    for path in paths.values():
-        refuse_existing(path, overwrite=args.overwrite)
+    prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
     tasks = list(dict.fromkeys(args.tasks))
     problems = distinct_problems(tasks, args.difficulty, count=args.train + args.test, seed=args.seed)
     # Easy problems repeat soonest, so early finds are easier than late ones: mix before cutting, or the splits would differ.
     random.Random(args.seed).shuffle(problems)
-    written = {}
-    for split, part in {"train": problems[: args.train], "test": problems[args.train :]}.items():
-        rows = [make_row(p, split=split, index=i, style=args.style) for i, p in enumerate(part)]
-        written[paths[split]] = write_rows(paths[split], rows, overwrite=args.overwrite)
-    return written
+    parts = {"train": problems[: args.train], "test": problems[args.train :]}
+    rows = {split: [make_row(p, split=split, index=i, style=args.style) for i, p in enumerate(part)] for split, part in parts.items()}
+    return prepare.write_splits(args.out, rows, overwrite=args.overwrite)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("data/arithmetic"), help="folder to write to (default: %(default)s)")
+    parser = prepare.script_parser(__doc__, out="data/arithmetic")
     parser.add_argument("--train", type=int, default=2000, help="training rows (default: %(default)s)")
     parser.add_argument("--test", type=int, default=200, help="test rows (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="same seed, same files (default: %(default)s)")
@@ -175,15 +172,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--difficulty", choices=DIFFICULTIES, default="easy", help="size of the problems (default: %(default)s)")
     parser.add_argument("--style", choices=sorted(STYLES), default="number", help="how the answer is asked for (default: %(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
     args = parser.parse_args(argv)
-    try:
-        for path, count in run(args).items():
-            print(f"{path}: {count} rows")
-    except RmrlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    with exit_code() as code:
+        prepare.report(run(args))
+    return code.value
 
 
 if __name__ == "__main__":

@@ -16,24 +16,21 @@ rider_format looks them up. Without --test-source a share of the rows is held ou
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from rmrl.config.load import shipped
-from rmrl.data.rows import read_rows
-from rmrl.data.write import refuse_existing, write_rows
+from rmrl.data import prepare
+from rmrl.data.sources import local_records
 from rmrl.errors import ConfigError, DataError
 from rmrl.exit import exit_code
 from rmrl.rewards.dropin import load_dropin
 
-SPLITS = ("train", "test")
 FIELDS = ("input", "grm_input", "target")
 NUMBERED = {"规则": "rules", "知识": "knowledge"}
 """Heading -> key of extra_info that says how many numbered lines stand under it."""
@@ -44,7 +41,7 @@ REWARD_NAME = re.compile(r"[A-Za-z0-9_-]+")
 FormatRule = Callable[..., Mapping[str, Any]]
 
 
-def make_row(record: Mapping[str, Any], *, split: str, index: int, where: str, rule: FormatRule) -> dict[str, Any]:
+def make_row(record: Mapping[str, Any], /, *, split: str, index: int, where: str, rule: FormatRule) -> dict[str, Any]:
     """One row of the schema. Raises DataError naming `where`."""
     lacking = [name for name in FIELDS if not record.get(name)]
     if lacking:
@@ -94,54 +91,34 @@ def _text_of(prompt: Any) -> str:
     return "\n".join(str(turn.get("content")) for turn in turns if isinstance(turn, Mapping))
 
 
-def is_test(record: Mapping[str, Any], share: float) -> bool:
-    """Whether a row is held out; depends on its input alone."""
-    text = json.dumps(record.get("input"), ensure_ascii=False, sort_keys=True)
-    return int(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8], 16) < share * 0x1_0000_0000
-
-
-def records(args: argparse.Namespace) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """(split, place for messages, record) of each line."""
-    for row in read_rows(args.source):
-        held_out = args.test_source is None and is_test(row.fields, args.test_share)
-        yield "test" if held_out else "train", f"{row.file} {row.where}", row.fields
-    for row in read_rows(args.test_source) if args.test_source is not None else ():
-        yield "test", f"{row.file} {row.where}", row.fields
+def input_text(record: Mapping[str, Any]) -> str:
+    """What decides whether a row is held out."""
+    return json.dumps(record.get("input"), ensure_ascii=False, sort_keys=True)
 
 
 def run(args: argparse.Namespace) -> dict[Path, int]:
     """Write both files; returns file -> rows. Nothing is written unless every row of both is right."""
     if args.test_source is None and not 0 < args.test_share < 1:
         raise ConfigError(f"--test-share {args.test_share:g}: give a share between 0 and 1, or --test-source with the test rows")
-    paths = {split: args.out / f"{split}.parquet" for split in SPLITS}
-    for path in paths.values():
-        refuse_existing(path, overwrite=args.overwrite)
+    prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
     rule = load_dropin(shipped("reward_functions") / "rider_format.py", "rider_format").compute_score
     assert rule is not None
-    rows: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
-    for split, where, record in tqdm(records(args), desc="dialogues", unit=" rows", mininterval=0.5):
-        rows[split].append(make_row(record, split=split, index=len(rows[split]), where=where, rule=rule))
-    empty = [split for split in SPLITS if not rows[split]]
-    if empty:
-        raise DataError(
-            f"--test-share {args.test_share:g} leaves no {empty[0]} row of {sum(map(len, rows.values()))}; give another share, more rows, "
-            "or --test-source with the test rows"
-        )
-    return {paths[split]: write_rows(paths[split], part, overwrite=args.overwrite) for split, part in rows.items()}
+    sources = {"train": args.source} | ({} if args.test_source is None else {"test": args.test_source})
+    records = {split: local_records(path) for split, path in sources.items()}
+    share = args.test_share if args.test_source is None else 0.0
+    rows = prepare.build_rows(records, partial(make_row, rule=rule), test_share=share, key=input_text)
+    return prepare.write_splits(args.out, rows, overwrite=args.overwrite)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = prepare.script_parser(__doc__, out="data/rider")
     parser.add_argument("--source", type=Path, required=True, help="jsonl file")
     parser.add_argument("--test-source", type=Path, help="jsonl file of the test rows (default: hold out --test-share of --source)")
     parser.add_argument("--test-share", type=float, default=0.2, help="share of --source held out (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("data/rider"), help="folder to write to (default: %(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
     args = parser.parse_args(argv)
     with exit_code() as code:
-        for path, count in run(args).items():
-            print(f"{path}: {count} rows")
+        prepare.report(run(args))
     return code.value
 
 

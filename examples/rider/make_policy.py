@@ -14,64 +14,33 @@ import argparse
 import itertools
 import json
 import random
-import string
-import time
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from make_data import rows
 
-if TYPE_CHECKING:
-    import torch
+sys.path.append(str(Path(__file__).resolve().parent.parent / "assets"))
+from tiny_policy import PRINTABLE, SPECIAL, encode, save, tiny_llama, tokenizer_of, warm_up
 
-SPECIAL = ["<pad>", "<bos>", "<eos>", "<unk>", "<|system|>", "<|user|>", "<|assistant|>"]
 MAX_LENGTH = 8192
 """Positions: as many as the reference command line asks for (6144 for the prompt, 2048 for the reply)."""
-CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
-SHAPE: dict[str, Any] = {
-    "hidden_size": 128,
-    "intermediate_size": 384,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
-"""Heads of 32: the smallest that vLLM's CPU kernels accept."""
-IGNORED = -100
-"""Label of positions that are not trained on."""
+PROGRESS_EVERY = 25
+"""Steps between two lines of progress."""
 DATA_SEED = 1_000_003
 """Added to --seed: the dialogues are others than those of make_data.py with the same seed."""
 
 
 def character_tokenizer(texts: Sequence[str]) -> Any:
     """One token per character of `texts` and of printable ASCII, then private characters up to a multiple of 64: no engine pads that."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    characters = sorted(set("".join(texts)) | set(string.printable[:95]) | {"\n"})
-    symbols = [*SPECIAL, *characters]
-    symbols += [chr(0xE000 + i) for i in range(-len(symbols) % 64)]
-    inner = Tokenizer(models.WordLevel({s: i for i, s in enumerate(symbols)}, unk_token="<unk>"))
-    inner.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-    inner.decoder = decoders.Fuse()
-    names = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
-    rest = {"additional_special_tokens": SPECIAL[4:], "padding_side": "left", "model_max_length": MAX_LENGTH}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, **names, **rest)
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer
+    symbols = [*SPECIAL, *sorted(set("".join(texts)) | set(PRINTABLE) | {"\n"})]
+    return tokenizer_of([*symbols, *(chr(0xE000 + i) for i in range(-len(symbols) % 64))], max_length=MAX_LENGTH)
 
 
 def tiny_model(vocabulary: int, seed: int) -> Any:
-    """A fresh fp32 LlamaForCausalLM of SHAPE."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(seed)
-    ids: dict[str, Any] = {"vocab_size": vocabulary, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    return LlamaForCausalLM(LlamaConfig(**SHAPE, **ids, max_position_embeddings=MAX_LENGTH, tie_word_embeddings=True)).float()
+    """A fresh policy with room for MAX_LENGTH tokens."""
+    return tiny_llama(vocabulary, max_length=MAX_LENGTH, seed=seed)
 
 
 def lost_key(reply: dict[str, Any]) -> str:
@@ -112,42 +81,6 @@ def samples(count: int, *, mistake: float, seed: int) -> list[tuple[list[dict[st
     return found
 
 
-def encode(tokenizer: Any, pairs: Sequence[tuple[list[dict[str, str]], str]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """(token ids, labels), int64 [N, S], right-padded; labels keep the reply and its end token only."""
-    import torch
-
-    encoded = []
-    for messages, reply in pairs:
-        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-        encoded.append((prompt, [*tokenizer.encode(reply), tokenizer.eos_token_id]))
-    width = max(len(p) + len(a) for p, a in encoded)
-    tokens, labels = torch.zeros(len(encoded), width, dtype=torch.int64), torch.full((len(encoded), width), IGNORED)
-    for i, (prompt, reply) in enumerate(encoded):
-        end = len(prompt) + len(reply)
-        tokens[i, :end] = torch.tensor(prompt + reply)
-        labels[i, len(prompt) : end] = torch.tensor(reply)
-    return tokens, labels
-
-
-def train(model: Any, tokens: torch.Tensor, labels: torch.Tensor, options: argparse.Namespace) -> None:
-    """`options.steps` steps of AdamW on batches drawn with `options.seed`."""
-    import torch
-
-    shuffler, started = random.Random(options.seed), time.monotonic()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.01, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=options.lr, total_steps=options.steps, pct_start=0.1)
-    for step in range(1, options.steps + 1):
-        chosen = shuffler.sample(range(len(tokens)), options.batch)
-        loss = model(tokens[chosen], labels=labels[chosen]).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-        if step % 25 == 0 or step == options.steps:
-            print(f"step {step:4d}  loss {loss.item():.3f}  {time.monotonic() - started:.0f} s", flush=True)
-
-
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Make a tiny policy that sometimes writes the JSON reply in the right form.")
@@ -172,11 +105,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     tokenizer = character_tokenizer([text for messages, reply in pairs for text in (*(m["content"] for m in messages), reply)])
     model = tiny_model(len(tokenizer), options.seed)
     print(f"{model.num_parameters() / 1e6:.2f}M parameters, {len(tokenizer)} tokens, {len(pairs)} dialogues")
-    train(model, *encode(tokenizer, pairs), options)
+    shuffler = random.Random(options.seed)
+    settings = {"steps": options.steps, "batch": options.batch, "lr": options.lr, "every": PROGRESS_EVERY}
+    warm_up(model, *encode(tokenizer, pairs), **settings, shuffler=shuffler)
     model.eval()
-    model.save_pretrained(options.out)
-    tokenizer.save_pretrained(options.out)
-    print(f"saved to {options.out}")
+    save(model, tokenizer, options.out)
 
 
 if __name__ == "__main__":

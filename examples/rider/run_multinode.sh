@@ -23,6 +23,8 @@ rm2=${RM2:-$rm1}
 nnodes=${NNODES:-2}
 gpus=${GPUS:-8}
 tp=${TP:-4}
+# Ray asks every node for the token once there is one, and only looks for it when told to.
+if [[ -s ~/.ray/auth_token ]]; then export RAY_AUTH_MODE=${RAY_AUTH_MODE:-token}; fi
 
 settings=(
     algorithm.adv_estimator=reinforce_plus_plus

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from rmrl.data.tokenizer import load_tokenizer
+from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
+from rmrl.tokenizer import load_tokenizer, policy_tokenizer
 
 
 @pytest.fixture
@@ -56,3 +57,14 @@ def test_a_name_no_hub_has(monkeypatch):
 def test_no_path():
     with pytest.raises(ConfigError, match=r"actor_rollout_ref\.model.path: saw ''"):
         load_tokenizer("", trust_remote_code=False)
+
+
+def test_that_of_a_model_reads_its_own_folder_or_the_one_named(saved, tmp_path):
+    (tmp_path / "t.jinja").write_text("{{ messages[0].content }}")
+    of_model = policy_tokenizer(ModelConfig(path=saved, custom_chat_template=str(tmp_path / "t.jinja")))
+    assert of_model.chat_template == "{{ messages[0].content }}"
+    assert of_model.pad_token == "<end>"
+    named = policy_tokenizer(ModelConfig(path=str(tmp_path / "weights alone"), tokenizer_path=saved))
+    assert named("a b")["input_ids"] == [5, 6]
+    with pytest.raises(ConfigError, match=r"set actor_rollout_ref\.model\.tokenizer_path"):
+        policy_tokenizer(ModelConfig(path=str(tmp_path / "gone")))

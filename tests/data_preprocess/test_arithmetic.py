@@ -100,7 +100,10 @@ def test_same_seed_same_rows(arithmetic, tmp_path):
     assert a != c
 
 
-@pytest.mark.parametrize(("style", "ending"), [("number", "Answer with the number only."), ("gsm8k", 'final answer after "####".')])
+@pytest.mark.parametrize(
+    ("style", "ending"),
+    [("number", "Answer with the number only."), ("gsm8k", 'final answer after "####".'), ("boxed", "answer within \\boxed{}.")],
+)
 def test_styles(arithmetic, tmp_path, style: str, ending: str):
     arithmetic.main(["--out", str(tmp_path), "--train", "6", "--test", "1", "--style", style, "--tasks", *TASKS])
     rows = load(tmp_path / "train.parquet")

@@ -96,7 +96,7 @@ def test_sources_that_do_not_exist(gsm8k, tmp_path, capsys):
     assert "does not exist; need a hub id" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert gsm8k.main(["--source", str(tmp_path / "empty"), "--out", str(tmp_path)]) == 6
-    assert "holds nothing; need exactly one *train*.jsonl" in capsys.readouterr().err
+    assert "holds nothing; need one file named *train*" in capsys.readouterr().err
 
 
 def test_help_from_the_command_line():

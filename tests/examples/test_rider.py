@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shlex
 import subprocess
 import sys
 from itertools import islice
@@ -17,29 +16,12 @@ import pytest
 from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config
 from rmrl.rewards.dropin import load_dropin
+from tests.config.reference_lines import TWO_JUDGES, changed, typed
 from tests.trainer.job import finish
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "rider"
 RULE = load_dropin(ROOT / "reward_functions" / "rider_format.py", "rider_format").compute_score
-
-# Single node, two judges, as users of the older names type it.
-REFERENCE = """
-algorithm.adv_estimator=reinforce_plus_plus data.train_files=$TRAIN data.val_files=$TRAIN data.train_batch_size=32
-data.max_prompt_length=6144 data.max_response_length=2048 data.filter_overlong_prompts=True reward_model.enable=True
-reward_model.reward_function=[rider_reward,consistency_reward] reward_model.model.path=[$RM1,$RM2] reward_model.micro_batch_size=4
-reward_model.reward_vllm_rollout.temperature=[0.7,0.7] reward_model.reward_combine_func=['add','add']
-reward_model.reward_model_type=grm reward_model.model.fsdp_config.param_offload=True reward_model.model.input_tokenizer=$POLICY
-reward_model.reward_vllm_rollout.gpu_memory_utilization=[0.8,0.8] reward_model.reward_weight=[0.3,0.5]
-reward_model.model.tensor_model_parallel_size=4 reward_model.reward_vllm_rollout.tensor_model_parallel_size=4
-actor_rollout_ref.model.path=$POLICY actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.ppo_mini_batch_size=8
-actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 actor_rollout_ref.rollout.tensor_model_parallel_size=4
-actor_rollout_ref.actor.fsdp_config.param_offload=True actor_rollout_ref.actor.fsdp_config.optimizer_offload=True
-actor_rollout_ref.rollout.gpu_memory_utilization=0.6 actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4
-actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.use_dynamic_bsz=True algorithm.kl_ctrl.kl_coef=0.001
-trainer.project_name=demo trainer.logger=['console'] trainer.val_before_train=False trainer.default_hdfs_dir=null
-trainer.n_gpus_per_node=8 trainer.nnodes=1 trainer.save_freq=30 trainer.test_freq=1000000 trainer.total_epochs=15
-"""
 
 
 def example(name: str) -> ModuleType:
@@ -136,22 +118,6 @@ def test_what_run_gives_is_a_configuration(tmp_path: Path):
     assert (config.actor_rollout_ref.model.path, config.trainer.seed) == ("/m/policy", 7)
 
 
-def reference(**changed: object) -> list[str]:
-    """The reference command line with other paths and counts; `changed` names keys with __ for dots."""
-    given = dict(override.split("=", 1) for override in shlex.split(REFERENCE.replace("'", "\\'")))
-    new = {key.replace("__", "."): str(value) for key, value in changed.items()}
-    assert set(new) <= set(given), "only what stands in the reference command line is changed"
-    return [f"{key}={value}" for key, value in {**given, **new}.items()]
-
-
-def test_the_reference_command_line_is_accepted_as_it_stands():
-    config = compose_config(reference())
-    notices = translate(config)
-    assert len(notices) == 2
-    assert config.reward.specs["rider_reward"]["sampling"] == {"temperature": 0.7}
-    assert (config.reward.combine, config.reward.combine_ops) == ("fold", ["add", "add"])
-
-
 @pytest.fixture(scope="module")
 def untrained(make_data: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Policy and judges of the example's shape with random weights; a character of the dialogues is a token."""
@@ -181,7 +147,8 @@ def four_dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_reference_command_line_runs_on_a_cpu(untrained: Path, four_dialogues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Paths and counts are others, nothing else: two steps of two dialogues each, one process instead of eight GPUs."""
-    overrides = reference(
+    overrides = changed(
+        typed(TWO_JUDGES),
         data__train_files=four_dialogues,
         data__val_files=four_dialogues,
         data__train_batch_size=2,

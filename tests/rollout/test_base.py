@@ -1,9 +1,11 @@
+from pathlib import Path
+
 import pytest
 
 from rmrl.config.schema.rollout import RolloutConfig
-from rmrl.errors import DataError
+from rmrl.errors import DataError, InfrastructureError
 from rmrl.rollout import ROLLOUT_ENGINES
-from rmrl.rollout.base import RolloutEngineSettings, refuse_overlong, sample_seed
+from rmrl.rollout.base import RolloutEngineSettings, refuse_missing, refuse_overlong, sample_seed
 
 DECIDED = {"path": "m", "tokenizer": None, "device": "cpu", "threads": 1, "max_model_len": 8, "trust_remote_code": False}
 
@@ -27,11 +29,18 @@ def test_prompts_that_do_not_fit(length: int) -> None:
         refuse_overlong([[1], [1] * length], 8)
 
 
+def test_weights_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    refuse_missing(str(tmp_path / "there"))
+    with pytest.raises(InfrastructureError, match=r"nowhere', and there is no such file"):
+        refuse_missing(str(tmp_path / "nowhere"))
+
+
 def test_every_sample_has_its_own_seed() -> None:
     seeds = [sample_seed(100, p, s, samples=3) for p in range(2) for s in range(3)]
     assert seeds == [100, 101, 102, 103, 104, 105]
     assert sample_seed(None, 1, 1, samples=3) is None
 
 
-def test_the_table_names_three_engines() -> None:
-    assert list(ROLLOUT_ENGINES) == ["fake", "hf", "vllm"]
+def test_the_table_names_four_engines() -> None:
+    assert list(ROLLOUT_ENGINES) == ["fake", "hf", "sglang", "vllm"]

@@ -3,9 +3,6 @@
 import contextlib
 import json
 import math
-import os
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +14,6 @@ import pytest
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RewardError
 from rmrl.rewards.engines.base import EmbedRequest, EngineSpec, GenerateRequest, PoolingRequest, TextOutput
-from rmrl.rewards.engines.child_server import ChildServer
 from rmrl.rewards.engines.sglang import SGLangEngine
 from rmrl.rewards.engines.sglang_wire import launch_command
 from rmrl.types import Sampling
@@ -303,38 +299,3 @@ def test_a_server_that_cannot_start_says_why(fake_sglang: str, monkeypatch: pyte
     with pytest.raises(EngineLoadError, match="ValueError: unknown architecture"):
         engine.start()
     assert engine.ping() == "cold"
-
-
-def test_a_server_ends_when_its_starter_is_killed() -> None:
-    code = (
-        "import os, sys, time; sys.path.insert(0, os.getcwd())\n"
-        "from rmrl.rewards.engines.child_server import ChildServer\n"
-        "child = ChildServer([sys.executable, '-c', 'import time; time.sleep(60)'], os.environ); time.sleep(0.5)\n"
-        "import psutil; print(*[p.pid for p in psutil.Process(child.pid).children()], flush=True); time.sleep(60)"
-    )
-    starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert starter.stdout is not None
-    server = psutil.Process(int(starter.stdout.readline()))
-    starter.kill()
-    starter.wait()
-    assert psutil.wait_procs([server], timeout=8)[1] == []
-
-
-def test_a_server_that_ignores_the_request_to_end_is_killed() -> None:
-    with socket.socket() as listener:  # tells when the child is deaf
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.settimeout(10)
-        code = (
-            "import signal, socket, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-            f"socket.create_connection(('127.0.0.1', {listener.getsockname()[1]})); time.sleep(60)"
-        )
-        child = ChildServer([sys.executable, "-c", code], os.environ, grace_s=0.3)
-        listener.accept()[0].close()
-    processes = psutil.Process(child.pid).children()
-    assert len(processes) == 1
-    begun = time.monotonic()
-    child.stop()
-    assert 0.3 <= time.monotonic() - begun < 4
-    assert not child.alive()
-    assert psutil.wait_procs(processes, timeout=5)[1] == []

@@ -54,7 +54,7 @@ class Added:
 @pytest.fixture(scope="session")
 def judge_tokenizer(tokenizer: Any) -> Any:
     """SmolLM2's where it has been fetched, else a small one with the same kind of special tokens."""
-    from rmrl.data.tokenizer import load_tokenizer
+    from rmrl.tokenizer import load_tokenizer
 
     return load_tokenizer(str(SMOLLM2), trust_remote_code=False) if SMOLLM2.exists() else tokenizer
 

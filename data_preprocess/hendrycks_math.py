@@ -1,0 +1,99 @@
+r"""MATH (competition problems, arXiv:2103.03874) -> train.parquet and test.parquet for rmrl, answers in \boxed{}.
+
+    python data_preprocess/hendrycks_math.py --source DigitalLearningGmbH/MATH-lighteval --out data/math
+    python data_preprocess/hendrycks_math.py --source train.jsonl --test-source HuggingFaceH4/MATH-500 --out data/math
+    python data_preprocess/hendrycks_math.py --source math500.jsonl --test-share 0.2 --out data/math
+
+Records have `problem` and `solution` or `answer`; without `answer` it is what the solution's last \boxed{} holds. `subject` (or `type`)
+and `level` go to extra_info, and --levels keeps some of them. Where a hub splits the data by subject, name them all:
+--source EleutherAI/hendrycks_math --hub-config algebra geometry number_theory ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rmrl.data import prepare
+from rmrl.data.sources import HubNames, Record
+from rmrl.errors import DataError
+from rmrl.exit import exit_code
+from rmrl.rewards.verifiers.format import last_boxed
+
+INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
+DATA_SOURCE = "hendrycks/math"
+
+
+def boxed_answer(solution: str) -> str | None:
+    r"""What the last \boxed{...} of a solution holds (also \fbox{...} and "\boxed 5"); None where there is none."""
+    answer = last_boxed(solution.replace("\\fbox{", "\\boxed{"))
+    if answer is None and (spaced := re.findall(r"\\boxed\s+([^\s$.]+)", solution)):
+        return spaced[-1]
+    return answer.strip() or None if answer is not None else None
+
+
+def make_row(record: Mapping[str, Any], /, *, split: str, index: int, where: str) -> dict[str, Any]:
+    """One row of the schema. Raises DataError naming `where`."""
+    problem, solution = record.get("problem"), record.get("solution")
+    if not isinstance(problem, str) or not problem.strip():
+        saw = ", ".join(map(str, record)) or "none"
+        raise DataError(
+            f"{where}, column 'problem': saw the fields {saw}; need problem, and solution or answer, all text; rename the fields"
+        )
+    answer = record.get("answer")
+    if answer is None:
+        answer = boxed_answer(solution) if isinstance(solution, str) else None
+    if answer is None or not str(answer).strip():
+        end = repr(solution[-60:]) if isinstance(solution, str) else "nothing"
+        raise DataError(
+            f"{where}, column 'solution': it ends in {end}; need an answer in \\boxed{{}}, or a column answer; mend or drop the row"
+        )
+    known = {"subject": record.get("subject", record.get("type")), "level": level_of(record), "solution": solution}
+    return {
+        "data_source": DATA_SOURCE,
+        "prompt": [{"role": "user", "content": f"{problem} {INSTRUCTION}"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": str(answer).strip()},
+        "rm_prompt": problem,
+        "extra_info": {"split": split, "index": index, **known},
+    }
+
+
+def level_of(record: Mapping[str, Any]) -> int | None:
+    """1 (easiest) to 5, from 3 or "Level 3"; None where it is not told."""
+    digits = re.search(r"\d", str(record.get("level", "")))
+    return int(digits[0]) if digits else None
+
+
+def of_levels(records: Iterable[Record], levels: frozenset[int]) -> Iterator[Record]:
+    """The records of these levels; all where `levels` is empty."""
+    return (record for record in records if not levels or level_of(record[1]) in levels)
+
+
+def run(args: argparse.Namespace) -> dict[Path, int]:
+    """Write one parquet file per split found; returns file -> rows. A training problem that is also a test problem is left out."""
+    prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
+    found = prepare.source_records(args, hub=HubNames(configs=tuple(args.hub_config) or (None,)))
+    records = {split: of_levels(part, frozenset(args.levels)) if split == "train" else part for split, part in found.items()}
+    rows = prepare.build_rows(records, make_row, test_share=args.test_share, key=lambda record: str(record.get("problem")))
+    return prepare.write_splits(args.out, prepare.without_test_questions(rows), overwrite=args.overwrite)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = prepare.script_parser(__doc__, out="data/math")
+    prepare.add_source_options(parser, default="DigitalLearningGmbH/MATH-lighteval")
+    parser.add_argument("--hub-config", nargs="+", default=[], help="configurations of the hub's data set (default: its only one)")
+    parser.add_argument("--levels", nargs="+", type=int, default=[], help="keep training problems of these levels, 1 to 5 (default: all)")
+    args = parser.parse_args(argv)
+    with exit_code() as code:
+        prepare.report(run(args))
+    return code.value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+r"""LIMR (1389 problems of MATH chosen for reinforcement learning, arXiv:2502.11886) -> train.parquet for rmrl, answers in \boxed{}.
+
+    python data_preprocess/limr.py --source GAIR/LIMR --out data/limr
+    python data_preprocess/limr.py --source limr.parquet --test-source math500.jsonl --out data/limr
+
+A record has the problem as `prompt`, `problem` or `question` (text, or messages of which the user's is taken), or as `context_messages`
+(the layout of the authors' repository), and `answer`. The instruction is the authors': a system message that asks for \boxed{}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rmrl.data import prepare
+from rmrl.errors import DataError
+from rmrl.exit import exit_code
+
+SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
+DATA_SOURCE = "GAIR/LIMR"
+PROBLEM_FIELDS = ("problem", "question", "prompt", "context_messages")
+_TEMPLATED = re.compile(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", re.DOTALL)
+
+
+def problem_of(record: Mapping[str, Any]) -> str | None:
+    """The problem alone, without a system message or a chat template around it; None where no field holds one."""
+    value = next((record[name] for name in PROBLEM_FIELDS if record.get(name)), None)
+    if isinstance(value, list):
+        said = [turn.get("content") for turn in value if isinstance(turn, Mapping) and turn.get("role") == "user"]
+        value = said[-1] if said else None
+    if not isinstance(value, str):
+        return None
+    templated = _TEMPLATED.findall(value)
+    return (templated[-1] if templated else value).strip() or None
+
+
+def make_row(record: Mapping[str, Any], /, *, split: str, index: int, where: str) -> dict[str, Any]:
+    """One row of the schema. Raises DataError naming `where`."""
+    problem, answer = problem_of(record), record.get("answer")
+    saw = ", ".join(map(str, record)) or "none"
+    if problem is None:
+        raise DataError(f"{where}: saw the fields {saw}; need a problem in one of {', '.join(PROBLEM_FIELDS)}; rename the field")
+    if answer is None or isinstance(answer, list | dict) or not str(answer).strip():
+        raise DataError(
+            f"{where}, column 'answer': saw {answer!r} (fields: {saw}); need the reference answer as text; mend or drop the row"
+        )
+    return {
+        "data_source": DATA_SOURCE,
+        "prompt": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": problem}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": str(answer).strip()},
+        "rm_prompt": problem,
+        "extra_info": {"split": split, "index": index, "id": str(record.get("id", index))},
+    }
+
+
+def run(args: argparse.Namespace) -> dict[Path, int]:
+    """Write one parquet file per split found; returns file -> rows. A training problem that is also a test problem is left out."""
+    prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
+    records = prepare.source_records(args)
+    rows = prepare.build_rows(records, make_row, test_share=args.test_share, key=lambda record: str(problem_of(record)))
+    return prepare.write_splits(args.out, prepare.without_test_questions(rows), overwrite=args.overwrite)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = prepare.script_parser(__doc__, out="data/limr")
+    prepare.add_source_options(parser, default="GAIR/LIMR")
+    args = parser.parse_args(argv)
+    with exit_code() as code:
+        prepare.report(run(args))
+    return code.value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

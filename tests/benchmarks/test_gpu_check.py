@@ -1,0 +1,97 @@
+"""benchmarks/gpu_check on CPU: its verdicts, and every check that can run without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.gpu_check.__main__ import CHECKS, line, main, verdict
+from benchmarks.gpu_check.rig import Failed, Numbers, Rig, Skip, apart, read, require
+from benchmarks.gpu_check.training import as_near
+from rmrl.types import Ragged
+
+RIG = Rig(model="m", folder="f", device="cpu", dtype="float32", rows=4, longest=8)
+
+
+def rows(*values: float) -> Ragged:
+    return Ragged.of([values], np.float32)
+
+
+def test_a_rig_travels_by_file_and_its_batches_repeat(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"vocab_size": 50}', encoding="utf-8")
+    rig = Rig(**{**{name: getattr(RIG, name) for name in RIG.__slots__}, "model": str(tmp_path)})
+    assert read(rig.write(tmp_path / "rig.json")) == rig
+    first, again, other = rig.batch(), rig.batch(), rig.batch(seed=1)
+    assert (first.tokens.values == again.tokens.values).all()
+    assert first.tokens.lengths.tolist() != other.tokens.lengths.tolist()
+    assert first.tokens.values.max() < 50
+    assert (first.tokens.lengths > first.response_mask.lengths).all()
+
+
+def test_verdicts() -> None:
+    def passes(_: Rig) -> Numbers:
+        return {"x": 1.0}
+
+    def lacks(_: Rig) -> Numbers:
+        raise Skip("no flux capacitor")
+
+    def fails(_: Rig) -> Numbers:
+        require(False, "too large", {"x": 2.0})
+        return {}
+
+    def breaks(_: Rig) -> Numbers:
+        raise KeyError("gone")
+
+    found: list[dict[str, Any]] = [verdict(check, RIG) for check in (passes, lacks, fails, breaks)]
+    assert [f["status"] for f in found] == ["PASS", "SKIP", "FAIL", "FAIL"]
+    assert [f["numbers"] for f in found] == [{"x": 1.0}, {}, {"x": 2.0}, {}]
+    assert "KeyError: 'gone'" in found[3]["reason"]
+    assert line("fails", found[2] | {"seconds": 3.4}) == "FAIL fails 3 s x=2 (too large)"
+
+
+def test_near_the_truth_is_judged_by_what_the_dtype_allows() -> None:
+    truth, plain = rows(0.0, 0.0), rows(0.02, -0.02)
+    assert apart(rows(0.01, -0.03), truth)["mean"] == pytest.approx(0.02)
+    as_near(rows(0.04, 0.04), plain, truth, "bfloat16")  # 0.04 <= 2 * 0.02 + 0.01
+    with pytest.raises(Failed, match="off by"):
+        as_near(rows(0.06, 0.06), plain, truth, "bfloat16")
+    with pytest.raises(Failed, match="off by"):
+        as_near(rows(0.002, 0.002), truth, truth, "float32")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_way_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "--device cpu" in capsys.readouterr().out
+
+
+ON_CPU = ["fsdp2_step", "logprobs", "packing", "offload", "lora", "critic", "hf_publish", "vllm_publish"]
+SKIPPED = ["offload_policy"]
+
+
+def test_the_checks_named_here_are_there() -> None:
+    assert {*ON_CPU, *SKIPPED} <= set(CHECKS)
+
+
+@pytest.mark.slow
+def test_on_cpu(tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    code = main(["--device", "cpu", "--size", "tiny", "--dtype", "float32", "--out", str(out), "--only", *ON_CPU, *SKIPPED])
+    found = json.loads(out.read_text(encoding="utf-8"))["checks"]
+    told = {check: (verdict["status"], verdict["reason"]) for check, verdict in found.items()}
+    assert told == dict.fromkeys(ON_CPU, ("PASS", "")) | dict.fromkeys(SKIPPED, ("SKIP", "of CUDA alone"))
+    assert code == 0
+
+
+@pytest.mark.slow
+def test_a_check_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model has no weights: every check that needs them fails, in a process of its own."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"vocab_size": 50, "model_type": "llama"}', encoding="utf-8")
+    assert main(["--device", "cpu", "--size", "tiny", "--model", str(tmp_path / "model"), "--only", "offload"]) == 1
+    assert capsys.readouterr().out.startswith("FAIL offload")
