@@ -36,7 +36,9 @@ MISTAKES = {
     "unknown key": Mistake({"trainer.sed": 1}, 2, ("trainer.sed", "did you mean 'seed'")),
     "wrong type": Mistake({"trainer.seed": "one"}, 2, ("trainer.seed",)),
     "checkpoint": Mistake({"actor_rollout_ref.model.path": "{tmp}/nothing/here"}, 2, ("actor_rollout_ref.model.path", "nothing/here")),
-    "group of one": Mistake({"algorithm.adv_estimator": "grpo", "actor_rollout_ref.rollout.n": 1}, 2, ("actor_rollout_ref.rollout.n=1", "use n >= 2")),
+    "group of one": Mistake(
+        {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.rollout.n": 1}, 2, ("actor_rollout_ref.rollout.n=1", "use n >= 2")
+    ),
     "logger": Mistake({"trainer.logger": "[consol]"}, 2, ("consol", "did you mean 'console'")),
     "estimator": Mistake({"algorithm.adv_estimator": "grpoo"}, 2, ("grpoo", "did you mean 'grpo'")),
     "two at once": Mistake({"reward.models": "[gsm8]", "trainer.device": "tpu"}, 2, ("2 problems", "gsm8", "tpu")),

@@ -36,11 +36,11 @@ class Judge:
         self.device = resolve_device("auto")
         os.environ.update(engine_environment(device=self.device, threads=threads))  # type: ignore[arg-type]
         from rmrl.config.schema import RewardEngineConfig
-        from rmrl.data.tokenizer import load_tokenizer
         from rmrl.rewards.dropin import load_dropin
         from rmrl.rewards.engines.base import EngineSpec
         from rmrl.rewards.engines.vllm import VLLMEngine
         from rmrl.rewards.judging.untrusted import neutraliser
+        from rmrl.tokenizer import load_tokenizer
 
         self.tokenizer = load_tokenizer(path, trust_remote_code=False)
         self.neutral: Callable[[str], str] = neutraliser(self.tokenizer)

@@ -163,8 +163,8 @@ def _vocabulary_problems(checkpoints: Mapping[str, str | None]) -> list[str]:
         return []
     (_, policy), (_, critic) = sizes.items()
     return [
-        f"critic.model.path has a vocabulary of {critic} tokens and the policy one of {policy}: the critic reads the policy's tokens, so it "
-        "needs the same tokenizer; leave critic.model.path out to start from the policy"
+        f"critic.model.path has a vocabulary of {critic} tokens and the policy one of {policy}: the critic reads the policy's tokens, so "
+        "it needs the same tokenizer; leave critic.model.path out to start from the policy"
     ]
 
 

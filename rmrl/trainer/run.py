@@ -169,6 +169,8 @@ class Run:
                 await model.save(str(folder / name))
             if "hf_model" in self.config.actor_rollout_ref.actor.checkpoint.save_contents:
                 await self.models.actor.save_hf(str(folder / "hf"))
+            if self.models.critic is not None and "hf_model" in self.critic.checkpoint.save_contents:
+                await self.models.critic.save_hf(str(folder / "hf_critic"))
 
     async def finish(self) -> None:
         """The last checkpoint and the curves."""

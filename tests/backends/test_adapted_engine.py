@@ -77,7 +77,6 @@ def test_a_checkpoint_holds_adapters_and_their_optimizer_alone(policy: Path, tmp
     names = {name for file in (tmp_path / "tensors").glob("*.safetensors") for name in load_file(file)}
     assert names
     assert all(".lora_" in name for name in names)
-    assert (tmp_path / "huggingface" / "model.safetensors").is_file()
     other.load(str(tmp_path))
     assert other.update([make_batch(4, seed=1)]) == adapted.update([make_batch(4, seed=1)])
 

@@ -41,7 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "replicas": {"fsdp_size": 1},
     "bf16": {"param_dtype": "bfloat16"},
 }
-RESUMED = ("tied", "lora", "critic")
+RESUMED = ("tied", "lora", "critic", "replicas")
 
 
 def write_qwen3(folder: Path) -> Path:

@@ -225,7 +225,7 @@ class FSDPEngine:
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     def save(self, path: str) -> None:
-        """Write what `checkpoint.save_contents` names into `path`; see rmrl.backends.fsdp.checkpoint for the files."""
+        """Write what `checkpoint.save_contents` names into `path`, but for hf_model, which is `save_hf`'s; files: checkpoint.py."""
         folder, contents = Path(path), self._settings.trained.checkpoint.save_contents
         if self._rank == 0:
             shutil.rmtree(folder / "tensors", ignore_errors=True)  # shards of another number of processes must not mix with ours
@@ -235,8 +235,6 @@ class FSDPEngine:
         checkpoint.save_tensors(folder / "tensors", self._model, self._optimizer, contents)
         if "extra" in contents:
             checkpoint.write_rng(folder, self._rank)
-        if "hf_model" in contents:
-            self.save_hf(str(folder / "huggingface"))
         compat.barrier(self._device)
         if self._rank == 0:
             state = {"step": self._step, "contents": contents, "num_processes": self._world_size}

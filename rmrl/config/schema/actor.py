@@ -81,7 +81,8 @@ class FSDPConfig:
 @dataclass(kw_only=True, slots=True)
 class CheckpointConfig:
     save_contents: list[str] = field(default_factory=lambda: ["model", "optimizer", "extra", "hf_model"])
-    """Which parts to save: model and optimizer (sharded), extra (RNG, schedule), hf_model (a Hugging Face export)."""
+    """Which parts to save: model and optimizer (sharded), extra (RNG, schedule), hf_model (a Hugging Face folder: hf/, of the critic
+    hf_critic/)."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -175,6 +176,7 @@ class CriticConfig(TrainedConfig):
     """Passes over each step's batch; null: the actor's."""
     ppo_max_token_len_per_gpu: int = 32768
     """Padded tokens per micro-batch and process, at most."""
+    checkpoint: CheckpointConfig = field(default_factory=lambda: CheckpointConfig(save_contents=["model", "optimizer", "extra"]))
     cliprange_value: float = 0.5
     """New values may leave the old ones by this much before their gradient is dropped."""
     pool: str | None = None
