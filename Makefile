@@ -46,6 +46,7 @@ bench: models ## measure, and rewrite benchmarks/results
 	$(OFFLINE) $(BIN)/python benchmarks/judge_agreement.py
 	$(OFFLINE) $(BIN)/python benchmarks/residency.py
 	$(OFFLINE) $(BIN)/python -m benchmarks.rewards
+	$(OFFLINE) $(BIN)/python -m benchmarks.training
 	$(OFFLINE) $(BIN)/python -m benchmarks.attacks
 
 clean: ## remove caches, models, data and runs; .venv stays

@@ -41,7 +41,7 @@ OF_SCORING = """# Offline scoring
 
 def page() -> str:
     """The whole page."""
-    training = [_table(_title(prefix), cls) for prefix, cls in _classes("", Config)]
+    training = [_table(_title(prefix), type(section), given=section, note=note) for prefix, section, note in _sections("", Config())]
     kinds = [(kind, getattr(REWARD_KINDS[kind], "Options", None)) for kind in sorted(REWARD_KINDS)]
     entries = [_table(f"kind `{kind}`", cls) for kind, cls in kinds if cls is not None]
     of_a_reward = [OF_A_REWARD, *entries, _table("`sampling` of judges", Sampling, given=sampling_of({}, ""))]
@@ -54,21 +54,25 @@ def _title(prefix: str) -> str:
     return f"`{prefix.rstrip('.')}`" if prefix else "Older names"
 
 
-def _classes(prefix: str, cls: type) -> Iterator[tuple[str, type]]:
-    yield prefix, cls
-    for name, annotation in typing.get_type_hints(cls).items():
-        if dataclasses.is_dataclass(annotation):
-            yield from _classes(f"{prefix}{name}.", typing.cast(type, annotation))
+def _sections(prefix: str, section: Any, note: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Dotted prefix, an instance with the defaults that hold there, and what stands below its field in the class above."""
+    yield prefix, section, note
+    notes = _notes(type(section))
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _sections(f"{prefix}{field.name}.", value, notes.get(field.name, ""))
 
 
-def _table(title: str, cls: type, *, leave_out: Sequence[str] = (), given: Any = None) -> str:
-    """`given`: an instance whose values are the defaults; None: the fields' own."""
+def _table(title: str, cls: type, *, leave_out: Sequence[str] = (), given: Any = None, note: str = "") -> str:
+    """`given`: an instance whose values are the defaults; None: the fields' own. `note`: what is said above the table."""
     notes = _notes(cls)
     hints = typing.get_type_hints(cls)
     fields = [field for field in dataclasses.fields(cls) if field.name not in leave_out and not dataclasses.is_dataclass(hints[field.name])]
     values = {field.name: _default(field) if given is None else getattr(given, field.name) for field in fields}
     rows = [f"| `{name}` | `{_shown(value)}` | {notes.get(name, '')} |" for name, value in values.items()]
-    return "\n".join([f"## {title}", "", "| key | default | |", "|---|---|---|", *rows]) if rows else ""
+    head = [f"## {title}", "", *([note, ""] if note else []), "| key | default | |", "|---|---|---|"]
+    return "\n".join([*head, *rows]) if rows else ""
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -55,6 +56,33 @@ MISTAKES = {
     "strangers folder": Mistake({"trainer.default_local_dir": "{tmp}/thesis"}, 2, ("not empty", "chapter.tex")),
 }
 
+GROUPS = {"algorithm.adv_estimator": "grpo"}
+TRAINING = {
+    "critic path": Mistake({"critic.model.path": "{tmp}/nothing/here"}, 2, ("critic.model.path", "nothing/here' is not a folder")),
+    "critic vocabulary": Mistake({"critic.model.path": "{tmp}/other"}, 2, ("critic.model.path has a vocabulary of 999 tokens", "1024")),
+    "no critic": Mistake({"critic.enable": False}, 2, ("algorithm.adv_estimator=gae needs a critic", "adv_estimator=grpo")),
+    "critic pool": Mistake({"critic.pool": "values"}, 2, ("critic.pool=values: no such pool", "trainer.resource_pools.values")),
+    "staleness": Mistake({**GROUPS, "trainer.max_staleness": 1}, 2, ("trainer.max_staleness=1", "or max_staleness=0")),
+    "recipe": Mistake({"+recipe": "dapoo"}, 2, ("recipe=dapoo", "did you mean 'dapo'", "known: cispo")),
+    "filters of one": Mistake(
+        {"+recipe": "dapo", "algorithm.adv_estimator": "reinforce_plus_plus", "actor_rollout_ref.rollout.n": 1},
+        2, ("rollout.n=1 with algorithm.filter_groups.enable=True", "no group has contrast"),
+    ),
+    "filter metric": Mistake(
+        {**GROUPS, "algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": "gsm8"},
+        2, ("algorithm.filter_groups.metric=gsm8", "did you mean 'gsm8k'"),
+    ),
+    "loss": Mistake({**GROUPS, "actor_rollout_ref.actor.policy_loss.loss_mode": "gspoo"}, 2, ("loss_mode", "did you mean 'gspo'")),
+    "megatron": Mistake({**GROUPS, "actor_rollout_ref.actor.strategy": "megatron"}, 2, ("megatron is not part of this version",)),
+    "one row": Mistake({**GROUPS, "data.train_files": "{tmp}/one.parquet"}, 2, ("data.train_batch_size=4", "only 1 prompt")),
+    "one long row": Mistake(
+        {**GROUPS, "data.train_files": "{tmp}/one_long.parquet"}, 6, ("row 7", "data.filter_overlong_prompts=True", "data.truncation=left")
+    ),
+    "not JSON": Mistake({**GROUPS, "data.train_files": "{tmp}/broken.jsonl"}, 6, ("broken.jsonl line 1", "is not JSON")),
+}  # fmt: skip
+"""Of the ways to train."""
+MISTAKES |= TRAINING
+
 RUNNER = """
 import contextlib, io, json, sys
 from rmrl.main_ppo import main
@@ -98,7 +126,13 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> dict
     rows = [{"prompt": [{"role": "user", "content": f"{i} + 1?"}], "reward_model": {"ground_truth": "1"}} for i in range(8)]
     write_rows(tmp / "rows.parquet", rows, overwrite=True)
     write_rows(tmp / "long.parquet", [{"prompt": [{"role": "user", "content": LONG}]}] * 8, overwrite=True)
+    write_rows(tmp / "one.parquet", rows[:1], overwrite=True)
+    write_rows(tmp / "one_long.parquet", [*rows[:7], {"prompt": [{"role": "user", "content": "word " * 5000}]}], overwrite=True)
     (tmp / "empty.jsonl").touch()
+    (tmp / "broken.jsonl").write_text('{"prompt": [\n')
+    shutil.copytree(tiny_llama, tmp / "other")
+    shape = json.loads((tmp / "other" / "config.json").read_text())
+    (tmp / "other" / "config.json").write_text(json.dumps({**shape, "vocab_size": 999}))
     (tmp / "thesis").mkdir()
     (tmp / "thesis" / "chapter.tex").write_text("x")
     taken = arguments(tmp, tiny_llama, {"trainer.default_local_dir": "{tmp}/taken"})

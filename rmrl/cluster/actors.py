@@ -6,6 +6,7 @@ Questions of the group CONTROL are answered on a thread of their own, also while
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,6 +20,8 @@ from rmrl.cluster.stacks import ProcessStacks, present_stacks
 from rmrl.registry import load_attribute
 
 CONTROL = "control"
+_GATHER_S = 0.01
+_END = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,29 @@ def _build(factory: str, settings: Mapping[str, Any]) -> Any:
 
 def _birth() -> Birth:
     return Birth(pid=os.getpid(), node_id=ray.get_runtime_context().get_node_id(), address=ray.util.get_node_ip_address())
+
+
+async def _feed(parts: AsyncIterator[Any], arrivals: asyncio.Queue[Any]) -> None:
+    try:
+        async for part in parts:
+            arrivals.put_nowait(part)
+    finally:
+        arrivals.put_nowait(_END)
+
+
+async def _gathered(arrivals: asyncio.Queue[Any]) -> list[Any] | None:
+    """All that arrives within a moment after the first; None when there is no more."""
+    ready = [await arrivals.get()]
+    if ready[0] is not _END:
+        await asyncio.sleep(_GATHER_S)
+    while not arrivals.empty() and ready[-1] is not _END:
+        ready.append(arrivals.get_nowait())
+    if ready[-1] is not _END:
+        return ready
+    if len(ready) == 1:
+        return None
+    arrivals.put_nowait(ready.pop())  # for the next call
+    return ready
 
 
 def _end_children() -> None:
@@ -91,11 +117,20 @@ class AsyncProcess:
         with self._listed(method, returned):
             return await returned
 
-    async def stream(self, method: str, *args: Any) -> AsyncIterator[Any]:
+    async def stream(self, method: str, *args: Any) -> AsyncIterator[list[Any]]:
+        """What an async generator gives, in lists of what came within `_GATHER_S`: each message between processes costs milliseconds."""
         parts = getattr(self._object, method)(*args)
+        arrivals: asyncio.Queue[Any] = asyncio.Queue()
         with self._listed(method, parts):
-            async for part in parts:
-                yield part
+            feeding = asyncio.create_task(_feed(parts, arrivals))
+            try:
+                while (ready := await _gathered(arrivals)) is not None:
+                    yield ready
+                await feeding  # raises what the generator raised
+            finally:
+                feeding.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await feeding
 
     async def pid(self) -> int:
         return os.getpid()

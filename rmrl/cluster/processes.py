@@ -65,7 +65,8 @@ class RayProcess:
                 raise our_error(error, what) from error
             except TimeoutError as error:
                 raise await stalled([self], what, f"gave nothing for {timeout_s:g} s") from error
-            yield await finish(reference, what=what, timeout_s=timeout_s)
+            for part in await finish(reference, what=what, timeout_s=timeout_s):
+                yield part
 
     async def stacks(self) -> ProcessStacks | None:
         """Where the process stands; None when it does not say so within some seconds."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rmrl.config.check_reward import reward_problems
-from rmrl.config.plain_checks import choice_problems, look_up, number_problems
+from rmrl.config.plain_checks import choice_problems, number_problems
 from rmrl.config.schema import Config
+from rmrl.registry import did_you_mean
 
 _AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+_DTYPES = ("float32", "bfloat16", "float16", "fp32", "bf16", "fp16", "half")
+_SAVED = ("model", "optimizer", "extra", "hf_model")
 _KL = ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3")
 _CHOICES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     ("data.truncation", ("error", "left", "right", "middle")),
-    ("actor_rollout_ref.actor.strategy", ("fsdp", "fsdp2", "fake")),
-    ("critic.strategy", (None, "fsdp", "fsdp2", "fake")),
     ("actor_rollout_ref.actor.loss_agg_mode", _AGGREGATIONS),
     ("critic.loss_agg_mode", _AGGREGATIONS),
     ("actor_rollout_ref.actor.kl_loss_type", (*_KL, *(f"{name}+" for name in _KL))),
@@ -22,6 +23,11 @@ _CHOICES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     ("actor_rollout_ref.rollout.weight_transport", ("auto", "file", "ipc", "nccl")),
     ("actor_rollout_ref.rollout.dtype", ("bfloat16", "float16", "float32")),
     ("critic.optim.lr_scheduler_type", ("constant", "linear", "cosine")),
+    *(
+        (f"{part}.fsdp_config.{entry}", (*_DTYPES, None) if entry == "param_dtype" else _DTYPES)
+        for part in ("actor_rollout_ref.actor", "critic")
+        for entry in ("model_dtype", "param_dtype", "reduce_dtype")
+    ),
     ("algorithm.kl_penalty", _KL),
     ("algorithm.pf_ppo.reweight_method", ("pow", "max_min", "max_random")),
     ("algorithm.rollout_correction.rollout_is", (None, "token", "sequence")),
@@ -30,8 +36,6 @@ _CHOICES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     ("trainer.device", ("auto", "cuda", "cpu")),
     ("trainer.resume_mode", ("auto", "disable", "resume_path")),
 )
-_EXPLAINED = (("actor_rollout_ref.actor.strategy", "megatron"),)
-"""Values that a check below refuses with a sentence of its own."""
 _POSITIVE = (
     "data.max_prompt_length", "data.max_response_length", "data.train_batch_size", "actor_rollout_ref.rollout.n",
     "actor_rollout_ref.actor.ppo_mini_batch_size", "actor_rollout_ref.actor.ppo_epochs",
@@ -55,7 +59,7 @@ def config_problems(config: Config) -> list[str]:
 
 
 def _choices(config: Config) -> Iterator[str]:
-    yield from choice_problems(config, [(key, allowed) for key, allowed in _CHOICES if (key, look_up(config, key)) not in _EXPLAINED])
+    yield from choice_problems(config, _CHOICES)
 
 
 def _numbers(config: Config) -> Iterator[str]:
@@ -103,6 +107,28 @@ def _batches(config: Config) -> Iterator[str]:
             yield f"algorithm.{name}={value} lies outside 0..1; use algorithm.{name}=1.0"
 
 
+def _kept(config: Config) -> Iterator[str]:
+    """What is saved, and how much of it stays."""
+    keep = config.trainer.max_actor_ckpt_to_keep
+    if keep is not None and keep < 1:
+        yield f"trainer.max_actor_ckpt_to_keep={keep}: at least 1 must be kept; use null to keep all"
+    for key, trained in (("actor_rollout_ref.actor", config.actor_rollout_ref.actor), ("critic", config.critic)):
+        for name in trained.checkpoint.save_contents:
+            if name not in _SAVED:
+                yield f"{key}.checkpoint.save_contents: no part named '{name}'{did_you_mean(name, _SAVED)}"
+
+
+def _corrections(config: Config) -> Iterator[str]:
+    asked = config.algorithm.rollout_correction
+    high, low = asked.rollout_rs_threshold, asked.rollout_rs_threshold_lower
+    if asked.rollout_rs is not None and high > 0 and (1 / high if low is None else low) > high:
+        shown = f"{1 / high:g} (1 / rollout_rs_threshold)" if low is None else f"{low:g}"
+        yield (
+            f"algorithm.rollout_correction.rollout_rs_threshold_lower={shown} is above rollout_rs_threshold={high:g}: everything would be "
+            "rejected; ratios of probabilities lie around 1, e.g. rollout_rs_threshold=2.0"
+        )
+
+
 def _placement(config: Config) -> Iterator[str]:
     """Which pool, and what needs one."""
     rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
@@ -131,8 +157,9 @@ def _placement(config: Config) -> Iterator[str]:
 
 def _backend(config: Config) -> Iterator[str]:
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    if actor.strategy == "megatron":
-        yield "actor_rollout_ref.actor.strategy=megatron is not part of this version; use fsdp2"
+    for key, strategy in (("actor_rollout_ref.actor", actor.strategy), ("critic", config.critic.strategy)):
+        if strategy == "megatron":
+            yield f"{key}.strategy=megatron is not part of this version; use fsdp2"
     if actor.ulysses_sequence_parallel_size != 1:
         yield (
             f"actor_rollout_ref.actor.ulysses_sequence_parallel_size={actor.ulysses_sequence_parallel_size}: no kept library splits one "
@@ -145,5 +172,5 @@ def _backend(config: Config) -> Iterator[str]:
 
 
 _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
-    _choices, _numbers, _data, _policy, _batches, _placement, reward_problems, _backend
+    _choices, _numbers, _data, _policy, _batches, _kept, _corrections, _placement, reward_problems, _backend
 )  # fmt: skip

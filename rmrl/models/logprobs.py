@@ -1,7 +1,7 @@
 """Log-probabilities and entropies of response tokens, without ever holding [B, S, V] in float32.
 
-The decoder runs over whole right-padded rows; the output head runs on response positions alone, a slice at a time,
-and in training each slice is recomputed in the backward pass. Peak memory is one slice of logits, whatever the batch.
+The decoder runs over whole right-padded rows; the output head runs on response positions alone, a slice at a time. In training, where
+the logits of a micro-batch are many, each slice is computed again in the backward pass: peak memory has a bound, whatever the batch.
 
 Shapes: B rows    S longest row    N response tokens of all rows, flat    H hidden    V vocabulary
 """
@@ -23,7 +23,9 @@ EntropyMode = Literal["none", "detached", "grad"]
 """Whether token entropies are computed, and whether a gradient flows through them."""
 
 SLICE_ELEMENTS = 2**24
-"""Logits held at once, in elements (64 MiB of float32)."""
+"""Logits computed at once, in elements (64 MiB of float32)."""
+KEPT_ELEMENTS = 2**26
+"""Logits of a micro-batch up to this many elements (256 MiB of float32) are kept for the backward pass rather than computed again."""
 
 
 class _LogprobsAndEntropy(torch.autograd.Function):
@@ -78,9 +80,11 @@ def token_logprobs(
     temperature: float,
     entropy: EntropyMode = "none",
     slice_rows: int,
+    kept_rows: int = 0,
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability (and entropy) of `targets_N`, `slice_rows` positions at a time.
 
+    Up to `kept_rows` positions in all, logits are kept for the backward pass; of more, each slice is computed again there.
     `head` maps hidden states [n, H] to logits [n, V]. Returns float32 tensors of shape [N]; the second is None for entropy "none".
     """
 
@@ -88,8 +92,9 @@ def token_logprobs(
         return logprobs_from_logits(head(hidden_nH), targets_n, temperature=temperature, entropy=entropy)
 
     parts = []
+    recompute = torch.is_grad_enabled() and len(targets_N) > kept_rows
     for hidden_nH, targets_n in zip(hidden_NH.split(slice_rows), targets_N.split(slice_rows), strict=True):
-        if torch.is_grad_enabled():
+        if recompute:
             parts.append(checkpoint(one_slice, hidden_nH, targets_n, use_reentrant=False, preserve_rng_state=False))
         else:
             parts.append(one_slice(hidden_nH, targets_n))
@@ -103,12 +108,15 @@ class ResponseModel(nn.Module):
     Everything happens in one forward call, so that under FSDP the root's parameters (embedding, head) are gathered once.
     """
 
-    def __init__(self, model: PreTrainedModel, *, temperature: float, slice_elements: int = SLICE_ELEMENTS) -> None:
+    def __init__(
+        self, model: PreTrainedModel, *, temperature: float, slice_elements: int = SLICE_ELEMENTS, kept_elements: int = KEPT_ELEMENTS
+    ) -> None:
         super().__init__()
         self.model = model
         self.temperature = temperature
         config = model.config.get_text_config()
         self.slice_rows = max(1, slice_elements // config.vocab_size)
+        self.kept_rows = kept_elements // config.vocab_size
         # What some families do to the head's output before the softmax.
         self.logit_factor = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
         self.softcap = getattr(config, "final_logit_softcapping", None)
@@ -154,5 +162,11 @@ class ResponseModel(nn.Module):
         """
         hidden_NH = hidden_states(self.model, input_ids_BS, position_ids_BS).index_select(0, positions_N)
         return token_logprobs(
-            hidden_NH, targets_N, head=self.head, temperature=self.temperature, entropy=entropy, slice_rows=self.slice_rows
+            hidden_NH,
+            targets_N,
+            head=self.head,
+            temperature=self.temperature,
+            entropy=entropy,
+            slice_rows=self.slice_rows,
+            kept_rows=self.kept_rows,
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import sys
 from typing import Any
 
@@ -40,7 +41,8 @@ class SleepingCPUWorker(CPUWorker):
     def sleep(self, level: int = 1) -> None:
         """Free memory; sleeping again at a deeper level frees the rest."""
         if "kv_cache" not in self._emptied:
-            self._emptied["kv_cache"] = _empty(_tensors(self.model_runner.kv_caches))
+            forget(_tensors(self.model_runner.kv_caches))
+            self._emptied["kv_cache"] = []
         if level >= 2 and "weights" not in self._emptied:
             model = self.model_runner.get_model()
             _drop_packed_weights(model)
@@ -52,8 +54,6 @@ class SleepingCPUWorker(CPUWorker):
         for tag in tags or list(self._emptied):
             for storage, size in self._emptied.pop(tag, []):
                 storage.resize_(size)
-                if tag == "kv_cache":  # attention may read whole blocks, and garbage can be NaN
-                    torch.tensor([], dtype=torch.uint8).set_(storage).zero_()
 
     def reload_weights(self, *args: Any, **kwargs: Any) -> None:
         """As vLLM's, then repack the output heads that share their weight with the embedding."""
@@ -110,6 +110,24 @@ def _tensors(nested: Any) -> list[torch.Tensor]:
     return [tensor for value in values for tensor in _tensors(value)]
 
 
+def forget(tensors: Any) -> None:
+    """Give the pages of `tensors` back to the system; what is read there next is 0, and costs memory only where it is touched.
+
+    Zeros matter: attention may read whole blocks of a cache, and garbage can be NaN.
+    """
+    for storage in {s._cdata: s for s in (t.untyped_storage() for t in tensors)}.values():
+        start, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+        first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        if last <= first or _libc().madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED):
+            first = last = end
+        ctypes.memset(start, 0, first - start)
+        ctypes.memset(last, 0, end - last)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
 def _empty(tensors: Any) -> Storages:
     """Shrink the storages of `tensors` to nothing. Tied tensors share a storage, which is listed once."""
     found = {storage._cdata: storage for storage in (t.untyped_storage() for t in tensors) if storage.nbytes()}
@@ -129,4 +147,4 @@ def _return_memory() -> None:
     """Give freed pages back to the system; glibc keeps them otherwise."""
     gc.collect()
     if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)
+        _libc().malloc_trim(0)

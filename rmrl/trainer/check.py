@@ -17,6 +17,7 @@ from rmrl.data.dataset import PromptTable, load_prompts
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import ConfigError
 from rmrl.models.checkpoint_inspect import local_checkpoint, read_config
+from rmrl.registry import did_you_mean
 from rmrl.rewards.residency import Budget, EnginePlan
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.table import reward_table
@@ -136,15 +137,15 @@ def _part_problems(config: Config) -> list[str]:
     """Names that a table must know, and the policy's checkpoint."""
     problems: list[str] = []
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    strategies = {"actor_rollout_ref.actor.strategy": actor.strategy, "critic.strategy": config.critic.strategy}
     for key, table, name in (
         ("algorithm.adv_estimator", ADVANTAGES, config.algorithm.adv_estimator),
         ("actor_rollout_ref.actor.policy_loss", LOSSES, actor.policy_loss.loss_mode),
         ("actor_rollout_ref.rollout.name", ROLLOUT_ENGINES, rollout.name),
         *(("trainer.logger", SINKS, name) for name in config.trainer.logger),
+        *((key, TRAIN_ENGINES, name) for key, name in strategies.items() if name not in (None, "megatron")),  # refused by config_problems
     ):
         problems += _problem_of(lambda table=table, name=name: table[name], key)
-    if actor.strategy in TRAIN_ENGINES:
-        problems += _problem_of(lambda: TRAIN_ENGINES[actor.strategy], "actor_rollout_ref.actor.strategy")
     checkpoints = {"actor_rollout_ref.model.path": config.actor_rollout_ref.model.path}
     if needs_critic(config):
         checkpoints["critic.model.path"] = config.critic.model.path
@@ -182,8 +183,7 @@ def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str
         )
     if estimator == "grpo_passk" and (config.algorithm.passk_k or 2) < 2:
         yield f"algorithm.passk_k={config.algorithm.passk_k}: the best of one response has no rival; use 2 or more, or null for the group"
-    if estimator in NEEDS_VALUES and config.critic.enable is False:
-        yield f"algorithm.adv_estimator={estimator} needs a critic and critic.enable=False; leave it out, or use adv_estimator=grpo"
+    yield from _critic_problems(config)
     if estimator in REFUSES_TOKEN_REWARDS:
         steps = [spec.name for spec in specs if spec.kind == "process"]
         if steps or config.algorithm.use_kl_in_reward:
@@ -191,13 +191,28 @@ def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str
             yield f"algorithm.adv_estimator={estimator} looks at whole responses and cannot take {what}; use gae or reinforce_plus_plus"
 
 
-def _group_problems(config: Config, specs: list[RewardSpec]) -> list[str]:
-    """What compares the responses of a prompt needs several of them."""
+def _critic_problems(config: Config) -> Iterator[str]:
+    """A critic is there if and only if its values are read."""
+    estimator, warmup = config.algorithm.adv_estimator, config.trainer.critic_warmup
+    if estimator in NEEDS_VALUES and config.critic.enable is False:
+        yield f"algorithm.adv_estimator={estimator} needs a critic and critic.enable=False; leave it out, or use adv_estimator=grpo"
+    if config.critic.enable and estimator in tuple(ADVANTAGES) and estimator not in NEEDS_VALUES:  # one's own estimator may read values
+        yield f"critic.enable=True with algorithm.adv_estimator={estimator}, which reads no values; leave it out, or use adv_estimator=gae"
+    if warmup > 0 and not needs_critic(config):
+        yield f"trainer.critic_warmup={warmup} without a critic: nothing would learn in these steps; leave it out"
+
+
+def _group_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
+    """What compares the responses of a prompt needs several of them; what dynamic sampling looks at is there."""
+    filters, known = config.algorithm.filter_groups, ["reward", *(spec.name for spec in specs if not spec.part_of)]
+    if filters.enable and filters.metric is not None and filters.metric not in known:
+        yield f"algorithm.filter_groups.metric={filters.metric}: no reward of that name{did_you_mean(filters.metric, known)}"
     if config.actor_rollout_ref.rollout.n > 1 or config.trainer.val_only:
-        return []
+        return
     need = "compares the responses to one prompt, and actor_rollout_ref.rollout.n=1: use n >= 2"
-    by_group = [f"reward '{s.name}' {need}" for s in specs if s.kind == "group" or any(_by_group(t) for t in s.transforms)]
-    return [*by_group, *([f"reward.combine=lexicographic {need}"] if config.reward.combine == "lexicographic" else [])]
+    yield from (f"reward '{s.name}' {need}" for s in specs if s.kind == "group" or any(_by_group(t) for t in s.transforms))
+    if config.reward.combine == "lexicographic":
+        yield f"reward.combine=lexicographic {need}"
 
 
 def _by_group(transform: Mapping[str, Any]) -> bool:

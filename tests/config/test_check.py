@@ -61,6 +61,19 @@ def test_a_sound_configuration_has_no_problems():
         ({"reward.rule_workers": 0}, "reward.rule_workers=0", "1 or more"),
         ({"reward.max_missing": float("nan")}, "reward.max_missing=nan", "must not be negative"),
         ({"actor_rollout_ref.actor.strategy": "megatron"}, "strategy=megatron is not part of this version", "use fsdp2"),
+        ({"critic.strategy": "megatron"}, "critic.strategy=megatron is not part of this version", "use fsdp2"),
+        ({"trainer.max_actor_ckpt_to_keep": 0}, "trainer.max_actor_ckpt_to_keep=0: at least 1", "use null to keep all"),
+        ({"critic.checkpoint.save_contents": ["hf_modle"]}, "critic.checkpoint.save_contents: no part named 'hf_modle'", "'hf_model'?"),
+        (
+            {"algorithm.rollout_correction.rollout_rs": "token", "algorithm.rollout_correction.rollout_rs_threshold": 0.5},
+            "rollout_rs_threshold_lower=2 (1 / rollout_rs_threshold) is above rollout_rs_threshold=0.5",
+            "rollout_rs_threshold=2.0",
+        ),
+        (
+            {"algorithm.rollout_correction.rollout_rs": "token", "algorithm.rollout_correction.rollout_rs_threshold_lower": 3.0},
+            "rollout_rs_threshold_lower=3 is above rollout_rs_threshold=2",
+            "everything would be rejected",
+        ),
         (
             {"trainer.device": "cuda", "actor_rollout_ref.rollout.tensor_parallel_size": 3},
             "tensor_parallel_size=3 does not divide the 8 devices",

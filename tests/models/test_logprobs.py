@@ -39,13 +39,22 @@ def test_bfloat16_logits_are_normalised_in_float32():
     torch.testing.assert_close(logprobs, logits.float().log_softmax(-1)[torch.arange(4), torch.arange(4)], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("kept_rows", [0, 10**6])
 @pytest.mark.parametrize("slice_rows", [1, 3, 7, 100])
-def test_slices_do_not_change_values_or_gradients(slice_rows: int):
+def test_slices_do_not_change_values_or_gradients(slice_rows: int, kept_rows: int):
     torch.manual_seed(1)
     weight = torch.randn(50, 8, requires_grad=True)
     hidden = torch.randn(7, 8, requires_grad=True)
     targets = torch.randint(0, 50, (7,))
-    logprobs, entropy = token_logprobs(hidden, targets, head=lambda h: h @ weight.T, temperature=0.7, entropy="grad", slice_rows=slice_rows)
+    logprobs, entropy = token_logprobs(
+        hidden,
+        targets,
+        head=lambda h: h @ weight.T,
+        temperature=0.7,
+        entropy="grad",
+        slice_rows=slice_rows,
+        kept_rows=kept_rows,
+    )
     (logprobs.sum() + 0.3 * entropy.sum()).backward()
     got = [weight.grad.clone(), hidden.grad.clone()]
     weight.grad = hidden.grad = None

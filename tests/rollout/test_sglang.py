@@ -279,9 +279,9 @@ def fake_sglang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 async def test_a_server_of_our_own_starts_and_ends_with_the_engine(fake_sglang: None) -> None:
-    engine = SGLangRollout(settings("cpu"))
+    engine, before = SGLangRollout(settings("cpu")), set(psutil.Process().children(recursive=True))
     await engine.start()
-    processes = psutil.Process().children(recursive=True)
+    processes = [p for p in psutil.Process().children(recursive=True) if p not in before]
     assert len(await sampled(engine, [[5]], SHORT)) == 1
     assert await engine.resident_bytes() > 2**20
     [server] = [p for p in processes if "sglang.launch_server" in p.cmdline()[2:3]]

