@@ -13,11 +13,6 @@ WHITEN_EPSILON = 1e-8
 """Added to the variance before its root is divided by."""
 
 
-def masked_sum(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Sum over counted entries, a scalar; 0 when nothing counts."""
-    return _counted(values, mask).sum().to(values.dtype)
-
-
 def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Mean over counted entries, a scalar; 0 when nothing counts."""
     return _mean(values, mask).to(values.dtype)

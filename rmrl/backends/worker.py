@@ -40,6 +40,3 @@ class TrainWorker:
     def onload(self) -> None:
         for engine in self._engines.values():
             engine.onload()
-
-    def memory_bytes(self) -> int:
-        return max((engine.memory_bytes() for engine in self._engines.values()), default=0)

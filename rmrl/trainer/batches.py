@@ -135,7 +135,7 @@ def _kl_penalty(
     old_BT, ref_BT = (torch.from_numpy(stream.padded(0)) for stream in (train.old_logprobs, train.ref_logprobs))
     used = controller.coefficient
     penalty_BT, mean_kl = kl_token_rewards(old_BT, ref_BT, mask_BT, kind=settings.kl_penalty, coefficient=used)
-    controller.update(float(mean_kl), num_responses=len(train))
+    controller.update(float(mean_kl), num_responses=int((mask_BT > 0).any(dim=1).sum()))
     return penalty_BT, {"reward/kl_penalty": float(mean_kl) * used, "reward/kl_coef": used, "policy/ref_kl": float(mean_kl)}
 
 

@@ -50,12 +50,17 @@ async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncI
         stack.push_async_callback(pools.release)
         notice(f"starting {world} training process(es), {replicas(checked)} rollout engine(s) on {checked.device}")
         places = Places(seats, pools)
-        models, rollouts = await all_or_none(start_models(checked, places), start_rollouts(checked, places))
-        for line in node_lines([*models.processes, *rollouts.engines]):
-            notice(line)
-        publisher = await start_publisher(checked, places, models, rollouts)
-        sampler = _sampler(checked, rollouts, _scorer(checked, seats, pools, notice))
-        run = _run(checked, models, sampler, publisher=publisher, claim=claim, notice=notice)
+        async with AsyncExitStack() as starting:  # until the run is whole and closes all of it
+            models, rollouts = await all_or_none(start_models(checked, places), start_rollouts(checked, places))
+            for held in (models, rollouts):
+                starting.push_async_callback(held.close)
+            for line in node_lines([*models.processes, *rollouts.engines]):
+                notice(line)
+            publisher = await start_publisher(checked, places, models, rollouts)
+            starting.push_async_callback(publisher.close)
+            sampler = _sampler(checked, rollouts, _scorer(checked, seats, pools, notice))
+            run = _run(checked, models, sampler, publisher=publisher, claim=claim, notice=notice)
+            starting.pop_all()
         stack.push_async_callback(run.close)
         await run.sampler.scorer.residency.load_resident()
         yield run

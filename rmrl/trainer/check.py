@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rmrl.algorithms import ADVANTAGES, GROUP_ESTIMATORS, LOSSES, NEEDS_VALUES, REFUSES_TOKEN_REWARDS
+from rmrl.algorithms import ADVANTAGES, GROUP_ESTIMATORS, LOSSES, NEEDS_BASELINE, NEEDS_VALUES, REFUSES_TOKEN_REWARDS
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.cluster.devices import resolve_device
 from rmrl.config.check import config_problems
@@ -207,16 +207,20 @@ def _group_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
     filters, known = config.algorithm.filter_groups, ["reward", *(spec.name for spec in specs if not spec.part_of)]
     if filters.enable and filters.metric is not None and filters.metric not in known:
         yield f"algorithm.filter_groups.metric={filters.metric}: no reward of that name{did_you_mean(filters.metric, known)}"
-    if config.actor_rollout_ref.rollout.n > 1 or config.trainer.val_only:
+    estimator, n = config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n
+    if config.trainer.val_only or (n > 1 and estimator not in NEEDS_BASELINE):
         return
     need = "compares the responses to one prompt, and actor_rollout_ref.rollout.n=1: use n >= 2"
-    yield from (f"reward '{s.name}' {need}" for s in specs if s.kind == "group" or any(_by_group(t) for t in s.transforms))
+    if estimator in NEEDS_BASELINE:
+        need = f"compares responses with each other, and algorithm.adv_estimator={estimator} scores the greedy one alone: use rloo or grpo"
+    by = ("group", "batch") if estimator in NEEDS_BASELINE else ("group",)
+    yield from (f"reward '{s.name}' {need}" for s in specs if s.kind == "group" or any(_compares(t, by) for t in s.transforms))
     if config.reward.combine == "lexicographic":
         yield f"reward.combine=lexicographic {need}"
 
 
-def _by_group(transform: Mapping[str, Any]) -> bool:
-    return transform.get("by", "group" if transform["kind"] == "rank" else "") == "group"
+def _compares(transform: Mapping[str, Any], by: Sequence[str]) -> bool:
+    return transform.get("by", "group" if transform["kind"] == "rank" else "") in by
 
 
 def _problem_of(look_up: Callable[[], Any], key: str) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +32,19 @@ def threads(trainer: TrainerConfig, *, processes: int) -> int:
 
 
 async def all_or_none(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """The results of all; when one fails the others are stopped before its error is raised."""
+    """What all of them start; when one fails the others are stopped, and what they have started is ended, before its error is raised.
+
+    `work` gives processes (`kill`), or what holds some (`close`).
+    """
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
-    finally:
+    except BaseException:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with AsyncExitStack() as stack:
+            for started in await asyncio.gather(*tasks, return_exceptions=True):
+                if not isinstance(started, BaseException):
+                    end: Callable[[], Awaitable[None]] = getattr(started, "kill", None) or started.close
+                    stack.push_async_callback(end)
+        raise

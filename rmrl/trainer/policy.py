@@ -41,14 +41,15 @@ class TrainGroup:
 
     @asynccontextmanager
     async def on_device(self) -> AsyncIterator[None]:
-        """The training state is on its devices for the time of the block, and in host memory after it where offloading was asked for."""
+        """The training state is on its devices for the time of the block, and in host memory after it where offloading was asked for.
+
+        After an error it stays: the run ends, and a process that still waits for a failed one would answer only at the deadline.
+        """
         if self._offloads:
             await self.call("onload")
-        try:
-            yield
-        finally:
-            if self._offloads:
-                await self.call("offload")
+        yield
+        if self._offloads:
+            await self.call("offload")
 
     async def close(self) -> None:
         await self._workers.kill()

@@ -67,6 +67,7 @@ async def _produce(
             done.set_result(await sample(step))
         except Exception as error:
             done.set_exception(error)
+            done.exception()  # seen: where the run ends for another reason, asyncio has nothing to say about this one
             await ready.put(done)
             return
         await ready.put(done)

@@ -164,13 +164,18 @@ class Run:
             "monitor": self.monitor.state_dict() if self.monitor else {},
         }
         (folder / "trainer.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-        async with self.models.on_device():
-            for name, model in self._saved_models():
-                await model.save(str(folder / name))
-            if "hf_model" in self.config.actor_rollout_ref.actor.checkpoint.save_contents:
-                await self.models.actor.save_hf(str(folder / "hf"))
-            if self.models.critic is not None and "hf_model" in self.critic.checkpoint.save_contents:
-                await self.models.critic.save_hf(str(folder / "hf_critic"))
+        async with self.sampler.turns.devices:
+            await self.sampler.rollouts.sleep()  # on the policy's devices they were woken by the last publish
+            async with self.models.on_device():
+                await self._write_models(folder)
+
+    async def _write_models(self, folder: Path) -> None:
+        for name, model in self._saved_models():
+            await model.save(str(folder / name))
+        if "hf_model" in self.config.actor_rollout_ref.actor.checkpoint.save_contents:
+            await self.models.actor.save_hf(str(folder / "hf"))
+        if self.models.critic is not None and "hf_model" in self.critic.checkpoint.save_contents:
+            await self.models.critic.save_hf(str(folder / "hf_critic"))
 
     async def finish(self) -> None:
         """The last checkpoint and the curves."""
@@ -238,7 +243,7 @@ class Run:
         batch, corrected = correct_rollout(batch, algorithm)
         scored, metrics = add_advantages(batch, algorithm, self.controller, decode=self.decode)
         scored, redrawn = redraw(scored, algorithm, rng=self._rng("pf_ppo"))
-        return scored, metrics | logprob_difference(scored.train) | corrected | redrawn
+        return scored, metrics | logprob_difference(batch.train) | corrected | redrawn
 
     async def update(self, batch: ScoredBatch) -> Metrics:
         """One optimizer step per mini-batch; nothing at all when no row has a reward."""

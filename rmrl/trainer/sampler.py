@@ -76,13 +76,14 @@ class Sampler:
             def stream(position: int, response: Response) -> None:
                 session.add(position, response_row(response, group=position // sampling.n))
 
-            with self.clock("generate" if learn else "validate"), counting(stage, len(prompts) * sampling.n) as on_finished:
+            timed = ("validate", "validate") if stage == "validate" else ("generate", "score")
+            with self.clock(timed[0]), counting(stage, len(prompts) * sampling.n) as on_finished:
                 await self.rollouts.wake()
                 rollouts = await self.rollouts.generate(prompts, sampling, on_finished=on_finished, on_response=stream)
                 await self.rollouts.sleep(level=1)
             if self.scores_on_policy_devices:
                 await stack.enter_async_context(self.turns.devices)
-            with self.clock("score" if learn else "validate"):
+            with self.clock(timed[1]):
                 return rollouts, await self.scorer.finish(session, step=step, learn=learn)
 
     async def _round(self, prompts: Sequence[Prompt], step: int, number: int) -> tuple[*Round, np.ndarray | None]:

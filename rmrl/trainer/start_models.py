@@ -53,7 +53,8 @@ def train_settings(checked: Checked) -> dict[str, TrainSettings]:
         "seed": config.trainer.seed,
         "device": checked.device,
     }
-    policy: dict[str, Any] = {"model": part.model, "total_steps": _optimizer_steps(checked, part.actor), **shared}
+    learning = checked.total_steps - config.trainer.critic_warmup
+    policy: dict[str, Any] = {"model": part.model, "total_steps": _optimizer_steps(checked, part.actor, learning), **shared}
     frozen: dict[str, Any] = {**policy, "model": replace(part.model, lora_rank=0)}
     engines = {
         "actor": TrainSettings(role="actor", actor=part.actor, logprob_max_rows=part.rollout.log_prob_micro_batch_size_per_gpu, **policy)
@@ -68,14 +69,14 @@ def train_settings(checked: Checked) -> dict[str, TrainSettings]:
             **frozen,
         )
     if checked.needs_critic:
-        steps = _optimizer_steps(checked, checked.critic)
+        steps = _optimizer_steps(checked, checked.critic, checked.total_steps)
         engines["critic"] = TrainSettings(
             role="critic", model=checked.critic.model, actor=part.actor, critic=checked.critic, total_steps=steps, **shared
         )
     return engines
 
 
-def _optimizer_steps(checked: Checked, trained: TrainedConfig) -> int:
-    """Of the whole run, for the learning-rate schedule."""
+def _optimizer_steps(checked: Checked, trained: TrainedConfig, steps: int) -> int:
+    """In the `steps` of the run in which the model learns, for its learning-rate schedule."""
     per_step = -(-checked.config.data.train_batch_size // trained.ppo_mini_batch_size) * trained.ppo_epochs
-    return max(1, checked.total_steps * per_step)
+    return max(1, steps * per_step)

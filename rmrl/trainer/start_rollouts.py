@@ -46,7 +46,8 @@ async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
             seed=rollout.seed + replica,
             kwargs=_engine_arguments(config),
         )
-        host = seats.host(_seat(checked, replica, len(seats.seats)), environment, devices=rollout.tensor_parallel_size, asynchronous=True)
+        seat = replica * rollout.tensor_parallel_size if checked.device == "cuda" else spread(replica, replicas(checked), len(seats.seats))
+        host = seats.host(seat, environment, devices=rollout.tensor_parallel_size, asynchronous=True)
         process = await host.spawn("rmrl.rollout:build_engine", {"name": rollout.name, "settings": settings}, name=f"rollout-{replica}")
         try:
             await process.call("start", timeout_s=config.reward.engine.load_timeout_s)
@@ -59,9 +60,9 @@ async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
     return RolloutPool(engines, timeout_s=rollout.timeout_s, sleeps=rollout.free_cache_engine and rollout.pool is None)
 
 
-def _seat(checked: Checked, replica: int, seats: int) -> int:
-    """The first seat of a rollout engine; on CPU engines are spread over the seats and may share one."""
-    return replica * checked.config.actor_rollout_ref.rollout.tensor_parallel_size if checked.device == "cuda" else replica % seats
+def spread(replica: int, replicas: int, seats: int) -> int:
+    """The seat of an engine on CPU: evenly over the seats and so over the nodes, whose seats are neighbours; several may share one."""
+    return replica * seats // replicas
 
 
 def _engine_arguments(config: Config) -> dict[str, Any]:

@@ -168,7 +168,8 @@ def fake_run(folder: Path, *, total_steps: int, parts: FakeParts | None = None, 
         reference=TrainedModel(group, "ref") if reference else None,
         critic=TrainedModel(group, "critic") if needs_critic(config) else None,
     )
-    pool = RolloutPool(parts.engines, timeout_s=5.0, sleeps=config.actor_rollout_ref.rollout.free_cache_engine)  # type: ignore[arg-type]
+    sleeps = config.actor_rollout_ref.rollout.free_cache_engine and not config.trainer.max_staleness  # ahead: in a pool, always awake
+    pool = RolloutPool(parts.engines, timeout_s=5.0, sleeps=sleeps)  # type: ignore[arg-type]
     return Run(
         config=config,
         out_dir=out,

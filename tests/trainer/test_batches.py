@@ -128,6 +128,17 @@ def test_the_kl_penalty_is_a_token_reward_and_moves_the_controller() -> None:
     assert controller.coefficient == pytest.approx(0.104)
 
 
+def test_the_controller_learns_nothing_from_responses_that_were_all_rejected() -> None:
+    batch = with_old(scored([1.0, 2.0], group_size=2), [0.0, 0.0])
+    rejected = dataclasses.replace(
+        batch.train, response_mask=Ragged.of([[0, 0], [0, 0]], np.float32), ref_logprobs=batch.train.old_logprobs
+    )
+    controller = KLController(KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.1))
+    settings = AlgorithmConfig(adv_estimator="grpo", use_kl_in_reward=True)
+    add_advantages(dataclasses.replace(batch, train=rejected), settings, controller, decode=repr)
+    assert controller.coefficient == 0.1
+
+
 def test_mini_batches_keep_groups_whole_and_lose_nothing() -> None:
     batch = scored([1.0, 2.0, NAN, 4.0, 5.0, 6.0], group_size=2)
     cut = list(mini_batches(batch.train, batch.group_ids_B, prompts=2, rng=None))

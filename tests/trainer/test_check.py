@@ -106,6 +106,23 @@ def test_dynamic_sampling_looks_at_a_reward_that_is_there(metric: str | None, pr
     assert all(f"algorithm.filter_groups.metric={metric}: no reward of that name" in problem for problem in found)
 
 
+RELATIVE = [{"kind": "rank"}, {"kind": "standardize", "by": "group"}, {"kind": "standardize", "by": "batch"}]
+
+
+@pytest.mark.parametrize("transform", RELATIVE)
+def test_a_greedy_response_scored_alone_is_no_baseline_for_scores_that_compare(transform: dict[str, str]) -> None:
+    """Ranked or standardized by itself it scores 0, whatever it is worth."""
+    compared = RewardSpec(name="helpful", kind="rule", weight=1.0, transforms=(transform,))
+    (problem,) = _group_problems(config("remax"), [compared])
+    assert "reward 'helpful' compares responses with each other, and algorithm.adv_estimator=remax scores the greedy one alone" in problem
+    assert not list(_group_problems(config("rloo"), [compared]))
+
+
+def test_a_baseline_may_be_standardized_by_what_was_seen_before() -> None:
+    running = RewardSpec(name="helpful", kind="rule", weight=1.0, transforms=({"kind": "standardize", "by": "running"},))
+    assert not list(_group_problems(config("remax", n=1), [running]))
+
+
 def test_estimators_of_whole_responses_refuse_token_rewards() -> None:
     steps = RewardSpec(name="steps", kind="process", weight=1.0, function=FunctionSource("steps.py"))
     (problem,) = _estimator_problems(config("gdpo"), [steps])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
@@ -111,3 +112,24 @@ def test_leaving_early_cancels_what_is_being_sampled() -> None:
         return cancelled
 
     assert asyncio.run(leaves())
+
+
+def test_an_error_that_nobody_asks_for_any_more_is_silent() -> None:
+    said: list[dict[str, object]] = []
+
+    async def leaves() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+
+        async def sample(step: int) -> int:
+            if step:
+                raise ValueError("no responses")
+            return step
+
+        async with aclosing(batches(sample, range(5), ahead=1, published=Published(0))) as ready:
+            async for _ in ready:
+                await asyncio.sleep(0.01)
+                break
+        gc.collect()
+
+    asyncio.run(leaves())
+    assert said == []

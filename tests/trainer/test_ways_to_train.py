@@ -12,6 +12,7 @@ import pytest
 
 from rmrl.errors import Interrupted
 from tests.trainer.fake_run import FakeParts, fake_run, records, rollout_engine, train_and_close
+from tests.trainer.test_batches import scored, with_old
 
 PPO: dict[str, Any] = {"algorithm__adv_estimator": "gae", "critic__optim__lr": 0.05}
 AHEAD: dict[str, Any] = {"trainer__max_staleness": 1}
@@ -112,6 +113,7 @@ def test_remax_samples_a_greedy_response_for_each_prompt(tmp_path: Path) -> None
     out = go(tmp_path, 3, parts, algorithm__adv_estimator="remax", actor_rollout_ref__rollout__n=1)
     assert parts.engines[0].calls.count("generate") == 6  # a batch and its baseline in each step
     assert len(metric(out, "policy/loss")) == 3
+    assert not metric(out, "time/validate_s")  # what it costs is sampling and scoring
 
 
 def test_rollout_correction_is_measured_on_what_the_engine_returned(tmp_path: Path) -> None:
@@ -123,6 +125,14 @@ def test_rollout_correction_is_measured_on_what_the_engine_returned(tmp_path: Pa
 def test_pf_ppo_draws_the_rows_anew(tmp_path: Path) -> None:
     out = go(tmp_path, 2, **PPO, algorithm__use_pf_ppo=True)
     assert all(0 < share < 1 for share in metric(out, "pf_ppo/distinct"))
+
+
+def test_logprobs_are_compared_over_all_rows_not_over_those_drawn_anew(tmp_path: Path) -> None:
+    """Rewards 1, 0, 0, 0 to the power of 2: only the first row is drawn, and it lies 0.4 apart; the mean over all is 0.1."""
+    run = fake_run(tmp_path, total_steps=1, algorithm__use_pf_ppo=True)
+    _, metrics = run.add_advantages(with_old(scored([1.0, 0.0, 0.0, 0.0], group_size=4), [0.4, 0.0, 0.0, 0.0]))
+    assert metrics["pf_ppo/distinct"] == 0.25
+    assert metrics["policy/rollout_logprob_diff"] == pytest.approx(0.1)
 
 
 # --- sampling ahead ---------------------------------------------------------------------------------------------------
@@ -157,3 +167,24 @@ def test_a_failure_while_sampling_ahead_ends_the_run(tmp_path: Path) -> None:
     run = fake_run(tmp_path, total_steps=50, parts=parts, **AHEAD)
     with pytest.raises(Exception, match="died"):
         asyncio.run(train_and_close(run))
+
+
+def test_a_checkpoint_waits_for_the_devices_and_lets_the_engines_sleep(tmp_path: Path) -> None:
+    """A batch sampled ahead may be scored on the policy's devices; the engines there were woken by the last publish."""
+    parts = FakeParts()
+    run = fake_run(tmp_path, total_steps=1, parts=parts)
+    worker, engine = parts.workers[0], parts.engines[0].object
+
+    async def go() -> None:
+        await run.resume()
+        await run.publish_weights()
+        async with run.sampler.turns.devices:
+            saving = asyncio.create_task(run.finish())
+            await asyncio.sleep(0.05)
+            assert "actor.save" not in worker.calls
+        await saving
+        await run.close()
+
+    asyncio.run(go())
+    assert worker.calls[-2:] == ["actor.save", "actor.save_hf"]
+    assert engine.log[-1] == "sleep 1"

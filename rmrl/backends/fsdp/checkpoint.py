@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -28,35 +28,32 @@ MODEL, OPTIMIZER = "model.", "optimizer."
 """What names begin with: of parameters (as the sharded model names them) and of optimizer state."""
 
 
-def save_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None, contents: Sequence[str]) -> None:
-    """Write this process's shards of what `contents` names (model, optimizer); all processes call this together.
+def save_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None) -> None:
+    """Write this process's shards of the parameters and the optimizer's state; all processes call this together.
 
     Of a model that trains in part (LoRA) only that part is written: the rest stands in the model's own checkpoint.
     """
-    write_tensors(folder, _tensors(model, optimizer, contents))
+    write_tensors(folder, _tensors(model, optimizer))
 
 
-def load_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None, contents: Sequence[str]) -> None:
+def load_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None) -> None:
     """Put what `save_tensors` wrote, under any number of processes and either strategy, into the model and its optimizer.
 
     Raises CheckpointError when the folder lacks a tensor or holds it in another shape.
     """
-    tensors = _tensors(model, optimizer, contents)
+    tensors = _tensors(model, optimizer)
     read_tensors(folder, tensors)
     strategy = compat.strategy_of(model)
-    if "model" in contents:
-        strategy.set_shards(model, {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER)})
-    if "optimizer" in contents and optimizer is not None:
+    strategy.set_shards(model, {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER)})
+    if optimizer is not None:
         state = {name.removeprefix(OPTIMIZER): tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
         strategy.set_optimizer_shards(model, optimizer, state)
 
 
-def _tensors(model: nn.Module, optimizer: torch.optim.AdamW | None, contents: Sequence[str]) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    if "model" in contents:
-        trained = compat.trained_names(model)
-        tensors |= {name: tensor for name, tensor in compat.shards(model).items() if name in trained}
-    if "optimizer" in contents and optimizer is not None:
+def _tensors(model: nn.Module, optimizer: torch.optim.AdamW | None) -> dict[str, Tensor]:
+    trained = compat.trained_names(model)
+    tensors = {name: tensor for name, tensor in compat.shards(model).items() if name in trained}
+    if optimizer is not None:
         state = compat.strategy_of(model).optimizer_shards(model, optimizer)
         tensors |= {OPTIMIZER + name: tensor for name, tensor in state.items()}
     return tensors

@@ -25,7 +25,7 @@ from rmrl.backends.micro_batches import Limits, cut, dummy_row, update_limits
 from rmrl.backends.objective import divisor, response_tokens, value_metrics, weight_and_tokens, weighted_loss, weighted_value_loss
 from rmrl.backends.schedule import learning_rate
 from rmrl.backends.totals import Totals
-from rmrl.errors import CheckpointError, ConfigError
+from rmrl.errors import ConfigError
 from rmrl.models.export import save_hf_folder
 from rmrl.models.loading import torch_dtype
 from rmrl.models.logprobs import EntropyMode
@@ -225,36 +225,28 @@ class FSDPEngine:
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
     def save(self, path: str) -> None:
-        """Write what `checkpoint.save_contents` names into `path`, but for hf_model, which is `save_hf`'s; files: checkpoint.py."""
-        folder, contents = Path(path), self._settings.trained.checkpoint.save_contents
+        """Write all that `load` needs into `path`; see rmrl.backends.fsdp.checkpoint for the files."""
+        folder = Path(path)
         if self._rank == 0:
             shutil.rmtree(folder / "tensors", ignore_errors=True)  # shards of another number of processes must not mix with ours
             (folder / "state.json").unlink(missing_ok=True)
             (folder / "tensors").mkdir(parents=True)
         compat.barrier(self._device)
-        checkpoint.save_tensors(folder / "tensors", self._model, self._optimizer, contents)
-        if "extra" in contents:
-            checkpoint.write_rng(folder, self._rank)
+        checkpoint.save_tensors(folder / "tensors", self._model, self._optimizer)
+        checkpoint.write_rng(folder, self._rank)
         compat.barrier(self._device)
         if self._rank == 0:
-            state = {"step": self._step, "contents": contents, "num_processes": self._world_size}
+            state = {"step": self._step, "num_processes": self._world_size}
             state_file.write_state(folder, {**state, **state_file.describe(self._settings, tensor_format=checkpoint.FORMAT)})
 
     def load(self, path: str) -> None:
         """Continue from `path`, also when another number of processes saved it (then without its random states).
 
-        Raises CheckpointError when it is torn, of another model, or lacks parameters or optimizer state.
+        Raises CheckpointError when it is torn or of another model.
         """
         folder = Path(path)
         state = state_file.read_state(folder)
-        needed = ["model", "optimizer"] if self._trains else ["model"]
-        lacking = [part for part in needed if part not in state["contents"]]
-        if lacking:
-            raise CheckpointError(
-                f"'{folder}' was saved without {' and '.join(lacking)} ({self._settings.section}.checkpoint.save_contents="
-                f"{state['contents']}), so training cannot continue from it: start anew with the model's path set to a Hugging Face export"
-            )
-        checkpoint.load_tensors(folder / "tensors", self._model, self._optimizer, needed)
+        checkpoint.load_tensors(folder / "tensors", self._model, self._optimizer)
         if state["num_processes"] == self._world_size:
             checkpoint.read_rng(folder, self._rank)
         self._step = state["step"]
