@@ -81,6 +81,11 @@ def _policy(config: Config) -> Iterator[str]:
     if config.trainer.resume_mode == "resume_path" and not config.trainer.resume_from_path:
         yield "trainer.resume_mode=resume_path needs trainer.resume_from_path=<folder of a checkpoint>"
     rollout = config.actor_rollout_ref.rollout
+    if config.actor_rollout_ref.model.override_config and rollout.name in ("hf", "sglang"):
+        yield (
+            f"actor_rollout_ref.model.override_config reaches training and rollout.name=vllm, not {rollout.name}: write the entries into "
+            "the checkpoint's config.json, or use rollout.name=vllm"
+        )
     if rollout.do_sample and rollout.temperature == 0:
         yield "actor_rollout_ref.rollout.temperature=0 samples the same response every time; use a temperature above 0"
     limit = config.data.max_prompt_length + config.data.max_response_length

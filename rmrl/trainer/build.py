@@ -51,7 +51,7 @@ async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncI
         notice(f"starting {world} training process(es), {replicas(checked)} rollout engine(s) on {checked.device}")
         places = Places(seats, pools)
         async with AsyncExitStack() as starting:  # until the run is whole and closes all of it
-            models, rollouts = await all_or_none(start_models(checked, places), start_rollouts(checked, places))
+            models, rollouts = await _start(checked, places)
             for held in (models, rollouts):
                 starting.push_async_callback(held.close)
             for line in node_lines([*models.processes, *rollouts.engines]):
@@ -64,6 +64,21 @@ async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncI
         stack.push_async_callback(run.close)
         await run.sampler.scorer.residency.load_resident()
         yield run
+
+
+async def _start(checked: Checked, places: Places) -> tuple[Models, RolloutPool]:
+    """Both at once, but for GPUs that they share: an engine takes its part of what is free there, so training makes room first."""
+    if checked.device == "cpu" or checked.config.actor_rollout_ref.rollout.pool is not None:
+        models, rollouts = await all_or_none(start_models(checked, places), start_rollouts(checked, places))
+        return models, rollouts
+    models = await start_models(checked, places)
+    try:
+        async with models.on_device():
+            pass
+        return models, await start_rollouts(checked, places)
+    except BaseException:
+        await models.close()
+        raise
 
 
 def _scorer(checked: Checked, seats: Seats, pools: Pools, notice: Notice) -> Scorer:

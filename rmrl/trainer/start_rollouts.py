@@ -31,7 +31,9 @@ def replicas(checked: Checked) -> int:
 async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
     """Engines that have loaded the policy's checkpoint."""
     config, rollout, model = checked.config, checked.config.actor_rollout_ref.rollout, checked.config.actor_rollout_ref.model
-    seats, count = places.of(rollout.pool), threads(config.trainer, processes=replicas(checked))
+    seats = places.of(rollout.pool)
+    nodes = config.trainer.nnodes if rollout.pool is None else pool_sizes(config.trainer.resource_pools)[rollout.pool].nnodes
+    count = threads(config.trainer, processes=-(-replicas(checked) // nodes))
     environment = engine_environment(device=checked.device, threads=count)  # type: ignore[arg-type]
 
     async def spawn(replica: int) -> Any:

@@ -42,6 +42,11 @@ def test_a_sound_configuration_has_no_problems():
             "weight_transport=nccl works on CUDA with rollout.name=vllm with rollout.pool",
             "use weight_transport=file",
         ),
+        (
+            {"actor_rollout_ref.model.override_config": {"rope_theta": 1.0}, "actor_rollout_ref.rollout.name": "hf"},
+            "override_config reaches training and rollout.name=vllm, not hf",
+            "config.json",
+        ),
         ({"trainer.max_staleness": 1}, "trainer.max_staleness=1", "actor_rollout_ref.rollout.pool=rollout"),
         ({"actor_rollout_ref.rollout.pool": "fast"}, "rollout.pool=fast: no such pool", "trainer.resource_pools.fast.n_gpus_per_node="),
         ({"critic.pool": "fast"}, "critic.pool=fast: no such pool (known: none)", "trainer.resource_pools.fast"),
