@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rmrl.errors import ConfigError, MissingVerdictsError
+from rmrl.errors import MissingVerdictsError
 from rmrl.registry import did_you_mean
 from rmrl.types import ScoreResult, Scores
 
@@ -44,13 +44,6 @@ def budget_problems(allowed: float, by_cause: Mapping[str, object]) -> list[str]
         elif isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             problems.append(f"reward.max_missing_by_cause.{cause}={share!r} is a share: give a number between 0 and 1")
     return problems
-
-
-def require_budgets(allowed: float, by_cause: Mapping[str, object]) -> None:
-    """Raise ConfigError with the problems of the budgets."""
-    problems = budget_problems(allowed, by_cause)
-    if problems:
-        raise ConfigError(problems)
 
 
 def _message(name: str, missing: Sequence[ScoreResult], *, total: int, allowed: float, cause: str) -> str:

@@ -11,29 +11,12 @@ from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config, normalise, to_yaml
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
+from tests.config.reference_lines import SEVERAL_NODES, TWO_JUDGES, typed
 
-TWO_JUDGES = """
-algorithm.adv_estimator=reinforce_plus_plus data.train_files={t}/train.parquet data.val_files={t}/train.parquet data.train_batch_size=32
-data.max_prompt_length=6144 data.max_response_length=2048 data.filter_overlong_prompts=True reward_model.enable=True
-reward_model.reward_function=[rider_reward,consistency_reward] reward_model.model.path=[{t}/rm1,{t}/rm2] reward_model.micro_batch_size=4
-reward_model.reward_vllm_rollout.temperature=[0.7,0.7] reward_model.reward_combine_func=['add','add'] reward_model.reward_model_type=grm
-reward_model.model.fsdp_config.param_offload=True reward_model.model.input_tokenizer={t}/policy
-reward_model.reward_vllm_rollout.gpu_memory_utilization=[0.8,0.8] reward_model.reward_weight=[0.3,0.5]
-reward_model.model.tensor_model_parallel_size=4 reward_model.reward_vllm_rollout.tensor_model_parallel_size=4
-actor_rollout_ref.model.path={t}/policy actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.ppo_mini_batch_size=8
-actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 actor_rollout_ref.rollout.tensor_model_parallel_size=4
-actor_rollout_ref.actor.fsdp_config.param_offload=True actor_rollout_ref.actor.fsdp_config.optimizer_offload=True
-actor_rollout_ref.rollout.gpu_memory_utilization=0.6 actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4
-actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.use_dynamic_bsz=True algorithm.kl_ctrl.kl_coef=0.001 trainer.project_name=demo
-trainer.logger=['console'] trainer.val_before_train=False trainer.default_hdfs_dir=null trainer.n_gpus_per_node=8 trainer.nnodes=1
-trainer.save_freq=30 trainer.test_freq=1000000 trainer.total_epochs=15
-"""
-SEVERAL_NODES = """
-data.truncation=error actor_rollout_ref.model.use_remove_padding=True actor_rollout_ref.actor.use_kl_loss=True
-actor_rollout_ref.actor.kl_loss_coef=0.0001 actor_rollout_ref.actor.kl_loss_type=low_var_kl actor_rollout_ref.actor.entropy_coeff=0
-actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.temperature=0.8 actor_rollout_ref.ref.fsdp_config.param_offload=True
-trainer.default_local_dir=out
-"""
+
+def reference_line(line: str, folder: Path) -> list[str]:
+    paths = {"TRAIN": "train.parquet", "RM1": "rm1", "RM2": "rm2", "POLICY": "policy", "OUT": "out"}
+    return typed(line, **{name: folder / path for name, path in paths.items()})
 
 
 def problems_of(*overrides: str) -> list[str]:
@@ -173,7 +156,7 @@ def test_the_yaml_holds_every_key():
 
 
 def test_the_two_judge_command_line_composes_and_translates(tmp_path: Path):
-    config = compose_config(TWO_JUDGES.format(t=tmp_path).split())
+    config = compose_config(reference_line(TWO_JUDGES, tmp_path))
     notices = translate(config)
     assert config.reward.models == ["rider_reward", "consistency_reward"]
     assert config.reward.weights == [0.3, 0.5]
@@ -192,7 +175,7 @@ def test_the_two_judge_command_line_composes_and_translates(tmp_path: Path):
 
 
 def test_the_command_line_for_several_nodes_composes(tmp_path: Path):
-    config = compose_config((TWO_JUDGES + SEVERAL_NODES).format(t=tmp_path).split())
+    config = compose_config(reference_line(TWO_JUDGES + SEVERAL_NODES, tmp_path))
     translate(config)
     assert config_problems(config) == []
     assert config.actor_rollout_ref.ref.param_offload is True

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from rmrl.config.schema import Config
 from rmrl.data.write import write_rows
 from rmrl.trainer.rules_by_source import choose_rules
 from tests.config.reference_lines import PPO_GSM8K, SEVERAL_NODES, TWO_JUDGES, changed, typed
-from tests.trainer.job import finish
+from tests.trainer.job import run_typed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,23 +80,6 @@ def test_ppo_with_a_critic(gsm8k: Path):
     assert config.trainer.logger == ["console"]
 
 
-def run_job(words: list[str], folder: Path) -> tuple[Path, str]:
-    """Runs training in `folder`; returns its output folder and what it printed."""
-    job = subprocess.Popen(
-        [sys.executable, "-m", "rmrl.main_ppo", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    code, printed = finish(job)
-    assert code == 0, printed[-3000:]
-    (samples,) = (folder / "runs").rglob("samples.jsonl")
-    return samples.parent, printed
-
-
 @pytest.mark.slow
 def test_ppo_with_a_critic_runs_on_a_cpu(gsm8k: Path, tiny_llama: Path, tmp_path: Path):
     """Paths and counts are others, nothing else: two steps of four prompts, with validation and a checkpoint after the second."""
@@ -113,7 +93,7 @@ def test_ppo_with_a_critic_runs_on_a_cpu(gsm8k: Path, tiny_llama: Path, tmp_path
         trainer__test_freq=2,
         trainer__total_epochs=1,
     )
-    out, printed = run_job(words, tmp_path)
+    out, printed = run_typed(words, tmp_path)
     assert "rows of openai/gsm8k are scored by the rule gsm8k" in printed
     rows = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["step"] for row in rows] == [1] * 4 + [2] * 4

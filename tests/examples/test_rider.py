@@ -17,7 +17,7 @@ from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config
 from rmrl.rewards.dropin import load_dropin
 from tests.config.reference_lines import TWO_JUDGES, changed, typed
-from tests.trainer.job import finish
+from tests.trainer.job import run_typed
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "rider"
@@ -163,19 +163,9 @@ def test_the_reference_command_line_runs_on_a_cpu(untrained: Path, four_dialogue
         trainer__total_epochs=1,
     )
     monkeypatch.setattr("tests.trainer.job.LIMIT_S", 480.0)  # replies of 2048 tokens take their time
-    job = subprocess.Popen(
-        [sys.executable, "-m", "rmrl.main_ppo", *overrides],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    code, printed = finish(job)
-    assert code == 0, printed[-3000:]
+    out, printed = run_typed(overrides, tmp_path)
     assert "reward_model.* is now reward.models=[rider_reward,consistency_reward]" in printed
-    out = tmp_path / "runs" / "demo" / "default"
+    assert out == tmp_path / "runs" / "demo" / "default"
     rows = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["step"] for row in rows] == [1] * 8 + [2] * 8
     for row in rows:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -155,3 +156,20 @@ def wait_for(condition, *, what: str, within_s: float = 120.0) -> None:
     while not condition():
         assert time.monotonic() < end, f"{what} did not happen within {within_s:g} s"
         time.sleep(0.1)
+
+
+def run_typed(words: Sequence[str], folder: Path) -> tuple[Path, str]:
+    """Runs training in `folder`, as a user types it; returns the run's folder and what it printed."""
+    job = subprocess.Popen(
+        [sys.executable, "-m", "rmrl.main_ppo", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    code, printed = finish(job)
+    assert code == 0, printed[-3000:]
+    (samples,) = (folder / "runs").rglob("samples.jsonl")
+    return samples.parent, printed
