@@ -5,6 +5,7 @@ from rmrl.config.schema.actor import (
     CheckpointConfig,
     CriticConfig,
     FSDPConfig,
+    MegatronConfig,
     ModelConfig,
     OptimConfig,
     PolicyLossConfig,
@@ -21,7 +22,7 @@ from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
     "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "CheckpointConfig", "ClusterConfig", "Config", "CriticConfig", "DataConfig",
-    "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "ModelConfig", "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig",
-    "RewardCacheConfig", "RewardConfig", "RewardEngineConfig", "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig",
+    "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "MegatronConfig", "ModelConfig", "OptimConfig", "PFPPOConfig", "PolicyLossConfig",
+    "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig", "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig",
     "ScoreConfig", "ScoreDataConfig", "ScoreTrainerConfig", "TrainedConfig", "TrainerConfig", "ValSamplingConfig",
 ]  # fmt: skip

@@ -79,6 +79,38 @@ class FSDPConfig:
 
 
 @dataclass(kw_only=True, slots=True)
+class MegatronConfig:
+    """strategy=megatron: training through megatron-core. Parallel sizes multiply; what is left of the processes is data parallel."""
+
+    tensor_model_parallel_size: int = 1
+    """Processes that share every layer's matrices."""
+    pipeline_model_parallel_size: int = 1
+    """Processes that share the layers, one stage each."""
+    virtual_pipeline_model_parallel_size: int | None = None
+    """Stages per process, interleaved: smaller bubbles, more messages; null: 1."""
+    context_parallel_size: int = 1
+    """Processes that share every sequence."""
+    expert_model_parallel_size: int = 1
+    """Processes that share the experts of a mixture-of-experts model; divides the data-parallel processes."""
+    sequence_parallel: bool = True
+    """With tensor parallelism: split activations between the matrices along the sequence as well."""
+    use_distributed_optimizer: bool = True
+    """Shard float32 master weights and optimizer state over the data-parallel processes."""
+    dtype: str = "bfloat16"
+    """dtype of weights and compute: bfloat16 (the optimizer keeps float32 master weights) or float32."""
+    param_offload: bool = False
+    """Keep parameters in host memory between training phases (CUDA)."""
+    grad_offload: bool = False
+    """Free the gradient buffers between training phases (CUDA)."""
+    optimizer_offload: bool = False
+    """Keep optimizer state in host memory between training phases (CUDA)."""
+    override_transformer_config: dict[str, Any] = field(default_factory=dict)
+    """Entries that replace those of megatron-core's TransformerConfig."""
+    override_ddp_config: dict[str, Any] = field(default_factory=dict)
+    """Entries that replace those of megatron-core's DistributedDataParallelConfig."""
+
+
+@dataclass(kw_only=True, slots=True)
 class CheckpointConfig:
     save_contents: list[str] = field(default_factory=lambda: ["model", "optimizer", "extra", "hf_model"])
     """With hf_model also a Hugging Face folder (hf/, of the critic hf_critic/). The others, which a resumed run needs, are always saved."""
@@ -113,7 +145,7 @@ class TrainedConfig:
     """What training the policy and training the critic have in common."""
 
     strategy: str = "fsdp2"
-    """Training backend: fsdp2 (fully_shard) or fsdp (FullyShardedDataParallel; the same numbers)."""
+    """Training backend: fsdp2 (fully_shard), fsdp (FullyShardedDataParallel; the same numbers) or megatron (megatron-core)."""
     ppo_mini_batch_size: int = 256
     """Prompts per optimizer step (times rollout.n responses)."""
     ppo_micro_batch_size_per_gpu: int | None = None
@@ -132,6 +164,7 @@ class TrainedConfig:
     """Largest global gradient norm."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
+    megatron: MegatronConfig = field(default_factory=MegatronConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
 

@@ -1,0 +1,1 @@
+"""Training through megatron-core: tensor, pipeline, context, expert and data parallel."""
