@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from rmrl.backends.base import ProcessSettings
-from rmrl.backends.fsdp.compat import leave_group
 from rmrl.backends.fsdp.engine import FSDPEngine
+from rmrl.backends.process_group import leave_group
 from rmrl.main_export import main, parse
 from tests.backends.policies import write_policy
 from tests.backends.test_strategies import batch_of, settings_of

@@ -54,6 +54,16 @@ def saved_model(folder: Path) -> SavedModel:
     return SavedModel(format=state["format"], role=state["role"], model=model, dtype=state["dtype"])
 
 
+def require_format(folder: Path, state: Mapping[str, Any], wanted: str) -> None:
+    """Raise CheckpointError when another backend, whose tensors are stored differently, wrote the checkpoint."""
+    found = state.get("format", wanted)  # earlier versions knew one format and did not say it
+    if found != wanted:
+        raise CheckpointError(
+            f"'{folder}' holds tensors as {found} and the strategy of this run reads {wanted}: resume with the strategy that wrote it, or "
+            "turn it into a model to start from with rmrl export checkpoint=<folder> out=<folder>"
+        )
+
+
 def write_state(folder: Path, state: Mapping[str, Any]) -> None:
     """Write state.json under a temporary name first."""
     building = folder / f".{STATE}"

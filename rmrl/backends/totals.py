@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from rmrl.types import Metrics
 
-Reduce = Callable[[list[float]], list[float]]
+Reduce = Callable[[Mapping[str, float]], Mapping[str, float]]
+
+_LOSS = "loss of the mini-batches"
+"""Among the sums; no loss function has a metric of this name."""
 
 
 class Totals:
@@ -40,14 +43,15 @@ class Totals:
             self._grad_norms.append(grad_norm)
 
     def metrics(self, reduce: Reduce) -> Metrics:
-        """`<prefix>/...`; `reduce` adds up a list of numbers over all processes.
+        """`<prefix>/...`; `reduce` adds up numbers over all processes, by name.
 
         Loss is a mean over steps, gradient norm over the steps made, the rate is the last step's, everything else is per counted token.
         """
         names = sorted(self._sums)
         local = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in (self._loss, *(self._sums[n] for n in names))])
-        loss, *sums = reduce(local.tolist())
-        means = {f"{self._prefix}/{name}": value / max(1.0, self._tokens) for name, value in zip(names, sums, strict=True)}
+        sums = dict(reduce(dict(zip((_LOSS, *names), local.tolist(), strict=True))))
+        loss = sums.pop(_LOSS)
+        means = {f"{self._prefix}/{name}": value / max(1.0, self._tokens) for name, value in sums.items()}
         made = len(self._grad_norms)
         return means | {
             f"{self._prefix}/loss": loss / max(1, self._steps),

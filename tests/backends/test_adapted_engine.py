@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.backends.fsdp.compat import leave_group
 from rmrl.backends.fsdp.engine import FSDPEngine
+from rmrl.backends.process_group import leave_group
 from rmrl.config.schema import FSDPConfig, OptimConfig
 from rmrl.errors import ConfigError
 from tests.backends.policies import make_batch, make_critic_batch, make_critic_settings, make_settings, write_policy
@@ -62,10 +62,10 @@ def test_an_export_of_the_merged_model_computes_the_same(policy: Path, tmp_path:
 
 def test_only_adapters_move(policy: Path):
     adapted = engine(make_settings(policy, model=LORA))
-    before = {name: tensor.full_tensor().clone() for name, tensor in adapted._model.named_parameters()}
+    before = {name: tensor.full_tensor().clone() for name, tensor in adapted._part.model.named_parameters()}
     adapted.update([make_batch(4, seed=0)])
     adapted.update([make_batch(4, seed=1)])
-    moved = {name for name, tensor in adapted._model.named_parameters() if not torch.equal(tensor.full_tensor(), before[name])}
+    moved = {name for name, tensor in adapted._part.model.named_parameters() if not torch.equal(tensor.full_tensor(), before[name])}
     assert moved == {name for name in before if ".lora_" in name}
 
 
@@ -90,7 +90,7 @@ def test_a_reference_beside_adapters_is_the_checkpoint(policy: Path):
 def test_adapters_in_half_precision_stay_master_weights(policy: Path):
     fsdp = FSDPConfig(model_dtype="bfloat16", param_dtype="bfloat16")
     adapted = engine(make_settings(policy, model=LORA, fsdp=fsdp, optim=OPTIM))
-    dtypes = {(p.requires_grad, p.dtype) for p in adapted._model.parameters()}
+    dtypes = {(p.requires_grad, p.dtype) for p in adapted._part.model.parameters()}
     assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
     assert np.isfinite(adapted.update([make_batch(4, seed=0)])["policy/grad_norm"])
     assert {dtype for _, dtype, _ in adapted.manifest()} == {torch.bfloat16}
@@ -129,7 +129,7 @@ def test_packed_micro_batches_are_filled_by_real_tokens(policy: Path):
     for model, expected in ((PACKED, 1), ({}, 2)):
         counted = engine(make_settings(policy, model=model, ppo_max_token_len_per_gpu=tokens))
         passes = []
-        counted._model.register_forward_hook(lambda *_, seen=passes: seen.append(1))
+        counted._part.model.register_forward_hook(lambda *_, seen=passes: seen.append(1))
         counted.logprobs(batch)
         assert len(passes) == expected
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from rmrl.backends import process_group
 from rmrl.backends.base import ProcessSettings
 from rmrl.backends.fsdp import compat
 from rmrl.backends.fsdp.layout import decoder_layers
@@ -33,13 +34,13 @@ def test_layers_are_the_units_not_their_experts():
 
 def test_a_group_of_two_needs_a_meeting_point():
     with pytest.raises(ValueError, match=r"needs ProcessSettings\.init_method"):
-        compat.join_group(ProcessSettings(world_size=2), "cpu")
+        process_group.join_group(ProcessSettings(world_size=2), "cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_cuda_without_a_gpu_says_what_to_type():
     with pytest.raises(ConfigError, match=r"set trainer\.device=cpu"):
-        compat.join_group(ProcessSettings(), "cuda")
+        process_group.join_group(ProcessSettings(), "cuda")
 
 
 def test_full_tensor_of_a_plain_tensor_is_itself_in_the_dtype():

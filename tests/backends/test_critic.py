@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.backends.fsdp.compat import leave_group
 from rmrl.backends.fsdp.engine import FSDPEngine
+from rmrl.backends.process_group import leave_group
 from rmrl.config.schema import FSDPConfig, OptimConfig
 from rmrl.errors import ConfigError
 from rmrl.models.checkpoint_inspect import check_scalar_head, checkpoint_kind

@@ -35,7 +35,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _leave_group() -> Iterator[None]:
     yield
-    from rmrl.backends.fsdp.compat import leave_group
+    from rmrl.backends.process_group import leave_group
 
     leave_group()
 
@@ -208,7 +208,7 @@ def test_logprobs_follow_the_weights(policy: Path):
 def test_nothing_stays_gathered_after_logprobs(policy: Path):
     trained = engine(make_settings(policy))
     trained.logprobs(make_batch(2, seed=0))
-    assert all(isinstance(parameter, DTensor) for parameter in trained._model.parameters())
+    assert all(isinstance(parameter, DTensor) for parameter in trained._part.model.parameters())
 
 
 @pytest.mark.parametrize(

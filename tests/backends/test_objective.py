@@ -107,7 +107,7 @@ def test_totals_are_means_over_tokens_and_steps():
     totals.add_sums(torch.tensor(0.25), {"kl": torch.tensor(1.0)})
     totals.add_step(lr=0.1, grad_norm=4.0, tokens=10)
     totals.add_step(lr=0.2, grad_norm=None, tokens=10)
-    assert totals.metrics(lambda sums: [2 * value for value in sums]) == {  # as if another process had the same
+    assert totals.metrics(lambda sums: {name: 2 * value for name, value in sums.items()}) == {  # as if another process had the same
         "policy/kl": 8 / 20, "policy/loss": 1.5 / 2, "policy/grad_norm": 4.0, "policy/lr": 0.2, "policy/tokens": 20.0,
         "policy/skipped_updates": 1.0,
     }  # fmt: skip

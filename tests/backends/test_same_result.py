@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from rmrl.algorithms.aggregate import AGGREGATION_MODES
 from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.backends.fsdp.compat import leave_group
 from rmrl.backends.fsdp.engine import FSDPEngine
+from rmrl.backends.process_group import leave_group
 from rmrl.config.schema import OptimConfig
 from tests.backends.policies import make_batch, make_critic_batch, make_critic_settings, make_settings, run_group, share, write_policy
 

@@ -17,9 +17,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.backends.fsdp import compat
-from rmrl.backends.fsdp.compat import leave_group
 from rmrl.backends.fsdp.engine import FSDPEngine
+from rmrl.backends.process_group import all_sum, leave_group
 from rmrl.config.schema import CriticConfig, FSDPConfig, ModelConfig, OptimConfig
 from rmrl.errors import ConfigError
 from rmrl.types import Ragged, TrainBatch
@@ -209,7 +208,7 @@ def failing_job(process: ProcessSettings, folder: str) -> str:
 
 def both_failed_job(process: ProcessSettings, folder: str) -> list[int]:
     said = failing_job(process, folder)
-    counts = compat.all_sum([float("there is no such folder" in said)], torch.device("cpu"))
+    counts = all_sum([float("there is no such folder" in said)], torch.device("cpu"))
     leave_group()
     return [int(count) for count in counts]
 

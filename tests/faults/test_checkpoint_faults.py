@@ -50,7 +50,7 @@ TEARS: tuple[Callable[[Path], None], ...] = (truncate, empty, flip, delete)
 @pytest.fixture(autouse=True, scope="module")
 def _leave_group() -> Iterator[None]:
     yield
-    from rmrl.backends.fsdp.compat import leave_group
+    from rmrl.backends.process_group import leave_group
 
     leave_group()
 

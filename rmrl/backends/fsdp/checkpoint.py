@@ -1,8 +1,6 @@
 """Sharded checkpoints: torch.distributed.checkpoint over safetensors files, so nothing is unpickled when one is read.
 
-<folder>/tensors/*.safetensors     each process's shards of parameters and optimizer state; readable by any number of processes
-<folder>/rng-<rank>.safetensors    random state of each process
-<folder>/state.json                see rmrl.backends.state_file
+Each process writes its shards of parameters and optimizer state; any number of processes reads them.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from pathlib import Path
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
@@ -23,7 +20,6 @@ from rmrl.errors import CheckpointError
 
 FORMAT = "torch-dcp-safetensors"
 """The name of this format in state.json."""
-TENSORS = "tensors"
 MODEL, OPTIMIZER = "model.", "optimizer."
 """What names begin with: of parameters (as the sharded model names them) and of optimizer state."""
 
@@ -96,22 +92,3 @@ def _check_shapes(folder: Path, tensors: Mapping[str, Tensor], reader: HuggingFa
                 f"'{folder}' holds '{name}' with shape {size}, the model has {tuple(tensor.shape)}: "
                 "it was written for another model; resume with the model it was saved from"
             )
-
-
-def write_rng(folder: Path, rank: int) -> None:
-    """Save torch's random state of this process."""
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
-    save_file(states, folder / f"rng-{rank}.safetensors")
-
-
-def read_rng(folder: Path, rank: int) -> None:
-    """Restore it; does nothing for a process that the checkpoint does not know (it was saved by fewer)."""
-    file = folder / f"rng-{rank}.safetensors"
-    if not file.is_file():
-        return
-    states = load_file(file)
-    torch.set_rng_state(states["cpu"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])

@@ -1,15 +1,13 @@
-"""The compatibility layer over torch.distributed: what differs between devices and between sharding strategies, behind one set of calls.
+"""The compatibility layer over torch.distributed: what differs between sharding strategies, behind one set of calls.
 
-CPU processes talk through gloo, CUDA processes through NCCL (and gloo for what lies in host memory); nothing above this file asks which,
-nor which strategy sharded a model: rmrl.backends.fsdp.fsdp1 and .fsdp2 hold the calls whose names may change with torch.
+Nothing above this file asks which strategy sharded a model: rmrl.backends.fsdp.fsdp1 and .fsdp2 hold the calls whose names may change
+with torch.
 """
 
 from __future__ import annotations
 
 import math
-import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 import torch
@@ -19,55 +17,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
-from rmrl.backends.base import ProcessSettings
 from rmrl.backends.fsdp import fsdp1, fsdp2
 from rmrl.backends.fsdp.initial import InitialWeights
 from rmrl.backends.fsdp.layout import Layout
 from rmrl.errors import ConfigError
-
-BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
-
-
-def join_group(process: ProcessSettings, device: str) -> torch.device:
-    """Join the process group (once per process; a second engine shares it) and return this process's device."""
-    if device == "cuda":
-        _require_cuda(process.local_rank)
-        torch.cuda.set_device(process.local_rank)
-    if process.threads is not None:
-        torch.set_num_threads(process.threads)
-    if dist.is_initialized():
-        assert dist.get_world_size() == process.world_size, "the process group of this process has another size"
-    else:
-        dist.init_process_group(
-            BACKENDS[device],
-            init_method=process.init_method or f"tcp://127.0.0.1:{_free_port(process)}",
-            rank=process.rank,
-            world_size=process.world_size,
-            timeout=timedelta(seconds=process.timeout_s),
-        )
-    return torch.device("cuda", process.local_rank) if device == "cuda" else torch.device("cpu")
-
-
-def leave_group() -> None:
-    """Leave the process group; does nothing outside one."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def _require_cuda(local_rank: int) -> None:
-    if not torch.cuda.is_available():
-        raise ConfigError("trainer.device=cuda, but torch sees no CUDA device: set trainer.device=cpu, or install a CUDA build of torch")
-    if local_rank >= torch.cuda.device_count():
-        raise ConfigError(f"training process {local_rank} of this machine has no GPU (torch sees {torch.cuda.device_count()}): "
-                          f"set trainer.n_gpus_per_node={torch.cuda.device_count()}")  # fmt: skip
-
-
-def _free_port(process: ProcessSettings) -> int:
-    if process.world_size > 1:
-        raise ValueError(f"a group of {process.world_size} processes needs ProcessSettings.init_method, e.g. tcp://127.0.0.1:29500")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
@@ -174,25 +127,6 @@ def clip_gradients(model: nn.Module, max_norm: float) -> float:
     if max_norm > 0 and math.isfinite(norm.item()):
         nn.utils.clip_grads_with_norm_(list(model.parameters()), max_norm, norm)
     return norm.item()
-
-
-def all_sum(values: Sequence[float], device: torch.device) -> list[float]:
-    """Sums over all processes, in float64."""
-    total = torch.tensor(values, dtype=torch.float64, device=device)
-    dist.all_reduce(total)
-    return total.tolist()
-
-
-def all_max(value: int, device: torch.device) -> int:
-    """The largest value of all processes."""
-    largest = torch.tensor(value, device=device)
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-    return int(largest.item())
-
-
-def barrier(device: torch.device) -> None:
-    """Wait for all processes, at most the group's timeout."""
-    all_max(0, device)
 
 
 def move_model(model: nn.Module, device: torch.device) -> None:

@@ -15,7 +15,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from rmrl.backends.fsdp.checkpoint import MODEL, TENSORS
+from rmrl.backends.engine import TENSORS
+from rmrl.backends.fsdp.checkpoint import MODEL
 from rmrl.errors import CheckpointError
 
 AT_ONCE_BYTES = 2**30

@@ -21,8 +21,9 @@ from rmrl.config.schema.score import ScoreConfig, ScoreDataConfig, ScoreTrainerC
 from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
-    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "CheckpointConfig", "ClusterConfig", "Config", "CriticConfig", "DataConfig",
-    "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "MegatronConfig", "ModelConfig", "OptimConfig", "PFPPOConfig", "PolicyLossConfig",
-    "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig", "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig",
-    "ScoreConfig", "ScoreDataConfig", "ScoreTrainerConfig", "TrainedConfig", "TrainerConfig", "ValSamplingConfig",
+    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "CheckpointConfig", "ClusterConfig", "Config", "CriticConfig",
+    "DataConfig", "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "MegatronConfig", "ModelConfig", "OptimConfig", "PFPPOConfig",
+    "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig", "RewardMonitorConfig", "RolloutConfig",
+    "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreTrainerConfig", "TrainedConfig", "TrainerConfig",
+    "ValSamplingConfig",
 ]  # fmt: skip

@@ -1,0 +1,126 @@
+"""FSDPPart: one process's share of a model under fsdp or fsdp2. Implements rmrl.backends.part.ModelPart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rmrl.backends import process_group
+from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.fsdp import checkpoint, compat
+from rmrl.backends.fsdp.build import build_model, build_optimizer
+from rmrl.backends.objective import response_tokens
+from rmrl.backends.part import Loss
+from rmrl.models.loading import torch_dtype
+from rmrl.models.logprobs import EntropyMode
+from rmrl.models.lora import is_adapter, merged_name, merged_parameters
+from rmrl.models.packing import attention, packs, set_attention
+from rmrl.types import TrainBatch
+
+_INNER = "model."
+"""Before the names of the Hugging Face model's parameters in ResponseModel and ValueModel."""
+
+
+class FSDPPart:
+    """Every process has a share of the rows of its own, so every process answers."""
+
+    answers = True
+    tensor_format = checkpoint.FORMAT
+
+    def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
+        self._settings = settings
+        self._world_size = process.world_size
+        self.device = process_group.join_group(process, settings.device)
+        self.packed = packs(settings.model, device=settings.device)
+        trains = settings.role != "ref"
+        self._adapted = trains and settings.model.lora_rank > 0
+        torch.manual_seed(settings.seed + process.rank)
+        self.model = build_model(settings, self.device)
+        self.language_model: PreTrainedModel = cast("Any", self.model).model
+        set_attention(self.language_model, attention(settings.model, device=settings.device, dtype=self._compute_dtype()))
+        self._optimizer = build_optimizer(settings, self.model) if trains else None
+
+    def _compute_dtype(self) -> torch.dtype:
+        fsdp = self._settings.trained.fsdp_config
+        return torch_dtype(fsdp.param_dtype or fsdp.model_dtype, key=f"{self._settings.section}.fsdp_config.param_dtype")
+
+    def micro_batches(self, count: int) -> int:
+        """As many as the process with most: parameters are gathered in every forward pass, by all processes."""
+        return process_group.all_max(count, self.device)
+
+    def all_sum(self, values: Sequence[float]) -> list[float]:
+        return process_group.all_sum(values, self.device)
+
+    def total(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return dict(zip(sums, self.all_sum(list(sums.values())), strict=True))
+
+    # --- forward, backward, step -------------------------------------------------------------------------------------
+
+    def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
+        self.model.eval()
+        with torch.no_grad():
+            for micro in micros:
+                yield self._forward(micro, "none")[0]
+        compat.free_gathered(self.model)
+
+    def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
+        self.model.train()
+        entropy: EntropyMode = "grad" if self._settings.actor.entropy_coeff else "detached"
+        for micro in micros:
+            outputs_N, entropy_N = self._forward(micro, entropy)
+            # FSDP averages gradients over processes; the parts of the loss are to be added up.
+            (loss(micro, outputs_N, entropy_N) * self._world_size).backward()
+
+    def _forward(self, micro: TrainBatch, entropy: EntropyMode) -> tuple[Tensor, Tensor | None]:
+        tokens = response_tokens(micro, self.device, packed=self.packed)
+        if self._settings.role == "critic":
+            return self.model(tokens.input_ids_BS, tokens.positions_N, tokens.position_ids_BS), None
+        return self.model(tokens.input_ids_BS, tokens.positions_N, tokens.targets_N, entropy, tokens.position_ids_BS)
+
+    def step(self, lr: float) -> float:
+        assert self._optimizer is not None
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        norm = compat.clip_gradients(self.model, self._settings.trained.grad_clip)
+        if math.isfinite(norm):
+            self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    # --- weights and checkpoints -------------------------------------------------------------------------------------
+
+    def manifest(self, dtype: torch.dtype | None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
+        return [
+            (merged_name(name.removeprefix(_INNER)), dtype if dtype and held.is_floating_point else held, shape)
+            for name, (held, shape) in compat.headers(self.model).items()
+            if not is_adapter(name)
+        ]
+
+    def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
+        shards = {name.removeprefix(_INNER): tensor for name, tensor in compat.shards(self.model).items()}
+        if not self._adapted:
+            return compat.full_tensors(shards.items(), dtype)
+        merged = merged_parameters(shards, self._settings.model, gather=compat.full_tensor)
+        return ((name, tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor) for name, tensor in merged)
+
+    def save_tensors(self, folder: Path) -> None:
+        checkpoint.save_tensors(folder, self.model, self._optimizer)
+
+    def load_tensors(self, folder: Path) -> None:
+        checkpoint.load_tensors(folder, self.model, self._optimizer)
+
+    def move(self, device: torch.device) -> None:
+        fsdp = self._settings.trained.fsdp_config
+        if self.device.type == "cpu" or fsdp.offload_policy:  # then everything is in host memory already
+            return
+        if fsdp.param_offload:
+            compat.move_model(self.model, device)
+        if fsdp.optimizer_offload and self._optimizer is not None:
+            compat.move_optimizer(self._optimizer, device)
+        compat.settle()

@@ -1,0 +1,27 @@
+"""Random state of each process, beside a checkpoint's tensors: <folder>/rng-<rank>.safetensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+
+def write_rng(folder: Path, rank: int) -> None:
+    """Save torch's random state of this process."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    save_file(states, folder / f"rng-{rank}.safetensors")
+
+
+def read_rng(folder: Path, rank: int) -> None:
+    """Restore it; does nothing for a process that the checkpoint does not know (it was saved by fewer)."""
+    file = folder / f"rng-{rank}.safetensors"
+    if not file.is_file():
+        return
+    states = load_file(file)
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
