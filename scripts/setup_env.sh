@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the virtual environment in .venv; running it again costs nothing until pyproject.toml or this file changes.
 #
-#   scripts/setup_env.sh [EXTRA ...]     more extras of pyproject.toml, e.g. megatron
+#   scripts/setup_env.sh [EXTRA ...]     more extras of pyproject.toml, e.g. trackers
 #
 # PYTHON        interpreter to build with (default: python3.11, else python3; 3.11 or newer)
 # RMRL_DEVICE   cpu or cuda (default: cuda where nvidia-smi lists a GPU, else cpu)
@@ -27,7 +27,7 @@ python=$(find_python)
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "$python is $("$python" --version); 3.11 or newer is needed: make setup PYTHON=/path/to/python3.11"
 device=${RMRL_DEVICE:-$(find_device)}
 [[ $device == cpu || $device == cuda ]] || die "RMRL_DEVICE=$device is neither cpu nor cuda."
-extras=$(IFS=,; echo "$device,similarity,lora,demo,bench,dev${*:+,$*}")
+extras=$(IFS=,; echo "$device,similarity,lora,demo,bench,megatron,dev${*:+,$*}")
 
 venv=.venv
 stamp=$venv/rmrl-setup.stamp

@@ -24,6 +24,7 @@ SHORT = {
     "rollout.": "actor_rollout_ref.",
     "val_kwargs.": "actor_rollout_ref.rollout.",
     "fsdp_config.": "actor_rollout_ref.actor.",
+    "megatron.": "actor_rollout_ref.actor.",
     "policy_loss.": "actor_rollout_ref.actor.",
     "filter_groups.": "algorithm.",
     "pf_ppo.": "algorithm.",

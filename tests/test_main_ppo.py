@@ -73,7 +73,17 @@ TRAINING = {
         2, ("algorithm.filter_groups.metric=gsm8", "did you mean 'gsm8k'"),
     ),
     "loss": Mistake({**GROUPS, "actor_rollout_ref.actor.policy_loss.loss_mode": "gspoo"}, 2, ("loss_mode", "did you mean 'gspo'")),
-    "megatron": Mistake({**GROUPS, "actor_rollout_ref.actor.strategy": "megatron"}, 2, ("megatron is not part of this version",)),
+    "layout": Mistake(
+        {
+            **GROUPS, "actor_rollout_ref.actor.strategy": "megatron", "trainer.n_gpus_per_node": 6,
+            "actor_rollout_ref.actor.megatron.tensor_model_parallel_size": 3, "actor_rollout_ref.actor.fsdp_config.fsdp_size": 2,
+        },
+        2, ("tensor_model_parallel_size=3 does not divide the model's num_attention_heads=4", "fsdp_config.fsdp_size=2 has no effect"),
+    ),
+    "layout of a critic": Mistake(
+        {"actor_rollout_ref.actor.strategy": "megatron", "critic.strategy": "fsdp2"},
+        2, ("critic.strategy=fsdp2 and actor_rollout_ref.actor.strategy=megatron", "critic.pool=<pool>"),
+    ),
     "one row": Mistake({**GROUPS, "data.train_files": "{tmp}/one.parquet"}, 2, ("data.train_batch_size=4", "only 1 prompt")),
     "one long row": Mistake(
         {**GROUPS, "data.train_files": "{tmp}/one_long.parquet"}, 6, ("row 7", "data.filter_overlong_prompts=True", "data.truncation=left")

@@ -13,5 +13,6 @@ TRAIN_ENGINES: Registry[Callable[..., TrainEngine]] = Registry(
         "fake": "rmrl.backends.fake:FakeTrainEngine",
         "fsdp": "rmrl.backends.fsdp.engine:FSDPEngine",
         "fsdp2": "rmrl.backends.fsdp.engine:FSDPEngine",
+        "megatron": "rmrl.backends.megatron.engine:MegatronEngine",
     },
 )

@@ -40,7 +40,11 @@ class CheckpointReader(Protocol):
 
 
 READERS: Registry[Callable[[Path], CheckpointReader]] = Registry(
-    "checkpoint format", {"torch-dcp-safetensors": "rmrl.backends.fsdp.whole:WholeTensors"}
+    "checkpoint format",
+    {
+        "torch-dcp-safetensors": "rmrl.backends.fsdp.whole:WholeTensors",
+        "megatron-dist-safetensors": "rmrl.backends.megatron.whole:MegatronTensors",
+    },
 )
 PLAIN_TOLERANCE = 1e-5
 MERGED_TOLERANCE = 0.05

@@ -32,11 +32,13 @@ class SavedModel:
 
 def describe(settings: TrainSettings, *, tensor_format: str) -> dict[str, Any]:
     """The entries of state.json that `saved_model` reads."""
+    trained = settings.trained
     return {
         "format": tensor_format,
         "role": settings.role,
         "model": dataclasses.asdict(settings.model),
-        "dtype": settings.trained.fsdp_config.model_dtype,
+        # Megatron stores the optimizer's float32 master weights, whatever the model's dtype.
+        "dtype": "float32" if trained.strategy == "megatron" else trained.fsdp_config.model_dtype,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from rmrl.config.check_parallel import megatron_problems, model_problems, unread_problems
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.plain_checks import choice_problems, number_problems
 from rmrl.config.schema import Config
@@ -28,6 +29,8 @@ _CHOICES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
         for part in ("actor_rollout_ref.actor", "critic")
         for entry in ("model_dtype", "param_dtype", "reduce_dtype")
     ),
+    ("actor_rollout_ref.actor.megatron.dtype", ("bfloat16", "float32")),
+    ("critic.megatron.dtype", ("bfloat16", "float32", None)),
     ("algorithm.kl_penalty", _KL),
     ("algorithm.pf_ppo.reweight_method", ("pow", "max_min", "max_random")),
     ("algorithm.rollout_correction.rollout_is", (None, "token", "sequence")),
@@ -162,13 +165,11 @@ def _placement(config: Config) -> Iterator[str]:
 
 def _backend(config: Config) -> Iterator[str]:
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    for key, strategy in (("actor_rollout_ref.actor", actor.strategy), ("critic", config.critic.strategy)):
-        if strategy == "megatron":
-            yield f"{key}.strategy=megatron is not part of this version; use fsdp2"
     if actor.ulysses_sequence_parallel_size != 1:
         yield (
             f"actor_rollout_ref.actor.ulysses_sequence_parallel_size={actor.ulysses_sequence_parallel_size}: no kept library splits one "
-            "sequence over processes under FSDP for these models yet; use 1, and gradient checkpointing or offload_policy for long ones"
+            "sequence over processes under FSDP for these models yet; use 1, and gradient checkpointing or offload_policy for long ones, "
+            "or strategy=megatron with megatron.context_parallel_size"
         )
     devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
     if config.trainer.device == "cuda" and rollout.pool is None and devices % rollout.tensor_parallel_size:
@@ -176,6 +177,16 @@ def _backend(config: Config) -> Iterator[str]:
         yield f"actor_rollout_ref.rollout.tensor_parallel_size={width} does not divide the {devices} devices of trainer"
 
 
+def _layout(config: Config) -> Iterator[str]:
+    """What stands below the trained models' settings for another strategy, and how the policy is spread over its processes."""
+    actor, key = config.actor_rollout_ref.actor, "actor_rollout_ref.actor"
+    yield from unread_problems(actor, actor.strategy, section=key)
+    yield from unread_problems(config.critic, config.critic.strategy or actor.strategy, section="critic")
+    if actor.strategy == "megatron":
+        yield from megatron_problems(actor.megatron, config.trainer.nnodes * config.trainer.n_gpus_per_node, section=key)
+        yield from model_problems(config.actor_rollout_ref.model, section=key, key="actor_rollout_ref.model")
+
+
 _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
-    _choices, _numbers, _data, _policy, _batches, _kept, _corrections, _placement, reward_problems, _backend
+    _choices, _numbers, _data, _policy, _batches, _kept, _corrections, _placement, reward_problems, _backend, _layout
 )  # fmt: skip

@@ -38,6 +38,7 @@ CONFIG_NAMES: dict[type, str] = {Config: "ppo_trainer", ScoreConfig: "score"}
 _RENAMED = {
     "actor_rollout_ref.rollout.tensor_model_parallel_size": "actor_rollout_ref.rollout.tensor_parallel_size",
     "actor_rollout_ref.ref.fsdp_config.param_offload": "actor_rollout_ref.ref.param_offload",
+    "actor_rollout_ref.ref.megatron.param_offload": "actor_rollout_ref.ref.param_offload",
     "critic.model.fsdp_config.param_offload": "critic.fsdp_config.param_offload",
     "critic.model.fsdp_config.optimizer_offload": "critic.fsdp_config.optimizer_offload",
     "actor_rollout_ref.actor.policy_loss": "actor_rollout_ref.actor.policy_loss.loss_mode",

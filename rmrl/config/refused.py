@@ -32,7 +32,7 @@ _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
     "actor_rollout_ref.rollout.calculate_log_probs": ((True,), "rollout logprobs are always returned; leave it out"),
 }
 _SECTIONS = {
-    "actor_rollout_ref.actor.megatron": "the Megatron backend is not part of this version; use actor.strategy=fsdp2",
+    "actor_rollout_ref.ref.megatron": "the reference has the actor's layout (actor.megatron); use actor_rollout_ref.ref.param_offload",
     "actor_rollout_ref.ref.fsdp_config": "use actor_rollout_ref.ref.param_offload",
     "actor_rollout_ref.actor.checkpoint.load_contents": "everything saved is loaded; use actor.checkpoint.save_contents",
     "actor_rollout_ref.actor.checkpoint.async_save": "checkpoints are written before the next step starts; leave it out",

@@ -32,6 +32,7 @@ class TensorHeader:
     name: str
     dtype: str
     shape: tuple[int, ...]
+    file: Path
 
     @property
     def count(self) -> int:
@@ -217,7 +218,7 @@ def _file_headers(file: Path) -> Iterator[TensorHeader]:
     if 8 + length + end > size:
         raise ConfigError(f"'{file}' is torn ({size} bytes of {8 + length + end}); copy the checkpoint again")
     for name, entry in entries.items():
-        yield TensorHeader(name, entry["dtype"], tuple(entry["shape"]))
+        yield TensorHeader(name, entry["dtype"], tuple(entry["shape"]), file)
 
 
 def _is_head(name: str) -> bool:

@@ -81,15 +81,17 @@ def token_logprobs(
     entropy: EntropyMode = "none",
     slice_rows: int,
     kept_rows: int = 0,
+    from_logits: Callable[..., tuple[Tensor, Tensor | None]] = logprobs_from_logits,
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability (and entropy) of `targets_N`, `slice_rows` positions at a time.
 
     Up to `kept_rows` positions in all, logits are kept for the backward pass; of more, each slice is computed again there.
-    `head` maps hidden states [n, H] to logits [n, V]. Returns float32 tensors of shape [N]; the second is None for entropy "none".
+    `head` maps hidden states [n, H] to logits, which `from_logits` reads: [n, V], or a share of the vocabulary where both know of it.
+    Returns float32 tensors of shape [N]; the second is None for entropy "none".
     """
 
     def one_slice(hidden_nH: Tensor, targets_n: Tensor) -> tuple[Tensor, Tensor | None]:
-        return logprobs_from_logits(head(hidden_nH), targets_n, temperature=temperature, entropy=entropy)
+        return from_logits(head(hidden_nH), targets_n, temperature=temperature, entropy=entropy)
 
     parts = []
     recompute = torch.is_grad_enabled() and len(targets_N) > kept_rows

@@ -27,6 +27,7 @@ from rmrl.scoring.resolve import resolve
 from rmrl.telemetry.sinks import SINKS
 from rmrl.tokenizer import load_tokenizer
 from rmrl.trainer import checkpoint, output_dir
+from rmrl.trainer.check_layout import layout_problems
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.rules_by_source import choose_rules
 
@@ -118,6 +119,7 @@ def critic_settings(config: Config) -> CriticConfig:
             trust_remote_code=trust,
         ),
         strategy=critic.strategy or actor.strategy,
+        megatron=critic.megatron.over(actor.megatron),
         ppo_mini_batch_size=critic.ppo_mini_batch_size or actor.ppo_mini_batch_size,
         ppo_epochs=critic.ppo_epochs or actor.ppo_epochs,
     )
@@ -143,7 +145,7 @@ def _part_problems(config: Config) -> list[str]:
         ("actor_rollout_ref.actor.policy_loss", LOSSES, actor.policy_loss.loss_mode),
         ("actor_rollout_ref.rollout.name", ROLLOUT_ENGINES, rollout.name),
         *(("trainer.logger", SINKS, name) for name in config.trainer.logger),
-        *((key, TRAIN_ENGINES, name) for key, name in strategies.items() if name not in (None, "megatron")),  # refused by config_problems
+        *((key, TRAIN_ENGINES, name) for key, name in strategies.items() if name not in (None, "megatron")),  # layout_problems looks for it
     ):
         problems += _problem_of(lambda table=table, name=name: table[name], key)
     checkpoints = {"actor_rollout_ref.model.path": config.actor_rollout_ref.model.path}
@@ -154,6 +156,8 @@ def _part_problems(config: Config) -> list[str]:
             problems += _problem_of(lambda path=path: local_checkpoint(str(path)), key)
     if not problems and all(checkpoints.values()):
         problems += _vocabulary_problems(checkpoints)
+    if not problems and config.actor_rollout_ref.model.path:
+        problems += layout_problems(config, critic_settings(config) if needs_critic(config) else None)
     return problems
 
 

@@ -27,6 +27,12 @@ LOCK_FILE = ".lock"
 RESULT_FILES = ("metrics.jsonl", "samples.jsonl", "val_samples.jsonl")
 """A folder with one of these not empty, or with a checkpoint, holds a run's results."""
 
+MEGATRON_LAYOUT = (
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "context_parallel_size",
+    "expert_model_parallel_size", "sequence_parallel", "use_distributed_optimizer", "param_offload", "grad_offload", "optimizer_offload",
+)  # fmt: skip
+"""Checkpoints load under another layout."""
+
 MAY_CHANGE = frozenset(
     {
         # how long, how often, where to
@@ -47,6 +53,7 @@ MAY_CHANGE = frozenset(
         "actor_rollout_ref.model.use_remove_padding", "actor_rollout_ref.model.attn_implementation",
         "critic.checkpoint", "critic.pool", "critic.fsdp_config.param_offload", "critic.fsdp_config.optimizer_offload",
         "critic.fsdp_config.offload_policy", "critic.fsdp_config.reshard_after_forward", "critic.fsdp_config.fsdp_size",
+        *(f"{part}.megatron.{entry}" for part in ("actor_rollout_ref.actor", "critic") for entry in MEGATRON_LAYOUT),
         "critic.ppo_micro_batch_size_per_gpu", "critic.use_dynamic_bsz", "critic.ppo_max_token_len_per_gpu",
         "critic.model.enable_gradient_checkpointing", "critic.model.use_remove_padding", "critic.model.attn_implementation",
         "actor_rollout_ref.rollout.pool",

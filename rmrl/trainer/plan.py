@@ -10,13 +10,13 @@ from rmrl.cluster.devices import total_bytes
 from rmrl.cluster.ledger import MEMORY, PHASES, Claim, MemoryPlan
 from rmrl.cluster.pools import pool_sizes
 from rmrl.config.schema import Config, CriticConfig, ModelConfig, TrainedConfig
-from rmrl.models.checkpoint_inspect import parameter_count, read_config, weight_bytes
+from rmrl.models.checkpoint_inspect import weight_bytes
 from rmrl.rewards.residency import EnginePlan
 from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
 from rmrl.scoring.memory import engine_claims, gpu, host, plan_of
+from rmrl.trainer.train_memory import activation_bytes, frozen_bytes, layout, offloads_state, state, stays_bytes, waits_bytes
 
 TRAIN_PROCESS_BYTES = {"cpu": 600 * 2**20, "cuda": 600 * 2**20}
-_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,12 @@ def _count(config: Config, pool: str | None) -> int:
 
 
 def _training(config: Config, device: str, with_reference: bool) -> Claim:
-    """Weights, gradients and AdamW's two moments; the activations of one micro-batch; the reference's weights."""
-    part, fsdp = config.actor_rollout_ref, config.actor_rollout_ref.actor.fsdp_config
+    """Weights, gradients and optimizer state; the activations of one micro-batch; the reference's weights."""
+    part = config.actor_rollout_ref
     held = _held(config, part.model, part.actor, device=device, pool=None)
     if with_reference:
-        reference = parameter_count(str(part.model.path)) * _DTYPE_BYTES.get(fsdp.param_dtype or fsdp.model_dtype, 4)
-        held += reference // (1 if device == "cpu" else _count(config, None))
+        world = _count(config, None)
+        held += frozen_bytes(part.model, part.actor, world) // (1 if device == "cpu" else world)
     return _claim(config, "training", part.model, part.actor, held=held, device=device, suffix=" + reference" if with_reference else "")
 
 
@@ -85,12 +85,9 @@ def _critic(config: Config, critic: CriticConfig, device: str) -> Claim:
 
 def _held(config: Config, model: ModelConfig, trained: TrainedConfig, *, device: str, pool: str | None) -> int:
     """Bytes of the processes and the training state; on CPU of all processes together."""
-    world, count = _count(config, pool), parameter_count(str(model.path))
-    size = _DTYPE_BYTES.get(trained.fsdp_config.model_dtype, 4)
-    # weights, gradients, two moments; with adapters the weights are alone, and what trains is small
-    state = count * size * (1 if model.lora_rank else 4)
+    world = _count(config, pool)
     shards, processes = (1, world) if device == "cpu" else (world, 1)
-    return state // shards + processes * TRAIN_PROCESS_BYTES[device]
+    return state(model, trained, world).total // shards + processes * TRAIN_PROCESS_BYTES[device]
 
 
 def _claim(
@@ -105,33 +102,22 @@ def _claim(
     suffix: str = "",
 ) -> Claim:
     world = _count(config, pool)
-    activations = _activation_bytes(config, model, trained) * (world if device == "cpu" else 1)
+    activations = activation_bytes(model, trained, world, tokens=_micro_batch_tokens(config, trained)) * (world if device == "cpu" else 1)
     offloads = device == "cuda" and offloads_state(trained)
     return Claim(
         who=who,
-        what=f"{Path(str(model.path)).name} {trained.strategy} x{world}{suffix}",
+        what=f"{Path(str(model.path)).name} {layout(trained, world)}{suffix}",
         awake_bytes=held + activations,
-        away_bytes=TRAIN_PROCESS_BYTES[device] if offloads else held,
+        away_bytes=TRAIN_PROCESS_BYTES[device] + stays_bytes(model, trained, world) // world if offloads else held,
         when=("train",),
         devices=_devices(config, pool, device),
     )
 
 
-def offloads_state(trained: TrainedConfig) -> bool:
-    """Some of the training state waits in host memory between phases."""
-    return trained.fsdp_config.param_offload or trained.fsdp_config.optimizer_offload
-
-
-def _activation_bytes(config: Config, model: ModelConfig, trained: TrainedConfig) -> int:
-    """Of one micro-batch in bf16: the layers' inputs with gradient checkpointing plus one layer, all layers without; and a logit chunk."""
-    shape = read_config(str(model.path))
-    hidden, layers, vocab = (int(shape.get(key, 0)) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
+def _micro_batch_tokens(config: Config, trained: TrainedConfig) -> int:
     longest = config.data.max_prompt_length + config.data.max_response_length
     rows = trained.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
-    tokens = max(longest, min(trained.ppo_max_token_len_per_gpu, rows * longest))
-    per_layer = 34 * hidden * 2
-    kept = layers * hidden * 2 + per_layer if model.enable_gradient_checkpointing else layers * per_layer
-    return tokens * kept + min(tokens, 1024) * vocab * 4 * 3
+    return max(longest, min(trained.ppo_max_token_len_per_gpu, rows * longest))
 
 
 def _rollout(config: Config, device: str) -> Claim:
@@ -158,19 +144,14 @@ def _rollout(config: Config, device: str) -> Claim:
 def _policy_host(config: Config, extras: Extras, world: int) -> list[Claim]:
     """On a machine with GPUs: offloaded training state of all its processes, weights of sleeping rollout engines."""
     rollout, part = config.actor_rollout_ref.rollout, config.actor_rollout_ref
-    trained: list[tuple[str, ModelConfig, TrainedConfig]] = [("training", part.model, part.actor)]
-    trained += [("critic", extras.critic.model, extras.critic)] if extras.critic else []
+    trained: list[tuple[str, ModelConfig, TrainedConfig, str | None]] = [("training", part.model, part.actor, None)]
+    trained += [("critic", extras.critic.model, extras.critic, extras.critic.pool)] if extras.critic else []
     kept = [
-        host(who, f"{Path(str(model.path)).name} {settings.strategy}, offloaded", _state_bytes(model, settings) // config.trainer.nnodes)
-        for who, model, settings in trained
-        if offloads_state(settings)
+        host(who, f"{Path(str(model.path)).name} {settings.strategy}, offloaded", waiting // config.trainer.nnodes)
+        for who, model, settings, pool in trained
+        if offloads_state(settings) and (waiting := waits_bytes(model, settings, _count(config, pool)))
     ]
     if rollout.free_cache_engine and rollout.pool is None:
         engines = max(1, world // config.trainer.nnodes // rollout.tensor_parallel_size)
         kept.append(host("rollout", "weights, asleep", engines * weight_bytes(str(part.model.path), rollout.dtype)))
     return kept
-
-
-def _state_bytes(model: ModelConfig, trained: TrainedConfig) -> int:
-    """Weights and AdamW's two moments."""
-    return parameter_count(str(model.path)) * _DTYPE_BYTES.get(trained.fsdp_config.model_dtype, 4) * 3

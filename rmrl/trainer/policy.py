@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rmrl.backends.dealing import Dealing
 from rmrl.backends.micro_batches import split_by_length
 from rmrl.cluster.processes import RayProcess
 from rmrl.cluster.worker_group import WorkerGroup
@@ -58,9 +59,10 @@ class TrainGroup:
 class TrainedModel:
     """One role's model. Deals rows to the processes of its group and puts their answers back in order."""
 
-    def __init__(self, group: TrainGroup, role: str) -> None:
-        """`role`: actor, ref or critic."""
-        self.group, self._role = group, role
+    def __init__(self, group: TrainGroup, role: str, dealing: Dealing | None = None) -> None:
+        """`role`: actor, ref or critic. `dealing`: which processes work on the same rows; None: each on its own."""
+        ranks = tuple(range(group.size))
+        self.group, self._role, self._dealing = group, role, dealing or Dealing(ranks, ranks)
 
     async def logprobs(self, batch: TrainBatch) -> Ragged:
         """Log-probabilities of the response tokens under the present weights, rows in the batch's order."""
@@ -72,10 +74,9 @@ class TrainedModel:
 
     async def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
         """One optimizer step per mini-batch and epoch."""
-        deals = [self._deal(batch) for batch in mini_batches]
-        ranks = range(self.group.size)
-        shares = [[batch.select(deal[rank]) for batch, deal in zip(mini_batches, deals, strict=True)] for rank in ranks]
-        return (await self._call("update", [(share,) for share in shares]))[0]
+        dealt = [self._deal(batch)[1] for batch in mini_batches]
+        shares = [[shares[number] for shares in dealt] for number in range(len(self._dealing.answering))]
+        return (await self._on_shares("update", shares))[0]
 
     async def export_weights(self, path: str, *, dtype: str) -> int:
         """Write all weights to one file in shared memory; bytes written."""
@@ -95,17 +96,23 @@ class TrainedModel:
         """As TrainGroup.on_device."""
         return self.group.on_device()
 
-    def _deal(self, batch: TrainBatch) -> list[np.ndarray]:
-        return split_by_length(batch.tokens.lengths, self.group.size)
+    def _deal(self, batch: TrainBatch) -> tuple[list[np.ndarray], list[TrainBatch]]:
+        """Row numbers and rows of each share."""
+        numbers = split_by_length(batch.tokens.lengths, len(self._dealing.answering))
+        return numbers, [batch.select(rows) for rows in numbers]
 
     async def _per_row(self, method: str, batch: TrainBatch) -> Ragged:
-        deal = self._deal(batch)
-        parts = await self._call(method, [(batch.select(rows),) for rows in deal])
+        numbers, shares = self._deal(batch)
         placed: list[np.ndarray] = [np.zeros(0, np.float32)] * len(batch)
-        for rows, part in zip(deal, parts, strict=True):
+        for rows, part in zip(numbers, await self._on_shares(method, shares), strict=True):
             for row, values in zip(rows, part.rows(), strict=True):
                 placed[int(row)] = values
         return Ragged.of(placed, np.float32)
+
+    async def _on_shares(self, method: str, shares: Sequence[object]) -> list[Any]:
+        """Every process works on the rows of its share; the answers by share."""
+        answers = await self._call(method, [(shares[share],) for share in self._dealing.share_of])
+        return [answers[rank] for rank in self._dealing.answering]
 
     async def _everywhere(self, method: str, *args: object) -> list[Any]:
         return await self._call(method, [args] * self.group.size)

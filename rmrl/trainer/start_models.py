@@ -7,27 +7,33 @@ from dataclasses import replace
 from typing import Any
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.dealing import dealing
 from rmrl.cluster.worker_group import Seats, WorkerGroup
 from rmrl.config.schema import TrainedConfig
 from rmrl.serving.environment import thread_environment
 from rmrl.trainer.check import Checked
 from rmrl.trainer.places import Places, all_or_none, threads
-from rmrl.trainer.plan import offloads_state
 from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
+from rmrl.trainer.train_memory import offloads_state
 
 
 async def start_models(checked: Checked, places: Places) -> Models:
     """Policy, reference and critic share their processes, unless the critic has a pool."""
     engines, critic = train_settings(checked), checked.critic
     apart = {"critic": engines.pop("critic")} if "critic" in engines and critic.pool is not None else {}
-    held: list[TrainedConfig] = [checked.config.actor_rollout_ref.actor, *([] if apart or not checked.needs_critic else [critic])]
-    offloads = any(offloads_state(settings) for settings in held) or checked.config.actor_rollout_ref.ref.param_offload
+    trained: list[TrainedConfig] = [checked.config.actor_rollout_ref.actor, *([] if apart or not checked.needs_critic else [critic])]
+    offloads = any(offloads_state(settings) for settings in trained) or checked.config.actor_rollout_ref.ref.param_offload
     groups = await all_or_none(
         _start_group(checked, places.of(None), engines, name="train", offloads=offloads),
         *([_start_group(checked, places.of(critic.pool), apart, name="critic", offloads=offloads_state(critic))] if apart else []),
     )
-    roles = {role: TrainedModel(group, role) for group, held_by in zip(groups, (engines, apart), strict=False) for role in held_by}
+    held = [(group, *of_role) for group, by_role in zip(groups, (engines, apart), strict=False) for of_role in by_role.items()]
+    roles = {role: _trained_model(group, role, settings) for group, role, settings in held}
     return Models(roles["actor"], reference=roles.get("ref"), critic=roles.get("critic"))
+
+
+def _trained_model(group: TrainGroup, role: str, settings: TrainSettings) -> TrainedModel:
+    return TrainedModel(group, role, dealing(settings.trained, group.size, section=settings.section))
 
 
 async def _start_group(checked: Checked, seats: Seats, engines: Mapping[str, TrainSettings], *, name: str, offloads: bool) -> TrainGroup:
@@ -60,10 +66,10 @@ def train_settings(checked: Checked) -> dict[str, TrainSettings]:
         "actor": TrainSettings(role="actor", actor=part.actor, logprob_max_rows=part.rollout.log_prob_micro_batch_size_per_gpu, **policy)
     }
     if checked.needs_reference:
-        fsdp = replace(part.actor.fsdp_config, param_offload=part.ref.param_offload)
+        fsdp, megatron = (replace(kind, param_offload=part.ref.param_offload) for kind in (part.actor.fsdp_config, part.actor.megatron))
         engines["ref"] = TrainSettings(
             role="ref",
-            actor=replace(part.actor, fsdp_config=fsdp),
+            actor=replace(part.actor, fsdp_config=fsdp, megatron=megatron),
             logprob_max_rows=part.ref.log_prob_micro_batch_size_per_gpu,
             logprob_max_tokens=part.ref.log_prob_max_token_len_per_gpu,
             **frozen,

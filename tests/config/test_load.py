@@ -9,7 +9,7 @@ import pytest
 from rmrl.config.check import config_problems
 from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config, normalise, to_yaml
-from rmrl.config.schema import Config
+from rmrl.config.schema import Config, MegatronConfig
 from rmrl.errors import ConfigError
 from tests.config.reference_lines import SEVERAL_NODES, TWO_JUDGES, typed
 
@@ -104,7 +104,7 @@ def test_all_problems_at_once():
         ("trainer.max_critic_ckpt_to_keep=2", "use trainer.max_actor_ckpt_to_keep"),
         ("trainer.default_hdfs_dir=hdfs://x", "use trainer.default_local_dir"),
         ("actor_rollout_ref.model.use_liger=True", "fused kernels are not used"),
-        ("actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "use actor.strategy=fsdp2"),
+        ("actor_rollout_ref.ref.megatron.tensor_model_parallel_size=2", "has the actor's layout"),
         ("data.custom_cls.path=my.py", "parquet schema"),
     ],
 )
@@ -136,6 +136,30 @@ def test_keys_of_similar_trainers_become_ours():
     assert config.actor_rollout_ref.rollout.tensor_parallel_size == 2
     assert config.actor_rollout_ref.ref.param_offload is True
     assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "gspo"
+
+
+def test_the_references_offloading_has_one_key_whatever_the_strategy():
+    assert compose_config(["actor_rollout_ref.ref.megatron.param_offload=True"]).actor_rollout_ref.ref.param_offload is True
+
+
+def test_the_critic_says_only_where_its_layout_differs():
+    """null: the actor's; entries of override_* are added."""
+    config = compose_config(
+        [
+            "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4",
+            "actor_rollout_ref.actor.megatron.sequence_parallel=False",
+            "actor_rollout_ref.actor.megatron.override_ddp_config.bucket_size=1000",
+            "critic.megatron.tensor_model_parallel_size=2",
+            "critic.megatron.override_ddp_config.average_in_collective=True",
+        ]
+    )
+    assert config.critic.megatron.pipeline_model_parallel_size is None
+    merged = config.critic.megatron.over(config.actor_rollout_ref.actor.megatron)
+    wanted = MegatronConfig(
+        tensor_model_parallel_size=2, sequence_parallel=False, override_ddp_config={"bucket_size": 1000, "average_in_collective": True}
+    )
+    assert merged == wanted
+    assert config.actor_rollout_ref.actor.megatron.override_ddp_config == {"bucket_size": 1000}
 
 
 def test_a_loss_with_its_settings_may_be_given_as_a_mapping():

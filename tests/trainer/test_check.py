@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.config.schema import Config
+from rmrl.config.schema import Config, MegatronConfig
 from rmrl.rewards.dropin import FunctionSource
 from rmrl.rewards.spec import RewardSpec
 from rmrl.trainer.check import _advice, _estimator_problems, _group_problems, _vocabulary_problems, critic_settings, needs_critic
@@ -41,6 +41,14 @@ def test_the_critic_takes_over_what_is_not_said() -> None:
     assert (critic.model.path, critic.strategy, critic.ppo_mini_batch_size, critic.ppo_epochs) == ("policy", "fsdp2", 64, 3)
     assert critic.model.trust_remote_code
     assert critic.optim.lr == 1e-5
+
+
+def test_the_critic_has_the_actors_layout_where_it_names_none() -> None:
+    made = config("gae")
+    made.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 4
+    made.actor_rollout_ref.actor.megatron.optimizer_offload = True
+    made.critic.megatron.optimizer_offload = False
+    assert critic_settings(made).megatron == MegatronConfig(tensor_model_parallel_size=4)
 
 
 def test_what_is_said_of_the_critic_stays() -> None:

@@ -14,7 +14,7 @@ from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
 from rmrl.rewards.spec import RewardSpec
 from rmrl.scoring.memory import budget_of, plan_of, scoring_plan
 from rmrl.trainer.check import critic_settings
-from rmrl.trainer.plan import TRAIN_PROCESS_BYTES, Extras, memory_plan, policy_claims
+from rmrl.trainer.plan import TRAIN_PROCESS_BYTES, Extras, _policy_host, _training, memory_plan, policy_claims
 from tests.scoring.test_memory import engine_spec
 
 # embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two norms; the last norm
@@ -61,6 +61,28 @@ def test_a_critic_in_a_pool_has_processes_of_its_own(tiny_llama: Path) -> None:
     made.trainer.resource_pools, made.critic.pool = {"values": {"n_gpus_per_node": 3}}, "values"
     critic = plan(made, extras=Extras(critic=critic_settings(made))).claims[1]
     assert critic.away_bytes == PARAMETERS * 4 * 4 + 3 * TRAIN_PROCESS_BYTES["cpu"]
+
+
+def test_megatron_processes_hold_copies_and_a_reference_beside_them(tiny_llama: Path) -> None:
+    """Two data-parallel copies: bfloat16 weights and float32 gradients twice, master weights and moments once; a reference is weights."""
+    made = config(tiny_llama)
+    made.actor_rollout_ref.actor.strategy = "megatron"
+    training = plan(made).claims[0]
+    assert training.what.endswith(" megatron x2")
+    assert training.away_bytes == PARAMETERS * (2 * 2 + 2 * 4 + 12) + 2 * TRAIN_PROCESS_BYTES["cpu"]
+    with_reference = plan(made, extras=Extras(reference=True)).claims[0]
+    assert with_reference.away_bytes - training.away_bytes == PARAMETERS * 2 * 2
+
+
+def test_what_megatron_does_not_offload_stays_on_the_devices(tiny_llama: Path) -> None:
+    made = config(tiny_llama)
+    made.actor_rollout_ref.actor.strategy = "megatron"
+    made.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 2
+    made.actor_rollout_ref.actor.megatron.param_offload = made.actor_rollout_ref.actor.megatron.optimizer_offload = True
+    assert _training(made, "cuda", False).away_bytes == PARAMETERS * 4 // 2 + TRAIN_PROCESS_BYTES["cuda"]  # gradients
+    offloaded, _ = _policy_host(made, Extras(), 2)
+    assert offloaded.what.endswith("megatron, offloaded")
+    assert offloaded.awake_bytes == PARAMETERS * (2 + 12)
 
 
 def test_rollout_in_a_pool_never_sleeps(tiny_llama: Path) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rmrl.backends.dealing import dealing
 from rmrl.cluster.fake import FakeProcess
 from rmrl.cluster.worker_group import WorkerGroup
+from rmrl.config.schema import ActorConfig, MegatronConfig
 from rmrl.errors import EngineLostError
 from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
 from rmrl.types import Metrics, Ragged, TrainBatch
@@ -23,6 +25,7 @@ class Echo:
     def __init__(self) -> None:
         self.batches: list[TrainBatch] = []
         self.log: list[str] = []
+        self.answers = True
 
     def on(self, role: str, method: str, *args: Any) -> Any:
         assert role == "actor"
@@ -30,6 +33,8 @@ class Echo:
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
         self.batches.append(batch)
+        if not self.answers:
+            return Ragged.of([], np.float32)
         return Ragged.of([-row[-int(n) :] for row, n in zip(batch.tokens.rows(), batch.response_mask.lengths, strict=True)], np.float32)
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
@@ -139,3 +144,31 @@ def test_models_share_a_group_once_and_a_critic_may_stand_apart() -> None:
     assert (echoes[0].log, others[0].log) == (["on", "off"], [])
     asyncio.run(go(apart))
     assert (echoes[0].log, others[0].log) == (["on", "off"] * 2, ["on", "off"])
+
+
+def megatron(world: int, **sizes: int) -> tuple[TrainedModel, list[Echo]]:
+    ours, echoes = policy(world)
+    actor = ActorConfig(strategy="megatron", megatron=MegatronConfig(**sizes))
+    return TrainedModel(ours.group, "actor", dealing(actor, world, section="actor_rollout_ref.actor")), echoes
+
+
+def test_processes_that_share_a_model_get_the_same_rows_and_one_of_them_answers() -> None:
+    """Two shares in eight processes: ranks are tensor + 2 (share + 2 stage), so ranks 4 and 6 answer and the others need not."""
+    ours, echoes = megatron(8, tensor_model_parallel_size=2, pipeline_model_parallel_size=2)
+    for rank in (0, 1, 2, 3, 5, 7):
+        echoes[rank].answers = False
+    lengths = [3, 9, 1, 4, 4]
+    got = asyncio.run(ours.logprobs(batch(lengths)))
+    assert [row.tolist() for row in got.rows()] == [[-float(100 * b + i) for i in range(n)] for b, n in enumerate(lengths)]
+    given = [echo.batches[0].tokens.values.tolist() for echo in echoes]
+    assert given[0] == given[1] == given[4] == given[5]
+    assert given[2] == given[3] == given[6] == given[7]
+    assert len(given[0]) + len(given[2]) == 5 + sum(lengths)
+
+
+def test_updates_are_dealt_to_shares_too() -> None:
+    ours, echoes = megatron(4, tensor_model_parallel_size=2)
+    asyncio.run(ours.update([batch([1, 2, 3, 4]), batch([5, 6])]))
+    assert [[len(b) for b in echo.batches] for echo in echoes] == [[2, 1]] * 4
+    tokens = [[b.tokens.values.tolist() for b in echo.batches] for echo in echoes]
+    assert tokens[0] == tokens[1] != tokens[2] == tokens[3]

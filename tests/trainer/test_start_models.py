@@ -43,6 +43,17 @@ def test_a_schedule_counts_the_steps_in_which_its_model_learns() -> None:
     assert {role: one.total_steps for role, one in settings.items()} == {"actor": 15 * 6, "critic": 20 * 6}
 
 
+def test_the_reference_waits_in_host_memory_where_its_own_key_says_so() -> None:
+    """Under both strategies; what the policy does is its own affair."""
+    made = config()
+    made.algorithm.adv_estimator = "grpo"
+    made.actor_rollout_ref.ref.param_offload = True
+    settings = train_settings(checked(made, total_steps=1, reference=True))
+    for kind in ("fsdp_config", "megatron"):
+        assert getattr(settings["ref"].actor, kind).param_offload
+        assert not getattr(settings["actor"].actor, kind).param_offload
+
+
 def test_the_reference_has_no_adapters() -> None:
     made = config()
     made.actor_rollout_ref.model.lora_rank, made.algorithm.adv_estimator = 8, "grpo"

@@ -4,6 +4,7 @@ from rmrl.config.schema.actor import (
     ActorConfig,
     CheckpointConfig,
     CriticConfig,
+    CriticMegatronConfig,
     FSDPConfig,
     MegatronConfig,
     ModelConfig,
@@ -22,8 +23,8 @@ from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
     "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "CheckpointConfig", "ClusterConfig", "Config", "CriticConfig",
-    "DataConfig", "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "MegatronConfig", "ModelConfig", "OptimConfig", "PFPPOConfig",
-    "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig", "RewardMonitorConfig", "RolloutConfig",
-    "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreTrainerConfig", "TrainedConfig", "TrainerConfig",
-    "ValSamplingConfig",
+    "CriticMegatronConfig", "DataConfig", "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "MegatronConfig", "ModelConfig",
+    "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig",
+    "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreTrainerConfig",
+    "TrainedConfig", "TrainerConfig", "ValSamplingConfig",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 
@@ -111,6 +111,30 @@ class MegatronConfig:
 
 
 @dataclass(kw_only=True, slots=True)
+class CriticMegatronConfig(MegatronConfig):
+    """Each null: what the actor has."""
+
+    tensor_model_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    pipeline_model_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    virtual_pipeline_model_parallel_size: int | None = None
+    """Stages per process, interleaved; null: the actor's; 1: not interleaved, whatever the actor does."""
+    context_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    expert_model_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    sequence_parallel: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    use_distributed_optimizer: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    dtype: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    param_offload: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    grad_offload: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    optimizer_offload: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def over(self, actor: MegatronConfig) -> MegatronConfig:
+        """These settings with every null replaced by the actor's."""
+        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        merged = {name: {**getattr(actor, name), **value} for name, value in given.items() if isinstance(value, dict)}
+        return replace(actor, **({name: value for name, value in given.items() if value is not None} | merged))
+
+
+@dataclass(kw_only=True, slots=True)
 class CheckpointConfig:
     save_contents: list[str] = field(default_factory=lambda: ["model", "optimizer", "extra", "hf_model"])
     """With hf_model also a Hugging Face folder (hf/, of the critic hf_critic/). The others, which a resumed run needs, are always saved."""
@@ -201,6 +225,8 @@ class CriticConfig(TrainedConfig):
     """`path` null: starts from the policy's checkpoint. A checkpoint with one label (a reward model) keeps its head."""
     strategy: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """Training backend; null: the actor's."""
+    megatron: CriticMegatronConfig = field(default_factory=CriticMegatronConfig)  # pyright: ignore[reportIncompatibleVariableOverride]
+    """null: what the actor has; entries of override_* are added to the actor's. Beside the policy (pool null) sizes must be the same."""
     optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5))
     ppo_mini_batch_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """Prompts per optimizer step; null: the actor's."""

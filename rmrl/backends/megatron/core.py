@@ -1,0 +1,55 @@
+"""What this package uses of megatron-core, imported in the one order that works without CUDA: the adaptation first.
+
+Every other file of the package takes names of megatron-core from here.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+from rmrl.backends.megatron import cpu
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # about libraries that are not installed and not needed
+    cpu.install()
+
+    from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.packed_seq_params import PackedSeqParams
+    from megatron.core.pipeline_parallel import get_forward_backward_func
+    from megatron.core.transformer import TransformerConfig
+    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
+    from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
+
+__all__ = [
+    "DistributedDataParallel",
+    "DistributedDataParallelConfig",
+    "GPTModel",
+    "OptimizerConfig",
+    "PackedSeqParams",
+    "TransformerBlockSubmodules",
+    "TransformerConfig",
+    "dist_checkpointing",
+    "finalize_model_grads",
+    "get_forward_backward_func",
+    "get_gpt_layer_local_spec",
+    "get_megatron_optimizer",
+    "get_num_layers_to_build",
+    "make_sharded_tensors_for_checkpoint",
+    "parallel_state",
+    "tensor_parallel",
+]
+
+ADVICE_TO_OTHERS = {
+    # The supported versions have it; the class that comes after it is not in all of them.
+    "megatron.core.models.gpt.gpt_model": "GPTModel IS DEPRECATED",
+    "megatron.core.distributed.distributed_data_parallel": "full_param_layout not provided",
+}
+"""Loggers of megatron-core -> what of theirs is not worth a line of a run's log."""
+
+for _logger, _start in ADVICE_TO_OTHERS.items():
+    logging.getLogger(_logger).addFilter(lambda record, start=_start: start not in record.getMessage())

@@ -1,0 +1,238 @@
+"""megatron-core on CPU: what stands in for CUDA calls where there is no CUDA. The one file that knows of it; a no-op on CUDA machines.
+
+megatron-core asks for `device="cuda"`, `torch.cuda.current_device()`, streams and the CUDA generator wherever it allocates. Inside
+`adapted()`, in the calling thread alone, these mean the CPU; with gloo as the process group's backend the rest is device-independent.
+
+What `install` changes for the whole process, and only where `torch.cuda.is_available()` is False:
+    - the functions of `CALLS` in torch.cuda, and the classes Stream and Event: each asks whether the calling thread is inside `adapted()`;
+      outside they do what they did (which without CUDA is mostly to raise);
+    - torch.compile, during the first import of megatron-core and in the importing thread alone, is the identity: megatron-core decorates
+      dozens of small functions with it, and every one would be compiled by a C++ compiler at its first call;
+    - five names inside megatron.core's own modules, and one stand-in for a module of Triton kernels that nothing here calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import logging
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+CPU = torch.device("cpu")
+
+_installing = threading.Lock()
+
+
+class _Process:
+    installed = False
+
+
+class _Thread(threading.local):
+    """What the calling thread is in."""
+
+    adapted = 0
+    importing = False
+
+
+_process, _thread = _Process(), _Thread()
+
+
+def install() -> None:
+    """Adapt this process; call before the first import of megatron. Once; nothing where CUDA is available.
+
+    Raises RuntimeError where megatron-core was imported before: its functions are compiled ones by then.
+    """
+    if torch.cuda.is_available():
+        return
+    with _installing:
+        if _process.installed:
+            return
+        if "megatron.core" in sys.modules:
+            raise RuntimeError("megatron.core was imported before rmrl.backends.megatron.core: import it from there")
+        _adapt_cuda()
+        _import_megatron()
+        _adapt_megatron()
+        _process.installed = True
+
+
+@contextlib.contextmanager
+def adapted() -> Iterator[None]:
+    """Around every call into megatron-core: CUDA means CPU in this thread. Nothing where CUDA is available.
+
+    Never yield to foreign code from inside it.
+    """
+    if torch.cuda.is_available():
+        yield
+        return
+    _thread.adapted += 1
+    try:
+        with _CudaIsCpu() if _thread.adapted == 1 else contextlib.nullcontext():
+            yield
+    finally:
+        _thread.adapted -= 1
+
+
+class _CudaIsCpu(TorchFunctionMode):
+    """device="cuda" is the CPU in every torch call of this thread, t.cuda() is t, and t.type() says what CUDA tensors say."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
+            # The optimizers take parameters of these names and no others.
+            return func(args[0]).replace("torch.", "torch.cuda.", 1)
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False
+        if _is_cuda(kwargs.get("device")):
+            kwargs["device"] = CPU
+        if func is torch.Tensor.to:
+            args = tuple(CPU if _is_cuda(value) else value for value in args)
+        return func(*args, **kwargs)
+
+
+def _is_cuda(value: object) -> bool:
+    return value.startswith("cuda") if isinstance(value, str) else isinstance(value, torch.device) and value.type == "cuda"
+
+
+class _Synchronous:
+    """Stands for a stream or an event: on CPU everything has happened when a call returns."""
+
+    device = CPU
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, *_: Any) -> _Synchronous:
+        return _Synchronous()
+
+    def elapsed_time(self, _: Any) -> float:
+        return 0.0
+
+    def __enter__(self) -> _Synchronous:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _zero(*_: Any, **__: Any) -> int:
+    return 0
+
+
+def _set_rng_state(state: torch.Tensor, *_: Any, **__: Any) -> None:
+    torch.set_rng_state(state)
+
+
+def _get_rng_state(*_: Any, **__: Any) -> torch.Tensor:
+    return torch.get_rng_state()
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "current_device": lambda: CPU,  # only ever used as device=torch.cuda.current_device()
+    "synchronize": _nothing,
+    "empty_cache": _nothing,
+    "set_device": _nothing,
+    "current_stream": _Synchronous,
+    "default_stream": _Synchronous,
+    "stream": lambda _: contextlib.nullcontext(),
+    "memory_allocated": _zero,
+    "max_memory_allocated": _zero,
+    "memory_reserved": _zero,
+    "get_rng_state": _get_rng_state,
+    "set_rng_state": _set_rng_state,
+    # torch.manual_seed calls cuda.manual_seed_all, which is left alone for that reason.
+    "manual_seed": lambda seed: torch.default_generator.manual_seed(seed),
+}
+"""Functions of torch.cuda -> what they do inside `adapted()`."""
+
+
+def _adapt_cuda() -> None:
+    for name, stand_in in CALLS.items():
+        _adapt(torch.cuda, name, stand_in)
+    for name in ("get_rng_state", "set_rng_state", "manual_seed"):
+        _adapt(torch.cuda.random, name, CALLS[name])
+    for name in ("range_push", "range_pop"):
+        _adapt(torch.cuda.nvtx, name, _nothing)
+    for name in ("Stream", "Event"):
+        setattr(torch.cuda, name, _adapted_class(getattr(torch.cuda, name)))
+
+
+def _adapt(module: types.ModuleType, name: str, stand_in: Callable[..., Any]) -> None:
+    """Replace a function by one that is `stand_in` inside `adapted()` and the function itself elsewhere."""
+    real = getattr(module, name)
+
+    @functools.wraps(real)
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        return (stand_in if _thread.adapted else real)(*args, **kwargs)
+
+    setattr(module, name, chosen)
+
+
+def _adapted_class(real: type) -> type:
+    """As `_adapt`, for a class: a subclass, so that isinstance and annotations mean what they did."""
+
+    def make(cls: type, *args: Any, **kwargs: Any) -> Any:
+        return _Synchronous() if _thread.adapted else real.__new__(cls, *args, **kwargs)
+
+    return type(real)(real.__name__, (real,), {"__new__": make, "__doc__": real.__doc__, "__module__": real.__module__})
+
+
+def _import_megatron() -> None:
+    """The first import of megatron-core."""
+    if importlib.util.find_spec("triton") is None:
+        # Versions that have this module import it, Triton or not; what it offers runs on GPUs alone.
+        kernels = types.ModuleType("megatron.core.transformer.moe.ops.paged_stash")
+        kernels.__dict__.update(GLOBAL_BLOCK_SIZE=1024, paged_stash_copy_kernel=None, paged_stash_pop_kernel=None)
+        sys.modules[kernels.__name__] = kernels
+    real, _thread.importing = torch.compile, True
+
+    def compile_(model: Any = None, **options: Any) -> Any:
+        if not _thread.importing:
+            return real(model, **options)
+        return model if model is not None else lambda function: function
+
+    torch.compile = compile_
+    try:
+        for name in ("dist_checkpointing", "models.gpt", "optimizer"):
+            importlib.import_module(f"megatron.core.{name}")
+        importlib.import_module("megatron.core.jit").disable_jit_fuser()
+    finally:
+        torch.compile, _thread.importing = real, False
+
+
+def _adapt_megatron() -> None:
+    random = importlib.import_module("megatron.core.tensor_parallel.random")
+    moe_utils, dispatcher = (importlib.import_module(f"megatron.core.transformer.moe.{name}") for name in ("moe_utils", "token_dispatcher"))
+    random.__dict__.update(_set_cuda_rng_state=_set_rng_state, _get_cuda_rng_state=_get_rng_state)
+    # It warns that the CPU generator's state changed: it is the one generator there is.
+    logging.getLogger(random.__name__).addFilter(lambda record: "CPU RNG state changed" not in record.getMessage())
+    if not hasattr(moe_utils, "te_general_gemm"):  # read without TransformerEngine too, by some versions
+        moe_utils.__dict__.update(te_general_gemm=None)
+    if hasattr(dispatcher, "maybe_move_tensor_to_cpu"):  # leaves what is on the CPU as it is, even if numbers are asked for
+        dispatcher.__dict__.update(maybe_move_tensor_to_cpu=_as_numbers)
+
+
+def _as_numbers(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:  # noqa: ARG001
+    return tensor.numpy() if as_numpy and isinstance(tensor, torch.Tensor) else tensor

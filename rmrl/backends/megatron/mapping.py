@@ -1,0 +1,186 @@
+"""The table of weights: which Hugging Face tensors each megatron-core parameter holds, how they lie in it, and how tensor parallelism cuts.
+
+A parameter of megatron-core fuses up to three tensors of the checkpoint. `split` gives the fused tensor's views of them, and is the only
+place that knows the layout: loading copies into the views, gathering reads from them. It works on a whole tensor and on one rank's share
+alike, because every share is laid out as the whole is.
+
+Kinds
+    vocab     rows of the vocabulary, padded with zero rows to a multiple of the ranks; cut by rows
+    qkv       per key-value head: its query heads, then its key, then its value (weight or bias); cut by key-value heads
+    gate_up   the gate's rows, then the up projection's; each half is cut by rows, so a share is a gate and an up projection too
+    row       cut by columns (what megatron-core calls row-parallel: the input dimension)
+    whole     the same on all ranks
+
+Names are global: layers and experts are counted over the whole model, whatever stage or rank holds them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rmrl.backends.megatron.shape import Shape
+
+Kind = Literal["vocab", "qkv", "gate_up", "row", "whole"]
+
+EMBEDDING = "embedding.word_embeddings.weight"
+OUTPUT = "output_layer.weight"
+HEAD = "score.weight"
+"""Name of a critic's head in transformers' sequence classifiers."""
+
+_LAYER = re.compile(r"^decoder\.layers\.(\d+)\.")
+_EXPERT = re.compile(r"(?<=\.local_experts\.)\d+(?=\.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One parameter of megatron-core."""
+
+    name: str
+    """Its global name, e.g. decoder.layers.7.mlp.linear_fc2.weight."""
+    kind: Kind
+    hf: tuple[str, ...]
+    """Names of the checkpoint's tensors that it holds, in their order in it."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Their shapes."""
+    head_dim: int = 1
+    """qkv: rows of one head."""
+    padded: int = 0
+    """vocab: rows with padding."""
+    expert: int | None = None
+    """The number of the expert that it belongs to."""
+    tied: bool = False
+    """Another holder of what an earlier entry holds: loaded, and never published."""
+
+    @property
+    def stacked(self) -> bool:
+        """Whether the shares of all ranks, one below the other, are the whole parameter."""
+        return self.kind in ("vocab", "qkv")
+
+
+def entries(shape: Shape, role: str) -> Iterator[Entry]:
+    """All parameters of the model in the order in which they are published; of role "critic" the head is one number."""
+    yield _of_vocab(EMBEDDING, "model.embed_tokens.weight", shape)
+    for layer in range(shape.layers):
+        yield from _attention(shape, layer)
+        yield from _mlp(shape, layer)
+    yield Entry("decoder.final_layernorm.weight", "whole", ("model.norm.weight",), ((shape.hidden,),))
+    if role == "critic":
+        yield Entry(OUTPUT, "whole", (HEAD,), ((1, shape.hidden),))
+    elif shape.tied:  # a parameter only where the last stage is not also the first
+        yield replace(_of_vocab(OUTPUT, "model.embed_tokens.weight", shape), tied=True)
+    else:
+        yield _of_vocab(OUTPUT, "lm_head.weight", shape)
+
+
+def _of_vocab(ours: str, theirs: str, shape: Shape) -> Entry:
+    return Entry(ours, "vocab", (theirs,), ((shape.vocab, shape.hidden),), padded=shape.padded_vocab)
+
+
+def _attention(shape: Shape, layer: int) -> Iterator[Entry]:
+    ours, theirs = f"decoder.layers.{layer}.", f"model.layers.{layer}."
+    rows = tuple(heads * shape.head_dim for heads in (shape.heads, shape.kv_heads, shape.kv_heads))
+    yield Entry(f"{ours}input_layernorm.weight", "whole", (f"{theirs}input_layernorm.weight",), ((shape.hidden,),))
+    for what, tail in (("weight", (shape.hidden,)), ("bias", ())):
+        if what == "weight" or shape.qkv_bias:
+            names = tuple(f"{theirs}self_attn.{x}_proj.{what}" for x in "qkv")
+            yield Entry(f"{ours}self_attention.linear_qkv.{what}", "qkv", names, tuple((n, *tail) for n in rows), head_dim=shape.head_dim)
+    if shape.qk_norm:
+        for x in "qk":
+            name = f"{theirs}self_attn.{x}_norm.weight"
+            yield Entry(f"{ours}self_attention.{x}_layernorm.weight", "whole", (name,), ((shape.head_dim,),))
+    yield Entry(f"{ours}self_attention.linear_proj.weight", "row", (f"{theirs}self_attn.o_proj.weight",), ((shape.hidden, rows[0]),))
+    yield Entry(f"{ours}pre_mlp_layernorm.weight", "whole", (f"{theirs}post_attention_layernorm.weight",), ((shape.hidden,),))
+
+
+def _mlp(shape: Shape, layer: int) -> Iterator[Entry]:
+    ours, theirs = f"decoder.layers.{layer}.mlp.", f"model.layers.{layer}.mlp."
+    if shape.experts is None:
+        yield from _gated(ours, theirs, (shape.ffn, shape.hidden))
+        return
+    count, rows = shape.experts.count, shape.experts.ffn
+    yield Entry(f"{ours}router.weight", "whole", (f"{theirs}gate.weight",), ((count, shape.hidden),))
+    for expert in range(count):
+        yield from _gated(f"{ours}experts.local_experts.{expert}.", f"{theirs}experts.{expert}.", (rows, shape.hidden), expert=expert)
+
+
+def _gated(ours: str, theirs: str, shape: tuple[int, int], *, expert: int | None = None) -> Iterator[Entry]:
+    """A gated feed-forward layer; `shape`: that of its gate."""
+    gate_up = (f"{theirs}gate_proj.weight", f"{theirs}up_proj.weight")
+    yield Entry(f"{ours}linear_fc1.weight", "gate_up", gate_up, (shape, shape), expert=expert)
+    yield Entry(f"{ours}linear_fc2.weight", "row", (f"{theirs}down_proj.weight",), (shape[::-1],), expert=expert)
+
+
+def named(chunks: Iterable[Any], first_expert: int) -> Iterator[tuple[str, nn.Parameter]]:
+    """The parameters of this process's stages by their global names; `first_expert`: the first one that this process holds."""
+    for chunk in chunks:
+        numbers = [layer.layer_number - 1 for layer in chunk.decoder.layers]  # counted from 1, over all stages
+        for name, parameter in chunk.named_parameters():
+            yield _global_name(name, numbers, first_expert), parameter
+
+
+def _global_name(name: str, layers: Sequence[int], first_expert: int) -> str:
+    name = _LAYER.sub(lambda found: f"decoder.layers.{layers[int(found[1])]}.", name)
+    return _EXPERT.sub(lambda found: str(int(found[0]) + first_expert), name)
+
+
+def share_shape(entry: Entry, ranks: int) -> tuple[int, ...]:
+    """Shape of the parameter on one of `ranks` tensor-parallel ranks."""
+    tail = entry.shapes[0][1:]
+    if entry.kind == "vocab":
+        return (entry.padded // ranks, *tail)
+    rows = sum(shape[0] for shape in entry.shapes)
+    if entry.kind == "row":
+        return (rows, tail[0] // ranks)
+    return (rows if entry.kind == "whole" else rows // ranks, *tail)
+
+
+def slice_of(entry: Entry, number: int, rank: int, ranks: int) -> tuple[slice, ...]:
+    """What the share of tensor-parallel rank `rank` holds of `entry.hf[number]`; rows of padding are in no tensor of the checkpoint."""
+    shape = entry.shapes[number]
+    if entry.kind == "whole":
+        return tuple(slice(0, size) for size in shape)
+    axis = _axis(entry)
+    share = (entry.padded or shape[axis]) // ranks
+    start, end = (min(at * share, shape[axis]) for at in (rank, rank + 1))
+    return tuple(slice(start, end) if dim == axis else slice(0, size) for dim, size in enumerate(shape))
+
+
+def split(entry: Entry, tensor: Tensor) -> tuple[Tensor, ...]:
+    """Views of megatron's tensor, or of a share of it: one for each of `entry.hf`, in the same order of elements.
+
+    Those of kind qkv have two dimensions more, [key-value heads, query heads of each (or 1), head_dim, ...]; that of kind vocab has the
+    rows of padding at its end.
+    """
+    if entry.kind == "qkv":
+        queries = entry.shapes[0][0] // entry.shapes[1][0]
+        return tensor.unflatten(0, (-1, queries + 2, entry.head_dim)).split([queries, 1, 1], dim=1)
+    return tensor.chunk(len(entry.hf))
+
+
+def fill(entry: Entry, tensors: Sequence[Tensor], parameter: Tensor) -> None:
+    """Copy the checkpoint's tensors, or a rank's slices of them, to their places in `parameter`, casting on the way; padding becomes 0."""
+    for view, tensor in zip(split(entry, parameter), tensors, strict=True):
+        rows = tensor.reshape(-1, *view.shape[1:])
+        assert len(rows) == len(view) or entry.kind == "vocab", f"{entry.name}: {tuple(tensor.shape)} does not fill {tuple(view.shape)}"
+        view[: len(rows)].copy_(rows)
+        view[len(rows) :].zero_()
+
+
+def joined(entry: Entry, shares: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The inverse of cutting and `fill`: the tensors `entry.hf`, one by one, from the shares of all ranks or from one whole tensor."""
+    for number, shape in enumerate(entry.shapes):
+        views = [split(entry, share)[number] for share in shares]
+        pieces = [view.flatten(0, view.dim() - len(shape)) for view in views]
+        whole = pieces[0] if len(pieces) == 1 or entry.kind == "whole" else torch.cat(pieces, dim=_axis(entry))
+        yield whole[: shape[0]].contiguous()
+
+
+def _axis(entry: Entry) -> int:
+    """The dimension of the checkpoint's tensors that is cut."""
+    return 1 if entry.kind == "row" else 0

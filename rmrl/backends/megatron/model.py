@@ -1,0 +1,184 @@
+"""From settings to this process's part of a model, as megatron-core's modules. The weights come later, see rmrl.backends.megatron.load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+from rmrl.backends.base import TrainSettings
+from rmrl.backends.megatron.attention import SDPACoreAttention
+from rmrl.backends.megatron.core import (
+    DistributedDataParallel,
+    GPTModel,
+    TransformerBlockSubmodules,
+    TransformerConfig,
+    finalize_model_grads,
+    get_gpt_layer_local_spec,
+    get_num_layers_to_build,
+    parallel_state,
+)
+from rmrl.backends.megatron.cpu import adapted
+from rmrl.backends.megatron.heads import ResponseHead, ValueHead
+from rmrl.backends.megatron.shape import Shape
+from rmrl.backends.megatron.sizes import Sizes
+from rmrl.backends.megatron.transformer import ddp_config, model_dtype, transformer_config
+from rmrl.errors import ConfigError
+from rmrl.models.loading import load_causal_lm, load_config
+from rmrl.models.values import load_value_model, value_config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MegatronModel:
+    """This process's part of one model."""
+
+    shape: Shape
+    sizes: Sizes
+    config: TransformerConfig
+    chunks: list[GPTModel]
+    """One per virtual stage, bare."""
+    modules: list[nn.Module]
+    """What schedules call, one per chunk: the chunk in its gradient buffers where it trains, else the chunk itself."""
+    role: Literal["actor", "ref", "critic"]
+    device: torch.device
+
+    @property
+    def first_stage(self) -> bool:
+        """Whether the embedding lies here (in the first chunk)."""
+        return self.chunks[0].pre_process
+
+    @property
+    def last_stage(self) -> bool:
+        """Whether the head lies here (in the last chunk), and with it all results."""
+        return self.chunks[-1].post_process
+
+    @property
+    def head(self) -> ResponseHead | ValueHead:
+        """The head, in processes of the last stage."""
+        head: Any = self.chunks[-1].output_layer
+        return head
+
+    def logits(self, hidden_nH: Tensor) -> Tensor:
+        """This process's columns of the logits [n, padded_vocab / tensor], in processes of the last stage of a policy or reference."""
+        head = self.head
+        assert isinstance(head, ResponseHead)
+        own: Any = head.weight
+        return head.logits(hidden_nH, self.chunks[-1].shared_embedding_or_output_weight() if own is None else own)
+
+
+def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> MegatronModel:
+    """The structure of the role's model; its parameters hold whatever lay in memory. Call in every process, after groups.join.
+
+    Raises ConfigError for a model, or for settings, that this backend does not cover.
+    """
+    shape = Shape.of(_hugging_face_config(settings), sizes, section=settings.section)
+    if settings.model.lora_rank > 0:
+        section = "critic" if settings.role == "critic" else "actor_rollout_ref"
+        raise ConfigError(
+            f"{section}.model.lora_rank={settings.model.lora_rank}: {settings.section}.strategy=megatron trains all weights; "
+            "use strategy=fsdp2, or lora_rank=0"
+        )
+    config = transformer_config(settings, shape, sizes)
+    with adapted():
+        chunks = [_chunk(shape, config, settings.role, stage) for stage in range(sizes.virtual or 1)]
+        modules: list[nn.Module] = [*chunks]
+        if settings.role == "ref":
+            for chunk in chunks:
+                chunk.requires_grad_(False).eval()
+        else:
+            modules = _with_gradients(chunks, config, settings)
+    return MegatronModel(shape=shape, sizes=sizes, config=config, chunks=chunks, modules=modules, role=settings.role, device=device)
+
+
+def language_model(settings: TrainSettings) -> PreTrainedModel:
+    """The role's Hugging Face model on the meta device: its configs, and no weights."""
+    load = load_value_model if settings.role == "critic" else load_causal_lm
+    with torch.device("meta"):
+        return load(settings.model, dtype=model_dtype(settings))
+
+
+def _hugging_face_config(settings: TrainSettings) -> PretrainedConfig:
+    return value_config(settings.model) if settings.role == "critic" else load_config(settings.model)
+
+
+def _chunk(shape: Shape, config: TransformerConfig, role: str, stage: int) -> GPTModel:
+    """Virtual stage `stage` of this process."""
+    place, stages = parallel_state.get_pipeline_model_parallel_rank(), config.pipeline_model_parallel_size
+    virtual = config.virtual_pipeline_model_parallel_size
+    chunk = GPTModel(
+        config,
+        _layers(shape, config, None if virtual is None else stage),
+        vocab_size=shape.padded_vocab,
+        max_sequence_length=shape.positions,
+        pre_process=place == 0 and stage == 0,
+        post_process=place == stages - 1 and stage == (virtual or 1) - 1,
+        share_embeddings_and_output_weights=shape.tied and role != "critic",
+        position_embedding_type="rope",
+        parallel_output=True,
+        vp_stage=None if virtual is None else stage,
+    )
+    chunk.rotary_pos_emb.inv_freq = torch.tensor(shape.rope, dtype=torch.float32, device=_device())
+    if chunk.post_process:  # a critic's vocabulary matrix is dropped here, before anything else takes memory
+        head: Any = ValueHead(config, _device()) if role == "critic" else ResponseHead(chunk.output_layer, config)
+        chunk.output_layer = head
+    return chunk
+
+
+def _device() -> Any:
+    """Where megatron-core allocates; call inside `adapted()`."""
+    return torch.cuda.current_device()
+
+
+def _layers(shape: Shape, config: TransformerConfig, stage: int | None) -> Any:
+    """The layers of one stage, with our attention and norms in place of those that refuse sequence or context parallelism."""
+    layer = get_gpt_layer_local_spec(
+        num_experts=None if shape.experts is None else shape.experts.count,
+        moe_grouped_gemm=False,
+        qk_layernorm=shape.qk_norm,
+        normalization="RMSNorm",
+    )
+    parts: Any = layer.submodules
+    parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
+    attention = parts.self_attention.submodules
+    attention.core_attention = SDPACoreAttention
+    if shape.qk_norm:
+        attention.q_layernorm = attention.k_layernorm = RMSNorm
+    count = get_num_layers_to_build(config, vp_stage=stage)
+    norm: Any = RMSNorm
+    return TransformerBlockSubmodules(layer_specs=[layer] * count, layer_norm=norm)
+
+
+class RMSNorm(nn.Module):
+    """Rounds as Hugging Face's do: float32 inside, cast, times the weight. Its gradient is partial where a sequence is split."""
+
+    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-6, **_: Any) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype, device=_device()))
+        # megatron-core adds up the gradients of marked parameters over the tensor-parallel group.
+        self.weight.sequence_parallel = config.sequence_parallel  # pyright: ignore[reportAttributeAccessIssue]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last axis."""
+        x32 = x.float()
+        return self.weight * (x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + self.eps)).to(x.dtype)
+
+
+def _with_gradients(chunks: list[GPTModel], config: TransformerConfig, settings: TrainSettings) -> list[nn.Module]:
+    """Each chunk with its gradient buffers; the schedules then reduce gradients at the end of a step."""
+    wrapped = [
+        DistributedDataParallel(config, ddp_config(settings), chunk, disable_bucketing=stage > 0) for stage, chunk in enumerate(chunks)
+    ]
+    config.finalize_model_grads_func = _finalize
+    if wrapped[0].ddp_config.overlap_grad_reduce:  # of the last micro-batch alone
+        no_sync: Any = wrapped[0].no_sync if len(wrapped) == 1 else [module.no_sync for module in wrapped]
+        config.no_sync_func = no_sync
+    return [*wrapped]
+
+
+def _finalize(model: list[nn.Module], num_tokens: Tensor | None = None, **options: Any) -> None:  # noqa: ARG001
+    """Reduce gradients over processes, without dividing by tokens: losses are normalised before the backward pass."""
+    finalize_model_grads(model, None, **options)

@@ -1,0 +1,98 @@
+"""MegatronPart: one process's share of a model under megatron. Implements rmrl.backends.part.ModelPart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rmrl.backends import process_group
+from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.dealing import dealing
+from rmrl.backends.megatron import checkpoint, gather
+from rmrl.backends.megatron.groups import join
+from rmrl.backends.megatron.load import load_weights
+from rmrl.backends.megatron.model import build_model, language_model
+from rmrl.backends.megatron.offload import offloaders
+from rmrl.backends.megatron.optimizer import Optimizer
+from rmrl.backends.megatron.pipeline import Pipeline
+from rmrl.backends.part import Loss
+from rmrl.types import TrainBatch
+
+
+class MegatronPart:
+    """Processes along the tensor, context and pipeline axes work on one share of the rows; the first ones of the last stage answer."""
+
+    tensor_format = checkpoint.FORMAT
+
+    def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
+        self._settings = settings
+        sizes, self.device = join(settings, process)
+        answering = dealing(settings.trained, process.world_size, section=settings.section).answering
+        self.answers, self._speaker = process.rank in answering, answering[0]
+        torch.manual_seed(settings.seed + process.rank)
+        self.language_model = language_model(settings)
+        self.model = build_model(settings, sizes, self.device)
+        load_weights(self.model, settings)
+        self._optimizer = None if settings.role == "ref" else Optimizer.build(settings, self.model)
+        self._pipeline = Pipeline(settings, self.model)
+        self._offloaders = offloaders(self.model, self._optimizer, settings.trained.megatron)
+
+    @property
+    def packed(self) -> bool:
+        return self._pipeline.packed
+
+    def micro_batches(self, count: int) -> int:
+        """As many as the process with most: experts exchange tokens between data-parallel processes."""
+        return self._pipeline.micro_batches(process_group.all_max(count, self.device))
+
+    def all_sum(self, values: Sequence[float]) -> list[float]:
+        return process_group.all_sum([value if self.answers else 0.0 for value in values], self.device)
+
+    def total(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """One of the processes that answer says which names there are."""
+        box = [list(sums)]
+        dist.broadcast_object_list(box, src=self._speaker, device=torch.device("cpu"))
+        names: list[str] = box[0]
+        return dict(zip(names, self.all_sum([sums.get(name, 0.0) for name in names]), strict=True))
+
+    # --- forward, backward, step -------------------------------------------------------------------------------------
+
+    def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
+        """Not one by one: a pipeline is only full with several micro-batches under way."""
+        outputs = self._pipeline.compute(micros)
+        return iter(outputs if self.answers else [])
+
+    def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
+        self._pipeline.train(micros, loss)
+
+    def step(self, lr: float) -> float:
+        assert self._optimizer is not None
+        return self._optimizer.step(lr, self._settings.trained.grad_clip)
+
+    # --- weights and checkpoints -------------------------------------------------------------------------------------
+
+    def manifest(self, dtype: torch.dtype | None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
+        return gather.manifest(self.model, dtype)
+
+    def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
+        return gather.whole_tensors(self.model, dtype)
+
+    def save_tensors(self, folder: Path) -> None:
+        checkpoint.save_tensors(folder, self.model, self._optimizer)
+
+    def load_tensors(self, folder: Path) -> None:
+        checkpoint.load_tensors(folder, self.model, self._optimizer)
+
+    def move(self, device: torch.device) -> None:
+        if self.device.type == "cpu":  # everything is in host memory already
+            return
+        for offloader in self._offloaders:
+            if device.type == "cpu":
+                offloader.offload()
+            else:
+                offloader.onload()
+        torch.cuda.empty_cache()

@@ -1,0 +1,171 @@
+"""Micro-batches through a Megatron model: through its pipeline stages by megatron-core's schedules, its tensor and context shares.
+
+Of the outputs only response positions meet the head. Under context parallelism each process computes those that it holds and all of them
+are put together, so that the loss sees whole rows in every process of the last stage.
+
+Shapes: B rows    S padded length of a row (packed: of all rows together)    N response tokens of all rows, flat    H hidden
+        n those of the N that this process computes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from rmrl.backends.base import TrainSettings
+from rmrl.backends.megatron.core import PackedSeqParams, get_forward_backward_func, parallel_state
+from rmrl.backends.megatron.cpu import adapted
+from rmrl.backends.megatron.heads import ValueHead
+from rmrl.backends.megatron.logprobs import vocab_parallel_logprobs
+from rmrl.backends.megatron.model import MegatronModel
+from rmrl.backends.megatron.rows import Layout, Rows, lay_out
+from rmrl.backends.part import Loss
+from rmrl.models.logprobs import KEPT_ELEMENTS, SLICE_ELEMENTS, EntropyMode
+from rmrl.models.packing import packs
+from rmrl.types import TrainBatch
+
+Finish = Callable[[TrainBatch, Tensor, Tensor | None], Any]
+"""(micro-batch, outputs [N], entropies [N] or None) -> what the pass is for; called in the last stage."""
+
+
+class Pipeline:
+    """Forward and backward passes of one model. Both methods are called in all processes together, with as many micro-batches in each;
+    those that share a share of the rows are given the same ones."""
+
+    def __init__(self, settings: TrainSettings, model: MegatronModel) -> None:
+        self._model = model
+        self._temperature = settings.temperature
+        self._entropy: EntropyMode = "grad" if settings.actor.entropy_coeff else "detached"
+        self._tensor_group: Any = parallel_state.get_tensor_model_parallel_group()
+        self.packed = packs(settings.model, device=settings.device) or model.sizes.virtual is not None
+        """Under virtual stages always: these exchange tensors of one shape, and rows packed up to one length waste the least."""
+
+    def micro_batches(self, count: int) -> int:
+        """The number to run where `count` are there: virtual stages take them in groups of one per stage."""
+        group = self._model.sizes.pipeline if self._model.sizes.virtual else 1
+        return -(-count // group) * group
+
+    def compute(self, micros: Sequence[TrainBatch]) -> list[Tensor]:
+        """Log-probabilities (a critic's values), float32 [N], of each micro-batch in the processes of the last stage; elsewhere nothing."""
+        for module in self._model.modules:
+            module.eval()
+        with torch.no_grad():
+            return self._run(micros, lambda _, outputs_N, __: outputs_N, entropy="none", forward_only=True)
+
+    def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
+        """Add the gradients of all micro-batches, summed over data-parallel processes. `loss` is called in those of the last stage."""
+        for module in self._model.modules:
+            module.train()
+
+        def finish(micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+            # Of (loss, number of tokens, things to report) megatron-core divides by the number, which is not used here.
+            return loss(micro, outputs_N, entropy_N), torch.ones((), dtype=torch.int, device=outputs_N.device), {}
+
+        self._run(micros, finish, entropy=self._entropy, forward_only=False)
+
+    def _run(self, micros: Sequence[TrainBatch], finish: Finish, *, entropy: EntropyMode, forward_only: bool) -> list[Any]:
+        """What `finish` gave for each micro-batch, in the last stage."""
+        if not micros:
+            return []
+        layout, sizes = self._layout(micros), self._model.sizes
+        prepared = [(micro, lay_out(micro, layout, self._model.device)) for micro in micros]
+        schedule = get_forward_backward_func(pp_size=sizes.pipeline, vp_size=sizes.virtual)
+        with adapted():
+            return schedule(
+                forward_step_func=partial(self._step, finish, entropy),
+                data_iterator=[iter(prepared) for _ in self._model.modules],
+                model=list(self._model.modules),
+                num_microbatches=len(prepared),
+                seq_length=layout.length or 1,  # only read where all shapes are one
+                micro_batch_size=1,
+                forward_only=forward_only,
+                collect_non_loss_data=forward_only,
+            )
+
+    def _layout(self, micros: Sequence[TrainBatch]) -> Layout:
+        sizes = self._model.sizes
+        layout = Layout(
+            packed=self.packed,
+            multiple=(sizes.tensor if sizes.sequence_parallel else 1) * (2 * sizes.context if sizes.context > 1 else 1),
+            context=sizes.context,
+            context_rank=parallel_state.get_context_parallel_rank(),
+        )
+        if sizes.virtual is None:
+            return layout
+        return layout.of_length(max(layout.packed_length(micro) for micro in micros))
+
+    def _step(
+        self, finish: Finish, entropy: EntropyMode, feed: Iterator[tuple[TrainBatch, Rows]], module: nn.Module
+    ) -> tuple[Tensor, Callable[..., Any]]:
+        """One micro-batch through one stage; (what goes to the next stage, what the last stage does with its output)."""
+        micro, rows = next(feed)
+        output = module(rows.input_ids_BS, rows.position_ids_BS, None, packed_seq_params=_packed_params(rows))
+
+        def finished(hidden_BSH: Tensor, *, non_loss_data: bool = False) -> Any:  # noqa: ARG001
+            return finish(micro, *self._outputs(rows, hidden_BSH, entropy))
+
+        return output, finished
+
+    def _outputs(self, rows: Rows, hidden_BSH: Tensor, entropy: EntropyMode) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities [N] (a critic's values) and entropies [N], float32."""
+        hidden_nH = hidden_BSH.flatten(0, 1).index_select(0, rows.positions_n)
+        if isinstance(self._model.head, ValueHead):
+            return _of_all(self._model.head.values(hidden_nH), rows), None
+        logprobs_n, entropy_n = self._logprobs(hidden_nH, rows.targets_n, entropy)
+        return _of_all(logprobs_n, rows), None if entropy_n is None else _of_all(entropy_n, rows)
+
+    def _logprobs(self, hidden_nH: Tensor, targets_n: Tensor, entropy: EntropyMode) -> tuple[Tensor, Tensor | None]:
+        shape = self._model.shape
+        columns = shape.padded_vocab // self._model.sizes.tensor
+        return vocab_parallel_logprobs(
+            hidden_nH,
+            targets_n,
+            head=self._model.logits,
+            temperature=self._temperature,
+            entropy=entropy,
+            vocab=shape.vocab,
+            group=self._tensor_group,
+            slice_rows=max(1, SLICE_ELEMENTS // columns),
+            kept_rows=KEPT_ELEMENTS // columns,
+        )
+
+
+def _packed_params(rows: Rows) -> PackedSeqParams | None:
+    if rows.boundaries is None:
+        return None
+    return PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=rows.boundaries,
+        cu_seqlens_kv=rows.boundaries,
+        max_seqlen_q=rows.longest,
+        max_seqlen_kv=rows.longest,
+    )
+
+
+def _of_all(own_n: Tensor, rows: Rows) -> Tensor:
+    """One number per response token of whole rows [N], from what each process of the context-parallel group has of them."""
+    if rows.index_n is None:
+        return own_n
+    return _Together.apply(own_n[: len(rows.index_n)], rows.index_n, rows.size, parallel_state.get_context_parallel_group())
+
+
+class _Together(torch.autograd.Function):
+    """Sum of everybody's values at their places, 0 elsewhere. Everybody goes on with the same N numbers, so its own gradient is whole."""
+
+    @staticmethod
+    def forward(ctx: Any, own_n: Tensor, index_n: Tensor, size: int, group: dist.ProcessGroup) -> Tensor:
+        ctx.save_for_backward(index_n)
+        all_N = own_n.new_zeros(size)
+        all_N[index_n] = own_n
+        dist.all_reduce(all_N, group=group)
+        return all_N
+
+    @staticmethod
+    def backward(ctx: Any, grad_N: Tensor) -> tuple[Tensor, None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (index_n,) = ctx.saved_tensors
+        return grad_N[index_n], None, None, None

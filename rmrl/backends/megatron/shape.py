@@ -1,0 +1,129 @@
+"""What a model's structure needs of its Hugging Face config, and a refusal of what would not compute the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from rmrl.backends.megatron.sizes import Sizes
+from rmrl.errors import ConfigError
+
+ROPE_TYPES = ("default", "linear", "llama3")
+"""Rotary embeddings that are a frequency per channel, whatever the length of a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """The experts that stand in place of the feed-forward layers of every decoder layer."""
+
+    count: int
+    chosen: int
+    """Experts of one token."""
+    ffn: int
+    """Width of one expert."""
+    normalised: bool
+    """Whether the chosen experts' probabilities are divided by their sum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Sizes of one model, whole; H hidden, of which `heads` x `head_dim` need not be the product."""
+
+    family: str
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    padded_vocab: int
+    """`vocab` rounded up to a multiple of the tensor-parallel size; rows beyond `vocab` belong to no token."""
+    tied: bool
+    """The output head is the embedding."""
+    qkv_bias: bool
+    qk_norm: bool
+    eps: float
+    positions: int
+    """Longest row that the checkpoint was made for."""
+    rope: tuple[float, ...]
+    """Angle per position of each pair of channels, [head_dim / 2], scaling included."""
+    experts: Experts | None = None
+
+    @classmethod
+    def of(cls, config: PretrainedConfig, sizes: Sizes, *, section: str) -> Shape:
+        """Raises ConfigError, with all reasons, for a family or variant that is not covered, and for sizes that do not divide it."""
+        known: Any = config
+        # transformers gives the entry another name than the checkpoints have.
+        entries = {**config.to_dict(), "num_experts": getattr(known, "num_experts", None)}
+        problems = sizes.problems(entries, section=section) or [
+            f"{section}.strategy=megatron: the model has {reason}, which this backend does not compute; use strategy=fsdp2"
+            for reason in _not_covered(known)
+        ]
+        if problems:
+            raise ConfigError(problems)
+        heads = known.num_attention_heads
+        return cls(
+            family=known.model_type,
+            layers=known.num_hidden_layers,
+            hidden=known.hidden_size,
+            ffn=known.intermediate_size,
+            heads=heads,
+            kv_heads=known.num_key_value_heads or heads,
+            head_dim=_head_dim(known),
+            vocab=known.vocab_size,
+            padded_vocab=-(-known.vocab_size // sizes.tensor) * sizes.tensor,
+            tied=known.tie_word_embeddings,
+            qkv_bias=known.model_type == "qwen2",
+            qk_norm=known.model_type in ("qwen3", "qwen3_moe"),
+            eps=known.rms_norm_eps,
+            positions=known.max_position_embeddings,
+            rope=tuple(_rope_frequencies(known).tolist()),
+            experts=_experts(known),
+        )
+
+
+def _head_dim(config: Any) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def _experts(config: Any) -> Experts | None:
+    if config.model_type != "qwen3_moe":
+        return None
+    return Experts(
+        count=config.num_experts, chosen=config.num_experts_per_tok, ffn=config.moe_intermediate_size, normalised=config.norm_topk_prob
+    )
+
+
+def _rope_frequencies(config: Any) -> Tensor:
+    """float32 [head_dim / 2], as the family's own model computes them."""
+    if (kind := _rope_type(config)) != "default":
+        return ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))[0]
+    width = _head_dim(config)
+    return 1.0 / (config.rope_parameters["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.float32) / width))
+
+
+def _rope_type(config: Any) -> str:
+    return config.rope_parameters.get("rope_type", "default")
+
+
+def _not_covered(config: Any) -> Iterator[str]:
+    if config.hidden_act != "silu":
+        yield f"the activation {config.hidden_act}"
+    if _rope_type(config) not in ROPE_TYPES:
+        yield f"rope_type={_rope_type(config)} (covered: {', '.join(ROPE_TYPES)})"
+    if config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
+        yield f"partial_rotary_factor={config.rope_parameters['partial_rotary_factor']}"
+    if getattr(config, "use_sliding_window", False):
+        yield f"sliding-window attention (sliding_window={config.sliding_window})"
+    for entry in ("attention_bias", "mlp_bias"):
+        if getattr(config, entry, False):
+            yield f"{entry}=true"
+    if config.model_type == "qwen3_moe" and (config.decoder_sparse_step != 1 or config.mlp_only_layers):
+        yield f"decoder_sparse_step={config.decoder_sparse_step} and mlp_only_layers={config.mlp_only_layers} (layers without experts)"

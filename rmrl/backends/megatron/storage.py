@@ -1,0 +1,254 @@
+"""Pieces of whole tensors <-> safetensors files, through torch.distributed.checkpoint (DCP); knows nothing of megatron.
+
+Every process names the pieces that it holds: a box of a whole tensor and the memory where its numbers are. Writing needs no
+communication of tensors; reading fills each piece in place from whatever boxes the files hold, however many processes wrote them. Nothing
+is pickled. A process's pieces go to files of about FILE_BYTES, one after another, so that what is in memory beside the pieces stays small.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors import SafetensorError
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadPlan, ReadItem, SavePlan, SavePlanner, TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from rmrl.errors import CheckpointError
+
+FILE_BYTES = 2**29
+"""Tensors in one file, unless one alone is larger. Writing takes up to twice as much memory: a copy, and the file."""
+
+MODEL, SHAPE = "model.", "shape"
+"""What names of parameters begin with, and the name under which the model's shape is stored."""
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""(offsets, sizes)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A box of a whole tensor, and where its numbers are."""
+
+    name: str
+    """Of the whole tensor."""
+    size: tuple[int, ...]
+    """Its shape."""
+    offset: tuple[int, ...]
+    """Where the piece starts in it."""
+    data: Tensor
+    """The numbers, in the shape of the box."""
+
+    @property
+    def index(self) -> MetadataIndex:
+        """What DCP calls the piece."""
+        return MetadataIndex(self.name, torch.Size(self.offset))
+
+    @property
+    def chunk(self) -> ChunkStorageMetadata:
+        """Its box, as DCP describes it."""
+        return ChunkStorageMetadata(torch.Size(self.offset), self.data.shape)
+
+
+def whole(name: str, data: Tensor) -> Piece:
+    """The piece that is the tensor itself."""
+    return Piece(name=name, size=tuple(data.shape), offset=(0,) * data.dim(), data=data)
+
+
+def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, Box]]:
+    """The elements [start, stop) of a contiguous tensor of `shape`, flattened, as (first element, box) in their order.
+
+    At most 2 * dimensions - 1 of them: part of a row, whole rows, part of a row, where a row is again a tensor.
+    """
+    if start >= stop:
+        return
+    if len(shape) <= 1:
+        yield start, ((start,), (stop - start,))
+        return
+    row = math.prod(shape[1:])
+    first, last = -(-start // row), stop // row
+    if first > last:
+        yield from _in_row(shape, first - 1, start, stop)
+        return
+    yield from _in_row(shape, first - 1, start, first * row)
+    if first < last:
+        yield first * row, ((first, *(0 for _ in shape[1:])), (last - first, *shape[1:]))
+    yield from _in_row(shape, last, last * row, stop)
+
+
+def _in_row(shape: Sequence[int], number: int, start: int, stop: int) -> Iterator[tuple[int, Box]]:
+    base = number * math.prod(shape[1:])
+    for first, (offsets, sizes) in boxes(shape[1:], start - base, stop - base):
+        yield base + first, ((number, *offsets), (1, *sizes))
+
+
+def write_pieces(folder: Path, pieces: Iterable[Piece]) -> None:
+    """Write this process's pieces; all processes call this together. The boxes of a tensor must cover it and must not overlap.
+
+    Pieces that several processes name are written by one of them. Raises CheckpointError in every process when one of them fails.
+    """
+    try:
+        dcp.save({}, storage_writer=_Writer(str(folder), save_distributed=True), planner=_SavePlanner(pieces))
+    except CheckpointException as error:  # a BaseException: it would end the process instead of the call
+        raise CheckpointError(f"'{folder}' cannot be written: {_cause(error)}") from error
+
+
+def read_pieces(folder: Path, pieces: Iterable[Piece], *, alone: bool = False) -> None:
+    """Fill the pieces in place, cast to their dtype; all processes call this together, or one by itself (`alone`).
+
+    Raises CheckpointError in every process where one misses a tensor or a part of one, or finds it in another shape.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*single process.*")
+        try:
+            dcp.load({}, storage_reader=_Reader(str(folder)), planner=_LoadPlanner(folder, pieces), no_dist=alone)
+        except CheckpointException as error:
+            cause = _cause(error)
+            raise CheckpointError(str(cause) if isinstance(cause, CheckpointError) else f"'{folder}' cannot be read: {cause}") from error
+
+
+def stored_tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """Name -> whole shape and dtype of what the files hold. Raises CheckpointError when they cannot be read."""
+    held = _metadata(HuggingFaceStorageReader(str(folder))).state_dict_metadata
+    return {name: (tuple(entry.size), entry.properties.dtype) for name, entry in held.items() if isinstance(entry, TensorStorageMetadata)}
+
+
+def _cause(error: CheckpointException) -> BaseException:
+    return next(iter(error.failures.values()))[0]
+
+
+def _metadata(reader: HuggingFaceStorageReader) -> Metadata:
+    try:
+        return HuggingFaceStorageReader.read_metadata(reader)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise CheckpointError(f"'{reader.path}' cannot be read ({error}): the checkpoint is torn; resume from another") from error
+
+
+class _Writer(HuggingFaceStorageWriter):
+    """Several files per process: none holds two boxes of one tensor (a file knows them by the tensor's name), nor much at once."""
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        written: list[WriteResult] = []
+        for number, items in enumerate(_files(plan.items), start=1):
+            storage: Any = {**plan.storage_data, "fqn_to_index_mapping": {item.index.fqn: number for item in items}}
+            written += super().write_data(replace(plan, items=items, storage_data=storage), planner).wait()
+        done: Future[list[WriteResult]] = Future()
+        done.set_result(written)
+        return done
+
+
+def _files(items: Iterable[WriteItem]) -> list[list[WriteItem]]:
+    files: list[list[WriteItem]] = []
+    sizes: list[int] = []
+    fits_from: dict[str, int] = {}
+    """The first file that holds nothing of the tensor."""
+    for item in items:
+        assert item.tensor_data is not None
+        size = math.prod(item.tensor_data.chunk.sizes) * item.tensor_data.properties.dtype.itemsize
+        number = fits_from.get(item.index.fqn, 0)
+        while number < len(files) and sizes[number] + size > FILE_BYTES:
+            number += 1
+        if number == len(files):
+            files.append([])
+            sizes.append(0)
+        files[number].append(item)
+        sizes[number] += size
+        fits_from[item.index.fqn] = number + 1
+    return files
+
+
+class _SavePlanner(DefaultSavePlanner):
+    """Plans the pieces; who writes what several hold, and whether all of it is covered, is for DCP to say."""
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
+        named = list(pieces)
+        self._pieces = {piece.index: piece for piece in named}
+        assert len(self._pieces) == len(named), "a process names a box of a tensor twice"
+
+    def create_local_plan(self) -> SavePlan:
+        self.plan = SavePlan([_write_item(piece) for piece in self._pieces.values()])
+        return self.plan
+
+    def resolve_data(self, write_item: WriteItem) -> Tensor:
+        return self._pieces[write_item.index].data.detach()
+
+
+def _write_item(piece: Piece) -> WriteItem:
+    data = TensorWriteData(
+        chunk=piece.chunk, properties=TensorProperties.create_from_tensor(piece.data.detach()), size=torch.Size(piece.size)
+    )
+    return WriteItem(index=piece.index, type=WriteItemType.SHARD, tensor_data=data)
+
+
+class _Reader(HuggingFaceStorageReader):
+    """Files that cannot be read are an error of the plan, which DCP raises in every process; from `read_metadata` it would only log it."""
+
+    _torn: CheckpointError | None = None
+
+    def read_metadata(self) -> Metadata:
+        try:
+            return _metadata(self)
+        except CheckpointError as error:
+            self._torn = error
+            return Metadata(state_dict_metadata={}, storage_data={})
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if self._torn is not None:
+            raise self._torn
+        super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
+
+
+class _LoadPlanner(DefaultLoadPlanner):
+    """Plans the reads that fill the pieces, and that they fill them: DCP itself leaves alone what no file holds."""
+
+    def __init__(self, folder: Path, pieces: Iterable[Piece]) -> None:
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
+        self._folder = folder
+        self._pieces = list(pieces)
+
+    def create_local_plan(self) -> LoadPlan:
+        # The index that DCP hands on says which piece is meant: several may be the same box, in different memory.
+        reads = ((number, item) for number, piece in enumerate(self._pieces) for item in self._reads(piece))
+        return LoadPlan([replace(item, dest_index=replace(item.dest_index, index=number)) for number, item in reads])
+
+    def _reads(self, piece: Piece) -> list[ReadItem]:
+        assert self.metadata is not None
+        stored = self.metadata.state_dict_metadata.get(piece.name)
+        if not isinstance(stored, TensorStorageMetadata):
+            raise CheckpointError(
+                f"'{self._folder}' holds no '{piece.name}': it is torn, or was written for another model; resume from another checkpoint, "
+                "or with the model it was saved from"
+            )
+        items = create_read_items_for_chunk_list(piece.name, stored, [piece.chunk])
+        size, found = tuple(stored.size), sum(math.prod(item.lengths) for item in items)
+        if size != piece.size or found != piece.data.numel():
+            raise CheckpointError(
+                f"'{self._folder}' holds '{piece.name}' with shape {size}, {found} of the {piece.data.numel()} numbers that are needed of "
+                f"it here, and the model has {piece.size}: it is torn, or was written for another model; resume from another checkpoint, "
+                "or with the model it was saved from"
+            )
+        return items
+
+    def lookup_tensor(self, index: MetadataIndex) -> Tensor:
+        assert index.index is not None
+        return self._pieces[index.index].data.detach()

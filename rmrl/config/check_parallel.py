@@ -1,0 +1,125 @@
+"""Parallel sizes of the Megatron backend: what must divide what, and what the settings say that this backend cannot do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import fields
+
+from rmrl.config.schema import FSDPConfig, MegatronConfig, ModelConfig, TrainedConfig
+
+_TENSOR, _PIPELINE, _CONTEXT = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"
+_VIRTUAL, _EXPERT = "virtual_pipeline_model_parallel_size", "expert_model_parallel_size"
+PARALLEL_SIZES = (_TENSOR, _PIPELINE, _VIRTUAL, _CONTEXT, _EXPERT)
+"""Entries of MegatronConfig that are sizes."""
+_IN_MEGATRON = {
+    "model_dtype": "dtype",
+    "param_dtype": "dtype",
+    "reduce_dtype": "",
+    "reshard_after_forward": "",
+    "param_offload": "param_offload",
+    "optimizer_offload": "optimizer_offload",
+    "offload_policy": "param_offload",
+    "fsdp_size": _TENSOR,
+}
+"""Entries of FSDPConfig -> what to set in MegatronConfig instead; "": nothing is to be set."""
+_OWN_ENTRY = {
+    **{name: name for name in (*PARALLEL_SIZES, "sequence_parallel", "use_distributed_optimizer")},
+    **dict.fromkeys(("bf16", "fp16", "params_dtype", "pipeline_dtype"), "dtype"),
+}
+"""Names in megatron-core's configurations that have an entry of their own in MegatronConfig."""
+
+
+def parallel_problems(megatron: MegatronConfig, world_size: int, *, section: str) -> list[str]:
+    """Why these sizes cannot place a model on `world_size` processes. `section`: where they stand, e.g. actor_rollout_ref.actor."""
+    key = f"{section}.megatron"
+    small = [f"{key}.{name}={size}: at least 1" for name in PARALLEL_SIZES if (size := getattr(megatron, name)) is not None and size < 1]
+    return small or list(_divisions(megatron, world_size, key))
+
+
+def _divisions(megatron: MegatronConfig, world_size: int, key: str) -> Iterator[str]:
+    parts = {name: getattr(megatron, name) for name in (_TENSOR, _PIPELINE, _CONTEXT)}
+    model, expert, virtual = math.prod(parts.values()), megatron.expert_model_parallel_size, megatron.virtual_pipeline_model_parallel_size
+    if world_size % model:
+        shown = " x ".join(f"{name}={size}" for name, size in parts.items())
+        yield (
+            f"{key}: {shown} = {model} does not divide the {world_size} training processes; lower them until it does, or train in a "
+            f"multiple of {model} processes"
+        )
+    elif (world_size // model) % expert:
+        yield (
+            f"{key}.{_EXPERT}={expert} does not divide the {world_size // model} data-parallel processes ({world_size} processes / {model} "
+            f"that share a model); use {key}.{_EXPERT}={math.gcd(world_size // model, expert)}"
+        )
+    if (virtual or 1) > 1 and megatron.pipeline_model_parallel_size == 1:
+        yield (
+            f"{key}.{_VIRTUAL}={virtual} with {_PIPELINE}=1: there is no pipeline to interleave; leave it out, or use "
+            f"{key}.{_PIPELINE}=2 or more"
+        )
+
+
+def megatron_problems(megatron: MegatronConfig, world_size: int, *, section: str) -> list[str]:
+    """All that is wrong in section `megatron` of a model trained with strategy=megatron."""
+    key = f"{section}.megatron"
+    problems = parallel_problems(megatron, world_size, section=section)
+    for overrides in ("override_transformer_config", "override_ddp_config"):
+        named = getattr(megatron, overrides)
+        problems += [f"{key}.{overrides}.{name}: use {key}.{_OWN_ENTRY[name]}" for name in named if name in _OWN_ENTRY]
+    return problems
+
+
+def unread_problems(trained: TrainedConfig, strategy: str, *, section: str) -> Iterator[str]:
+    """Entries of the section that `strategy` does not read and that were set all the same: refused, never ignored silently."""
+    if strategy == "megatron":
+        for name in _changed(trained.fsdp_config, FSDPConfig()):
+            instead = f"use {section}.megatron.{_IN_MEGATRON[name]}" if _IN_MEGATRON[name] else "leave it out"
+            value = getattr(trained.fsdp_config, name)
+            yield f"{section}.fsdp_config.{name}={value} has no effect with {section}.strategy=megatron; {instead}"
+        return
+    for name in _changed(trained.megatron, type(trained.megatron)()):
+        value = getattr(trained.megatron, name)
+        yield f"{section}.megatron.{name}={value} has no effect with {section}.strategy={strategy}; set strategy=megatron, or leave it out"
+
+
+def _changed(settings: object, default: object) -> list[str]:
+    return [e.name for e in fields(default) if getattr(settings, e.name) != getattr(default, e.name)]  # type: ignore[arg-type]
+
+
+def model_problems(model: ModelConfig, *, section: str, key: str) -> Iterator[str]:
+    """What `model` (at `key`) asks for and strategy=megatron (at `section`) does not do."""
+    if model.lora_rank:
+        yield (
+            f"{key}.lora_rank={model.lora_rank} with {section}.strategy=megatron: adapters train under fsdp2 and fsdp; use lora_rank=0, or "
+            "strategy=fsdp2"
+        )
+    if model.attn_implementation not in ("auto", "sdpa"):
+        yield (
+            f"{key}.attn_implementation={model.attn_implementation} has no effect with {section}.strategy=megatron, which computes "
+            "attention by itself; leave it out"
+        )
+
+
+def together_problems(actor: TrainedConfig, critic: TrainedConfig) -> Iterator[str]:
+    """In what a critic differs from the actor whose processes it shares: one process holds one set of parallel groups."""
+    apart = "give the critic processes of its own: critic.pool=<pool> trainer.resource_pools.<pool>.n_gpus_per_node=<devices>"
+    if actor.strategy != critic.strategy:
+        if "megatron" in (actor.strategy, critic.strategy):
+            yield (
+                f"critic.strategy={critic.strategy} and actor_rollout_ref.actor.strategy={actor.strategy}: policy and critic share their "
+                f"processes, and megatron shares them with nothing else; leave critic.strategy out, or {apart}"
+            )
+        return
+    if actor.strategy != "megatron":
+        return
+    ones, others = _layout(actor.megatron), _layout(critic.megatron)
+    for name in ones:
+        if ones[name] != others[name]:
+            yield (
+                f"critic.megatron.{name}={others[name]} and actor_rollout_ref.actor.megatron.{name}={ones[name]}: policy and critic share "
+                f"their processes and so their layout; leave the critic's out, or {apart}"
+            )
+
+
+def _layout(megatron: MegatronConfig) -> dict[str, int]:
+    """What must be the same for models in one process; a virtual size of null is 1."""
+    return {name: getattr(megatron, name) or 1 for name in PARALLEL_SIZES}

@@ -1,0 +1,45 @@
+"""Who works on which rows, and who answers for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmrl.backends.dealing import Dealing, dealing
+from rmrl.config.schema import ActorConfig, MegatronConfig
+from rmrl.errors import ConfigError
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2", "fake", "mylab.engines:Mine"])
+def test_sharded_training_gives_every_process_rows_of_its_own(strategy: str):
+    made = dealing(ActorConfig(strategy=strategy), 3, section="actor_rollout_ref.actor")
+    assert made == Dealing(share_of=(0, 1, 2), answering=(0, 1, 2))
+
+
+def actor(**sizes: int) -> ActorConfig:
+    return ActorConfig(strategy="megatron", megatron=MegatronConfig(**sizes))
+
+
+def test_tensor_parallel_neighbours_share_rows_and_the_first_answers():
+    made = dealing(actor(tensor_model_parallel_size=2), 6, section="actor_rollout_ref.actor")
+    assert made == Dealing(share_of=(0, 0, 1, 1, 2, 2), answering=(0, 2, 4))
+
+
+def test_the_last_stage_of_a_pipeline_answers():
+    """Stages are far apart: ranks 0 and 1 are first stages, 2 and 3 last ones."""
+    made = dealing(actor(pipeline_model_parallel_size=2), 4, section="actor_rollout_ref.actor")
+    assert made == Dealing(share_of=(0, 1, 0, 1), answering=(2, 3))
+
+
+def test_all_axes_together():
+    """Ranks are tensor + 2 (context + 2 (share + 2 stage)): share 1 ends at tensor 0, context 0, stage 1, which is rank 12."""
+    made = dealing(
+        actor(tensor_model_parallel_size=2, context_parallel_size=2, pipeline_model_parallel_size=2), 16, section="actor_rollout_ref.actor"
+    )
+    assert made.share_of == (0,) * 4 + (1,) * 4 + (0,) * 4 + (1,) * 4
+    assert made.answering == (8, 12)
+    assert all(made.share_of[rank] == share for share, rank in enumerate(made.answering))
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match=r"critic\.megatron: tensor_model_parallel_size=3 .* = 3 does not divide the 4"):
+        dealing(actor(tensor_model_parallel_size=3), 4, section="critic")
