@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_check import sampling, training
+from benchmarks.gpu_check import megatron, sampling, training
 from benchmarks.gpu_check.model import SHAPES, write_model
 from benchmarks.gpu_check.rig import Failed, Numbers, Rig, Skip, read
 
@@ -30,6 +30,7 @@ CHECKS: Mapping[str, Callable[[Rig], Numbers]] = {
     for check in (
         training.fsdp2_step, training.logprobs, training.fsdp1_equals_fsdp2, training.gradient_checkpointing, training.packing,
         training.offload, training.offload_policy, training.checkpoint, training.lora, training.critic,
+        megatron.megatron_step, megatron.megatron_packing, megatron.megatron_offload, megatron.megatron_checkpoint,
         sampling.hf_rollout, sampling.hf_publish, sampling.vllm_rollout, sampling.vllm_sleep, sampling.vllm_publish,
     )
 }  # fmt: skip

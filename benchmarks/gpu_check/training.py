@@ -116,8 +116,8 @@ def fsdp1_equals_fsdp2(rig: Rig) -> Numbers:
     found = {}
     for strategy in ("fsdp2", "fsdp"):
         with engine(rig, strategy=strategy) as policy:
-            found[strategy] = _one_step(policy, rig)
-    return _same_step(found["fsdp"], found["fsdp2"], rig)
+            found[strategy] = one_step(policy, rig)
+    return same_step(found["fsdp"], found["fsdp2"], rig)
 
 
 def gradient_checkpointing(rig: Rig) -> Numbers:
@@ -128,9 +128,9 @@ def gradient_checkpointing(rig: Rig) -> Numbers:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         with engine(rig, model={"enable_gradient_checkpointing": on}) as policy:
-            found[on] = _one_step(policy, rig)
+            found[on] = one_step(policy, rig)
         memory |= {f"checkpointing_{on}_{name}".lower(): value for name, value in peak_gib(rig).items()}
-    return _same_step(found[True], found[False], rig) | memory
+    return same_step(found[True], found[False], rig) | memory
 
 
 def packing(rig: Rig) -> Numbers:
@@ -139,11 +139,11 @@ def packing(rig: Rig) -> Numbers:
     if rig.device == "cuda" and importlib.util.find_spec("flash_attn") and rig.dtype != "float32":
         ways["flash"] = "flash_attention_2"
     with engine(rig) as policy:
-        padded, padded_s = _one_step(policy, rig), _seconds(policy, rig)
+        padded, padded_s = one_step(policy, rig), _seconds(policy, rig)
     numbers: Numbers = {"padded_s": padded_s}
     for name, attention in ways.items():
         with engine(rig, model={"use_remove_padding": True, "attn_implementation": attention}) as policy:
-            numbers |= named(name, _same_step(_one_step(policy, rig), padded, rig))
+            numbers |= named(name, same_step(one_step(policy, rig), padded, rig))
             numbers[f"{name}_s"] = _seconds(policy, rig)
     return numbers
 
@@ -152,13 +152,15 @@ Step = tuple[Ragged, float, Ragged]
 """Log-probabilities before a step, its gradient norm, log-probabilities after it."""
 
 
-def _one_step(policy: Any, rig: Rig) -> Step:
+def one_step(policy: Any, rig: Rig) -> Step:
+    """The rig's batch, once."""
     batch = rig.batch()
     before = policy.logprobs(batch)
     return before, float(policy.update([batch])["policy/grad_norm"]), policy.logprobs(batch)
 
 
-def _same_step(ours: Step, theirs: Step, rig: Rig) -> Numbers:
+def same_step(ours: Step, theirs: Step, rig: Rig) -> Numbers:
+    """Require that two steps are the same up to rounding."""
     norms = {"grad_norm": ours[1], "grad_norm_apart": abs(ours[1] - theirs[1]) / theirs[1]}
     numbers = named("before", apart(ours[0], theirs[0])) | named("after", apart(ours[2], theirs[2])) | norms
     floor = FLOOR[rig.dtype]
@@ -203,9 +205,9 @@ def offload_policy(rig: Rig) -> Numbers:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         with engine(rig, fsdp={"offload_policy": on}) as policy:
-            found[on] = _one_step(policy, rig)
+            found[on] = one_step(policy, rig)
         memory[f"offload_policy_{on}_peak_gib".lower()] = peak_gib(rig)["peak_gib"]
-    return _same_step(found[True], found[False], rig) | memory
+    return same_step(found[True], found[False], rig) | memory
 
 
 def checkpoint(rig: Rig) -> Numbers:

@@ -70,8 +70,9 @@ def test_without_a_gpu_the_way_out_is_said(capsys: pytest.CaptureFixture[str]) -
     assert "--device cpu" in capsys.readouterr().out
 
 
-ON_CPU = ["fsdp2_step", "logprobs", "packing", "offload", "lora", "critic", "hf_publish", "vllm_publish"]
-SKIPPED = ["offload_policy"]
+ON_CPU = ["fsdp2_step", "logprobs", "packing", "offload", "lora", "critic", "megatron_step", "megatron_packing", "megatron_checkpoint",
+          "hf_publish", "vllm_publish"]  # fmt: skip
+SKIPPED = ["offload_policy", "megatron_offload"]
 
 
 def test_the_checks_named_here_are_there() -> None:

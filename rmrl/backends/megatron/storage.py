@@ -36,7 +36,7 @@ from torch.futures import Future
 from rmrl.errors import CheckpointError
 
 FILE_BYTES = 2**29
-"""Tensors in one file, unless one alone is larger. Writing takes up to twice as much memory: a copy, and the file."""
+"""Tensors in one file, at most. Writing one takes a few times as much memory: copies of its tensors, and the file itself."""
 
 MODEL, SHAPE = "model.", "shape"
 """What names of parameters begin with, and the name under which the model's shape is stored."""
@@ -148,8 +148,10 @@ class _Writer(HuggingFaceStorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         written: list[WriteResult] = []
-        for number, items in enumerate(_files(plan.items), start=1):
-            storage: Any = {**plan.storage_data, "fqn_to_index_mapping": {item.index.fqn: number for item in items}}
+        files = _files(plan.items)
+        for number, items in enumerate(files, start=1):
+            numbers = {item.index.fqn: number for item in items} | {"": len(files)}  # the largest is the second number in a file's name
+            storage: Any = {**plan.storage_data, "fqn_to_index_mapping": numbers}
             written += super().write_data(replace(plan, items=items, storage_data=storage), planner).wait()
         done: Future[list[WriteResult]] = Future()
         done.set_result(written)
@@ -181,7 +183,7 @@ class _SavePlanner(DefaultSavePlanner):
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-        named = list(pieces)
+        named = [part for piece in pieces for part in _parts(piece)]
         self._pieces = {piece.index: piece for piece in named}
         assert len(self._pieces) == len(named), "a process names a box of a tensor twice"
 
@@ -191,6 +193,13 @@ class _SavePlanner(DefaultSavePlanner):
 
     def resolve_data(self, write_item: WriteItem) -> Tensor:
         return self._pieces[write_item.index].data.detach()
+
+
+def _parts(piece: Piece) -> Iterator[Piece]:
+    """The piece cut by rows into what fits a file: the same parts in all processes that hold it."""
+    rows = max(1, FILE_BYTES // max(1, piece.data[0].nbytes))
+    for start in range(0, len(piece.data), rows):
+        yield replace(piece, offset=(piece.offset[0] + start, *piece.offset[1:]), data=piece.data[start : start + rows])
 
 
 def _write_item(piece: Piece) -> WriteItem:

@@ -65,7 +65,7 @@ def test_one_process_writes_ranges_and_reads_others(tmp_path: Path):
 
 
 def test_files_stay_small_and_hold_a_name_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of 40 bytes a file: a and b (24 bytes each) do not fit together, c (16) fits beside one of them."""
+    """Of 40 bytes a file: a and b (24 bytes each) do not fit together, c (16) fits beside one of them, d (100) fills two and a half."""
     monkeypatch.setattr(storage, "FILE_BYTES", 40)
     write_pieces(
         tmp_path, [whole("a", torch.zeros(6)), whole("b", torch.zeros(6)), whole("c", torch.zeros(4)), whole("d", torch.zeros(99))]
@@ -74,7 +74,8 @@ def test_files_stay_small_and_hold_a_name_once(tmp_path: Path, monkeypatch: pyte
     for file in sorted(tmp_path.iterdir()):
         with safe_open(file, framework="pt") as opened:
             held.append(sorted(opened.keys()))
-    assert held == [["a", "c"], ["b"], ["d"]]
+    assert held == [["a", "c"], ["b"], ["d"], ["d"], ["d"]]
+    assert stored_tensors(tmp_path)["d"] == ((25,), torch.float32)
 
 
 @contextmanager

@@ -151,7 +151,7 @@ def stored_names(folder: str) -> set[str]:
 )
 def test_dense_models_are_hugging_faces(tmp_path: Path, world_size: int, sizes: dict[str, Any]) -> None:
     folders = write_all(tmp_path, DENSE)
-    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "ref", deadline_s=240)
+    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "actor", deadline_s=240)
     for name, result in found.items():
         assert 0 <= result["distance"] <= 1e-5, (name, result["distance"])  # of logits up to 4
         assert result["different"] == 0, name
@@ -171,7 +171,7 @@ def test_dense_models_are_hugging_faces(tmp_path: Path, world_size: int, sizes: 
 )
 def test_models_with_experts_are_hugging_faces(tmp_path: Path, world_size: int, sizes: dict[str, Any]) -> None:
     folders = write_all(tmp_path, EXPERTS)
-    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "ref", deadline_s=240)
+    found = run_group(compare_all, world_size, tmp_path, folders, sizes, "actor", deadline_s=240)
     for name, result in found.items():
         assert result["distance"] is None or 0 <= result["distance"] <= 1e-5, (name, result["distance"])
         assert result["different"] == 0, name
