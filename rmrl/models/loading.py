@@ -75,6 +75,7 @@ def build_unloaded(architecture: Any, model: ModelConfig, *, config: PretrainedC
 def _ready(loaded: Any, model: ModelConfig) -> Any:
     loaded.config.use_cache = False
     _turn_off_dropout(loaded)
+    _train_every_token(loaded)
     if model.enable_gradient_checkpointing:
         loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return loaded
@@ -168,6 +169,16 @@ def _turn_off_dropout(model: nn.Module) -> None:
         for name in ("attention_dropout", "attn_dropout", "dropout"):
             if isinstance(getattr(module, name, None), float):
                 setattr(module, name, 0.0)
+
+
+def _train_every_token(model: nn.Module) -> None:
+    """Embeddings leave out the gradient of the padding token, which in many checkpoints is the end token too and then part of the rows.
+
+    Padding itself needs no such care: nothing that counts looks at it.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            module.padding_idx = None
 
 
 def _unreadable(path: str, error: Exception) -> str:

@@ -64,7 +64,7 @@ def check(config: Config, *, shipped_functions: Path, notice: Notice) -> Checked
     trust = config.actor_rollout_ref.model.trust_remote_code
     rewards = resolve(config.reward, device=device, shipped_functions=shipped_functions, trust_remote_code=trust)
     specs = rewards.specs
-    problems = [*config_problems(config), *_part_problems(config), *rewards.problems, *_estimator_problems(config, specs)]
+    problems = [*config_problems(config), *_part_problems(config, device), *rewards.problems, *_estimator_problems(config, specs)]
     problems += _group_problems(config, specs)
     if problems:
         raise ConfigError(problems)
@@ -135,7 +135,7 @@ def prompt_loader(config: Config, prompts: PromptTable) -> PromptLoader:
     )
 
 
-def _part_problems(config: Config) -> list[str]:
+def _part_problems(config: Config, device: str) -> list[str]:
     """Names that a table must know, and the policy's checkpoint."""
     problems: list[str] = []
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
@@ -157,7 +157,7 @@ def _part_problems(config: Config) -> list[str]:
     if not problems and all(checkpoints.values()):
         problems += _vocabulary_problems(checkpoints)
     if not problems and config.actor_rollout_ref.model.path:
-        problems += layout_problems(config, critic_settings(config) if needs_critic(config) else None)
+        problems += layout_problems(config, critic_settings(config) if needs_critic(config) else None, device=device)
     return problems
 
 

@@ -16,7 +16,7 @@ from rmrl.models.loading import load_config
 PACKAGE = "megatron.core"
 
 
-def layout_problems(config: Config, critic: CriticConfig | None) -> Iterator[str]:
+def layout_problems(config: Config, critic: CriticConfig | None, *, device: str) -> Iterator[str]:
     """Problems of the policy and, where one trains, of its critic (every null replaced by the actor's setting).
 
     The checkpoints are there. What of the policy needs no file is found by rmrl.config.check.
@@ -32,7 +32,7 @@ def layout_problems(config: Config, critic: CriticConfig | None) -> Iterator[str
         yield from together_problems(actor, critic)
     world = processes(config, None)
     if actor.strategy == "megatron" and world is not None:
-        yield from _cut(policy, actor, world, section="actor_rollout_ref.actor")
+        yield from _cut(policy, actor, world, section="actor_rollout_ref.actor", device=device)
     if critic is None or critic.strategy != "megatron":
         return
     yield from model_problems(critic.model, section="critic", key="critic.model")
@@ -40,7 +40,7 @@ def layout_problems(config: Config, critic: CriticConfig | None) -> Iterator[str
     if apart is not None and critic.pool is not None:
         yield from megatron_problems(critic.megatron, apart, section="critic")
     if apart is not None and (critic.pool is not None or critic.model.path != policy.path):
-        yield from _cut(critic.model, critic, apart, section="critic")
+        yield from _cut(critic.model, critic, apart, section="critic", device=device)
 
 
 def processes(config: Config, pool: str | None) -> int | None:
@@ -53,14 +53,20 @@ def processes(config: Config, pool: str | None) -> int | None:
         return None
 
 
-def _cut(model: ModelConfig, trained: TrainedConfig, world: int, *, section: str) -> list[str]:
+def _cut(model: ModelConfig, trained: TrainedConfig, world: int, *, section: str, device: str) -> list[str]:
     """What of this model is not covered or not divided; nothing where the sizes do not fit the processes, which has been said."""
     if parallel_problems(trained.megatron, world, section=section):
         return []
+    sizes = Sizes.of(trained.megatron, world, section=section)
     try:
-        Shape.of(load_config(model), Sizes.of(trained.megatron, world, section=section), section=section)
+        shape = Shape.of(load_config(model), sizes, section=section)
     except ConfigError as error:
         return error.problems
+    if device == "cpu" and shape.experts and sizes.tensor > 1 and sizes.expert > 1:
+        return [
+            f"{section}.megatron: tensor_model_parallel_size={sizes.tensor} with expert_model_parallel_size={sizes.expert} on CPU: experts "
+            "gather shares of unequal size there, which gloo cannot; set one of them to 1"
+        ]
     return []
 
 

@@ -65,3 +65,11 @@ def test_dtype_names():
     assert torch_dtype("bf16", key="x") is torch.bfloat16
     with pytest.raises(ConfigError, match=r"rollout\.dtype=bfloat61: not a dtype; did you mean 'bfloat16'"):
         torch_dtype("bfloat61", key="rollout.dtype")
+
+
+def test_a_padding_token_inside_a_row_trains(checkpoint: Path):
+    """It is the end token of many checkpoints. Hugging Face's embedding would give it no gradient."""
+    model = load_causal_lm(ModelConfig(path=str(checkpoint), override_config={"pad_token_id": 7}), dtype=torch.float32)
+    hidden = model.model(input_ids=torch.tensor([[3, 7, 5]]), use_cache=False).last_hidden_state
+    hidden[0, 2, 0].backward()
+    assert model.model.embed_tokens.weight.grad[7].abs().max() > 0

@@ -38,11 +38,11 @@ def config(tmp_path: Path) -> Config:
     return made
 
 
-def problems(config: Config, changes: dict[str, Any], *, critic: bool = False) -> list[str]:
+def problems(config: Config, changes: dict[str, Any], *, critic: bool = False, device: str = "cpu") -> list[str]:
     for key, value in changes.items():
         section, _, name = key.rpartition(".")
         setattr(look_up(config, section), name, value)
-    return list(layout_problems(config, critic_settings(config) if critic else None))
+    return list(layout_problems(config, critic_settings(config) if critic else None, device=device))
 
 
 ACTOR = "actor_rollout_ref.actor.megatron"
@@ -121,3 +121,15 @@ def test_what_is_not_installed_is_said(config: Config, monkeypatch: pytest.Monke
         'actor_rollout_ref.actor.strategy=megatron needs megatron-core, which is not installed: pip install "rmrl-toolkit[megatron]", or '
         "set strategy=fsdp2"
     )
+
+
+MIXTURE = {"model_type": "qwen3_moe", "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+
+def test_experts_and_tensors_are_not_both_cut_on_cpu(config: Config, tmp_path: Path) -> None:
+    config.actor_rollout_ref.model.path = model(tmp_path / "mixture", **MIXTURE)
+    changes = {f"{ACTOR}.tensor_model_parallel_size": 2, f"{ACTOR}.expert_model_parallel_size": 2}
+    (said,) = problems(config, changes)
+    assert "tensor_model_parallel_size=2 with expert_model_parallel_size=2 on CPU" in said
+    assert problems(config, {}, device="cuda") == []
+    assert problems(config, {f"{ACTOR}.tensor_model_parallel_size": 1}) == []

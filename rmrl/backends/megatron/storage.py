@@ -35,8 +35,8 @@ from torch.futures import Future
 
 from rmrl.errors import CheckpointError
 
-FILE_BYTES = 2**29
-"""Tensors in one file, at most. Writing one takes a few times as much memory: copies of its tensors, and the file itself."""
+FILE_BYTES = 2**28
+"""Tensors in one file, at most. Writing one takes up to four times as much memory: copies of its tensors, and the file itself."""
 
 MODEL, SHAPE = "model.", "shape"
 """What names of parameters begin with, and the name under which the model's shape is stored."""

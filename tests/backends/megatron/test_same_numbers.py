@@ -138,8 +138,9 @@ def leave() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    write_tiny(folder / "policy", "llama", seed=0, vocab_size=VOCABULARY + 1)  # odd: padded under tensor parallelism
-    write_tiny(folder / "reference", "llama", seed=1, vocab_size=VOCABULARY + 1)
+    shape = {"vocab_size": VOCABULARY + 1, "pad_token_id": 5}  # a padding token that is part of the rows, as end tokens often are
+    write_tiny(folder / "policy", "llama", seed=0, **shape)  # odd: padded under tensor parallelism
+    write_tiny(folder / "reference", "llama", seed=1, **shape)
     return folder
 
 

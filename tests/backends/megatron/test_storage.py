@@ -68,7 +68,7 @@ def test_files_stay_small_and_hold_a_name_once(tmp_path: Path, monkeypatch: pyte
     """Of 40 bytes a file: a and b (24 bytes each) do not fit together, c (16) fits beside one of them, d (100) fills two and a half."""
     monkeypatch.setattr(storage, "FILE_BYTES", 40)
     write_pieces(
-        tmp_path, [whole("a", torch.zeros(6)), whole("b", torch.zeros(6)), whole("c", torch.zeros(4)), whole("d", torch.zeros(99))]
+        tmp_path, [whole("a", torch.zeros(6)), whole("b", torch.zeros(6)), whole("c", torch.zeros(4)), whole("d", torch.zeros(25))]
     )
     held = []
     for file in sorted(tmp_path.iterdir()):
