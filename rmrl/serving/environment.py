@@ -22,6 +22,15 @@ def thread_environment(threads: int) -> dict[str, str]:
     }
 
 
+def train_environment(*, threads: int, megatron: bool) -> dict[str, str]:
+    """Variables for a training process. CUDA_DEVICE_MAX_CONNECTIONS of the user's own wins."""
+    variables = thread_environment(threads)
+    if megatron:
+        # One queue of work keeps its order: communication begins beside the matrices it is to overlap with, as megatron-core expects.
+        variables["CUDA_DEVICE_MAX_CONNECTIONS"] = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    return variables
+
+
 def engine_environment(*, device: Device, threads: int) -> dict[str, str]:
     """Variables for a process that will hold one engine on `device` with `threads` CPU threads (at least 1).
 

@@ -10,7 +10,7 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.dealing import dealing
 from rmrl.cluster.worker_group import Seats, WorkerGroup
 from rmrl.config.schema import TrainedConfig
-from rmrl.serving.environment import thread_environment
+from rmrl.serving.environment import train_environment
 from rmrl.trainer.check import Checked
 from rmrl.trainer.places import Places, all_or_none, threads
 from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
@@ -39,7 +39,8 @@ def _trained_model(group: TrainGroup, role: str, settings: TrainSettings) -> Tra
 async def _start_group(checked: Checked, seats: Seats, engines: Mapping[str, TrainSettings], *, name: str, offloads: bool) -> TrainGroup:
     world, timeout_s = len(seats.seats), checked.config.trainer.stall_timeout_s
     count = threads(checked.config.trainer, processes=-(-world // checked.config.trainer.nnodes))
-    environment = thread_environment(count)
+    megatron = any(settings.trained.strategy == "megatron" for settings in engines.values())
+    environment = train_environment(threads=count, megatron=megatron)
 
     async def spawn(rank: int) -> Any:
         process = ProcessSettings(rank=rank, world_size=world, init_method=seats.init_method, threads=count, timeout_s=timeout_s)

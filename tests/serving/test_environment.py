@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from rmrl.serving.environment import engine_environment
+from rmrl.serving.environment import engine_environment, thread_environment, train_environment
 
 
 def test_threads_and_multiprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +38,11 @@ def test_nothing_heavy_is_imported() -> None:
     )
     code = f"import {modules}, sys; sys.exit(bool({{'torch', 'vllm', 'transformers', 'ray'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_megatrons_work_stays_in_one_queue_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
+    assert train_environment(threads=2, megatron=True)["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    assert train_environment(threads=2, megatron=False) == thread_environment(2)
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8")
+    assert train_environment(threads=2, megatron=True)["CUDA_DEVICE_MAX_CONNECTIONS"] == "8"

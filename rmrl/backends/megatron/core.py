@@ -51,5 +51,7 @@ ADVICE_TO_OTHERS = {
 }
 """Loggers of megatron-core -> what of theirs is not worth a line of a run's log."""
 
+# torch's own renaming of collectives that megatron-core calls by their older names.
+warnings.filterwarnings("ignore", message=r"`torch\.distributed\.\w+` is deprecated", category=FutureWarning)
 for _logger, _start in ADVICE_TO_OTHERS.items():
     logging.getLogger(_logger).addFilter(lambda record, start=_start: start not in record.getMessage())
