@@ -28,7 +28,9 @@ class Layout:
     def words(self) -> list[str]:
         """Of a command line; float32 everywhere."""
         part = "actor_rollout_ref.actor"
-        dtype = [f"{part}.megatron.dtype=float32"] if self.strategy == "megatron" else [f"{part}.fsdp_config.param_dtype=null"]
+        dtype = [f"{part}.fsdp_config.param_dtype=null"]
+        if self.strategy == "megatron":  # which refuses entries of the other section
+            dtype = [f"{part}.megatron.dtype=float32", f"{part}.fsdp_config.param_dtype=bfloat16"]
         sizes = [f"{part}.megatron.{name}={size}" for name, size in self.sizes.items()]
         return [f"{part}.strategy={self.strategy}", f"trainer.n_gpus_per_node={self.processes}", *dtype, *sizes]
 

@@ -128,8 +128,11 @@ class Run:
         self.sampler.scorer.load_state_dict(state.get("rewards", {}))
         if self.monitor and state.get("monitor"):
             self.monitor.load_state_dict(state["monitor"])
-        for name, model in self._saved_models():
-            await model.load(str(found.path / name))
+        async with self.sampler.turns.devices:
+            await self.sampler.rollouts.sleep()  # on the policy's devices they have just been started
+            async with self.models.on_device():
+                for name, model in self._saved_models():
+                    await model.load(str(found.path / name))
         self.step = self.saved_step = found.step
         self.notice(f"resuming from {found.path} (step {self.step} of {self.total_steps})")
 

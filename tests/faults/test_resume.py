@@ -94,6 +94,22 @@ def test_the_critic_is_kept_too(tmp_path: Path) -> None:
     assert kept == {"manifest.json", "trainer.json", "policy", "critic", "hf"}
 
 
+def test_a_checkpoint_is_loaded_while_training_has_the_devices(tmp_path: Path) -> None:
+    """Where training starts offloaded, what is loaded has no place before it is brought back."""
+    go(tmp_path, 1, **RUNS["critic"])
+    parts = FakeParts()
+    run = fake_run(tmp_path, total_steps=2, parts=parts, **RUNS["critic"])
+    run.models.actor.group._offloads = True
+
+    async def resume() -> None:
+        await run.resume()
+        await run.close()
+
+    asyncio.run(resume())
+    assert parts.workers[0].calls == ["onload", "actor.load", "critic.load", "offload"]
+    assert parts.engines[0].calls == ["sleep"]
+
+
 def test_batches_sampled_ahead_are_not_lost(tmp_path: Path) -> None:
     """They are sampled again, from newer weights, so numbers may differ; every prompt is trained once, in the same order."""
     ahead = {"trainer__max_staleness": 1}
