@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from rmrl.backends.state_file import STATE, SavedModel, saved_model
 from rmrl.errors import CheckpointError, ConfigError
+from rmrl.models.experts import one_by_one
 from rmrl.models.export import save_hf_folder
 from rmrl.models.loading import build_unloaded, load_causal_lm, load_config, torch_dtype
 from rmrl.models.lora import add_adapters, merged_parameters
@@ -117,7 +118,7 @@ class _Source:
         self.classifies = saved.role == "critic"
         with torch.device("meta"):
             self.skeleton = self._of_base(self._load)
-            names = {name: tuple(parameter.shape) for name, parameter in self._with_adapters(self._load()).named_parameters()}
+            names = {name: tuple(parameter.shape) for name, parameter in self._parameters(self._with_adapters(self._load())).items()}
         self.names = [name for name in names if not self.adapted or name in self.reader.shapes]
         self._require(names)
 
@@ -136,6 +137,13 @@ class _Source:
 
     def _with_adapters(self, model: PreTrainedModel) -> PreTrainedModel:
         return add_adapters(model, self.saved.model) if self.adapted else model
+
+    def _parameters(self, model: PreTrainedModel) -> dict[str, Tensor]:
+        """The model's parameters under the names in which they are stored: fused experts one by one where they are stored so."""
+        found: dict[str, Tensor] = {}
+        for name, parameter in model.named_parameters():
+            found |= {name: parameter} if name in self.reader.shapes else one_by_one(name, parameter) or {name: parameter}
+        return found
 
     def _require(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         stored = self.reader.shapes
@@ -159,10 +167,10 @@ class _Source:
     def whole(self, dtype: torch.dtype) -> PreTrainedModel:
         """The model with the checkpoint's tensors in memory, adapters beside their layers."""
         model: Any = self._with_adapters(self._of_base(self._load if self.adapted else self._unloaded))
-        parameters = dict(model.named_parameters())
+        stored = self._parameters(model)
         for name, tensor in self.reader.read(self.names):
-            parameters[name].copy_(tensor)
-        for parameter in parameters.values():  # not model.to: buffers such as rotary frequencies keep their precision
+            stored[name].copy_(tensor)
+        for parameter in model.parameters():  # not model.to: buffers such as rotary frequencies keep their precision
             parameter.data = parameter.data.to(dtype)
         return model.eval()
 

@@ -19,6 +19,7 @@ from rmrl.backends.megatron import whole
 from rmrl.backends.megatron.whole import MegatronTensors
 from rmrl.errors import CheckpointError
 from rmrl.main_export import main
+from rmrl.models.experts import one_by_one
 from tests.backends.megatron.tiny import make_settings, write_tiny
 from tests.backends.policies import make_batch, make_critic_batch, run_group
 
@@ -28,6 +29,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "tied": ("llama", "actor", {"tensor_model_parallel_size": 2}),
     "untied": ("qwen3", "actor", {"pipeline_model_parallel_size": 2}),
     "bfloat16": ("llama", "actor", {"dtype": "bfloat16"}),
+    "experts": ("qwen3_moe", "actor", {"expert_model_parallel_size": 2}),
     "critic": ("qwen2", "critic", {"tensor_model_parallel_size": 2, "use_distributed_optimizer": False}),
 }
 """Case -> family, role and parallel sizes of two processes."""
@@ -54,7 +56,7 @@ def train(process: ProcessSettings, folder: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export")
-    for family, tied in (("llama", True), ("qwen2", False), ("qwen3", False)):
+    for family, tied in (("llama", True), ("qwen2", False), ("qwen3", False), ("qwen3_moe", False)):
         write_tokenizer(write_tiny(folder / family, family, tied=tied, vocab_size=513))
     run_group(train, 2, folder, str(folder), deadline_s=200)
     return folder
@@ -72,7 +74,7 @@ def export(*arguments: str) -> int:
     return main(list(arguments))
 
 
-@pytest.mark.parametrize("case", ["tied", "untied", "critic"])
+@pytest.mark.parametrize("case", ["tied", "untied", "experts", "critic"])
 def test_an_export_has_the_engines_weights(checkpoints: Path, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     _, role, _ = CASES[case]
     assert export(f"checkpoint={checkpoints / case}", f"out={tmp_path / 'out'}", f"role={role}", "dtype=float32") == 0
@@ -88,7 +90,8 @@ def exported(folder: Path, role: str) -> dict[str, torch.Tensor]:
     model, info = kind.from_pretrained(folder, dtype="auto", output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+    fused = [(name, parameter.detach(), one_by_one(name, parameter)) for name, parameter in model.named_parameters()]
+    return {key: tensor for name, parameter, views in fused for key, tensor in (views or {name: parameter}).items()}
 
 
 def test_bfloat16_training_exports_its_weights_and_in_float32_its_master_weights(checkpoints: Path, tmp_path: Path):

@@ -30,8 +30,8 @@ from rmrl.backends.worker import TrainWorker
 from rmrl.config.schema import ActorConfig, AlgorithmConfig, CriticConfig, FSDPConfig, MegatronConfig, ModelConfig, OptimConfig
 from rmrl.trainer.policy import TrainedModel
 from rmrl.types import AdvantageInputs, Ragged, TrainBatch
-from tests.backends.policies import VOCABULARY, make_batch, run_group
 from tests.backends.megatron.tiny import write_tiny
+from tests.backends.policies import VOCABULARY, make_batch, run_group
 
 pytestmark = pytest.mark.slow
 
@@ -145,11 +145,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Result]]:
+def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     found: dict[str, Result] = {}
     for world in sorted({world for world, _ in LAYOUTS.values()}):
         found |= run_group(all_steps, world, tmp_path_factory.mktemp(f"of{world}"), str(folder), deadline_s=400)
-    yield found
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_a_step_is_the_same_under_every_layout(
         start = load_file(folder / "policy" / "model.safetensors")
         assert one.keys() == other.keys()
         for name, weight in one.items():
-            torch.testing.assert_close(other[name], weight, atol=1e-5, rtol=0, msg=lambda text, name=name: f"{role} {name}: {text}")
+            torch.testing.assert_close(other[name], weight, atol=1e-5, rtol=0, msg=lambda text, at=f"{role} {name}": f"{at}: {text}")
         moved = max((one[name] - start[name]).abs().max().item() for name in one.keys() & start.keys())
         assert moved > 1e-3, "the step moved nothing, so nothing was compared"
 
