@@ -12,12 +12,17 @@ from rmrl.errors import ConfigError
 T = TypeVar("T")
 
 
+_LISTED = 40
+"""Names that a hint lists at most."""
+
+
 def did_you_mean(name: str, known: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
     """A hint such as "; did you mean 'helpful'? known: format, helpful" (never empty)."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"; did you mean '{close[0]}'?" if close else ";"
-    return f"{hint} known: {', '.join(names) or '(none)'}"
+    more = f", ... ({len(names)} names)" if len(names) > _LISTED else ""
+    return f"{hint} known: {', '.join(names[:_LISTED]) or '(none)'}{more}"
 
 
 def load_attribute(path: str) -> object:

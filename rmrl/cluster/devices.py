@@ -7,18 +7,26 @@ from pathlib import Path
 
 import psutil
 
+from rmrl.errors import ConfigError
+
 _CGROUP = Path("/sys/fs/cgroup")
 _CGROUP_FILES = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
 """Limit and use of a container's memory, versions 2 and 1."""
 
 
 def resolve_device(asked: str) -> str:
-    """auto: cuda where torch sees a device, else cpu."""
-    if asked != "auto":
+    """auto: cuda where torch sees a device, else cpu. Raises ConfigError for a cuda that torch does not see."""
+    if asked not in ("auto", "cuda"):
         return asked
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    there = torch.cuda.is_available()
+    if asked == "cuda" and not there:
+        raise ConfigError(
+            f"trainer.device=cuda, and torch {torch.__version__} sees no CUDA device: use trainer.device=auto or cpu, or install a build "
+            "of torch and a driver that the GPU needs"
+        )
+    return "cuda" if there else "cpu"
 
 
 def free_bytes(device: str) -> int:

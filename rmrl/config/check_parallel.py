@@ -33,18 +33,21 @@ _OWN_ENTRY = {
 def parallel_problems(megatron: MegatronConfig, world_size: int, *, section: str) -> list[str]:
     """Why these sizes cannot place a model on `world_size` processes. `section`: where they stand, e.g. actor_rollout_ref.actor."""
     key = f"{section}.megatron"
-    small = [f"{key}.{name}={size}: at least 1" for name in PARALLEL_SIZES if (size := getattr(megatron, name)) is not None and size < 1]
+    small = [
+        f"{key}.{name}={size}: give at least 1" for name in PARALLEL_SIZES if (size := getattr(megatron, name)) is not None and size < 1
+    ]
     return small or list(_divisions(megatron, world_size, key))
 
 
 def _divisions(megatron: MegatronConfig, world_size: int, key: str) -> Iterator[str]:
     parts = {name: getattr(megatron, name) for name in (_TENSOR, _PIPELINE, _CONTEXT)}
     model, expert, virtual = math.prod(parts.values()), megatron.expert_model_parallel_size, megatron.virtual_pipeline_model_parallel_size
+    counted = "nnodes x n_gpus_per_node of critic.pool" if key.startswith("critic.") else "trainer.nnodes x trainer.n_gpus_per_node"
     if world_size % model:
         shown = " x ".join(f"{name}={size}" for name, size in parts.items())
         yield (
             f"{key}: {shown} = {model} does not divide the {world_size} training processes; lower them until it does, or train in a "
-            f"multiple of {model} processes"
+            f"multiple of {model} processes ({counted})"
         )
     elif (world_size // model) % expert:
         yield (
@@ -74,7 +77,7 @@ def unread_problems(trained: TrainedConfig, strategy: str, *, section: str) -> I
         for name in _changed(trained.fsdp_config, FSDPConfig()):
             instead = f"use {section}.megatron.{_IN_MEGATRON[name]}" if _IN_MEGATRON[name] else "leave it out"
             value = getattr(trained.fsdp_config, name)
-            yield f"{section}.fsdp_config.{name}={value} has no effect with {section}.strategy=megatron; {instead}"
+            yield f"{section}.fsdp_config.{name}={'null' if value is None else value} has no effect with {section}.strategy=megatron; {instead}"
         return
     for name in _changed(trained.megatron, type(trained.megatron)()):
         value = getattr(trained.megatron, name)

@@ -155,7 +155,7 @@ def _check_override(text: str, root: type) -> tuple[str | None, str | None]:
     if key == "hydra" or key.startswith(("hydra.", "hydra/")) or override.package is not None:
         return None, text
     if key in _RENAMED and not isinstance(override.value(), dict):
-        key, text = _RENAMED[key], text.replace(key, _RENAMED[key], 1)
+        key, text = _RENAMED[key], text.lstrip("+").replace(key, _RENAMED[key], 1)  # ours is there: nothing to add
     value = override.value()
     refused = refusal(key, value)
     if refused is not None:

@@ -33,10 +33,20 @@ _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 _SECTIONS = {
     "actor_rollout_ref.ref.megatron": "the reference has the actor's layout (actor.megatron); use actor_rollout_ref.ref.param_offload",
+    "actor_rollout_ref.ref.strategy": "the reference has the actor's strategy (actor.strategy); leave it out",
     "actor_rollout_ref.ref.fsdp_config": "use actor_rollout_ref.ref.param_offload",
     "actor_rollout_ref.actor.checkpoint.load_contents": "everything saved is loaded; use actor.checkpoint.save_contents",
     "actor_rollout_ref.actor.checkpoint.async_save": "checkpoints are written before the next step starts; leave it out",
 }
+# Entries of `megatron` of the policy and of the critic. Hugging Face's checkpoints are always read and written, as use_mbridge asks.
+_OF_MEGATRON = {
+    "use_dist_checkpointing": "training starts from model.path, a Hugging Face checkpoint; leave it out",
+    "dist_checkpointing_path": "training starts from model.path, a Hugging Face checkpoint; leave it out",
+    "expert_tensor_parallel_size": "an expert's matrices are cut as a dense layer's (tensor_model_parallel_size); leave it out",
+    "seed": "use trainer.seed",
+}
+_TABLE |= {f"{part}.megatron.use_mbridge": ((True, False), "") for part in ("actor_rollout_ref.actor", "critic")}
+_SECTIONS |= {f"{part}.megatron.{name}": text for part in ("actor_rollout_ref.actor", "critic") for name, text in _OF_MEGATRON.items()}
 
 
 def refusal(key: str, value: Any) -> str | None:

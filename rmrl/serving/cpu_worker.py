@@ -1,10 +1,11 @@
-"""vLLM's CPU worker with a sleep that really frees memory, and a weight reload that also reaches a tied output head.
+"""vLLM's CPU worker with a sleep that really frees memory, and a weight reload that also reaches tied output heads and experts.
 
 vLLM's own CPU worker ignores `sleep`. On CUDA the stock worker is used and this module is never imported.
 
 Two facts of the CPU build shape this file. Linear weights live in packed oneDNN handles (`layer.cpu_linear`) beside an emptied
 `layer.weight`; and a reload repacks the layers whose loader ran, which a *tied* output head's never does: it would go on
-computing with the old weights, and only its logprobs would tell.
+computing with the old weights. Experts are packed at the first load alone: after a reload their kernel would misread them.
+In both cases only logprobs would tell.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ class SleepingCPUWorker(CPUWorker):
                 storage.resize_(size)
 
     def reload_weights(self, *args: Any, **kwargs: Any) -> None:
-        """As vLLM's, then repack the output heads that share their weight with the embedding."""
+        """As vLLM's, then repack what it leaves out."""
         super().reload_weights(*args, **kwargs)
-        repack_tied_heads(self.model_runner.get_model())
+        repack(self.model_runner.get_model())
         _return_memory()
 
     def finish_weight_update(self) -> None:
-        """As vLLM's, then repack those output heads too."""
+        """As vLLM's, then repack what it leaves out."""
         super().finish_weight_update()
-        repack_tied_heads(self.model_runner.get_model())
+        repack(self.model_runner.get_model())
         _return_memory()
 
 
@@ -93,6 +94,21 @@ def rewind_discarded_draws(runner: Any) -> None:
             runner.input_batch.generators = generators
 
     runner._sample, runner._bookkeeping_sync = sample_and_rewind, bookkeep_without_offsets
+
+
+def repack(model: torch.nn.Module) -> None:
+    """Rebuild the packed weights that vLLM leaves alone when it reloads: silently, the model would answer with wrong probabilities."""
+    repack_tied_heads(model)
+    repack_experts(model)
+
+
+def repack_experts(model: torch.nn.Module) -> int:
+    """Pack the experts of every mixture, which vLLM does at the first load only; returns how many mixtures there were."""
+    methods: list[tuple[torch.nn.Module, Any]] = [(module, getattr(module, "quant_method", None)) for module in model.modules()]
+    mixtures = [(module, method.moe_kernel) for module, method in methods if getattr(method, "moe_kernel", None) is not None]
+    for module, kernel in mixtures:
+        kernel.fused_experts.process_weights_after_loading(module)
+    return len(mixtures)
 
 
 def repack_tied_heads(model: torch.nn.Module) -> int:

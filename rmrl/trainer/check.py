@@ -147,7 +147,7 @@ def _part_problems(config: Config, device: str) -> list[str]:
         *(("trainer.logger", SINKS, name) for name in config.trainer.logger),
         *((key, TRAIN_ENGINES, name) for key, name in strategies.items() if name not in (None, "megatron")),  # layout_problems looks for it
     ):
-        problems += _problem_of(lambda table=table, name=name: table[name], key)
+        problems += _problem_of(lambda table=table, name=name: table[name], key, table.what)
     checkpoints = {"actor_rollout_ref.model.path": config.actor_rollout_ref.model.path}
     if needs_critic(config):
         checkpoints["critic.model.path"] = config.critic.model.path
@@ -227,11 +227,12 @@ def _compares(transform: Mapping[str, Any], by: Sequence[str]) -> bool:
     return transform.get("by", "group" if transform["kind"] == "rank" else "") in by
 
 
-def _problem_of(look_up: Callable[[], Any], key: str) -> list[str]:
+def _problem_of(look_up: Callable[[], Any], key: str, named: str = "") -> list[str]:
+    """`named`: the key that a problem begins with where it is not `key`."""
     try:
         look_up()
     except ConfigError as error:
-        return [p if key in p else f"{key}: {p}" for p in error.problems]
+        return [p if key in p else f"{key}: {p.removeprefix(f'{named}: ')}" for p in error.problems]
     except (ImportError, AttributeError) as error:
         return [f"{key}: {error}; give package.module:name of something that can be imported"]
     return []

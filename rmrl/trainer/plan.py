@@ -68,11 +68,20 @@ def _count(config: Config, pool: str | None) -> int:
 def _training(config: Config, device: str, with_reference: bool) -> Claim:
     """Weights, gradients and optimizer state; the activations of one micro-batch; the reference's weights."""
     part = config.actor_rollout_ref
-    held = _held(config, part.model, part.actor, device=device, pool=None)
+    held, frozen = _held(config, part.model, part.actor, device=device, pool=None), 0
     if with_reference:
         world = _count(config, None)
-        held += frozen_bytes(part.model, part.actor, world) // (1 if device == "cpu" else world)
-    return _claim(config, "training", part.model, part.actor, held=held, device=device, suffix=" + reference" if with_reference else "")
+        frozen = frozen_bytes(part.model, part.actor, world) // (1 if device == "cpu" else world)
+    return _claim(
+        config,
+        "training",
+        part.model,
+        part.actor,
+        held=held + frozen,
+        stays=0 if part.ref.param_offload else frozen,
+        device=device,
+        suffix=" + reference" if with_reference else "",
+    )
 
 
 def _critic(config: Config, critic: CriticConfig, device: str) -> Claim:
@@ -98,9 +107,11 @@ def _claim(
     *,
     held: int,
     device: str,
+    stays: int = 0,
     pool: str | None = None,
     suffix: str = "",
 ) -> Claim:
+    """`stays`: bytes of `held` that stay on the devices whatever the model that trains offloads."""
     world = _count(config, pool)
     activations = activation_bytes(model, trained, world, tokens=_micro_batch_tokens(config, trained)) * (world if device == "cpu" else 1)
     offloads = device == "cuda" and offloads_state(trained)
@@ -108,7 +119,7 @@ def _claim(
         who=who,
         what=f"{Path(str(model.path)).name} {layout(trained, world)}{suffix}",
         awake_bytes=held + activations,
-        away_bytes=TRAIN_PROCESS_BYTES[device] + stays_bytes(model, trained, world) // world if offloads else held,
+        away_bytes=TRAIN_PROCESS_BYTES[device] + stays + stays_bytes(model, trained, world) // world if offloads else held,
         when=("train",),
         devices=_devices(config, pool, device),
     )

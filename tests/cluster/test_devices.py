@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+import torch
+
 from rmrl.cluster.devices import container_free_bytes, cores, free_bytes, resolve_device, total_bytes
+from rmrl.errors import ConfigError
 
 
 def write(root: Path, **files: str) -> None:
@@ -35,5 +39,11 @@ def test_version_1_and_more_used_than_allowed(tmp_path: Path) -> None:
 def test_this_machine() -> None:
     assert 0 < free_bytes("cpu") <= total_bytes("cpu")
     assert cores() >= 1
-    assert resolve_device("cuda") == "cuda"
-    assert resolve_device("auto") in ("cpu", "cuda")
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_a_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"trainer\.device=cuda, and torch .* sees no CUDA device: use trainer\.device=auto or cpu"):
+        resolve_device("cuda")

@@ -118,7 +118,7 @@ def test_a_sound_layout_has_no_problems():
 @pytest.mark.parametrize(
     ("changes", "seen", "typed"),
     [
-        ({"tensor_model_parallel_size": 3}, "tensor_model_parallel_size=3 x pipeline", "a multiple of 3 processes"),
+        ({"tensor_model_parallel_size": 3}, "tensor_model_parallel_size=3 x pipeline", "multiple of 3 processes (trainer.nnodes x trainer.n_gpus_per_node)"),
         ({"tensor_model_parallel_size": 3}, "= 3 does not divide the 16 training processes", "lower them"),
         ({"pipeline_model_parallel_size": 4, "expert_model_parallel_size": 8}, "does not divide the 4 data-parallel", "size=4"),
         ({"virtual_pipeline_model_parallel_size": 2}, "=2 with pipeline_model_parallel_size=1", "pipeline_model_parallel_size=2 or more"),
@@ -147,7 +147,7 @@ def test_one_problem_of_a_layout_one_sentence(changes: dict[str, object], seen: 
 @pytest.mark.parametrize(
     ("changes", "seen", "typed"),
     [
-        ({**MEGATRON, f"{ACTOR}.fsdp_config.param_dtype": None}, f"{ACTOR}.fsdp_config.param_dtype=None has no effect", "megatron.dtype"),
+        ({**MEGATRON, f"{ACTOR}.fsdp_config.param_dtype": None}, f"{ACTOR}.fsdp_config.param_dtype=null has no effect", "megatron.dtype"),
         ({**MEGATRON, f"{ACTOR}.fsdp_config.optimizer_offload": True}, "optimizer_offload=True has", f"{ACTOR}.megatron.optimizer_offload"),
         ({**MEGATRON, f"{ACTOR}.fsdp_config.reduce_dtype": "bfloat16"}, "reduce_dtype=bfloat16 has no effect", "leave it out"),
         ({**MEGATRON, "critic.fsdp_config.fsdp_size": 2}, "critic.fsdp_config.fsdp_size=2", "use critic.megatron.tensor_model"),

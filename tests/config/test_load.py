@@ -11,6 +11,7 @@ from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config, normalise, to_yaml
 from rmrl.config.schema import Config, MegatronConfig
 from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
 from tests.config.reference_lines import SEVERAL_NODES, TWO_JUDGES, typed
 
 
@@ -85,6 +86,13 @@ def test_unknown_keys_name_the_nearest():
     assert problem == "trainer.seed.x: 'trainer.seed' is a value, it has no entry 'x'"
 
 
+def test_a_hint_lists_no_more_than_one_can_read():
+    hint = did_you_mean("entry_7", [f"entry_{number}" for number in range(200)])
+    assert hint.startswith("; did you mean 'entry_7'? known: entry_0, entry_1, ")
+    assert hint.endswith(", ... (200 names)")
+    assert hint.count("entry_") == 41  # 40 names and the nearest
+
+
 def test_wrong_types_and_malformed_overrides_are_sentences():
     (problem,) = problems_of("trainer.seed=three")
     assert problem.startswith("trainer.seed=three: ")
@@ -105,6 +113,9 @@ def test_all_problems_at_once():
         ("trainer.default_hdfs_dir=hdfs://x", "use trainer.default_local_dir"),
         ("actor_rollout_ref.model.use_liger=True", "fused kernels are not used"),
         ("actor_rollout_ref.ref.megatron.tensor_model_parallel_size=2", "has the actor's layout"),
+        ("actor_rollout_ref.ref.strategy=megatron", "has the actor's strategy"),
+        ("actor_rollout_ref.actor.megatron.use_dist_checkpointing=True", "starts from model.path"),
+        ("critic.megatron.seed=42", "use trainer.seed"),
         ("data.custom_cls.path=my.py", "parquet schema"),
     ],
 )
@@ -117,7 +128,8 @@ def test_keys_without_effect_are_refused_with_what_to_use(override: str, words: 
 @pytest.mark.parametrize(
     "override",
     ["trainer.balance_batch=True", "actor_rollout_ref.rollout.mode=async", "data.return_raw_chat=True",
-     "data.filter_overlong_prompts_workers=8", "trainer.max_critic_ckpt_to_keep=null"],
+     "data.filter_overlong_prompts_workers=8", "trainer.max_critic_ckpt_to_keep=null", "actor_rollout_ref.actor.megatron.use_mbridge=True",
+     "actor_rollout_ref.ref.megatron.use_dist_checkpointing=False"],
 )  # fmt: skip
 def test_keys_that_ask_for_what_is_so_are_accepted(override: str):
     assert normalise([override]) == []
@@ -138,8 +150,10 @@ def test_keys_of_similar_trainers_become_ours():
     assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "gspo"
 
 
-def test_the_references_offloading_has_one_key_whatever_the_strategy():
-    assert compose_config(["actor_rollout_ref.ref.megatron.param_offload=True"]).actor_rollout_ref.ref.param_offload is True
+@pytest.mark.parametrize("plus", ["", "+", "++"])
+def test_the_references_offloading_has_one_key_whatever_the_strategy(plus: str):
+    """With or without the + of a key that is not there in the first place."""
+    assert compose_config([f"{plus}actor_rollout_ref.ref.megatron.param_offload=True"]).actor_rollout_ref.ref.param_offload is True
 
 
 def test_the_critic_says_only_where_its_layout_differs():

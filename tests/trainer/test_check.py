@@ -10,7 +10,15 @@ import pytest
 from rmrl.config.schema import Config, MegatronConfig
 from rmrl.rewards.dropin import FunctionSource
 from rmrl.rewards.spec import RewardSpec
-from rmrl.trainer.check import _advice, _estimator_problems, _group_problems, _vocabulary_problems, critic_settings, needs_critic
+from rmrl.trainer.check import (
+    _advice,
+    _estimator_problems,
+    _group_problems,
+    _part_problems,
+    _vocabulary_problems,
+    critic_settings,
+    needs_critic,
+)
 
 
 def config(estimator: str, *, n: int = 4) -> Config:
@@ -49,6 +57,13 @@ def test_the_critic_has_the_actors_layout_where_it_names_none() -> None:
     made.actor_rollout_ref.actor.megatron.optimizer_offload = True
     made.critic.megatron.optimizer_offload = False
     assert critic_settings(made).megatron == MegatronConfig(tensor_model_parallel_size=4)
+
+
+def test_a_strategy_that_is_not_there_is_named_by_its_key() -> None:
+    made = config("gae")
+    made.critic.strategy = "megatorn"
+    problems = _part_problems(made, "cpu")
+    assert any(problem.startswith("critic.strategy: nothing named 'megatorn'; did you mean 'megatron'?") for problem in problems), problems
 
 
 def test_what_is_said_of_the_critic_stays() -> None:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoConfig, AutoTokenizer
 
 from rmrl import main_export
+from tests.backends.megatron.tiny import write_tiny
 from tests.trainer.job import Job
 from tests.trainer.test_main_job import greedy_is_that_of_the_export
 from tests.trainer.test_ways_job import a_critic_that_scores, the_policy_moved
@@ -67,6 +69,28 @@ def test_ppo_under_tensor_parallel_goes_on_under_pipeline_parallel(job: Job, tmp
     assert code == 0, printed[-3000:]
     assert "resuming from" in printed
     checked_lines(job, "pipeline", [3])
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> Path:
+    """A tiny mixture of experts with the tokenizer of the tiny Llama."""
+    folder, llama = tmp_path_factory.mktemp("mixture"), AutoConfig.from_pretrained(tiny_llama)
+    tokens = {name: getattr(llama, name) for name in ("vocab_size", "bos_token_id", "eos_token_id", "pad_token_id")}
+    shape = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": llama.vocab_size}
+    write_tiny(folder, "qwen3_moe", tied=False, **{**tokens, **shape, "moe_intermediate_size": 64})
+    AutoTokenizer.from_pretrained(tiny_llama).save_pretrained(folder)
+    return folder
+
+
+def test_experts_are_trained_apart_and_sampled_together(job: Job, mixture: Path) -> None:
+    """vLLM packs experts on CPU at the first load only: after a publish it would sample from other probabilities."""
+    grpo = {"algorithm__adv_estimator": "grpo", "algorithm__use_kl_in_reward": False, "actor_rollout_ref__model__path": mixture}
+    experts = {"actor_rollout_ref__actor__megatron__expert_model_parallel_size": 2}
+    code, printed = job.run("experts", trainer__total_training_steps=STEPS, **{**PPO, **grpo, **experts})
+    assert code == 0, printed[-3000:]
+    for line in job.lines("experts"):
+        assert line["policy/rollout_logprob_diff"] < 1e-4
+        assert line["policy/grad_norm"] > 0
 
 
 def test_a_checkpoint_of_another_backend_is_refused(job: Job) -> None:

@@ -85,6 +85,19 @@ def test_what_megatron_does_not_offload_stays_on_the_devices(tiny_llama: Path) -
     assert offloaded.awake_bytes == PARAMETERS * (2 + 12)
 
 
+@pytest.mark.parametrize("strategy", ["fsdp2", "megatron"])
+def test_a_reference_that_is_not_offloaded_stays_beside_what_is(tiny_llama: Path, strategy: str) -> None:
+    """Two processes: FSDP shards the reference (bfloat16), megatron's data-parallel ones have a copy each."""
+    made = config(tiny_llama)
+    actor, ref = made.actor_rollout_ref.actor, made.actor_rollout_ref.ref
+    actor.strategy = strategy
+    (actor.megatron if strategy == "megatron" else actor.fsdp_config).param_offload = True
+    alone, beside = (_training(made, "cuda", with_reference).away_bytes for with_reference in (False, True))
+    assert beside - alone == PARAMETERS * 2 // (1 if strategy == "megatron" else 2)
+    ref.param_offload = True
+    assert _training(made, "cuda", True).away_bytes == alone
+
+
 def test_rollout_in_a_pool_never_sleeps(tiny_llama: Path) -> None:
     made = config(tiny_llama)
     made.trainer.resource_pools, made.actor_rollout_ref.rollout.pool = {"sampling": {"n_gpus_per_node": 1}}, "sampling"

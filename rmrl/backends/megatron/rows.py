@@ -19,6 +19,10 @@ from rmrl.backends.megatron.attention import zigzag
 from rmrl.backends.objective import to_device
 from rmrl.types import Ragged, TrainBatch
 
+FILLING_TOKENS = 1024
+"""Of a row of filling, at most, where the longest row is shorter. Attention goes row by row, and the micro-batch of a process that has none
+of its own is two tokens and filling: rows of its longest one would be thousands."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -52,7 +56,7 @@ class Rows:
     boundaries: Tensor | None
     """Packed: where rows begin and the last one ends, int32 on the device, counted before rows are cut into chunks. None: padded."""
     longest: int
-    """Padded length of the longest row, before it is cut into chunks."""
+    """Padded length of the longest row, one of filling included, before it is cut into chunks."""
     positions_n: Tensor
     """In the flattened `input_ids_BS`: the position before each response token of this process. A process without any has one all the
     same, for it must take part in the backward pass."""
@@ -90,14 +94,15 @@ def lay_out(batch: TrainBatch, layout: Layout, device: torch.device) -> Rows:
 
 
 def _row_lengths(sizes_B: np.ndarray, layout: Layout) -> list[int]:
-    """Padded lengths of the rows, and of rows of filling that make up `layout.length`, none longer than the longest row."""
+    """Padded lengths of the rows, and of rows of filling that make up `layout.length`."""
     lengths_B = _up(sizes_B, layout.multiple)
     longest = int(lengths_B.max())
     if not layout.packed:
         return [longest] * len(sizes_B)
     missing = 0 if layout.length is None else layout.length - int(lengths_B.sum())
     assert missing >= 0, "a micro-batch is longer than the common length"
-    filling = [min(longest, missing - start) for start in range(0, missing, longest)]
+    most = max(longest, int(_up(np.asarray(FILLING_TOKENS), layout.multiple)))
+    filling = [min(most, missing - start) for start in range(0, missing, most)]
     return [*lengths_B.tolist(), *filling]
 
 

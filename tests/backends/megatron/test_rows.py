@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from rmrl.backends.megatron.rows import Layout, lay_out
+from rmrl.backends.micro_batches import dummy_row
 from rmrl.types import Ragged, TrainBatch
 
 CPU = torch.device("cpu")
@@ -45,14 +46,29 @@ def test_packed_rows_are_each_a_multiple():
     assert (rows.positions_n.tolist(), rows.targets_n.tolist()) == ([2, 3, 7], [13, 14, 22])
 
 
-def test_filling_makes_up_a_common_length_with_rows_no_longer_than_the_longest():
+def test_filling_makes_up_a_common_length():
     layout = Layout(packed=True, multiple=2)
     assert layout.packed_length(TWO) == 10
     rows = lay_out(TWO, layout.of_length(24), CPU)
     assert rows.input_ids_BS.shape == (1, 24)
     assert rows.boundaries is not None
-    assert rows.boundaries.tolist() == [0, 6, 10, 16, 22, 24]
+    assert (rows.boundaries.tolist(), rows.longest) == ([0, 6, 10, 24], 14)
     assert rows.targets_n.tolist() == [13, 14, 22]
+
+
+def test_filling_has_few_rows_however_short_the_others_are():
+    """What a process without rows of its own runs where another's fill 16384 tokens: attention goes row by row."""
+    rows = lay_out(dummy_row(TWO), Layout(packed=True, multiple=6, length=16386), CPU)
+    assert rows.boundaries is not None
+    lengths = rows.boundaries.diff().tolist()
+    assert lengths == [6, *[1026] * 15, 990]
+    assert rows.longest == 1026
+
+
+def test_filling_rows_are_as_long_as_the_longest_one_where_that_is_long():
+    rows = lay_out(batch_of((list(range(3000)), 1)), Layout(packed=True, length=8000), CPU)
+    assert rows.boundaries is not None
+    assert rows.boundaries.tolist() == [0, 3000, 6000, 8000]
 
 
 def test_context_parallel_processes_hold_the_first_and_last_chunks_of_each_row():
