@@ -77,7 +77,8 @@ def unread_problems(trained: TrainedConfig, strategy: str, *, section: str) -> I
         for name in _changed(trained.fsdp_config, FSDPConfig()):
             instead = f"use {section}.megatron.{_IN_MEGATRON[name]}" if _IN_MEGATRON[name] else "leave it out"
             value = getattr(trained.fsdp_config, name)
-            yield f"{section}.fsdp_config.{name}={'null' if value is None else value} has no effect with {section}.strategy=megatron; {instead}"
+            shown = "null" if value is None else value
+            yield f"{section}.fsdp_config.{name}={shown} has no effect with {section}.strategy=megatron; {instead}"
         return
     for name in _changed(trained.megatron, type(trained.megatron)()):
         value = getattr(trained.megatron, name)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+# Entries of `megatron` of the policy and of the critic.
+_OF_MEGATRON: dict[str, tuple[tuple[Any, ...], str]] = {
+    "use_mbridge": ((True, False), ""),  # Hugging Face's checkpoints are always read and written
+    "use_dist_checkpointing": ((False,), "training starts from model.path, a Hugging Face checkpoint; leave it out"),
+    "dist_checkpointing_path": ((None,), "training starts from model.path, a Hugging Face checkpoint; leave it out"),
+    "expert_tensor_parallel_size": ((None,), "experts' matrices are cut by tensor_model_parallel_size, as the others; leave it out"),
+    "seed": ((), "use trainer.seed"),
+}
 # key -> (values that ask for nothing and are accepted, sentence). "" as a sentence: accepted, because what it asks for is always so.
 _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
+    **{f"{part}.megatron.{name}": entry for part in ("actor_rollout_ref.actor", "critic") for name, entry in _OF_MEGATRON.items()},
     "trainer.default_hdfs_dir": ((None,), "copies to HDFS are not made; use trainer.default_local_dir on a mounted folder"),
     "trainer.balance_batch": ((True,), "batches are always balanced over processes by length; leave it out"),
     "trainer.max_critic_ckpt_to_keep": ((None,), "one checkpoint holds policy and critic; use trainer.max_actor_ckpt_to_keep"),
@@ -38,15 +47,6 @@ _SECTIONS = {
     "actor_rollout_ref.actor.checkpoint.load_contents": "everything saved is loaded; use actor.checkpoint.save_contents",
     "actor_rollout_ref.actor.checkpoint.async_save": "checkpoints are written before the next step starts; leave it out",
 }
-# Entries of `megatron` of the policy and of the critic. Hugging Face's checkpoints are always read and written, as use_mbridge asks.
-_OF_MEGATRON = {
-    "use_dist_checkpointing": "training starts from model.path, a Hugging Face checkpoint; leave it out",
-    "dist_checkpointing_path": "training starts from model.path, a Hugging Face checkpoint; leave it out",
-    "expert_tensor_parallel_size": "an expert's matrices are cut as a dense layer's (tensor_model_parallel_size); leave it out",
-    "seed": "use trainer.seed",
-}
-_TABLE |= {f"{part}.megatron.use_mbridge": ((True, False), "") for part in ("actor_rollout_ref.actor", "critic")}
-_SECTIONS |= {f"{part}.megatron.{name}": text for part in ("actor_rollout_ref.actor", "critic") for name, text in _OF_MEGATRON.items()}
 
 
 def refusal(key: str, value: Any) -> str | None:

@@ -284,6 +284,7 @@ class Run:
         """The rollout engines get version `step`."""
         async with self.sampler.turns.engines:
             with self.clock("publish"):
+                await self.sampler.rollouts.sleep()  # on the policy's devices, before the first time, they have just been started
                 await self.publisher.publish(self.step)
         self._published.set(self.step)
 

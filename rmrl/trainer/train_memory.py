@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmrl.backends.megatron.sizes import Sizes, expert_count
-from rmrl.config.schema import ModelConfig, TrainedConfig
+from rmrl.config.schema import FSDPConfig, MegatronConfig, ModelConfig, TrainedConfig
 from rmrl.models.checkpoint_inspect import parameter_count, read_config
 
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -85,19 +85,21 @@ def offloads_state(trained: TrainedConfig) -> bool:
 
 def stays_bytes(model: ModelConfig, trained: TrainedConfig, processes: int) -> int:
     """What stays on the devices between phases where `offloads_state`; of all processes together."""
-    if trained.strategy != "megatron":
-        return 0
-    held, megatron = state(model, trained, processes), trained.megatron
-    stays = ((held.weights, megatron.param_offload), (held.gradients, megatron.grad_offload), (held.optimizer, megatron.optimizer_offload))
-    return sum(size for size, leaves in stays if not leaves)
+    held, offloads = state(model, trained, processes), _offloads(trained)
+    # Sharded training has no gradients between phases, megatron keeps their buffers.
+    gradients = held.gradients if trained.strategy == "megatron" and not trained.megatron.grad_offload else 0
+    return held.weights * (not offloads.param_offload) + gradients + held.optimizer * (not offloads.optimizer_offload)
 
 
 def waits_bytes(model: ModelConfig, trained: TrainedConfig, processes: int) -> int:
     """What waits in host memory between phases where `offloads_state`; of all processes together. Gradients are freed."""
-    held = state(model, trained, processes)
-    if trained.strategy != "megatron":
-        return held.weights + held.optimizer
-    return held.weights * trained.megatron.param_offload + held.optimizer * trained.megatron.optimizer_offload
+    held, offloads = state(model, trained, processes), _offloads(trained)
+    return held.weights * offloads.param_offload + held.optimizer * offloads.optimizer_offload
+
+
+def _offloads(trained: TrainedConfig) -> MegatronConfig | FSDPConfig:
+    """Where it stands what is offloaded."""
+    return trained.megatron if trained.strategy == "megatron" else trained.fsdp_config
 
 
 def activation_bytes(model: ModelConfig, trained: TrainedConfig, processes: int, *, tokens: int) -> int:

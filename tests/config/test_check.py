@@ -118,7 +118,7 @@ def test_a_sound_layout_has_no_problems():
 @pytest.mark.parametrize(
     ("changes", "seen", "typed"),
     [
-        ({"tensor_model_parallel_size": 3}, "tensor_model_parallel_size=3 x pipeline", "multiple of 3 processes (trainer.nnodes x trainer.n_gpus_per_node)"),
+        ({"tensor_model_parallel_size": 3}, "tensor_model_parallel_size=3 x pipeline", "3 processes (trainer.nnodes x tra"),
         ({"tensor_model_parallel_size": 3}, "= 3 does not divide the 16 training processes", "lower them"),
         ({"pipeline_model_parallel_size": 4, "expert_model_parallel_size": 8}, "does not divide the 4 data-parallel", "size=4"),
         ({"virtual_pipeline_model_parallel_size": 2}, "=2 with pipeline_model_parallel_size=1", "pipeline_model_parallel_size=2 or more"),

@@ -85,6 +85,17 @@ def test_what_megatron_does_not_offload_stays_on_the_devices(tiny_llama: Path) -
     assert offloaded.awake_bytes == PARAMETERS * (2 + 12)
 
 
+def test_what_fsdp_does_not_offload_stays_on_the_devices(tiny_llama: Path) -> None:
+    """Two moments of float32, in two processes; there are no gradients between phases."""
+    made = config(tiny_llama)
+    made.actor_rollout_ref.actor.fsdp_config.param_offload = True
+    assert _training(made, "cuda", False).away_bytes == PARAMETERS * 8 // 2 + TRAIN_PROCESS_BYTES["cuda"]
+    offloaded, _ = _policy_host(made, Extras(), 2)
+    assert offloaded.awake_bytes == PARAMETERS * 4
+    made.actor_rollout_ref.actor.fsdp_config.optimizer_offload = True
+    assert _training(made, "cuda", False).away_bytes == TRAIN_PROCESS_BYTES["cuda"]
+
+
 @pytest.mark.parametrize("strategy", ["fsdp2", "megatron"])
 def test_a_reference_that_is_not_offloaded_stays_beside_what_is(tiny_llama: Path, strategy: str) -> None:
     """Two processes: FSDP shards the reference (bfloat16), megatron's data-parallel ones have a copy each."""

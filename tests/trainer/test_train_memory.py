@@ -73,10 +73,16 @@ def test_what_stays_on_the_device_and_what_waits_in_host_memory(model: ModelConf
         assert (stays_bytes(model, trained, 2), waits_bytes(model, trained, 2)) == (stays, waits)
 
 
-def test_sharded_training_keeps_weights_and_moments_in_host_memory(model: ModelConfig) -> None:
-    trained = ActorConfig(fsdp_config=FSDPConfig(param_offload=True))
-    assert offloads_state(trained)
-    assert (stays_bytes(model, trained, 2), waits_bytes(model, trained, 2)) == (0, 3 * 4 * PARAMETERS)
+def test_sharded_training_moves_what_is_named_and_has_no_gradients_between_phases(model: ModelConfig) -> None:
+    weights, moments = 4 * PARAMETERS, 8 * PARAMETERS
+    for entries, stays, waits in (
+        ({"param_offload": True}, moments, weights),
+        ({"optimizer_offload": True}, weights, moments),
+        ({"param_offload": True, "optimizer_offload": True}, 0, weights + moments),
+    ):
+        trained = ActorConfig(fsdp_config=FSDPConfig(**entries))
+        assert offloads_state(trained)
+        assert (stays_bytes(model, trained, 2), waits_bytes(model, trained, 2)) == (stays, waits)
 
 
 def test_activations_are_split_along_the_sequence(model: ModelConfig) -> None:

@@ -21,7 +21,9 @@ from rmrl.registry import did_you_mean
 Config = TypeVar("Config", TransformerConfig, DistributedDataParallelConfig)
 
 
+_PLAIN = "attention here is torch's scaled dot product over whole causal rows"
 REFUSED = {
+    **dict.fromkeys(("apply_query_key_layer_scaling", "softmax_type", "window_attn_skip_freq", "window_size"), _PLAIN),
     # Weighted with the tokens of each micro-batch, where the losses are divided by the tokens of the whole step.
     "moe_aux_loss_coeff": "its gradient would not be normalised as that of the other losses",
     "moe_z_loss_coeff": "its gradient would not be normalised as that of the other losses",

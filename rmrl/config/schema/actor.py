@@ -177,7 +177,7 @@ class TrainedConfig:
     use_dynamic_bsz: bool = True
     """Fill micro-batches up to ppo_max_token_len_per_gpu tokens; False needs ppo_micro_batch_size_per_gpu."""
     ppo_max_token_len_per_gpu: int = 16384
-    """Padded tokens per micro-batch and process, at most."""
+    """Padded tokens per micro-batch and process (Megatron: and copy of the model), at most."""
     ppo_epochs: int = 1
     """Passes over each step's batch."""
     shuffle: bool = False
@@ -233,7 +233,7 @@ class CriticConfig(TrainedConfig):
     ppo_epochs: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """Passes over each step's batch; null: the actor's."""
     ppo_max_token_len_per_gpu: int = 32768
-    """Padded tokens per micro-batch and process, at most."""
+    """Padded tokens per micro-batch and process (Megatron: and copy of the model), at most."""
     checkpoint: CheckpointConfig = field(default_factory=lambda: CheckpointConfig(save_contents=["model", "optimizer", "extra"]))
     cliprange_value: float = 0.5
     """New values may leave the old ones by this much before their gradient is dropped."""

@@ -196,6 +196,7 @@ def test_overrides_reach_the_configs(alone: Path) -> None:
         ({"override_transformer_config": {"num_layers": 2}}, "num_layers follows from the model's config.json"),
         ({"override_transformer_config": {"sequence_parallel": True}}, "sequence_parallel follows from"),
         ({"override_transformer_config": {"moe_aux_loss_coeff": 0.1}}, "moe_aux_loss_coeff cannot be used"),
+        ({"override_transformer_config": {"window_size": [4, 0]}}, "window_size cannot be used: attention here is"),
         ({"override_transformer_config": {"recompute_granularity": "some"}}, "megatron-core refuses these entries"),
         ({"override_ddp_config": {"bucket_sizes": 1}}, "bucket_sizes.*did you mean 'bucket_size'"),
         ({"override_ddp_config": {"use_distributed_optimizer": False}}, "use_distributed_optimizer follows from"),

@@ -44,8 +44,8 @@ def test_settings_that_ask_for_nothing_are_the_same_as_none():
         (8, {"tp": 2, "expert_model_parallel_size": 6}, "4 data-parallel processes (8 processes / 2 that share a model); use"),
         (8, {"tp": 2, "expert_model_parallel_size": 6}, "expert_model_parallel_size=2"),
         (2, {"virtual_pipeline_model_parallel_size": 2}, "virtual_pipeline_model_parallel_size=2 with pipeline_model_parallel_size=1"),
-        (2, {"tp": 0}, f"{HERE}.megatron.tensor_model_parallel_size=0: at least 1"),
-        (2, {"virtual_pipeline_model_parallel_size": -1}, "virtual_pipeline_model_parallel_size=-1: at least 1"),
+        (2, {"tp": 0}, f"{HERE}.megatron.tensor_model_parallel_size=0: give at least 1"),
+        (2, {"virtual_pipeline_model_parallel_size": -1}, "virtual_pipeline_model_parallel_size=-1: give at least 1"),
     ],
 )
 def test_sizes_that_do_not_fit_the_processes_are_refused_with_the_numbers(world: int, entries: dict[str, int], sentence: str):
