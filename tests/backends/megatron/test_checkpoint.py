@@ -11,8 +11,7 @@ import json
 import pickle
 import resource
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from rmrl.backends.dealing import dealing
 from rmrl.backends.export import READERS
 from rmrl.backends.micro_batches import split_by_length
 from rmrl.errors import CheckpointError
+from tests.backends.full_disk import full_disk
 from tests.backends.megatron.tiny import make_settings, write_tiny
 from tests.backends.policies import make_batch, make_critic_batch, run_group
 
@@ -293,17 +293,6 @@ def problem(call: Callable[[], Any]) -> str:
     except CheckpointError as error:
         return str(error)
     return "none"
-
-
-@contextmanager
-def full_disk(limit: int) -> Iterator[None]:
-    """Files of this process cannot grow beyond `limit` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from rmrl.backends.megatron import storage
 from rmrl.backends.megatron.storage import Piece, boxes, read_pieces, stored_tensors, whole, write_pieces
 from rmrl.backends.process_group import join_group, leave_group
 from rmrl.errors import CheckpointError
+from tests.backends.full_disk import full_disk
 from tests.backends.policies import run_group
 
 
@@ -76,17 +75,6 @@ def test_files_stay_small_and_hold_a_name_once(tmp_path: Path, monkeypatch: pyte
             held.append(sorted(opened.keys()))
     assert held == [["a", "c"], ["b"], ["d"], ["d"], ["d"]]
     assert stored_tensors(tmp_path)["d"] == ((25,), torch.float32)
-
-
-@contextmanager
-def full_disk(limit: int) -> Iterator[None]:
-    """Files of this process cannot grow beyond `limit` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_is_a_checkpoint_error(tmp_path: Path):
