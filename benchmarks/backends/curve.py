@@ -59,6 +59,7 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     figure, (rewards, norms) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for axes, key, title in ((rewards, "reward_mean", "mean reward"), (norms, "grad_norm", "gradient norm")):
@@ -66,6 +67,7 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
             axes.plot(range(1, len(runs[key]) + 1), runs[key], label=name, linewidth=1.5)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     rewards.legend(fontsize=8)
     figure.savefig(path, dpi=120)
     plt.close(figure)
