@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ SPAWN_TIMEOUT_S = 300.0
 _KILL_TIMEOUT_S = 10.0
 _STACKS_TIMEOUT_S = 5.0
 _CHILDREN_TIMEOUT_S = 2.0
+_RAY_ENDS_IT_S = 3.0
 _POLL_S = 0.01
 Placement = PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | None
 
@@ -189,12 +191,15 @@ def _family(process: psutil.Process | None) -> list[psutil.Process]:
 
 
 async def _gone(family: Sequence[psutil.Process]) -> None:
-    """Wait for the first one's end, end the others, and wait for them."""
+    """Wait for the first one's end (Ray was told, and is not waited for long), end the others, and wait for them."""
+    patience = time.monotonic() + _RAY_ENDS_IT_S
     for member in family:
-        if member is not family[0]:
-            with contextlib.suppress(psutil.Error):
-                member.kill()
+        told = member is family[0]
         while _lives(member):
+            if not told or time.monotonic() > patience:
+                told = True
+                with contextlib.suppress(psutil.Error):
+                    member.kill()
             await asyncio.sleep(_POLL_S)
 
 
