@@ -128,11 +128,9 @@ class Run:
         self.sampler.scorer.load_state_dict(state.get("rewards", {}))
         if self.monitor and state.get("monitor"):
             self.monitor.load_state_dict(state["monitor"])
-        async with self.sampler.turns.devices:
-            await self.sampler.rollouts.sleep()  # on the policy's devices they have just been started
-            async with self.models.on_device():
-                for name, model in self._saved_models():
-                    await model.load(str(found.path / name))
+        async with self._only_training():
+            for name, model in self._saved_models():
+                await model.load(str(found.path / name))
         self.step = self.saved_step = found.step
         self.notice(f"resuming from {found.path} (step {self.step} of {self.total_steps})")
 
@@ -167,10 +165,16 @@ class Run:
             "monitor": self.monitor.state_dict() if self.monitor else {},
         }
         (folder / "trainer.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+        async with self._only_training():
+            await self._write_models(folder)
+
+    @asynccontextmanager
+    async def _only_training(self) -> AsyncIterator[None]:
+        """The devices belong to training while the rollout engines may be awake there: just started, or woken by the last publish."""
         async with self.sampler.turns.devices:
-            await self.sampler.rollouts.sleep()  # on the policy's devices they were woken by the last publish
+            await self.sampler.rollouts.sleep()
             async with self.models.on_device():
-                await self._write_models(folder)
+                yield
 
     async def _write_models(self, folder: Path) -> None:
         for name, model in self._saved_models():
