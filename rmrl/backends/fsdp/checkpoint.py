@@ -10,18 +10,18 @@ from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
 from rmrl.backends.fsdp import compat
+from rmrl.backends.storage import cause, headers
 from rmrl.errors import CheckpointError
 
 FORMAT = "torch-dcp-safetensors"
 """The name of this format in state.json."""
-MODEL, OPTIMIZER = "model.", "optimizer."
-"""What names begin with: of parameters (as the sharded model names them) and of optimizer state."""
+OPTIMIZER = "optimizer."
+"""What names of optimizer state begin with; those of parameters begin as the sharded model names them (rmrl.backends.storage.MODEL)."""
 
 
 def save_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None) -> None:
@@ -60,7 +60,7 @@ def write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         dcp.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
     except CheckpointException as error:  # a BaseException: it would end the process instead of the call
-        raise CheckpointError(f"'{folder}' cannot be written: {next(iter(error.failures.values()))[0]}") from error
+        raise CheckpointError(f"'{folder}' cannot be written: {cause(error)}") from error
 
 
 def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -73,14 +73,11 @@ def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         dcp.load(dict(tensors), storage_reader=reader)
     except CheckpointException as error:
-        raise CheckpointError(f"'{folder}' cannot be read: {next(iter(error.failures.values()))[0]}") from error
+        raise CheckpointError(f"'{folder}' cannot be read: {cause(error)}") from error
 
 
 def _check_shapes(folder: Path, tensors: Mapping[str, Tensor], reader: HuggingFaceStorageReader) -> None:
-    try:
-        held = reader.read_metadata().state_dict_metadata
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise CheckpointError(f"'{folder}' cannot be read ({error}): the checkpoint is torn; resume from another") from error
+    held = headers(reader).state_dict_metadata
     for name, tensor in tensors.items():
         if name not in held:
             raise CheckpointError(

@@ -36,7 +36,8 @@ from rmrl.backends.megatron.mapping import EMBEDDING, Entry, entries, named
 from rmrl.backends.megatron.model import MegatronModel
 from rmrl.backends.megatron.optimizer import Optimizer
 from rmrl.backends.megatron.ranks import experts_here
-from rmrl.backends.megatron.storage import MODEL, SHAPE, Piece, boxes, read_pieces, whole, write_pieces
+from rmrl.backends.megatron.shape import SHAPE
+from rmrl.backends.storage import MODEL, Piece, boxes, read_pieces, whole, write_pieces
 
 FORMAT = "megatron-dist-safetensors"
 """The name of this format in state.json."""

@@ -14,6 +14,8 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from rmrl.backends.megatron.sizes import Sizes
 from rmrl.errors import ConfigError
 
+SHAPE = "shape"
+"""The name under which a checkpoint holds its model's shape."""
 ROPE_TYPES = ("default", "linear", "llama3")
 """Rotary embeddings that are a frequency per channel, whatever the length of a row."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,11 @@ from torch import Tensor
 
 from rmrl.backends.engine import TENSORS
 from rmrl.backends.megatron.mapping import Entry, entries, joined, share_shape
-from rmrl.backends.megatron.shape import Experts, Shape
-from rmrl.backends.megatron.storage import MODEL, SHAPE, read_pieces, stored_tensors, whole
+from rmrl.backends.megatron.shape import SHAPE, Experts, Shape
+from rmrl.backends.portions import AT_ONCE_BYTES, portions
 from rmrl.backends.state_file import saved_model
+from rmrl.backends.storage import MODEL, read_pieces, stored_tensors, tensor_bytes, whole
 from rmrl.errors import CheckpointError
-
-AT_ONCE_BYTES = 2**30
-"""Tensors read together; memory holds one such portion, and what it becomes."""
 
 
 class MegatronTensors:
@@ -44,7 +41,12 @@ class MegatronTensors:
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
         """The tensors of these names, in their order, each whole and in the dtype it was saved in."""
-        for portion in self._portions(names):
+        for portion in portions(
+            names,
+            stored_in=lambda name: MODEL + self._entries[name].name,
+            size=lambda stored: tensor_bytes(*self._stored[stored]),
+            at_once=AT_ONCE_BYTES,
+        ):
             tensors = self._tensors(list(dict.fromkeys(self._entries[name].name for name in portion)))
             found: dict[str, Tensor] = {}
             for name in portion:
@@ -61,26 +63,6 @@ class MegatronTensors:
                 raise CheckpointError(
                     f"'{self._folder}' holds '{entry.name}' with shape {size} in place of {wanted}: the checkpoint is torn; choose another"
                 )
-
-    def _portions(self, names: Iterable[str]) -> Iterator[list[str]]:
-        """Names whose tensors, with those that are stored in one with them, are read together."""
-        portion: list[str] = []
-        held: set[str] = set()
-        size = 0
-        for name in names:
-            stored = MODEL + self._entries[name].name
-            added = 0 if stored in held else self._bytes(stored)
-            if portion and size + added > AT_ONCE_BYTES:
-                yield portion
-                portion, held, size, added = [], set(), 0, self._bytes(stored)
-            portion.append(name)
-            held.add(stored)
-            size += added
-        yield portion
-
-    def _bytes(self, stored: str) -> int:
-        size, dtype = self._stored[stored]
-        return math.prod(size) * dtype.itemsize
 
     def _tensors(self, names: Sequence[str]) -> dict[str, Tensor]:
         tensors = {name: self._empty(MODEL + name) for name in names}

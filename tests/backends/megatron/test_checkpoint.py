@@ -206,7 +206,7 @@ def test_everything_is_stored_as_loaded(saved: Path):
 
 
 def stored(checkpoint: Path) -> dict[str, torch.Tensor]:
-    from rmrl.backends.megatron.storage import read_pieces, stored_tensors, whole
+    from rmrl.backends.storage import read_pieces, stored_tensors, whole
 
     tensors = {name: torch.zeros(size, dtype=dtype) for name, (size, dtype) in stored_tensors(checkpoint / "tensors").items()}
     read_pieces(checkpoint / "tensors", [whole(name, tensor) for name, tensor in tensors.items()], alone=True)

@@ -1,4 +1,4 @@
-"""Pieces of whole tensors <-> safetensors files, through torch.distributed.checkpoint (DCP); knows nothing of megatron.
+"""Pieces of whole tensors <-> safetensors files, through torch.distributed.checkpoint (DCP); knows no backend.
 
 Every process names the pieces that it holds: a box of a whole tensor and the memory where its numbers are. Writing needs no
 communication of tensors; reading fills each piece in place from whatever boxes the files hold, however many processes wrote them. Nothing
@@ -38,8 +38,8 @@ from rmrl.errors import CheckpointError
 FILE_BYTES = 2**28
 """Tensors in one file, at most. Writing one takes up to four times as much memory: copies of its tensors, and the file itself."""
 
-MODEL, SHAPE = "model.", "shape"
-"""What names of parameters begin with, and the name under which the model's shape is stored."""
+MODEL = "model."
+"""What names of parameters begin with."""
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """(offsets, sizes)"""
@@ -109,7 +109,7 @@ def write_pieces(folder: Path, pieces: Iterable[Piece]) -> None:
     try:
         dcp.save({}, storage_writer=_Writer(str(folder), save_distributed=True), planner=_SavePlanner(pieces))
     except CheckpointException as error:  # a BaseException: it would end the process instead of the call
-        raise CheckpointError(f"'{folder}' cannot be written: {_cause(error)}") from error
+        raise CheckpointError(f"'{folder}' cannot be written: {cause(error)}") from error
 
 
 def read_pieces(folder: Path, pieces: Iterable[Piece], *, alone: bool = False) -> None:
@@ -122,21 +122,28 @@ def read_pieces(folder: Path, pieces: Iterable[Piece], *, alone: bool = False) -
         try:
             dcp.load({}, storage_reader=_Reader(str(folder)), planner=_LoadPlanner(folder, pieces), no_dist=alone)
         except CheckpointException as error:
-            cause = _cause(error)
-            raise CheckpointError(str(cause) if isinstance(cause, CheckpointError) else f"'{folder}' cannot be read: {cause}") from error
+            found = cause(error)
+            raise CheckpointError(str(found) if isinstance(found, CheckpointError) else f"'{folder}' cannot be read: {found}") from error
 
 
 def stored_tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """Name -> whole shape and dtype of what the files hold. Raises CheckpointError when they cannot be read."""
-    held = _metadata(HuggingFaceStorageReader(str(folder))).state_dict_metadata
+    held = headers(HuggingFaceStorageReader(str(folder))).state_dict_metadata
     return {name: (tuple(entry.size), entry.properties.dtype) for name, entry in held.items() if isinstance(entry, TensorStorageMetadata)}
 
 
-def _cause(error: CheckpointException) -> BaseException:
+def tensor_bytes(size: Sequence[int], dtype: torch.dtype) -> int:
+    """Of a whole tensor of this shape."""
+    return math.prod(size) * dtype.itemsize
+
+
+def cause(error: CheckpointException) -> BaseException:
+    """What went wrong in one of the processes."""
     return next(iter(error.failures.values()))[0]
 
 
-def _metadata(reader: HuggingFaceStorageReader) -> Metadata:
+def headers(reader: HuggingFaceStorageReader) -> Metadata:
+    """What the files say they hold. Raises CheckpointError when they cannot be read."""
     try:
         return HuggingFaceStorageReader.read_metadata(reader)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -216,7 +223,7 @@ class _Reader(HuggingFaceStorageReader):
 
     def read_metadata(self) -> Metadata:
         try:
-            return _metadata(self)
+            return headers(self)
         except CheckpointError as error:
             self._torn = error
             return Metadata(state_dict_metadata={}, storage_data={})

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from rmrl.backends import storage
 from rmrl.backends.base import ProcessSettings
-from rmrl.backends.megatron import storage
-from rmrl.backends.megatron.storage import Piece, boxes, read_pieces, stored_tensors, whole, write_pieces
 from rmrl.backends.process_group import join_group, leave_group
+from rmrl.backends.storage import Piece, boxes, read_pieces, stored_tensors, whole, write_pieces
 from rmrl.errors import CheckpointError
 from tests.backends.full_disk import full_disk
 from tests.backends.policies import run_group
