@@ -228,7 +228,7 @@ class AdvantageInputs:
     group_ids_B: torch.Tensor
     """int64; groups need not be contiguous nor of equal size."""
     response_mask_BT: torch.Tensor
-    """1 where a response token counts, right-padded with 0."""
+    """1 where a token belongs to the response, whether or not rollout correction rejected it; right-padded with 0."""
     token_rewards_BT: torch.Tensor | None = None
     """Added to the last-token reward, e.g. the KL penalty in reward (already signed: negative = penalty) or process rewards."""
     values_BT: torch.Tensor | None = None
@@ -257,7 +257,7 @@ class LossInputs:
     old_logprobs_BT: torch.Tensor
     advantages_BT: torch.Tensor
     mask_BT: torch.Tensor
-    """float, 1 = counts."""
+    """float, 1 = counts: a token of the response that rollout correction did not reject."""
     ref_logprobs_BT: torch.Tensor | None = None
     rollout_logprobs_BT: torch.Tensor | None = None
     rollout_weights_BT: torch.Tensor | None = None
@@ -275,7 +275,7 @@ class ValueLossInputs:
     """Before the step's first update."""
     returns_BT: torch.Tensor
     mask_BT: torch.Tensor
-    """float, 1 = counts."""
+    """float, 1 = counts: a token of the response that rollout correction did not reject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +285,9 @@ class TrainBatch:
     tokens: Ragged
     """int64, prompt + response, lengths S."""
     response_mask: Ragged
-    """float32, lengths T: the last T of the S tokens are the response."""
+    """float32, lengths T: the last T of the S tokens are the response. Rewards and every statistic of them count these tokens."""
+    kept_mask: Ragged | None = None
+    """float32, lengths T: `response_mask` without the tokens that rollout correction rejected; None: none were rejected."""
     rollout_logprobs: Ragged | None = None
     rollout_weights: Ragged | None = None
     """Importance weights of rollout correction."""
@@ -295,11 +297,16 @@ class TrainBatch:
     values: Ragged | None = None
     returns: Ragged | None = None
 
-    STREAMS = ("tokens", "response_mask", "rollout_logprobs", "rollout_weights", "old_logprobs", "ref_logprobs", "advantages",
-               "values", "returns")  # fmt: skip
+    STREAMS = ("tokens", "response_mask", "kept_mask", "rollout_logprobs", "rollout_weights", "old_logprobs", "ref_logprobs",
+               "advantages", "values", "returns")  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def loss_mask(self) -> Ragged:
+        """The tokens that every loss counts, in its terms, its divisor and its metrics."""
+        return self.response_mask if self.kept_mask is None else self.kept_mask
 
     def select(self, index: Sequence[int] | np.ndarray) -> TrainBatch:
         """The rows at `index`, in that order."""

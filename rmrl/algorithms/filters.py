@@ -15,5 +15,6 @@ def informative_groups(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> tor
     """bool [B]: the row's group holds at least two values that differ by more than rounding (`masking.rounding_floor`).
 
     `values_B` has no NaN: rows without a verdict are in no statistic and are left out before. Groups are sets of equal ids, in any order.
+    Values are rounded to float32 first, as the advantage estimators get them, so that both find contrast in the same groups.
     """
-    return ~group_statistics(values_B, group_ids_B).constant_B
+    return ~group_statistics(values_B.float(), group_ids_B).constant_B

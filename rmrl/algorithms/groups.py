@@ -35,7 +35,7 @@ def group_statistics(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> Group
     mean_B = _total_of_group(exact_B, group_B) / count_B
     centred_B = exact_B - mean_B
     spread_B = _largest_of_group(centred_B.abs(), group_B)
-    constant_B = spread_B <= rounding_floor(_largest_of_group(exact_B.abs(), group_B), values_B.dtype)
+    constant_B = spread_B <= rounding_floor(_largest_of_group(exact_B.abs(), group_B))
     centred_B = centred_B.masked_fill(constant_B, 0.0)
     std_B = (_total_of_group(centred_B.square(), group_B) / (count_B - 1).clamp(min=1)).sqrt()
     return GroupStatistics(centred_B, mean_B, std_B, count_B, constant_B)

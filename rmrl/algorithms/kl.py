@@ -15,11 +15,13 @@ and as a loss, on policy, the gradient of the KL (arXiv:2506.09477; arXiv:2512.2
     k2 - sg[k2] + sg[estimate]
 
 Clamps: only `low_var_kl` has any, because only it can overflow: d to [-20, 20] and the result to at most 10, the field's usual bounds.
-A token beyond them (d > 2.56 or d < -11) adds the bound and carries no gradient. The other estimators are exact.
+A token beyond the latter (d > 2.611 or d < -11, the two roots of exp(d) - 1 - d = 10) adds the bound and carries no gradient. The other
+estimators are exact.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,6 +38,8 @@ Estimator: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], torch.Tensor]"
 LOG_RATIO_BOUND = 20.0
 LOW_VAR_KL_BOUND = 10.0
 PROPORTIONAL_ERROR_BOUND = 0.2
+LOWEST_COEFFICIENT_SHARE = 1e-4
+"""The adaptive coefficient never falls below this share of kl_coef, so that it can come back within some fifty steps."""
 
 
 def _k1(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
@@ -89,10 +93,12 @@ def token_kl(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, *, kind: str) -
 class KLController:
     """The coefficient of the KL penalty in reward: fixed, or moved towards a target KL (arXiv:1909.08593, section 2.2).
 
-        e = clip(KL / target - 1, -0.2, 0.2);    coefficient <- coefficient * (1 + e * num_responses / horizon)
+        e = clip(KL / target - 1, -0.2, 0.2);    coefficient <- coefficient * (1 + e * min(num_responses / horizon, 1))
 
     The paper writes the gain as a constant (0.1); tying it to the number of responses, as its released code does, makes the speed
-    independent of the batch size. Raises ConfigError for an unknown type or a non-positive horizon or target.
+    independent of the batch size. Departures: the gain is at most 1, so that one step moves the coefficient by at most a fifth (the released
+    code's factor reaches 0 at five horizons, and a coefficient of 0 never moves again); and the coefficient stays at or above 1e-4 kl_coef.
+    Raises ConfigError for an unknown type or a non-positive horizon, target or starting coefficient.
     """
 
     def __init__(self, settings: KLControlConfig) -> None:
@@ -101,20 +107,23 @@ class KLController:
                 f"algorithm.kl_ctrl.type: nothing named '{settings.type}'{did_you_mean(settings.type, ('fixed', 'adaptive'))}"
             )
         if settings.type == "adaptive":
-            for name in ("horizon", "target_kl"):
+            for name in ("horizon", "target_kl", "kl_coef"):
                 if getattr(settings, name) <= 0:
                     raise ConfigError(f"algorithm.kl_ctrl.{name}={getattr(settings, name)}: the adaptive controller needs a value above 0")
         self._settings = settings
         self.coefficient = float(settings.kl_coef)
 
     def update(self, kl: float, *, num_responses: int) -> None:
-        """Take in the mean KL of the step just made, over `num_responses` responses. Does nothing when fixed."""
-        if self._settings.type == "fixed":
+        """Take in the mean KL of the step just made, over `num_responses` responses. Does nothing when fixed, or when the KL is NaN."""
+        if self._settings.type == "fixed" or math.isnan(kl):
             return
         error = kl / self._settings.target_kl - 1
         error = min(max(error, -PROPORTIONAL_ERROR_BOUND), PROPORTIONAL_ERROR_BOUND)
-        # a batch larger than 5 horizons would otherwise turn the coefficient negative in one step
-        self.coefficient *= max(0.0, 1 + error * num_responses / self._settings.horizon)
+        gain = min(num_responses / self._settings.horizon, 1.0)
+        self._set(self.coefficient * (1 + error * gain))
+
+    def _set(self, coefficient: float) -> None:
+        self.coefficient = max(coefficient, LOWEST_COEFFICIENT_SHARE * self._settings.kl_coef)
 
     def state_dict(self) -> dict[str, float]:
         """What a checkpoint keeps: {"coefficient": float}."""
@@ -123,4 +132,4 @@ class KLController:
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Resume. A fixed coefficient stays what the configuration says, so that a restart can change it."""
         if self._settings.type == "adaptive":
-            self.coefficient = float(state["coefficient"])
+            self._set(float(state["coefficient"]))

@@ -29,17 +29,19 @@ def masked_whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     Entries that are all the same up to rounding become exactly 0, not noise of size 1.
     """
     centred = torch.where(mask > 0, values.double() - _mean(values, mask), 0.0)
-    if centred.numel() == 0 or centred.abs().max() <= rounding_floor(_counted(values, mask).abs().max(), values.dtype):
+    if centred.numel() == 0 or centred.abs().max() <= rounding_floor(_counted(values, mask).abs().max()):
         return torch.zeros_like(values)
     return (centred / (_var(values, mask, unbiased=True) + WHITEN_EPSILON).sqrt()).to(values.dtype)
 
 
-def rounding_floor(magnitude: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Deviations up to this are rounding, not contrast: 4 units in the last place of `magnitude`, at least 1e-6. Same shape.
+def rounding_floor(magnitude: torch.Tensor) -> torch.Tensor:
+    """Deviations up to this are rounding, not contrast: 4 units in the last place of `magnitude` in float32, at least 1e-6. Same shape.
 
-    1e-6 because rewards are sums of weighted scores of size about 1, whose rounding does not shrink when they cancel.
+    The one answer to "are these rewards equal?" for estimators, dynamic sampling, PF-PPO and the critic's metrics. float32 whatever the
+    dtype, because scores come out of float32 models at best. 1e-6 because rewards are sums of weighted scores of size about 1, whose
+    rounding does not shrink when they cancel.
     """
-    return (4 * torch.finfo(dtype).eps * magnitude).clamp(min=1e-6)
+    return (4 * torch.finfo(torch.float32).eps * magnitude).clamp(min=1e-6)
 
 
 def _counted(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

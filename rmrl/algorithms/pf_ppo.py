@@ -7,14 +7,18 @@ A reward model errs least at the ends of its scale, so the rows that train are d
     max_random  half the draws the best row, half any of the others    (its best-random filter, BR)
 
 Best and worst are those of the row's group where groups are given, as in the paper, each group drawn as often as it has rows; else of the
-whole batch. Rows that tie share their half; where all are equal, every row is as likely. Departures: the paper keeps fixed numbers of
+whole batch. Rows that tie share their half; where all are equal, every row is as likely. Equal means equal up to rounding, as everywhere
+(`masking.rounding_floor`): two sums of the same scores in another order are a tie. Departures: the paper keeps fixed numbers of
 rows of each group, here they are drawn, so the size of the batch stays; `pow` is not in the paper but is common in its implementations.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import torch
 
+from rmrl.algorithms.groups import group_statistics
+from rmrl.algorithms.masking import rounding_floor
 from rmrl.config.schema.algorithm import PFPPOConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
@@ -39,13 +43,16 @@ def probabilities(rewards_B: np.ndarray, settings: PFPPOConfig, *, group_ids_B: 
     if method not in METHODS:
         raise ConfigError(f"algorithm.pf_ppo.reweight_method: nothing named '{method}'{did_you_mean(method, METHODS)}")
     rewards_B = np.asarray(rewards_B, dtype=np.float64)
+    if not len(rewards_B):
+        return np.zeros(0)
     if method == "pow":
         return _by_power(rewards_B, settings.weight_pow)
     chances_B = np.zeros(len(rewards_B))
-    ids_B = np.zeros(len(rewards_B), dtype=np.int64) if group_ids_B is None else group_ids_B
+    ids_B = np.zeros(len(rewards_B), dtype=np.int64) if group_ids_B is None else np.asarray(group_ids_B, dtype=np.int64)
+    constant_B = group_statistics(torch.from_numpy(rewards_B), torch.from_numpy(ids_B)).constant_B.numpy()
     for number in np.unique(ids_B):
         rows = ids_B == number
-        chances_B[rows] = _of_group(rewards_B[rows], method) * rows.mean()
+        chances_B[rows] = rows.mean() * (1 / rows.sum() if constant_B[rows].all() else _of_group(rewards_B[rows], method))
     return chances_B / chances_B.sum()
 
 
@@ -53,16 +60,19 @@ def _by_power(rewards_B: np.ndarray, exponent: float) -> np.ndarray:
     if exponent < 0:
         raise ConfigError(f"algorithm.pf_ppo.weight_pow={exponent}: rewards near 0 would be drawn alone; use 0 or more, e.g. 2.0")
     largest = np.abs(rewards_B).max()
-    if largest == 0:
+    if largest <= _rounding(rewards_B):
         return np.full(len(rewards_B), 1 / len(rewards_B))
     weights_B = (np.abs(rewards_B) / largest) ** exponent  # in 0..1, so no exponent overflows
     return weights_B / weights_B.sum()
 
 
 def _of_group(rewards_N: np.ndarray, method: str) -> np.ndarray:
-    """Sums to 1 over one group."""
-    best_N = rewards_N == rewards_N.max()
-    others_N = rewards_N == rewards_N.min() if method == "max_min" else ~best_N
-    if best_N.all():
-        return np.full(len(rewards_N), 1 / len(rewards_N))
+    """Sums to 1 over one group whose rewards differ."""
+    rounding = _rounding(rewards_N)
+    best_N = rewards_N >= rewards_N.max() - rounding
+    others_N = rewards_N <= rewards_N.min() + rounding if method == "max_min" else ~best_N
     return 0.5 * best_N / best_N.sum() + 0.5 * others_N / others_N.sum()
+
+
+def _rounding(rewards_N: np.ndarray) -> float:
+    return float(rounding_floor(torch.tensor(np.abs(rewards_N).max())))

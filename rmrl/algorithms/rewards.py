@@ -1,6 +1,6 @@
 """Where a response's reward sits among its tokens, and the KL penalty in reward.
 
-Two views of the same thing: estimators that think in tokens (REINFORCE++, GAE) get the reward on the last response token plus the token
+"The mask" is the response mask throughout: what rollout correction rejects leaves the losses, not the rewards. Two views of the same thing: estimators that think in tokens (REINFORCE++, GAE) get the reward on the last response token plus the token
 rewards; estimators that think in sequences (GRPO, RLOO, ...) get the reward plus the sum of the token rewards. So KL in reward and
 process rewards work with every estimator but the REFUSES_TOKEN_REWARDS, whose statistics such a sum would spoil.
 """
@@ -29,10 +29,11 @@ def token_rewards(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 def sequence_rewards(inputs: AdvantageInputs) -> torch.Tensor:
-    """[B]: the reward plus the sum of the token rewards inside the mask."""
+    """[B]: the reward plus the sum of the token rewards inside the mask, added up in float64, in the dtype of the rewards."""
     if inputs.token_rewards_BT is None:
         return inputs.rewards_B
-    return inputs.rewards_B + torch.where(inputs.response_mask_BT > 0, inputs.token_rewards_BT, 0.0).sum(dim=1)
+    counted_BT = torch.where(inputs.response_mask_BT > 0, inputs.token_rewards_BT, 0.0)
+    return (inputs.rewards_B.double() + counted_BT.double().sum(dim=1)).to(inputs.rewards_B.dtype)
 
 
 def refuse_token_rewards(inputs: AdvantageInputs, *, estimator: str, why: str) -> None:

@@ -14,8 +14,13 @@ Rejection (rollout_rs: token, sequence, geometric) drops from the mask what lies
 a token or a whole response. The sequence ratio of a long response is seldom near 1 even when every token is; the geometric one, GSPO's
 length-normalised ratio (arXiv:2507.18071), is comparable over lengths.
 
+Rejection touches the losses alone. Rewards, the KL in reward, lengths, baselines, returns and whitening go by the response as it was
+sampled: a response that the trainer distrusts is still a fair sample of what its prompt earns, and a hole in its token rewards would
+change its return and so the advantages of all its siblings. The policy loss, its KL and entropy terms, the value loss and the divisor of
+each go by what is kept.
+
 Departures: weights come from the whole response, rejection after it; what is rejected has weight 0 and is not in the mean of the
-normalisation. A rejected response keeps its place in its group's reward statistics, which do not depend on probabilities.
+normalisation.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ def correct(
 
     Old log-probabilities are the training engine's before the step's first update; both are looked at inside the mask only.
     Metrics, under `rollout_correction/`: over the tokens given, `kl` and `k3` (KL(rollout || old), plain and never negative), `chi2`
-    (mean squared ratio - 1) and `rejected` (share dropped); over the tokens kept, `weight_mean`, `weight_max`, `truncated` (share above the
+    (mean squared ratio - 1) and `rejected` (share dropped, 0 where no token was given); over the tokens kept, `weight_mean`, `weight_max`, `truncated` (share above the
     threshold) and `ess` (effective sample size of the weights as a share; 1: all alike).
     Raises ConfigError for unknown names and impossible thresholds.
     """
@@ -50,7 +55,7 @@ def correct(
     kept_BT = mask_BT
     if settings.rollout_rs is not None:
         kept_BT = torch.where(_acceptable(_ratio(log_ratio_BT, mask_BT, settings.rollout_rs), settings), mask_BT, torch.zeros_like(mask_BT))
-        metrics["rollout_correction/rejected"] = 1 - _share(kept_BT, mask_BT)
+        metrics["rollout_correction/rejected"] = masked_mean((kept_BT == 0).float(), mask_BT).item()
     if settings.rollout_is is None:
         return None, kept_BT, metrics
     ratio_BT = _ratio(log_ratio_BT, mask_BT, settings.rollout_is)
@@ -104,10 +109,6 @@ def _weight_metrics(weights_BT: torch.Tensor, kept_BT: torch.Tensor, truncated: 
         "rollout_correction/truncated": truncated,
         "rollout_correction/ess": mean**2 / mean_square if mean_square else 0.0,
     }
-
-
-def _share(kept_BT: torch.Tensor, mask_BT: torch.Tensor) -> float:
-    return float((kept_BT > 0).sum()) / max(float((mask_BT > 0).sum()), 1.0)
 
 
 def _check(settings: RolloutCorrectionConfig) -> None:

@@ -1,7 +1,8 @@
 """From a micro-batch and its log-probabilities or values to one differentiable number, the same for every engine.
 
 Everything here is an un-normalised sum. The engine divides by the weight of the whole mini-batch over all processes, so results do
-not depend on how rows were dealt or cut.
+not depend on how rows were dealt or cut. Terms, weights and metric sums all count the same tokens, those of `TrainBatch.loss_mask`; a
+mini-batch of which every token was rejected weighs 0 and makes no step.
 
 Shapes: B rows of the micro-batch    S longest row    T longest response    N response tokens of all rows, flat and row by row
 """
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rmrl.algorithms import aggregate
+from rmrl.algorithms.losses.ratio import counted_sum
 from rmrl.algorithms.losses.total import total_loss
 from rmrl.algorithms.losses.value import explained_variance, value_loss
 from rmrl.backends.base import TrainSettings
@@ -59,7 +61,7 @@ def response_tokens(batch: TrainBatch, device: torch.device, *, packed: bool = F
 
 def weight_and_tokens(batch: TrainBatch, settings: TrainSettings) -> tuple[float, float]:
     """This batch's share of the total weight (see rmrl.algorithms.aggregate), and its counted tokens."""
-    mask_BT = torch.from_numpy(batch.response_mask.padded(0))
+    mask_BT = torch.from_numpy(batch.loss_mask.padded(0))
     weight = aggregate.total_weight(mask_BT, settings.trained.loss_agg_mode, max_length=settings.max_response_length)
     return float(weight), float(mask_BT.sum(dtype=torch.float64))
 
@@ -77,8 +79,8 @@ def weighted_loss(
     weights_BT = _token_weights(inputs.mask_BT, settings)
     if batch.old_logprobs is None and inputs.rollout_logprobs_BT is not None:
         # Several updates measure this once from old_logprobs, on the controller; here the first forward pass is the measurement.
-        apart_BT = (inputs.logprobs_BT.detach() - inputs.rollout_logprobs_BT).abs()
-        sums = {**sums, "rollout_logprob_diff": (apart_BT * inputs.mask_BT).sum()}
+        apart_BT = (inputs.logprobs_BT - inputs.rollout_logprobs_BT).abs()
+        sums = {**sums, "rollout_logprob_diff": counted_sum(apart_BT, inputs.mask_BT)}
     return (loss_BT * weights_BT).sum(), sums
 
 
@@ -88,7 +90,9 @@ def weighted_value_loss(batch: TrainBatch, values_N: Tensor, *, settings: TrainS
     Without `values` (those before the first update) the values themselves stand in, detached. `value_metrics` reads the sums.
     """
     values_BT = _unflatten(values_N, batch)
-    old_values_BT, returns_BT, mask_BT = (_stream(ragged, values_N.device) for ragged in (batch.values, batch.returns, batch.response_mask))
+    old_values_BT = _stream(batch.values, values_N.device)
+    returns_BT = _stream(batch.returns, values_N.device)
+    mask_BT = _stream(batch.loss_mask, values_N.device)
     assert mask_BT is not None
     assert returns_BT is not None, "a critic's update() needs a batch with returns"
     old_values_BT = values_BT.detach() if old_values_BT is None else old_values_BT
@@ -136,7 +140,8 @@ def _loss_inputs(batch: TrainBatch, logprobs_N: Tensor, entropy_N: Tensor | None
     device = logprobs_N.device
     logprobs_BT = _unflatten(logprobs_N, batch)
     old_logprobs_BT = _stream(batch.old_logprobs, device)
-    advantages_BT, mask_BT = _stream(batch.advantages, device), _stream(batch.response_mask, device)
+    advantages_BT = _stream(batch.advantages, device)
+    mask_BT = _stream(batch.loss_mask, device)
     assert mask_BT is not None
     assert advantages_BT is not None, "update() needs a batch with advantages"
     return LossInputs(

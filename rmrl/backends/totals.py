@@ -45,7 +45,8 @@ class Totals:
     def metrics(self, reduce: Reduce) -> Metrics:
         """`<prefix>/...`; `reduce` adds up numbers over all processes, by name.
 
-        Loss is a mean over steps, gradient norm over the steps made, the rate is the last step's, everything else is per counted token.
+        Loss is a mean over steps, gradient norm over the steps made (left out where none was), the rate is the last step's, everything
+        else is per counted token.
         """
         names = sorted(self._sums)
         local = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in (self._loss, *(self._sums[n] for n in names))])
@@ -53,9 +54,11 @@ class Totals:
         loss = sums.pop(_LOSS)
         means = {f"{self._prefix}/{name}": value / max(1.0, self._tokens) for name, value in sums.items()}
         made = len(self._grad_norms)
-        return means | {
+        norm = {f"{self._prefix}/grad_norm": sum(self._grad_norms) / made} if made else {}
+        return {
+            **means,
             f"{self._prefix}/loss": loss / max(1, self._steps),
-            f"{self._prefix}/grad_norm": sum(self._grad_norms) / made if made else float("nan"),
+            **norm,
             f"{self._prefix}/lr": self._lr,
             f"{self._prefix}/tokens": self._tokens,
             f"{self._prefix}/skipped_updates": float(self._steps - made),

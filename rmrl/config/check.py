@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from rmrl.config.check_parallel import megatron_problems, model_problems, unread_problems
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.plain_checks import choice_problems, number_problems
-from rmrl.config.schema import Config
+from rmrl.config.schema import Config, KLControlConfig
 from rmrl.registry import did_you_mean
 
 _AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
@@ -53,6 +53,7 @@ _AT_LEAST_ZERO = (
     "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.rollout.temperature", "actor_rollout_ref.actor.kl_loss_coef",
     "algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.clip_ratio", "critic.optim.lr", "trainer.critic_warmup",
     "trainer.max_staleness", "algorithm.filter_groups.max_num_gen_batches", "actor_rollout_ref.model.lora_rank",
+    "algorithm.pf_ppo.weight_pow",
 )  # fmt: skip
 
 
@@ -137,6 +138,20 @@ def _corrections(config: Config) -> Iterator[str]:
         )
 
 
+def _kl_control(config: Config) -> Iterator[str]:
+    """What the adaptive controller divides by or multiplies."""
+    control = config.algorithm.kl_ctrl
+    if control.type != "adaptive":
+        return
+    wrong = [name for name in ("horizon", "target_kl") if not getattr(control, name) > 0]
+    if control.kl_coef == 0:  # a negative one is wrong for every type and reported by _numbers
+        wrong.append("kl_coef")
+    for name in wrong:
+        value = getattr(control, name)
+        usual = getattr(KLControlConfig(), name)
+        yield f"algorithm.kl_ctrl.{name}={value}: type=adaptive needs a value above 0; use {name}={usual}, or type=fixed"
+
+
 def _placement(config: Config) -> Iterator[str]:
     """Which pool, and what needs one."""
     rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
@@ -188,5 +203,5 @@ def _layout(config: Config) -> Iterator[str]:
 
 
 _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
-    _choices, _numbers, _data, _policy, _batches, _kept, _corrections, _placement, reward_problems, _backend, _layout
+    _choices, _numbers, _data, _policy, _batches, _kept, _corrections, _kl_control, _placement, reward_problems, _backend, _layout
 )  # fmt: skip

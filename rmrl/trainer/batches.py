@@ -14,7 +14,7 @@ from rmrl.algorithms.rewards import kl_token_rewards
 from rmrl.config.schema import AlgorithmConfig
 from rmrl.rewards.items import ResponseRow
 from rmrl.trainer.sampled import Sampled
-from rmrl.trainer.step_rewards import step_token_rewards
+from rmrl.trainer.step_rewards import rewards_with_steps, step_token_rewards
 from rmrl.types import AdvantageInputs, Metrics, Ragged, Response, Step, TrainBatch
 
 
@@ -140,25 +140,30 @@ def _kl_penalty(
 
 
 def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[ScoredBatch, Metrics]:
-    """Importance weights for sampling probabilities that are not those of training; rejected tokens leave the loss and all statistics."""
-    asked, train = settings.rollout_correction, batch.train
-    if asked.rollout_is is None and asked.rollout_rs is None:
+    """Importance weights for sampling probabilities that are not those of training.
+
+    Rejected tokens leave the losses (`TrainBatch.kept_mask`), but neither the rewards nor any statistic of them.
+    """
+    wanted = settings.rollout_correction
+    train = batch.train
+    if wanted.rollout_is is None and wanted.rollout_rs is None:
         return batch, {}
     assert train.old_logprobs is not None
     assert train.rollout_logprobs is not None
     lengths, streams = train.response_mask.lengths, (train.old_logprobs, train.rollout_logprobs, train.response_mask)
     old_BT, rollout_BT, mask_BT = (torch.from_numpy(stream.padded(0)) for stream in streams)
-    weights_BT, kept_BT, metrics = rollout_correction.correct(old_BT, rollout_BT, mask_BT, asked)
+    weights_BT, kept_BT, metrics = rollout_correction.correct(old_BT, rollout_BT, mask_BT, wanted)
     weights = None if weights_BT is None else Ragged.from_padded(weights_BT.numpy(), lengths)
-    mask = Ragged.from_padded(kept_BT.numpy(), lengths)
-    return dataclasses.replace(batch, train=dataclasses.replace(train, rollout_weights=weights, response_mask=mask)), metrics
+    kept = None if wanted.rollout_rs is None else Ragged.from_padded(kept_BT.numpy(), lengths)
+    return dataclasses.replace(batch, train=dataclasses.replace(train, rollout_weights=weights, kept_mask=kept)), metrics
 
 
 def redraw(batch: ScoredBatch, settings: AlgorithmConfig, *, rng: np.random.Generator) -> tuple[ScoredBatch, Metrics]:
-    """PF-PPO: the rows that train are drawn anew by their rewards, where asked for."""
+    """PF-PPO: where configured, the rows that train are drawn anew by their rewards, scores of steps included."""
     if not settings.use_pf_ppo:
         return batch, {}
-    index = pf_ppo.draw(batch.rewards_B, settings.pf_ppo, rng, group_ids_B=batch.group_ids_B)
+    totals_B = rewards_with_steps(batch.rewards_B, batch.steps)
+    index = pf_ppo.draw(totals_B, settings.pf_ppo, rng, group_ids_B=batch.group_ids_B)
     return batch.select(index), {"pf_ppo/distinct": len(np.unique(index)) / max(len(index), 1)}
 
 

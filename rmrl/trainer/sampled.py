@@ -11,6 +11,7 @@ import torch
 
 from rmrl.algorithms.filters import informative_groups
 from rmrl.errors import ConfigError
+from rmrl.trainer.step_rewards import rewards_with_steps
 from rmrl.types import Metrics, RewardBatch, Rollouts, Scores
 
 Round = tuple[Rollouts, RewardBatch]
@@ -54,12 +55,14 @@ def concatenate(rounds: Sequence[Round]) -> Round:
 
 
 def contrast(rollouts: Rollouts, rewards: RewardBatch, metric: str | None) -> np.ndarray:
-    """bool [B]: the response's group differs in `metric` (a component's name; null or "reward": the combined reward).
+    """bool [B]: the response's group differs in `metric`, which is a component's name, or null or "reward": the whole reward.
 
-    Rows without a verdict are in no statistic and are never chosen. Raises ConfigError for a component that is not there.
+    The whole reward is the combined one plus the scores of the response's steps. A response that cannot train (no reward, no token, no
+    verdict of the component) is in no statistic and is never chosen. Raises ConfigError for a component that is not there.
     """
     values_B = _values(rewards, metric)
-    has_B = np.isfinite(values_B)
+    has_tokens_B = np.asarray([len(response.token_ids) > 0 for response in rollouts.responses], dtype=bool)
+    has_B = np.isfinite(values_B) & rewards.keep_B & has_tokens_B
     chosen_B = np.zeros(len(values_B), dtype=bool)
     values, groups = torch.from_numpy(values_B[has_B]), torch.from_numpy(rollouts.group_ids_B[has_B])
     chosen_B[has_B] = informative_groups(values, groups).numpy()
@@ -68,7 +71,7 @@ def contrast(rollouts: Rollouts, rewards: RewardBatch, metric: str | None) -> np
 
 def _values(rewards: RewardBatch, metric: str | None) -> np.ndarray:
     if metric in (None, "reward"):
-        return np.where(rewards.keep_B, rewards.rewards_B, np.nan)
+        return rewards_with_steps(rewards.rewards_B, rewards.steps)
     if metric not in rewards.scores.names:
         raise ConfigError(
             f"algorithm.filter_groups.metric={metric}: no reward of that name; known: reward, {', '.join(rewards.scores.names)}"

@@ -1,4 +1,4 @@
-"""Scores of a response's steps -> rewards of its tokens.
+"""Scores of a response's steps -> rewards of its tokens, and the response's whole reward.
 
 A step ends at a character of the text, and the policy wrote tokens: the step's value falls on the token that completes its last
 character. Tokens are decoded in blocks, and one by one only in the blocks where a step ends.
@@ -30,6 +30,19 @@ def step_token_rewards(steps: Sequence[Sequence[Step]], responses: Sequence[Resp
     tokens takes none. Each token is decoded a bounded number of times.
     """
     return Ragged.of([_place(row, response, decode) for row, response in zip(steps, responses, strict=True)], np.float32)
+
+
+def rewards_with_steps(rewards_B: np.ndarray, steps: Sequence[Sequence[Step]]) -> np.ndarray:
+    """Each response's reward plus the sum of its steps' values, float64 [B]: what sequence-level estimators compare.
+
+    `steps` holds weighted values, a row for each response, or is empty where no reward scores steps. NaN stays NaN: a response without a
+    reward has no whole reward either. Numbers are rounded to float32 first, as the estimators get them. Not discounted.
+    """
+    totals_B = rewards_B.astype(np.float32).astype(np.float64)
+    if not steps:
+        return totals_B
+    rounded = [np.asarray([step.value for step in row], dtype=np.float32) for row in steps]
+    return totals_B + np.asarray([row.sum(dtype=np.float64) for row in rounded])
 
 
 def end_tokens(token_ids: Sequence[int], ends: Sequence[int], decode: Decode, *, text: str | None = None) -> list[int]:
@@ -89,7 +102,7 @@ def _in_block(block: _Block, end: int, token_ids: Sequence[int], decode: Decode)
 
 
 def _place(steps: Sequence[Step], response: Response, decode: Decode) -> np.ndarray:
-    rewards = np.zeros(len(response.token_ids), dtype=np.float32)
+    rewards = np.zeros(len(response.token_ids))
     if steps and len(rewards):
         tokens = end_tokens(response.token_ids, [step.end for step in steps], decode, text=response.text)
         np.add.at(rewards, tokens, [step.value for step in steps])

@@ -10,7 +10,8 @@ Training on a likely token with a high advantage, or on an unlikely one with a l
 Means, counts and the choice are those of the micro-batch at hand, the only tokens that a loss sees: results depend on how a batch is cut.
 Departures: a share of a small micro-batch is seldom whole, so it is rounded up or down at random such that the expected share is exact
 however the batch is cut (the authors take at least one token of every micro-batch); all that is random comes from a generator seeded with
-the log-probabilities themselves, so equal inputs give equal results and no other random state is touched; clip_cov keeps PPO's clip, as
+the log-probabilities themselves, so equal inputs give equal results, in whatever order the rows stand, and no other random state is
+touched; clip_cov keeps PPO's clip, as
 the authors' code does; log r is bounded to [-20, 20]; no dual clip. abs(log r), which is the authors' code, stands for the paper's KL.
 """
 
@@ -38,8 +39,7 @@ def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     beyond_BT = clipped_BT > free_BT
     candidates_BT = (mask_BT > 0) & ~beyond_BT & (covariance_BT > choice.clip_cov_lb) & (covariance_BT < choice.clip_cov_ub)
     generator = generator_of(inputs)
-    order_BT = torch.zeros_like(mask_BT)
-    order_BT[mask_BT > 0] = torch.rand(int((mask_BT > 0).sum()), generator=generator).to(order_BT)
+    order_BT = _random_numbers(inputs, generator)
     dropped_BT = _largest(order_BT, candidates_BT, count=_share(choice.clip_cov_ratio, mask_BT, generator))
     metrics = {
         "clip_fraction": counted_sum(beyond_BT, mask_BT),
@@ -70,10 +70,24 @@ def covariance(inputs: LossInputs) -> torch.Tensor:
 
 
 def generator_of(inputs: LossInputs) -> torch.Generator:
-    """A generator on the CPU whose seed is the bits of the counted log-probabilities: neither padding nor earlier draws matter."""
+    """A generator on the CPU whose seed is the bits of the counted log-probabilities: neither padding, row order nor earlier draws matter."""
+    return torch.Generator().manual_seed(int(_row_keys(inputs).sum()))
+
+
+def _row_keys(inputs: LossInputs) -> torch.Tensor:
+    """int64 [B]: a row's counted log-probabilities as one number, the same wherever the row stands."""
     bits_BT = inputs.logprobs_BT.detach().float().contiguous().view(torch.int32).long()
     positions_T = torch.arange(1, bits_BT.shape[1] + 1, device=bits_BT.device)
-    return torch.Generator().manual_seed(int((bits_BT * positions_T)[inputs.mask_BT > 0].sum()))
+    return torch.where(inputs.mask_BT > 0, bits_BT * positions_T, 0).sum(dim=1)
+
+
+def _random_numbers(inputs: LossInputs, generator: torch.Generator) -> torch.Tensor:
+    """[B, T] in 0..1, 0 outside the mask; dealt out in the order of the row keys, so that a row keeps its numbers wherever it stands."""
+    rows_B = _row_keys(inputs).argsort()
+    counted_BT = inputs.mask_BT[rows_B] > 0
+    dealt_BT = torch.zeros_like(inputs.mask_BT)
+    dealt_BT[counted_BT] = torch.rand(int(counted_BT.sum()), generator=generator).to(dealt_BT)
+    return torch.zeros_like(dealt_BT).index_copy(0, rows_B, dealt_BT)
 
 
 def _share(ratio: float, mask_BT: torch.Tensor, generator: torch.Generator) -> int:

@@ -1,6 +1,6 @@
 """DPPO: a bound on the divergence of the token's distribution, not on its ratio (arXiv:2602.04879, equations 11 to 14).
 
-    loss = -A * min(r, c) * M,    r = pi / mu, its gradient that of r while r < c
+    loss = -A * min(r, c) * M,    gradient = -A * min(r, c) * M * grad log pi,    r = pi / mu
     M = 0 where the update would lead further away and is far enough: A > 0, pi > mu, D > high;  or A < 0, pi < mu, D > low
     dppo_tv:  D = abs(pi - mu)
     dppo_kl:  D = mu log(mu / pi) + (1 - mu) log((1 - mu) / (1 - pi))
@@ -8,9 +8,10 @@
 pi and mu are the probabilities of the sampled token alone (the paper's binary approximation), so a rare token may change its ratio freely
 and a likely one may not. mu is the policy that sampled, as the paper asks: the rollout engine's log-probabilities where the batch has
 them, else those of the training engine before the update. low and high are clip_ratio_low and clip_ratio_high, e.g. clip_ratio=0.15 for
-dppo_tv and 0.05 for dppo_kl. Departures: weights above c are held at c with their gradient scaled likewise (clip_ratio_c, 20 in the
-authors' code; the paper has no such bound); with rollout correction r is pi_new / pi_old, because its weights supply the rest; log r is
-bounded to [-20, 20].
+dppo_tv and 0.05 for dppo_kl. Departures: the cap c, which the paper's equations do not have and the authors' code does. It is clip_ratio_c,
+20 there and in our recipes, while the key's own default is the dual clip's 3. It truncates a weight and does not clip: a token above it
+keeps its gradient, scaled to c, for either sign of A. With rollout correction r is pi_new / pi_old, because its weights supply the rest;
+log r is bounded to [-20, 20].
 """
 
 from __future__ import annotations

@@ -13,8 +13,12 @@ from collections.abc import Mapping
 import torch
 
 from rmrl.algorithms.losses.ratio import counted_sum, keep_counted
+from rmrl.algorithms.masking import rounding_floor
 from rmrl.config.schema.actor import CriticConfig
 from rmrl.types import ValueLossInputs
+
+LEAST_VARIANCE = 1e-8
+"""Returns that vary by less have nothing to explain."""
 
 
 def value_loss(inputs: ValueLossInputs, *, settings: CriticConfig) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -31,13 +35,16 @@ def value_loss(inputs: ValueLossInputs, *, settings: CriticConfig) -> tuple[torc
     near_BT = values_BT.clamp(old_BT - bound, old_BT + bound)  # leaves a value within the bound as it is, to the last bit
     free_BT, clipped_BT = (values_BT - returns_BT).square(), (near_BT - returns_BT).square()
     loss_BT = 0.5 * torch.maximum(free_BT, clipped_BT)
+    # squares in float64: their means are subtracted from each other, which costs float32 all digits for returns far from 0
+    exact_BT = returns_BT.double()
+    errors_BT = values_BT.detach().double() - exact_BT
     sums = {
         "value_loss": counted_sum(loss_BT, mask_BT),
         "value_clip_fraction": counted_sum(clipped_BT > free_BT, mask_BT),
         "value": counted_sum(values_BT, mask_BT),
         "return": counted_sum(returns_BT, mask_BT),
-        "return_squared": counted_sum(returns_BT.square(), mask_BT),
-        "value_error_squared": counted_sum(free_BT, mask_BT),
+        "return_squared": counted_sum(exact_BT.square(), mask_BT),
+        "value_error_squared": counted_sum(errors_BT.square(), mask_BT),
     }
     return loss_BT, sums
 
@@ -45,8 +52,9 @@ def value_loss(inputs: ValueLossInputs, *, settings: CriticConfig) -> tuple[torc
 def explained_variance(means: Mapping[str, float]) -> float:
     """1 - Var(R - v) / Var(R) from the means per token of `value_loss`'s sums: 1 is perfect, 0 no better than a constant.
 
-    0 where the returns do not vary.
+    The means must be float64's. 0 where the returns vary by no more than rounding.
     """
     variance = means["return_squared"] - means["return"] ** 2
     error_variance = means["value_error_squared"] - (means["return"] - means["value"]) ** 2
-    return 1 - error_variance / variance if variance > 1e-8 else 0.0
+    floor = float(rounding_floor(torch.tensor(abs(means["return"]), dtype=torch.float64)))
+    return 1 - error_variance / variance if variance > max(floor**2, LEAST_VARIANCE) else 0.0

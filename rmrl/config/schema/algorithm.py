@@ -10,9 +10,9 @@ class KLControlConfig:
     type: str = "fixed"
     """fixed or adaptive (arXiv:1909.08593, section 2.2)."""
     kl_coef: float = 0.001
-    """Coefficient of the KL penalty in reward."""
+    """Coefficient of the KL penalty in reward; adaptive: the first one, above 0."""
     horizon: int = 10000
-    """Adaptive: how slowly the coefficient moves, in responses."""
+    """Adaptive: how slowly the coefficient moves, in responses; a step with more of them counts as this many."""
     target_kl: float = 0.1
     """Adaptive: the KL to hold."""
 
@@ -24,7 +24,7 @@ class FilterGroupsConfig:
     enable: bool = False
     """Sample on until train_batch_size prompts have contrast."""
     metric: str | None = None
-    """What must differ within a group: a component's name, or null / reward: the combined reward."""
+    """What must differ within a group: a component's name, or null / reward: the combined reward, scores of steps included."""
     max_num_gen_batches: int = 10
     """Rounds of sampling per step, at most; then the step trains on what there is. 0: no bound."""
 
@@ -34,7 +34,8 @@ class PFPPOConfig:
     """PF-PPO (arXiv:2409.06957): responses are drawn anew, with replacement, by how reliable their rewards are taken to be."""
 
     reweight_method: str = "pow"
-    """pow: by abs(reward) to the power of weight_pow; max_min: each group's best and worst; max_random: its best, others at random."""
+    """pow: by abs(reward) to the power of weight_pow; max_min: each group's best and worst; max_random: its best, others at random.
+    The reward holds the scores of a response's steps."""
     weight_pow: float = 2.0
     """Exponent of pow."""
 
@@ -50,7 +51,7 @@ class RolloutCorrectionConfig:
     rollout_is_batch_normalize: bool = False
     """Divide the weights by their mean over the batch."""
     rollout_rs: str | None = None
-    """Rejection: token, sequence (product of ratios) or geometric (its geometric mean); null: none."""
+    """Rejection from the losses: token, sequence (product of ratios) or geometric (its geometric mean); null: none."""
     rollout_rs_threshold: float = 2.0
     """Reject where the ratio lies above this."""
     rollout_rs_threshold_lower: float | None = None
