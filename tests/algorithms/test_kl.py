@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmrl.algorithms import kl
 from rmrl.algorithms.kl import KL_ESTIMATORS, KL_NAMES, KLController, token_kl
 from rmrl.config.check import _CHOICES
 from rmrl.config.schema.algorithm import KLControlConfig
@@ -107,10 +108,57 @@ def test_adaptive_error_is_clipped_at_a_fifth() -> None:
     assert down.coefficient == pytest.approx(0.1 * 0.98)
 
 
-def test_adaptive_coefficient_never_turns_negative() -> None:
+def test_a_batch_of_many_horizons_does_not_end_the_coefficient_at_0() -> None:
     controller = adaptive()
-    controller.update(0.0, num_responses=10_000)  # 1 - 0.2 * 10
-    assert controller.coefficient == 0.0
+    controller.update(0.0, num_responses=10_000)  # 1 - 0.2 * 10 horizons would be below 0
+    assert controller.coefficient == pytest.approx(0.1 * 0.8)
+    controller.update(50.0, num_responses=10_000)
+    assert controller.coefficient == pytest.approx(0.1 * 0.8 * 1.2)
+
+
+def test_the_coefficient_does_not_fade_away_in_a_long_run() -> None:
+    controller = adaptive()
+    for _ in range(5000):
+        controller.update(0.0, num_responses=1000)
+    assert controller.coefficient == pytest.approx(0.1 * 1e-4)
+    for _ in range(60):  # 1.2 ** 51 > 1e4
+        controller.update(50.0, num_responses=1000)
+    assert controller.coefficient > 0.1
+
+
+def test_a_coefficient_of_0_in_an_old_checkpoint_comes_back() -> None:
+    controller = adaptive()
+    controller.load_state_dict({"coefficient": 0.0})
+    assert controller.coefficient == pytest.approx(0.1 * 1e-4)
+
+
+def test_a_kl_that_is_no_number_leaves_the_coefficient() -> None:
+    controller = adaptive()
+    controller.update(math.nan, num_responses=1000)
+    assert controller.coefficient == 0.1
+
+
+def test_low_var_kl_reaches_its_bound_where_the_text_says() -> None:
+    """The roots of exp(d) - 1 - d = 10, by bisection, stand rounded in the module's text; beyond them there is no gradient."""
+
+    def root(low: float, high: float) -> float:
+        for _ in range(200):
+            middle = (low + high) / 2
+            same_side = (math.exp(middle) - 1 - middle > 10) == (math.exp(low) - 1 - low > 10)
+            low, high = (middle, high) if same_side else (low, middle)
+        return low
+
+    upper = root(0.0, 5.0)
+    lower = root(-20.0, 0.0)
+    assert upper == pytest.approx(2.61087, abs=1e-4)
+    assert lower == pytest.approx(-10.99998, abs=1e-4)
+    assert f"d > {upper:.3f} or d < {lower:.0f}" in str(kl.__doc__)
+    for bound, outwards in ((upper, 1e-3), (lower, -1e-3)):
+        for d, beyond in ((bound + outwards, True), (bound - outwards, False)):
+            logprob = torch.tensor(0.0, requires_grad=True)
+            value = token_kl(logprob, torch.tensor(d), kind="low_var_kl")
+            assert (value.item() == 10.0) == beyond
+            assert (torch.autograd.grad(value, logprob)[0].item() == 0.0) == beyond
 
 
 def test_fixed_coefficient_stays_and_ignores_old_state() -> None:
@@ -127,7 +175,7 @@ def test_adaptive_state_round_trip() -> None:
     assert second.coefficient == first.coefficient == pytest.approx(0.11)
 
 
-@pytest.mark.parametrize("changes", [{"type": "adaptve"}, {"horizon": 0}, {"target_kl": -1.0}])
+@pytest.mark.parametrize("changes", [{"type": "adaptve"}, {"horizon": 0}, {"target_kl": -1.0}, {"kl_coef": 0.0}])
 def test_bad_settings_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.kl_ctrl\."):
         adaptive(**changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 from rmrl.algorithms.masking import masked_mean, masked_var, masked_whiten, rounding_floor
@@ -50,5 +51,9 @@ def test_nothing_counted_is_zero_not_nan() -> None:
 
 
 def test_rounding_floor_grows_with_magnitude() -> None:
-    floor = rounding_floor(torch.tensor([0.0, 1.0, 1e4]), torch.float32)
+    floor = rounding_floor(torch.tensor([0.0, 1.0, 1e4]))
     torch.testing.assert_close(floor, torch.tensor([1e-6, 1e-6, 4 * 2**-23 * 1e4]))
+
+
+def test_the_rounding_floor_is_the_same_for_every_dtype() -> None:
+    assert rounding_floor(torch.tensor(1e4, dtype=torch.float64)).item() == pytest.approx(4 * 2**-23 * 1e4)

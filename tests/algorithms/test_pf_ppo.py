@@ -36,6 +36,26 @@ def test_max_random_of_the_batch_and_of_groups():
     assert chances("max_random", groups=[7, 7, 7, 8, 8]) == pytest.approx([0.3, 0.15, 0.15, 0.2, 0.2])
 
 
+NOISY_B = np.asarray([0.1 + 0.2, 0.3, 0.3, 0.7 - 0.4])
+"""0.30000000000000004, 0.3, 0.3 and 0.29999999999999993: one reward, added up in different orders."""
+
+
+@pytest.mark.parametrize("method", ["max_min", "max_random"])
+def test_rounding_noise_breaks_no_tie_among_equal_rewards(method: str):
+    assert chances(method, NOISY_B) == pytest.approx([0.25] * 4)
+    assert chances(method, 1e6 * NOISY_B + np.asarray([0.0, 0.05, 0.0, 0.0])) == pytest.approx([0.25] * 4)  # a float32 of 3e5 has steps of 0.03
+
+
+def test_rounding_noise_breaks_no_tie_at_the_ends():
+    rewards_B = np.concatenate([NOISY_B, [0.0, 1e-9, 0.2]])
+    assert chances("max_min", rewards_B) == pytest.approx([0.125] * 4 + [0.25, 0.25, 0.0])
+    assert chances("max_random", rewards_B) == pytest.approx([0.125] * 4 + [1 / 6] * 3)
+
+
+def test_rounding_noise_around_0_draws_no_row_alone():
+    assert chances("pow", np.asarray([0.1 + 0.2 - 0.3, 0.0, 0.0, 0.0])) == [0.25] * 4
+
+
 def test_draws_follow_the_probabilities_and_the_generator():
     config = PFPPOConfig(reweight_method="pow", weight_pow=1.0)
     rewards_B = np.tile(REWARDS_B, 4000)
@@ -51,6 +71,7 @@ def test_draws_follow_the_probabilities_and_the_generator():
 
 def test_no_rows():
     assert draw(np.zeros(0), PFPPOConfig(), np.random.default_rng(0)).tolist() == []
+    assert chances("pow", np.zeros(0)) == chances("max_min", np.zeros(0)) == []
 
 
 def test_bad_settings_are_refused():

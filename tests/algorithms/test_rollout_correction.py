@@ -118,6 +118,15 @@ def test_nothing_counted_and_nothing_kept():
             assert all(value in (0.0, 1.0) for value in metrics.values())
 
 
+@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
+def test_nothing_is_rejected_of_an_empty_mask(level: str):
+    """It was 1 - 0 / 1, everything."""
+    settings = RolloutCorrectionConfig(rollout_rs=level)
+    for shape in ((2, 3), (0, 3), (2, 0)):
+        _, _, metrics = correct(torch.zeros(shape), torch.zeros(shape), torch.zeros(shape), settings)
+        assert metrics["rollout_correction/rejected"] == 0.0
+
+
 def test_bad_settings_are_refused_together():
     with pytest.raises(ConfigError) as caught:
         corrected(rollout_is="tokens", rollout_rs="geo", rollout_is_threshold=0.0)

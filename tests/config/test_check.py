@@ -82,6 +82,17 @@ def test_a_sound_configuration_has_no_problems():
             "tensor_parallel_size=3 does not divide the 8 devices",
             "trainer",
         ),
+        (
+            {"algorithm.kl_ctrl.type": "adaptive", "algorithm.kl_ctrl.kl_coef": 0.0},
+            "algorithm.kl_ctrl.kl_coef=0.0: type=adaptive needs a value above 0",
+            "kl_coef=0.001",
+        ),
+        (
+            {"algorithm.kl_ctrl.type": "adaptive", "algorithm.kl_ctrl.horizon": 0},
+            "algorithm.kl_ctrl.horizon=0: type=adaptive needs a value above 0",
+            "horizon=10000",
+        ),
+        ({"algorithm.pf_ppo.weight_pow": -1.0}, "algorithm.pf_ppo.weight_pow=-1.0", "must not be negative"),
         ({"actor_rollout_ref.actor.optim.lr": -1.0}, "actor_rollout_ref.actor.optim.lr=-1.0", "must not be negative"),
     ],
 )  # fmt: skip

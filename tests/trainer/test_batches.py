@@ -128,14 +128,14 @@ def test_the_kl_penalty_is_a_token_reward_and_moves_the_controller() -> None:
     assert controller.coefficient == pytest.approx(0.104)
 
 
-def test_the_controller_learns_nothing_from_responses_that_were_all_rejected() -> None:
+def test_the_controller_learns_nothing_from_responses_that_do_not_count() -> None:
     batch = with_old(scored([1.0, 2.0], group_size=2), [0.0, 0.0])
-    rejected = dataclasses.replace(
+    uncounted = dataclasses.replace(
         batch.train, response_mask=Ragged.of([[0, 0], [0, 0]], np.float32), ref_logprobs=batch.train.old_logprobs
     )
     controller = KLController(KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.1))
     settings = AlgorithmConfig(adv_estimator="grpo", use_kl_in_reward=True)
-    add_advantages(dataclasses.replace(batch, train=rejected), settings, controller, decode=repr)
+    add_advantages(dataclasses.replace(batch, train=uncounted), settings, controller, decode=repr)
     assert controller.coefficient == 0.1
 
 
@@ -196,7 +196,9 @@ def test_rollout_correction_weighs_and_rejects_tokens() -> None:
         rollout_is="token", rollout_is_threshold=1.5, rollout_rs="token", rollout_rs_threshold=3.0, rollout_rs_threshold_lower=0.6
     )
     corrected, metrics = correct_rollout(batch, AlgorithmConfig(rollout_correction=asked))
-    assert [row.tolist() for row in corrected.train.response_mask.rows()] == [[1, 1], [0, 0], [1, 1]]
+    assert corrected.train.kept_mask is not None
+    assert [row.tolist() for row in corrected.train.kept_mask.rows()] == [[1, 1], [0, 0], [1, 1]]
+    assert [row.tolist() for row in corrected.train.response_mask.rows()] == [[1, 1]] * 3
     assert corrected.train.rollout_weights is not None
     kept = [row.tolist() for row in corrected.train.rollout_weights.rows()]
     assert (kept[0], kept[2]) == (pytest.approx([1.5, 1.5]), pytest.approx([1.0, 1.0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -45,6 +46,28 @@ def one_token(
 )
 def test_total_variation(new: float, old: float, advantage: float, expected: tuple[float, float, int]):
     assert one_token(new, old, advantage) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("advantage", [2.0, -2.0])
+@pytest.mark.parametrize("loss", [dppo_tv, dppo_kl])
+def test_a_ratio_above_the_cap_keeps_a_gradient_scaled_to_the_cap(loss, advantage: float):
+    """0.004 / 0.0004 is 10, the cap 4: -A * 4 in value and gradient, whatever the sign of A; a clip would leave no gradient."""
+    capped = ActorConfig(clip_ratio=0.15, clip_ratio_c=4.0)
+    assert one_token(0.004, 0.0004, advantage, loss=loss, config=capped) == pytest.approx((-4 * advantage, -4 * advantage, 0), rel=1e-5)
+
+
+def test_the_cap_is_what_the_docs_say():
+    """20 in both recipes, as in the authors' code; 3 where it is not set, because the key is the dual clip's."""
+    root = Path(__file__).resolve().parents[3]
+    for name in ("dppo_tv", "dppo_kl"):
+        recipe = (root / "configs" / "recipe" / f"{name}.yaml").read_text(encoding="utf-8")
+        assert "clip_ratio_c: 20.0" in recipe
+    assert ActorConfig().clip_ratio_c == 3.0
+    page = (root / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith("| `dppo_tv`, `dppo_kl`")]
+    assert "scaled to c" in line
+    assert "20 in the recipes" in line
+    assert "3 where it is not set" in line
 
 
 def test_divergences_of_two_coins():
