@@ -143,7 +143,9 @@ def rule(folder: Path, *, name: str = "parity", code: str = PARITY) -> RewardSpe
     return RewardSpec(name=name, kind="rule", weight=1.0, function=FunctionSource(str(path)))
 
 
-def fake_run(folder: Path, *, total_steps: int, parts: FakeParts | None = None, code: str = PARITY, **changed: Any) -> Run:
+def fake_run(
+    folder: Path, *, total_steps: int, parts: FakeParts | None = None, code: str = PARITY, scorer: type[Scorer] = Scorer, **changed: Any
+) -> Run:
     """A run as build.py makes it, of fakes. `changed`: see small_config."""
     parts = parts or FakeParts()
     config = small_config(folder, **changed)
@@ -180,7 +182,7 @@ def fake_run(folder: Path, *, total_steps: int, parts: FakeParts | None = None, 
         sampler=Sampler(
             config=config,
             rollouts=pool,
-            scorer=Scorer(
+            scorer=scorer(
                 [rule(folder, code=code)],
                 config.reward,
                 residency=Residency(lambda _: parts.host, []),
