@@ -11,11 +11,13 @@ Means, counts and the choice are those of the micro-batch at hand, the only toke
 Departures: a share of a small micro-batch is seldom whole, so it is rounded up or down at random such that the expected share is exact
 however the batch is cut (the authors take at least one token of every micro-batch); all that is random comes from a generator seeded with
 the log-probabilities themselves, so equal inputs give equal results, in whatever order the rows stand, and no other random state is
-touched; clip_cov keeps PPO's clip, as
-the authors' code does; log r is bounded to [-20, 20]; no dual clip. abs(log r), which is the authors' code, stands for the paper's KL.
+touched; tokens of equal covariance are drawn at random; clip_cov keeps PPO's clip, as the authors' code does; log r is bounded to
+[-20, 20]; no dual clip. abs(log r), which is the authors' code, stands for the paper's KL.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 
@@ -40,7 +42,7 @@ def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     candidates_BT = (mask_BT > 0) & ~beyond_BT & (covariance_BT > choice.clip_cov_lb) & (covariance_BT < choice.clip_cov_ub)
     generator = generator_of(inputs)
     order_BT = _random_numbers(inputs, generator)
-    dropped_BT = _largest(order_BT, candidates_BT, count=_share(choice.clip_cov_ratio, mask_BT, generator))
+    dropped_BT = _largest(candidates_BT, (order_BT,), count=_share(choice.clip_cov_ratio, mask_BT, generator))
     metrics = {
         "clip_fraction": counted_sum(beyond_BT, mask_BT),
         "covariance_fraction": counted_sum(dropped_BT, mask_BT),
@@ -54,8 +56,9 @@ def kl_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     mask_BT, choice = inputs.mask_BT, settings.policy_loss
     advantages_BT = keep_counted(inputs.advantages_BT, mask_BT)
     log_ratio_BT = log_ratio(inputs)
-    count = _share(choice.kl_cov_ratio, mask_BT, generator_of(inputs))
-    chosen_BT = _largest(covariance(inputs), mask_BT > 0, count=count)
+    generator = generator_of(inputs)
+    count = _share(choice.kl_cov_ratio, mask_BT, generator)
+    chosen_BT = _largest(mask_BT > 0, (covariance(inputs), _random_numbers(inputs, generator)), count=count)
     penalty_BT = torch.where(chosen_BT, choice.ppo_kl_coef * log_ratio_BT.abs(), 0.0)
     metrics = {"covariance_fraction": counted_sum(chosen_BT, mask_BT), **ratio_sums(log_ratio_BT, mask_BT)}
     return penalty_BT - advantages_BT * log_ratio_BT.exp(), metrics
@@ -96,10 +99,12 @@ def _share(ratio: float, mask_BT: torch.Tensor, generator: torch.Generator) -> i
     return int(exact + float(torch.rand((), generator=generator, dtype=torch.float64)))
 
 
-def _largest(values_BT: torch.Tensor, candidates_BT: torch.Tensor, *, count: int) -> torch.Tensor:
-    """bool [B, T]: the `count` largest values among the candidates, or all candidates."""
+def _largest(candidates_BT: torch.Tensor, keys: Sequence[torch.Tensor], *, count: int) -> torch.Tensor:
+    """bool [B, T]: the `count` largest among the candidates by the first key [B, T], ties by the next one; or all candidates."""
     chosen_BT = torch.zeros_like(candidates_BT)
     places = candidates_BT.flatten().nonzero()[:, 0]
-    picked = values_BT.flatten()[places].topk(min(count, len(places))).indices
-    chosen_BT.view(-1)[places[picked]] = True
+    for key_BT in reversed(keys):
+        order = key_BT.flatten()[places].argsort(descending=True, stable=True)
+        places = places[order]
+    chosen_BT.view(-1)[places[:count]] = True
     return chosen_BT
