@@ -39,7 +39,7 @@ LOG_RATIO_BOUND = 20.0
 LOW_VAR_KL_BOUND = 10.0
 PROPORTIONAL_ERROR_BOUND = 0.2
 LOWEST_COEFFICIENT_SHARE = 1e-4
-"""The adaptive coefficient never falls below this share of kl_coef, so that it can come back within some fifty steps."""
+"""The adaptive coefficient stays at or above this share of kl_coef, so that some fifty steps can bring it back."""
 
 
 def _k1(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
@@ -96,8 +96,9 @@ class KLController:
         e = clip(KL / target - 1, -0.2, 0.2);    coefficient <- coefficient * (1 + e * min(num_responses / horizon, 1))
 
     The paper writes the gain as a constant (0.1); tying it to the number of responses, as its released code does, makes the speed
-    independent of the batch size. Departures: the gain is at most 1, so that one step moves the coefficient by at most a fifth (the released
-    code's factor reaches 0 at five horizons, and a coefficient of 0 never moves again); and the coefficient stays at or above 1e-4 kl_coef.
+    independent of the batch size. Departures: the gain is at most 1, so that one step moves the coefficient by at most a fifth (the
+    released code's factor reaches 0 at five horizons, and a coefficient of 0 never moves again), and the coefficient stays at or above
+    1e-4 kl_coef.
     Raises ConfigError for an unknown type or a non-positive horizon, target or starting coefficient.
     """
 
@@ -114,7 +115,7 @@ class KLController:
         self.coefficient = float(settings.kl_coef)
 
     def update(self, kl: float, *, num_responses: int) -> None:
-        """Take in the mean KL of the step just made, over `num_responses` responses. Does nothing when fixed, or when the KL is NaN."""
+        """Take in the mean KL of the step just made, over `num_responses` responses. Fixed, or with a NaN for the KL, nothing moves."""
         if self._settings.type == "fixed" or math.isnan(kl):
             return
         error = kl / self._settings.target_kl - 1

@@ -52,7 +52,10 @@ def probabilities(rewards_B: np.ndarray, settings: PFPPOConfig, *, group_ids_B: 
     constant_B = group_statistics(torch.from_numpy(rewards_B), torch.from_numpy(ids_B)).constant_B.numpy()
     for number in np.unique(ids_B):
         rows = ids_B == number
-        chances_B[rows] = rows.mean() * (1 / rows.sum() if constant_B[rows].all() else _of_group(rewards_B[rows], method))
+        if constant_B[rows].all():
+            chances_B[rows] = 1 / len(rows)
+        else:
+            chances_B[rows] = rows.mean() * _of_group(rewards_B[rows], method)
     return chances_B / chances_B.sum()
 
 

@@ -1,6 +1,8 @@
 """Where a response's reward sits among its tokens, and the KL penalty in reward.
 
-"The mask" is the response mask throughout: what rollout correction rejects leaves the losses, not the rewards. Two views of the same thing: estimators that think in tokens (REINFORCE++, GAE) get the reward on the last response token plus the token
+"The mask" is the response mask throughout: what rollout correction rejects leaves the losses, not the rewards.
+
+Two views of the same thing: estimators that think in tokens (REINFORCE++, GAE) get the reward on the last response token plus the token
 rewards; estimators that think in sequences (GRPO, RLOO, ...) get the reward plus the sum of the token rewards. So KL in reward and
 process rewards work with every estimator but the REFUSES_TOKEN_REWARDS, whose statistics such a sum would spoil.
 """

@@ -45,8 +45,8 @@ def correct(
 
     Old log-probabilities are the training engine's before the step's first update; both are looked at inside the mask only.
     Metrics, under `rollout_correction/`: over the tokens given, `kl` and `k3` (KL(rollout || old), plain and never negative), `chi2`
-    (mean squared ratio - 1) and `rejected` (share dropped, 0 where no token was given); over the tokens kept, `weight_mean`, `weight_max`, `truncated` (share above the
-    threshold) and `ess` (effective sample size of the weights as a share; 1: all alike).
+    (mean squared ratio - 1) and `rejected` (share dropped, 0 where no token was given); over the tokens kept, `weight_mean`,
+    `weight_max`, `truncated` (share above the threshold) and `ess` (effective sample size of the weights as a share; 1: all alike).
     Raises ConfigError for unknown names and impossible thresholds.
     """
     _check(settings)

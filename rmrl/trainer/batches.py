@@ -155,7 +155,8 @@ def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[Scor
     weights_BT, kept_BT, metrics = rollout_correction.correct(old_BT, rollout_BT, mask_BT, wanted)
     weights = None if weights_BT is None else Ragged.from_padded(weights_BT.numpy(), lengths)
     kept = None if wanted.rollout_rs is None else Ragged.from_padded(kept_BT.numpy(), lengths)
-    return dataclasses.replace(batch, train=dataclasses.replace(train, rollout_weights=weights, kept_mask=kept)), metrics
+    corrected = dataclasses.replace(train, rollout_weights=weights, kept_mask=kept)
+    return dataclasses.replace(batch, train=corrected), metrics
 
 
 def redraw(batch: ScoredBatch, settings: AlgorithmConfig, *, rng: np.random.Generator) -> tuple[ScoredBatch, Metrics]:
@@ -185,7 +186,7 @@ def logprob_difference(train: TrainBatch) -> Metrics:
 
 
 def advantage_per_row(batch: ScoredBatch, total: int) -> np.ndarray:
-    """Mean advantage of each of `total` rollouts; NaN where a row does not train."""
+    """Mean advantage of each of `total` rollouts; NaN where a row was left out. Rejected tokens have theirs too."""
     spread = np.full(total, np.nan)
     if batch.train.advantages is not None:
         spread[batch.rows] = [row.mean() if len(row) else np.nan for row in batch.train.advantages.rows()]

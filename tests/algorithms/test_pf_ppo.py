@@ -43,7 +43,8 @@ NOISY_B = np.asarray([0.1 + 0.2, 0.3, 0.3, 0.7 - 0.4])
 @pytest.mark.parametrize("method", ["max_min", "max_random"])
 def test_rounding_noise_breaks_no_tie_among_equal_rewards(method: str):
     assert chances(method, NOISY_B) == pytest.approx([0.25] * 4)
-    assert chances(method, 1e6 * NOISY_B + np.asarray([0.0, 0.05, 0.0, 0.0])) == pytest.approx([0.25] * 4)  # a float32 of 3e5 has steps of 0.03
+    one_float32_apart_B = 3e5 + np.asarray([0.0, 0.03125, 0.0, 0.0])
+    assert chances(method, one_float32_apart_B) == pytest.approx([0.25] * 4)
 
 
 def test_rounding_noise_breaks_no_tie_at_the_ends():

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rmrl.algorithms import ADVANTAGES, LOSSES, NEEDS_BASELINE, NEEDS_VALUES, REFUSES_TOKEN_REWARDS
+from rmrl.algorithms import ADVANTAGES, LOSSES, NEEDS_VALUES, REFUSES_TOKEN_REWARDS
 from rmrl.algorithms.aggregate import AGGREGATION_MODES
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import TrainSettings
@@ -167,14 +167,18 @@ def make_data(case: Case, *, other_missing: bool = False) -> Data:
             texts[row] = "another"
             for name in STREAMS:
                 streams[name][row] = streams[name][row][::-1] - 0.7
-    cut = {name: [values[:length] for values, length in zip(rows, lengths_B, strict=True)] for name, rows in streams.items()}
-    responses = tuple(_response(row, case, length=int(lengths_B[row]), rollout=cut["rollout"][row], text=texts[row]) for row in range(ROWS))
+    cut = {name: _cut(rows, lengths_B) for name, rows in streams.items()}
+    responses = tuple(_response(row, case, rollout=cut["rollout"][row], text=texts[row]) for row in range(ROWS))
     rollouts = Rollouts(responses=responses, group_size=case.group_size)
     batch = _reward_batch(case, rewards_B, keep_B, lengths_B)
     chosen_B = contrast(rollouts, batch, None) if case.filtered else np.ones(ROWS, dtype=bool)
-    baselines_B = np.where(np.arange(ROWS) % 5 == 3, NAN, 0.1 * np.arange(ROWS)) if case.estimator in NEEDS_BASELINE else None
+    baselines_B = np.where(np.arange(ROWS) % 5 == 3, NAN, 0.1 * np.arange(ROWS))
     sampled = Sampled(step=0, rollouts=rollouts, rewards=batch, chosen_B=chosen_B, baselines_B=baselines_B)
     return Data(sampled=sampled, streams=cut)
+
+
+def _cut(rows: Sequence[np.ndarray], lengths_B: np.ndarray) -> list[np.ndarray]:
+    return [values[:length] for values, length in zip(rows, lengths_B, strict=True)]
 
 
 def _lengths(case: Case, draw: np.random.Generator) -> np.ndarray:
@@ -220,11 +224,15 @@ def _stream(name: str, case: Case, row: int, draw: np.random.Generator) -> np.nd
     return np.abs(noise) if name == "entropy" else noise
 
 
-def _response(row: int, case: Case, *, length: int, rollout: np.ndarray, text: str) -> Response:
-    prompt = Prompt(id=f"p:{row // case.group_size}", messages=[], token_ids=(1, 2))
-    logprobs = tuple(rollout.tolist())
-    ids = tuple(range(100 * row, 100 * row + length))
-    return Response(prompt=prompt, text=text, token_ids=ids, logprobs=logprobs, finish_reason="stop", policy_version=0)
+def _response(row: int, case: Case, *, rollout: np.ndarray, text: str) -> Response:
+    return Response(
+        prompt=Prompt(id=f"p:{row // case.group_size}", messages=[], token_ids=(1, 2)),
+        text=text,
+        token_ids=tuple(range(100 * row, 100 * row + len(rollout))),
+        logprobs=tuple(rollout.tolist()),
+        finish_reason="stop",
+        policy_version=0,
+    )
 
 
 def _reward_batch(case: Case, totals_B: np.ndarray, keep_B: np.ndarray, lengths_B: np.ndarray) -> RewardBatch:
@@ -236,14 +244,14 @@ def _reward_batch(case: Case, totals_B: np.ndarray, keep_B: np.ndarray, lengths_
         scores_BC[1::4, 0] = NAN
     in_steps = {"sequence": 0.0, "steps": 1.0, "both": 0.4}[case.scores]
     sequence_B = np.where(keep_B, (1 - in_steps) * totals_B, NAN)
-    steps = tuple(_steps(in_steps * total, int(n)) if keep else () for total, n, keep in zip(totals_B, lengths_B, keep_B, strict=True))
+    steps = [_steps(in_steps * total, int(length)) for total, length in zip(totals_B, lengths_B, strict=True)]
     columns = tuple(tuple(_result(float(value)) for value in column) for column in scores_BC.T)
     return RewardBatch(
         scores=Scores(names=("main", "aside"), results=columns),
         weights_C=np.asarray([1.0, 0.5]),
         rewards_B=sequence_B,
         keep_B=keep_B,
-        steps=steps if in_steps else (),
+        steps=tuple(row if keep else () for row, keep in zip(steps, keep_B, strict=True)) if in_steps else (),
     )
 
 
@@ -283,11 +291,13 @@ def algorithm(case: Case) -> AlgorithmConfig:
 
 
 def training(case: Case) -> TrainSettings:
-    loss = PolicyLossConfig(loss_mode=case.loss, clip_cov_ratio=0.3, clip_cov_lb=-9.0, clip_cov_ub=9.0, kl_cov_ratio=0.3)
-    terms = {"use_kl_loss": case.kl_in_loss is not None, "kl_loss_coef": 0.1, "kl_loss_type": case.kl_in_loss or "mse"}
-    shared: dict[str, Any] = {"loss_agg_mode": case.aggregation}
-    actor = ActorConfig(policy_loss=loss, entropy_coeff=case.entropy, **terms, **shared)
-    return TrainSettings(model=ModelConfig(path="toy"), actor=actor, critic=CriticConfig(**shared), max_response_length=LONGEST)
+    shares = {"clip_cov_ratio": 0.3, "clip_cov_lb": -9.0, "clip_cov_ub": 9.0, "kl_cov_ratio": 0.3}
+    loss = PolicyLossConfig(loss_mode=case.loss, **shares)
+    terms: dict[str, Any] = {"use_kl_loss": case.kl_in_loss is not None, "kl_loss_coef": 0.1}
+    terms["kl_loss_type"] = case.kl_in_loss or "mse"
+    actor = ActorConfig(policy_loss=loss, entropy_coeff=case.entropy, loss_agg_mode=case.aggregation, **terms)
+    critic = CriticConfig(loss_agg_mode=case.aggregation)
+    return TrainSettings(model=ModelConfig(path="toy"), actor=actor, critic=critic, max_response_length=LONGEST)
 
 
 def informative(case: Case, data: Data) -> ScoredBatch:
@@ -304,6 +314,24 @@ def informative(case: Case, data: Data) -> ScoredBatch:
         masks = [np.asarray(np.arange(n) % 4 != 1, dtype=np.float32) for n in batch.train.response_mask.lengths]
         extra["response_mask"] = Ragged.of(masks, np.float32)
     return dataclasses.replace(batch, train=dataclasses.replace(batch.train, **extra))
+
+
+def spoilt_outside(batch: ScoredBatch) -> ScoredBatch:
+    """NaN for all that models say of tokens outside the response mask, and 50 more for the steps that end there."""
+    train = batch.train
+    outside = train.response_mask.values == 0
+    streams = {name: getattr(train, name) for name in ("old_logprobs", "ref_logprobs", "rollout_logprobs", "values")}
+    spoilt = {
+        name: Ragged(np.where(outside, np.float32(NAN), stream.values), stream.lengths)
+        for name, stream in streams.items()
+        if stream is not None
+    }
+    masks = train.response_mask.rows()
+    steps = tuple(
+        tuple(Step(step.end, step.value + 50.0 * (mask[step.end - 1] == 0)) for step in row)
+        for row, mask in zip(batch.steps, masks, strict=False)
+    )
+    return dataclasses.replace(batch, train=dataclasses.replace(train, **spoilt), steps=steps)
 
 
 def estimate(case: Case, batch: ScoredBatch) -> tuple[ScoredBatch, Metrics]:
@@ -332,36 +360,49 @@ class Gradient:
 
 
 def gradient(
-    case: Case, batch: ScoredBatch, data: Data, *, parts: Sequence[np.ndarray] | None = None, critic: bool = False, garbage: float = 0.0
+    case: Case,
+    batch: ScoredBatch,
+    data: Data,
+    *,
+    parts: Sequence[np.ndarray] | None = None,
+    critic: bool = False,
+    garbage: float = 0.0,
 ) -> Gradient:
-    """Through the objective of the training engines, cut into `parts` (row numbers of each); `garbage` stands where nothing counts."""
+    """Through the objective of the training engines, as they do it.
+
+    `parts`: row numbers of each micro-batch; None: one of all rows. `garbage` stands at the tokens that do not count, 0: what was there.
+    """
     wanted = dataclasses.replace(training(case), role="critic" if critic else "actor")
     train = batch.train
     names = ("values",) if critic else ("new", "entropy")
     leaves = {name: _leaf(name, batch, data, garbage) for name in names}
-    total, sums = torch.zeros(()), dict[str, float]()
+    total = torch.zeros(())
+    sums: dict[str, float] = {}
     weight = tokens = 0.0
     for rows in parts or [np.arange(len(train))]:
         if not len(rows):
             continue
         part = train.select(rows)
-        given = [_flat(leaf, rows, train) for leaf in leaves.values()]
-        loss, part_sums = _objective(part, given, wanted)
+        loss, part_sums = _objective(part, [_flat(leaf, rows, train) for leaf in leaves.values()], wanted)
         total = total + loss
-        for name, value in part_sums.items():
-            sums[name] = sums.get(name, 0.0) + float(value)
+        sums = {name: sums.get(name, 0.0) + float(value) for name, value in part_sums.items()}
         part_weight, part_tokens = weight_and_tokens(part, wanted)
         weight += part_weight
         tokens += part_tokens
-    by_token = {name: Ragged(np.zeros(len(leaf), np.float32), train.response_mask.lengths) for name, leaf in leaves.items()}
-    if weight:
-        scaled = total / divisor(weight, wanted)
-        found = torch.autograd.grad(scaled, list(leaves.values()), allow_unused=True)
-        for (name, leaf), slope in zip(leaves.items(), found, strict=True):
-            slope_N = torch.zeros_like(leaf) if slope is None else slope
-            by_token[name] = Ragged(slope_N.numpy(), train.response_mask.lengths)
-        total = scaled
-    return Gradient(loss=float(total.detach()), weight=weight, tokens=tokens, sums=sums, by_token=by_token)
+    scaled = total / divisor(weight, wanted) if weight else total
+    slopes = {name: Ragged(slope, train.response_mask.lengths) for name, slope in _slopes(scaled, leaves).items()}
+    return Gradient(loss=float(scaled.detach()), weight=weight, tokens=tokens, sums=sums, by_token=slopes)
+
+
+def _slopes(loss: torch.Tensor, leaves: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    """d loss / d leaf; 0 where the loss does not depend on it."""
+    if not loss.requires_grad:
+        return {name: np.zeros(len(leaf), np.float32) for name, leaf in leaves.items()}
+    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    return {
+        name: np.zeros(len(leaf), np.float32) if slope is None else slope.numpy()
+        for (name, leaf), slope in zip(leaves.items(), gradients, strict=True)
+    }
 
 
 def _objective(part: TrainBatch, given: Sequence[torch.Tensor], wanted: TrainSettings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -26,6 +26,7 @@ from tests.contracts.combinations import (
     informative,
     make_data,
     redrawn,
+    spoilt_outside,
 )
 
 every_case = pytest.mark.parametrize("case", cases(), ids=str)
@@ -86,8 +87,11 @@ def test_masks_are_respected(case: Case) -> None:
     assert batch.train.advantages is not None
     assert (batch.train.advantages.values[response == 0] == 0).all()
     assert batch.train.returns is None or (batch.train.returns.values[response == 0] == 0).all()
+    rows = [row.any() for row in batch.train.loss_mask.rows()]
     for critic in roles(case):
         slopes = gradient(case, batch, data, critic=critic)
+        assert slopes.tokens == kept.sum()
+        assert slopes.weight == (kept.sum() if case.aggregation.startswith("token") else sum(rows))
         for ragged in slopes.by_token.values():
             assert (ragged.values[kept == 0] == 0).all()
         for garbage in (math.nan, math.inf, -1e30):
@@ -95,6 +99,20 @@ def test_masks_are_respected(case: Case) -> None:
             assert spoilt.loss == slopes.loss
             for name, ragged in slopes.by_token.items():
                 assert np.array_equal(spoilt.by_token[name].values, ragged.values)
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.holes], ids=str)
+def test_tokens_outside_the_response_mask_have_no_part_in_any_advantage(case: Case) -> None:
+    """Neither what the models say of them nor a score of a step that ends there."""
+    data = make_data(case)
+    given = informative(case, data)
+    ours, metrics = estimate(case, given)
+    theirs, spoilt_metrics = estimate(case, spoilt_outside(given))
+    assert ours.train.advantages is not None
+    assert theirs.train.advantages is not None
+    assert np.array_equal(ours.train.advantages.values, theirs.train.advantages.values)
+    assert np.array_equal(ours.train.loss_mask.values, theirs.train.loss_mask.values)
+    assert spoilt_metrics == metrics
 
 
 @every_case

@@ -43,7 +43,9 @@ def with_streams(batch: ScoredBatch, far: list[list[float]], ref: list[list[floa
     return dataclasses.replace(batch, train=dataclasses.replace(batch.train, **streams))
 
 
-def estimated(batch: ScoredBatch, level: str | None, controller: KLController | None = None, **settings: Any) -> tuple[ScoredBatch, Metrics]:
+def estimated(
+    batch: ScoredBatch, level: str | None, controller: KLController | None = None, **settings: Any
+) -> tuple[ScoredBatch, Metrics]:
     """Corrected with `rollout_rs=level`, and with advantages."""
     correction = RolloutCorrectionConfig(rollout_rs=level)
     wanted = AlgorithmConfig(**{"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": False, "rollout_correction": correction, **settings})
@@ -73,9 +75,7 @@ def gradient(train: TrainBatch, **actor: Any) -> list[list[float]]:
 
 def process_rewards_alone() -> ScoredBatch:
     """One group of four responses of two tokens; the step that ends with the second one scores 1, 2, 3, 4."""
-    return dataclasses.replace(
-        scored([0.0] * 4, group_size=4), steps=tuple((Step(end=2, value=float(value)),) for value in (1, 2, 3, 4))
-    )
+    return dataclasses.replace(scored([0.0] * 4, group_size=4), steps=tuple((Step(end=2, value=float(value)),) for value in (1, 2, 3, 4)))
 
 
 # --- rewards and statistics -------------------------------------------------------------------------------------------

@@ -73,7 +73,10 @@ def covariance(inputs: LossInputs) -> torch.Tensor:
 
 
 def generator_of(inputs: LossInputs) -> torch.Generator:
-    """A generator on the CPU whose seed is the bits of the counted log-probabilities: neither padding, row order nor earlier draws matter."""
+    """A generator on the CPU, seeded with the bits of the counted log-probabilities.
+
+    Padding, the order of rows and earlier draws do not matter.
+    """
     return torch.Generator().manual_seed(int(_row_keys(inputs).sum()))
 
 
@@ -85,7 +88,10 @@ def _row_keys(inputs: LossInputs) -> torch.Tensor:
 
 
 def _random_numbers(inputs: LossInputs, generator: torch.Generator) -> torch.Tensor:
-    """[B, T] in 0..1, 0 outside the mask; dealt out in the order of the row keys, so that a row keeps its numbers wherever it stands."""
+    """[B, T] in 0..1, 0 outside the mask.
+
+    Dealt out in the order of the row keys, so that a row has the same numbers wherever it stands.
+    """
     rows_B = _row_keys(inputs).argsort()
     counted_BT = inputs.mask_BT[rows_B] > 0
     dealt_BT = torch.zeros_like(inputs.mask_BT)
@@ -100,7 +106,7 @@ def _share(ratio: float, mask_BT: torch.Tensor, generator: torch.Generator) -> i
 
 
 def _largest(candidates_BT: torch.Tensor, keys: Sequence[torch.Tensor], *, count: int) -> torch.Tensor:
-    """bool [B, T]: the `count` largest among the candidates by the first key [B, T], ties by the next one; or all candidates."""
+    """bool [B, T]: the `count` largest candidates, or all of them, by the first key [B, T] and ties by the next one."""
     chosen_BT = torch.zeros_like(candidates_BT)
     places = candidates_BT.flatten().nonzero()[:, 0]
     for key_BT in reversed(keys):

@@ -201,7 +201,7 @@ class ActorConfig(TrainedConfig):
     clip_ratio_high: float | None = None
     """Upper clip; null: clip_ratio."""
     clip_ratio_c: float = 3.0
-    """Dual-clip bound for negative advantages; dppo_tv and dppo_kl: largest importance ratio, whatever the advantage (their recipes: 20)."""
+    """Dual-clip bound for negative advantages; dppo_tv and dppo_kl: largest importance ratio for any advantage, 20 in their recipes."""
     policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
     entropy_coeff: float = 0.0
     """Entropy bonus."""

@@ -81,3 +81,20 @@ def test_the_choice_depends_on_the_data_and_not_on_padding():
     assert dropped_BT.sum() == 40
     others = clip_cov(random_inputs(1), settings=config)[0] == 0
     assert not torch.equal(others, dropped_BT)
+
+
+@pytest.mark.parametrize("loss", [clip_cov, kl_cov])
+@pytest.mark.parametrize("equal", [False, True])
+def test_the_choice_does_not_depend_on_the_order_of_rows(loss, equal: bool):
+    """Random numbers went by position, and of equal covariances (here all 0: equal advantages) the first ones were taken."""
+    config = settings(clip_cov_ratio=0.1, clip_cov_lb=-99, clip_cov_ub=99, kl_cov_ratio=0.1, ppo_kl_coef=5.0)
+    inputs = random_inputs(0)
+    old_BT = inputs.old_logprobs_BT + 0.1
+    advantages_BT = torch.full_like(old_BT, 0.5) if equal else inputs.advantages_BT
+    inputs = replace(inputs, old_logprobs_BT=old_BT, advantages_BT=advantages_BT)
+    order = torch.tensor([5, 2, 7, 0, 1, 6, 4, 3])
+    streams = ("logprobs_BT", "old_logprobs_BT", "advantages_BT", "mask_BT")
+    shuffled = replace(inputs, **{name: getattr(inputs, name)[order] for name in streams})
+    whole_BT, metrics = loss(inputs, settings=config)
+    assert metrics["covariance_fraction"].item() == 40
+    torch.testing.assert_close(loss(shuffled, settings=config)[0], whole_BT[order])
