@@ -196,7 +196,8 @@ def _rewards(case: Case, draw: np.random.Generator) -> np.ndarray:
     if case.rewards == "equal":
         return np.full(ROWS, 0.3)
     if case.rewards == "rounding":
-        return np.asarray([0.1 + 0.2, 0.3, 0.7 - 0.4])[draw.integers(0, 3, ROWS)]
+        one_float32 = 2.0**-25  # from 0.3 to the next
+        return 0.3 + one_float32 * draw.integers(0, 3, ROWS)
     return 1e4 * (1 + 0.1 * draw.integers(0, 3, ROWS))
 
 

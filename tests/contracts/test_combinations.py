@@ -13,6 +13,7 @@ from rmrl.algorithms import CUT_DEPENDENT_LOSSES, NEEDS_VALUES
 from rmrl.algorithms.pf_ppo import probabilities
 from rmrl.trainer.batches import ScoredBatch
 from rmrl.trainer.step_rewards import rewards_with_steps
+from rmrl.types import Step
 from tests.contracts.combinations import (
     FACTORS,
     Case,
@@ -29,6 +30,7 @@ from tests.contracts.combinations import (
     spoilt_outside,
 )
 
+WHITENED = ("gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 every_case = pytest.mark.parametrize("case", cases(), ids=str)
 
 
@@ -67,6 +69,8 @@ def test_everything_is_finite(case: Case) -> None:
     data = make_data(case)
     batch, metrics = estimate(case, informative(case, data))
     assert all(math.isfinite(value) for value in metrics.values()), metrics
+    if case.estimator in WHITENED:
+        assert metrics["advantage/mean"] == pytest.approx(0.0, abs=1e-5)
     for stream in (batch.train.advantages, batch.train.returns, batch.train.rollout_weights):
         assert stream is None or np.isfinite(stream.values).all()
     drawn = redrawn(case, batch)
@@ -192,12 +196,22 @@ def test_rows_without_a_reward_have_no_part_in_anything(case: Case) -> None:
 @pytest.mark.parametrize("case", [case for case in cases() if case.filtered], ids=str)
 def test_a_group_is_chosen_where_its_rewards_differ_and_nowhere_else(case: Case) -> None:
     data = make_data(case)
-    if case.rewards in ("equal", "rounding"):
-        assert not data.sampled.chosen_B.any()
+    responses, rewards = data.sampled.rollouts.responses, data.sampled.rewards
+    for start in range(0, len(responses), case.group_size):
+        rows = range(start, start + case.group_size)
+        there = [row for row in rows if rewards.keep_B[row] and responses[row].token_ids]
+        totals = [rewards.rewards_B[row] + sum(step.value for step in _steps_of(data, row)) for row in there]
+        differ = bool(totals) and max(totals) - min(totals) > 1e-4
+        assert [row for row in rows if data.sampled.chosen_B[row]] == (there if differ else [])
     batch = informative(case, data)
     if case.estimator in ("grpo", "rloo", "opo", "gpg") and case.kl_in_reward is None and not case.holes:
         _, metrics = estimate(case, batch)
         assert metrics["group/constant_fraction"] == 0.0
+
+
+def _steps_of(data: Data, row: int) -> tuple[Step, ...]:
+    steps = data.sampled.rewards.steps
+    return steps[row] if steps else ()
 
 
 def test_the_cases_cover_every_pair_and_are_not_empty() -> None:
