@@ -20,7 +20,8 @@ The message is a full sentence: what was seen, what is needed, what to type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 
 class RmrlError(Exception):
@@ -102,3 +103,45 @@ class Interrupted(RmrlError):
     """The user asked the run to stop."""
 
     exit_code = 130
+
+
+class Problems:
+    """Collects the errors of independent checks, so that one message names all of them.
+
+    Example:
+        problems = Problems()
+        with problems.collecting():
+            files = file_list(config.data.train_files, "data.train_files")
+        problems.add(config_problems(config))
+        problems.raise_any()
+    """
+
+    def __init__(self) -> None:
+        self._errors: list[RmrlError] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Keep a ConfigError, DataError, RewardError or CheckpointError of the block instead of raising it."""
+        try:
+            yield
+        except (ConfigError, DataError, RewardError, CheckpointError) as error:
+            self._errors.append(error)
+
+    def add(self, sentences: Iterable[str]) -> None:
+        """Add problems of the configuration."""
+        lines = list(sentences)
+        if lines:
+            self._errors.append(ConfigError(lines))
+
+    def raise_any(self) -> None:
+        """Raise the error itself where there is one, else a ConfigError with the sentences of all. Nothing without errors."""
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        sentences: list[str] = []
+        for error in self._errors:
+            sentences += error.problems if isinstance(error, ConfigError) else [str(error)]
+        if sentences:
+            raise ConfigError(list(dict.fromkeys(sentences)))

@@ -69,7 +69,7 @@ def _of_training(given: argparse.Namespace) -> Shown:
     from rmrl.trainer.check import check
 
     config = compose_config(given.overrides, Config)
-    found = check(config, shipped_functions=shipped("reward_functions"), notice=say)
+    found = check(config, shipped_functions=shipped("reward_functions"), notice=say, needs_out=False)
     if found.train_prompts is None:
         raise ConfigError("data.train_files is empty: rmrl check shows the rewards of its first prompts")
     groups = needs_whole_groups(found.specs, config.reward)

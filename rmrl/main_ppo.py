@@ -19,6 +19,12 @@ def run(config: Config) -> None:
     from rmrl.trainer.check import check
 
     checked = check(config, shipped_functions=shipped("reward_functions"), notice=say)
+    if checked.finished_step is not None:
+        say(
+            f"this run is finished: {checked.out_dir} has a checkpoint of step {checked.finished_step} of {checked.total_steps}; "
+            "raise trainer.total_epochs or trainer.total_training_steps to train on, or choose another trainer.experiment_name"
+        )
+        return
 
     from rmrl.trainer.build import build  # here, not above: it imports Ray, which a mistyped command line need not wait for
     from rmrl.trainer.loop import train

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
@@ -29,6 +30,15 @@ def load_attribute(path: str) -> object:
     """Import "package.module:attribute". Raises ImportError or AttributeError as Python does."""
     module, _, attribute = path.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def missing_package(part: object) -> str:
+    """The package that `part` states in an attribute `package` and that is not installed; "" where none is missing.
+
+    The package is looked up, not imported: engines take seconds to import.
+    """
+    package = getattr(part, "package", "")
+    return package if package and importlib.util.find_spec(package) is None else ""
 
 
 class Registry(Generic[T]):

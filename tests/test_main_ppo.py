@@ -53,8 +53,28 @@ MISTAKES = {
         {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": "{tmp}/step_9"}, 6, ("step_9", "has no manifest.json")
     ),
     "other run": Mistake({"trainer.default_local_dir": "{tmp}/taken", "trainer.seed": 5}, 2, ("trainer.seed: 1 there, 5 here", "taken")),
+    "rounds": Mistake(
+        {"data.prompt_key": "question", "trainer.seed": 5, "trainer.default_local_dir": "{tmp}/taken", "actor_rollout_ref.rollout.top_p": 3,
+         "reward.models": "[raises]", "reward.functions_dir": "{tmp}"},
+        2, ("question", "only the columns prompt, reward_model", "trainer.seed: 1 there, 5 here"),
+    ),
+    "rule that raises": Mistake(
+        {"reward.models": "[raises]", "reward.functions_dir": "{tmp}"},
+        2, ("reward 'raises' gave no verdict on 2 of 2 trial responses", "ZeroDivisionError", "raises.py:2"),
+    ),
+    "no server": Mistake(
+        {"reward.models": "[judge]", "reward.specs.judge.kind": "remote", "reward.specs.judge.wire": "openrlhf",
+         "reward.specs.judge.url": "http://127.0.0.1:9/score"},
+        2, ("reward 'judge': no server answers at http://127.0.0.1:9/score", "start the server"),
+    ),
+    "length of the model": Mistake({"data.max_response_length": 100_000}, 2, ("= 100040 tokens", "was made for", "lower one of them")),
+    "weights of 0": Mistake({"reward.weights": "[0]"}, 2, ("reward.weights=[0.0]: all are 0",)),
+    "a language model as scalar": Mistake(
+        {"reward.models": "[quality]", "reward.specs.quality.kind": "bradley_terry", "reward.specs.quality.path": "{tmp}/other"},
+        2, ("is a LlamaForCausalLM", "use kind=generative"),
+    ),
     "strangers folder": Mistake({"trainer.default_local_dir": "{tmp}/thesis"}, 2, ("not empty", "chapter.tex")),
-}
+}  # fmt: skip
 
 GROUPS = {"algorithm.adv_estimator": "grpo"}
 TRAINING = {
@@ -135,7 +155,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> dict
     tmp = tmp_path_factory.mktemp("mistakes")
     rows = [{"prompt": [{"role": "user", "content": f"{i} + 1?"}], "reward_model": {"ground_truth": "1"}} for i in range(8)]
     write_rows(tmp / "rows.parquet", rows, overwrite=True)
-    write_rows(tmp / "long.parquet", [{"prompt": [{"role": "user", "content": LONG}]}] * 8, overwrite=True)
+    write_rows(tmp / "long.parquet", [{**rows[0], "prompt": [{"role": "user", "content": LONG}]}] * 8, overwrite=True)
     write_rows(tmp / "one.parquet", rows[:1], overwrite=True)
     write_rows(tmp / "one_long.parquet", [*rows[:7], {"prompt": [{"role": "user", "content": "word " * 5000}]}], overwrite=True)
     (tmp / "empty.jsonl").touch()
@@ -143,6 +163,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> dict
     shutil.copytree(tiny_llama, tmp / "other")
     shape = json.loads((tmp / "other" / "config.json").read_text())
     (tmp / "other" / "config.json").write_text(json.dumps({**shape, "vocab_size": 999}))
+    (tmp / "raises.py").write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1 / 0\n")
     (tmp / "thesis").mkdir()
     (tmp / "thesis" / "chapter.tex").write_text("x")
     taken = arguments(tmp, tiny_llama, {"trainer.default_local_dir": "{tmp}/taken"})

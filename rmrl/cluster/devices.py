@@ -29,6 +29,15 @@ def resolve_device(asked: str) -> str:
     return "cuda" if there else "cpu"
 
 
+def device_count(device: str) -> int:
+    """GPUs of this machine that torch sees; 0 for a device other than cuda."""
+    if device != "cuda":
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def free_bytes(device: str) -> int:
     """Memory that can be had now: of GPU 0, or of the machine and the container around us."""
     if device == "cuda":

@@ -43,7 +43,7 @@ _POSITIVE = (
     "data.max_prompt_length", "data.max_response_length", "data.train_batch_size", "actor_rollout_ref.rollout.n",
     "actor_rollout_ref.actor.ppo_mini_batch_size", "actor_rollout_ref.actor.ppo_epochs",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
-    "actor_rollout_ref.actor.grad_clip", "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.total_epochs",
+    "actor_rollout_ref.actor.grad_clip", "trainer.nnodes", "trainer.total_epochs",
     "actor_rollout_ref.rollout.max_num_seqs", "trainer.stall_timeout_s",
     "actor_rollout_ref.rollout.tensor_parallel_size", "actor_rollout_ref.rollout.data_parallel_size",
     "actor_rollout_ref.rollout.timeout_s", "critic.ppo_max_token_len_per_gpu", "critic.grad_clip", "critic.cliprange_value",
@@ -60,6 +60,12 @@ _AT_LEAST_ZERO = (
 def config_problems(config: Config) -> list[str]:
     """All problems as full sentences; empty when there are none."""
     return [problem for check in _CHECKS for problem in check(config)]
+
+
+def _processes(config: Config) -> Iterator[str]:
+    count = config.trainer.n_gpus_per_node
+    if count < 1 and count != -1:
+        yield f"trainer.n_gpus_per_node={count}: give a number of processes per machine, or -1 for all GPUs there are"
 
 
 def _choices(config: Config) -> Iterator[str]:
@@ -203,5 +209,5 @@ def _layout(config: Config) -> Iterator[str]:
 
 
 _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
-    _choices, _numbers, _data, _policy, _batches, _kept, _corrections, _kl_control, _placement, reward_problems, _backend, _layout
+    _choices, _numbers, _processes, _data, _policy, _batches, _kept, _corrections, _kl_control, _placement, reward_problems, _backend, _layout
 )  # fmt: skip

@@ -15,6 +15,13 @@ from rmrl.errors import ConfigError, RewardError
 CheckpointKind = Literal["bradley_terry", "generative"]
 
 _SCORING_SUFFIXES = ("ForSequenceClassification", "ForTokenClassification")
+_WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_WRITES_NO_TEXT = (*_SCORING_SUFFIXES, "ForMaskedLM", "ForQuestionAnswering", "ForMultipleChoice")
+_ENCODERS = {
+    "bert", "roberta", "xlm-roberta", "distilbert", "deberta", "deberta-v2", "electra", "albert", "mpnet", "camembert", "modernbert",
+    "nomic_bert", "xlm",
+}  # fmt: skip
+"""Values of `model_type` of models that read and do not write."""
 _HEAD_MODULES = {"score", "classifier", "classification_head", "logits_proj", "reward_head", "v_head", "value_head"}
 _SIZES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
@@ -82,6 +89,12 @@ def check_scalar_head(path: str | Path) -> None:
 
     Engines initialise a missing head at random and say so in a warning at most; the scores would look like scores.
     """
+    name = architecture(path)
+    if name.endswith(_WRITES_TEXT):
+        raise RewardError(
+            f"'{path}' is a {name}: a language model writes text and has no scalar head; use kind=generative, or give a trained reward"
+            " model (*ForSequenceClassification with num_labels=1)"
+        )
     labels = label_count(read_config(path))
     if labels != 1:
         raise RewardError(
@@ -97,6 +110,19 @@ def check_scalar_head(path: str | Path) -> None:
     if not any(t.shape[:1] == (1,) for t in heads):
         seen = ", ".join(f"{t.name} {list(t.shape)}" for t in heads)
         raise RewardError(f"'{path}' needs a head with 1 output and has {seen}; its config.json and its weights disagree")
+
+
+def check_writes_text(path: str | Path) -> None:
+    """Raise RewardError for a checkpoint that cannot be a judge: a classifier, or an encoder such as BERT."""
+    name = architecture(path)
+    encoder = read_config(path).get("model_type") in _ENCODERS
+    if name.endswith(_WRITES_TEXT) or not (encoder or name.endswith(_WRITES_NO_TEXT)):
+        return
+    other = "bradley_terry" if name.endswith(_SCORING_SUFFIXES) else "similarity"
+    raise RewardError(
+        f"'{path}' is a {name or read_config(path).get('model_type')}, which writes no text, and a judge has to; give a *ForCausalLM"
+        f" checkpoint, or use this one as kind={other}"
+    )
 
 
 def check_token_head(path: str | Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
 from rmrl.errors import ConfigError
-from rmrl.models.checkpoint_inspect import check_scalar_head, checkpoint_kind, local_checkpoint
+from rmrl.models.checkpoint_inspect import check_scalar_head, check_writes_text, checkpoint_kind, local_checkpoint
 from rmrl.registry import did_you_mean
 from rmrl.rewards.dropin import DropIn
 from rmrl.rewards.engines.base import EngineSpec, Runner
@@ -253,6 +253,8 @@ def _engine(request: _Request, role: str, runner: Runner, options: Any, settings
     path = str(local_checkpoint(str(entries["path"])))
     if runner == "pooling":
         check_scalar_head(path)
+    if runner == "generate":
+        check_writes_text(path)
     name = "sentence_transformers" if runner == "embed" and settings["name"] == "vllm" else settings["name"]
     return EngineSpec(
         path=path,

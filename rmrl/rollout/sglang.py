@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
@@ -39,6 +39,8 @@ WEIGHTS, KV_CACHE = "weights", "kv_cache"
 
 class SGLangRollout:
     """A `RolloutEngine` on SGLang. All methods belong to one event loop; calls of `generate` may overlap, the server batches them."""
+
+    package: ClassVar[str] = "sglang"
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
         self.settings = settings

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError, StallError
 from rmrl.rollout.base import RolloutEngineSettings, refuse_overlong, sample_seed
@@ -49,6 +49,8 @@ class VLLMRollout:
 
     All methods belong to one event loop. Calls of `generate` may overlap; they share the batch.
     """
+
+    package: ClassVar[str] = "vllm"
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
         self.settings = settings

@@ -12,6 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -20,26 +21,6 @@ from rmrl.telemetry import jsonl
 from rmrl.telemetry.background import CLOSE_S, BackgroundSink
 from rmrl.telemetry.sinks import Sink, SinkContext
 from rmrl.telemetry.trackers import finite, package
-
-
-def wandb(context: SinkContext) -> Sink:
-    """Opens `WandbSink`."""
-    return _behind_a_thread("wandb", WandbSink, context)
-
-
-def trackio(context: SinkContext) -> Sink:
-    """Opens `TrackioSink`."""
-    return _behind_a_thread("trackio", TrackioSink, context)
-
-
-def mlflow(context: SinkContext) -> Sink:
-    """Opens `MlflowSink`."""
-    return _behind_a_thread("mlflow", MlflowSink, context)
-
-
-def swanlab(context: SinkContext) -> Sink:
-    """Opens `SwanLabSink`."""
-    return _behind_a_thread("swanlab", SwanLabSink, context)
 
 
 class WandbSink:
@@ -145,9 +126,23 @@ class SwanLabSink:
         self._run.finish()
 
 
-def _behind_a_thread(name: str, sink: Callable[[SinkContext, ModuleType], Sink], context: SinkContext) -> Sink:
-    module = package(name, name)
-    return BackgroundSink(name, lambda: sink(context, module))
+@dataclass(frozen=True, slots=True)
+class Tracker:
+    """Factory of a sink that works behind a thread; raises ConfigError where its package is missing."""
+
+    package: str
+    """Import name, and the name that trainer.logger lists."""
+    sink: Callable[[SinkContext, ModuleType], Sink]
+
+    def __call__(self, context: SinkContext) -> Sink:
+        module = package(self.package, self.package)
+        return BackgroundSink(self.package, lambda: self.sink(context, module))
+
+
+wandb = Tracker("wandb", WandbSink)
+trackio = Tracker("trackio", TrackioSink)
+mlflow = Tracker("mlflow", MlflowSink)
+swanlab = Tracker("swanlab", SwanLabSink)
 
 
 def _kept_id(path: Path, make: Callable[[], str]) -> str:

@@ -6,6 +6,7 @@ import importlib
 import math
 from collections.abc import Mapping
 from types import ModuleType
+from typing import ClassVar
 
 from rmrl.errors import ConfigError
 from rmrl.telemetry import jsonl
@@ -29,6 +30,8 @@ class JsonlSink:
 
 class TensorBoardSink:
     """Scalars under `<out_dir>/tensorboard`."""
+
+    package: ClassVar[str] = "tensorboard"
 
     def __init__(self, context: SinkContext) -> None:
         package("torch", "tensorboard")

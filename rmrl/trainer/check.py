@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rmrl.algorithms import ADVANTAGES, GROUP_ESTIMATORS, LOSSES, NEEDS_BASELINE, NEEDS_VALUES, REFUSES_TOKEN_REWARDS
 from rmrl.backends import TRAIN_ENGINES
@@ -13,25 +15,33 @@ from rmrl.cluster.devices import resolve_device
 from rmrl.config.check import config_problems
 from rmrl.config.legacy import translate
 from rmrl.config.schema import Config, CriticConfig
-from rmrl.data.dataset import PromptTable, load_prompts
+from rmrl.data.dataset import PromptTable, iterate_rows, load_prompts, make_prompt
 from rmrl.data.loader import PromptLoader
-from rmrl.errors import ConfigError
-from rmrl.models.checkpoint_inspect import local_checkpoint, read_config
-from rmrl.registry import did_you_mean
+from rmrl.errors import ConfigError, Problems
+from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions, read_config
+from rmrl.registry import Registry, did_you_mean
+from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.residency import Budget, EnginePlan
+from rmrl.rewards.resolve import Resolved
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.table import reward_table
 from rmrl.rollout import ROLLOUT_ENGINES
 from rmrl.scoring.memory import budget_of, budgets, prepare_engines
+from rmrl.scoring.preflight import package_problem, reward_preflight
 from rmrl.scoring.resolve import resolve
 from rmrl.telemetry.sinks import SINKS
 from rmrl.tokenizer import load_tokenizer
 from rmrl.trainer import checkpoint, output_dir
 from rmrl.trainer.check_layout import layout_problems
+from rmrl.trainer.check_place import fill_processes, finished_step, process_advice, process_problems
+from rmrl.trainer.cost import step_cost
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.rules_by_source import choose_rules
 
 Notice = Callable[[str], None]
+
+_FIRST_ROWS = 64
+_OTHER_ANSWER = "I do not know."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,47 +61,97 @@ class Checked:
     """Every null replaced by the actor's setting."""
     needs_critic: bool
     out_dir: Path
+    finished_step: int | None = None
+    """Step of the newest checkpoint in the output folder where no step is left to train."""
 
 
-def check(config: Config, *, shipped_functions: Path, notice: Notice) -> Checked:
-    """Raises one ConfigError with all problems of configuration, rewards and checkpoints.
+def check(config: Config, *, shipped_functions: Path, notice: Notice, needs_out: bool = True) -> Checked:
+    """Find all that is wrong before a process is started: first without reading all rows, then with them.
 
-    Then, one by one: OutputDirError, CheckpointError (resume_from_path), DataError, MemoryPlanError.
+    Raises ConfigError with every problem of a round; where there is one problem alone, its own error (OutputDirError, CheckpointError of
+    resume_from_path, DataError, MemoryPlanError). Without `needs_out` the output folder is not looked at.
     """
-    for line in [*translate(config), *choose_rules(config)]:
+    problems = Problems()
+    device = _settle(config, problems, notice=notice)
+    rewards = Resolved()
+    if not problems:
+        trust = config.actor_rollout_ref.model.trust_remote_code
+        rewards = resolve(config.reward, device=device, shipped_functions=shipped_functions, trust_remote_code=trust)
+    _first_round(config, rewards, problems, device=device, needs_out=needs_out, notice=notice)
+    for line in [*_advice(config), *process_advice(config, device=device)]:
         notice(line)
-    device = resolve_device(config.trainer.device)
-    trust = config.actor_rollout_ref.model.trust_remote_code
-    rewards = resolve(config.reward, device=device, shipped_functions=shipped_functions, trust_remote_code=trust)
-    specs = rewards.specs
-    problems = [*config_problems(config), *_part_problems(config, device), *rewards.problems, *_estimator_problems(config, specs)]
-    problems += _group_problems(config, specs)
-    if problems:
-        raise ConfigError(problems)
-    for line in _advice(config):
-        notice(line)
-    output_dir.refuse_other_run(out_dir(config), config=config, resume_mode=config.trainer.resume_mode)
-    if config.trainer.resume_mode == "resume_path":
-        checkpoint.verify(Path(str(config.trainer.resume_from_path)))
-    train, val = _prompts(config, notice)
     needs_reference = config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward
     critic, with_critic = critic_settings(config), needs_critic(config)
     extras = Extras(reference=needs_reference, critic=critic if with_critic else None)
-    engines, budget = _check_memory(config, specs, device=device, extras=extras, notice=notice)
+    train: PromptTable | None = None
+    val: PromptTable | None = None
+    engines: list[EnginePlan] = []
+    budget = Budget({})
+    with problems.collecting():
+        train, val = _prompts(config, notice)
+    with problems.collecting():
+        engines, budget = _check_memory(config, rewards.specs, device=device, extras=extras, notice=notice)
+    problems.raise_any()
+    total_steps, folder = _total_steps(config, train), out_dir(config)
+    if train is not None and not config.trainer.val_only:
+        notice(step_cost(config, device=device, reference=needs_reference, prompt_tokens=float(train.lengths.mean())))
     return Checked(
         config=config,
         device=device,
-        specs=tuple(specs),
+        specs=tuple(rewards.specs),
         engines=tuple(engines),
         budget=budget,
         train_prompts=train,
         val_prompts=val,
-        total_steps=_total_steps(config, train),
+        total_steps=total_steps,
         needs_reference=needs_reference,
         critic=critic,
         needs_critic=with_critic,
-        out_dir=out_dir(config),
+        out_dir=folder,
+        finished_step=finished_step(config, folder, total_steps=total_steps) if needs_out else None,
     )
+
+
+def _settle(config: Config, problems: Problems, *, notice: Notice) -> str:
+    """Translate older names, choose rules and fill in the number of processes, in place. Returns the device."""
+    with problems.collecting():
+        for line in translate(config):
+            notice(line)
+    with problems.collecting():
+        for line in choose_rules(config):
+            notice(line)
+    device = "cpu"
+    with problems.collecting():
+        device = resolve_device(config.trainer.device)
+    fill_processes(config, device=device)
+    return device
+
+
+def _first_round(config: Config, rewards: Resolved, problems: Problems, *, device: str, needs_out: bool, notice: Notice) -> None:
+    """Raise every problem that the configuration, the checkpoints' headers, the output folder and the first rows show."""
+    problems.add(
+        [
+            *config_problems(config),
+            *_part_problems(config, device),
+            *process_problems(config, device=device),
+            *rewards.problems,
+            *_estimator_problems(config, rewards.specs),
+            *_group_problems(config, rewards.specs),
+            *_weight_problems(config, rewards.specs),
+        ]
+    )
+    if needs_out:
+        with problems.collecting():
+            output_dir.refuse_other_run(out_dir(config), config=config, resume_mode=config.trainer.resume_mode)
+    if config.trainer.resume_mode == "resume_path" and config.trainer.resume_from_path:
+        with problems.collecting():
+            checkpoint.verify(Path(str(config.trainer.resume_from_path)))
+    rows: list[ResponseRow] = []
+    for split in ("train", "val"):
+        with problems.collecting():
+            rows += _first_rows(config, split)
+    problems.add(reward_preflight(rewards.specs, rows, device=device, notice=notice))
+    problems.raise_any()
 
 
 def out_dir(config: Config) -> Path:
@@ -148,6 +208,7 @@ def _part_problems(config: Config, device: str) -> list[str]:
         *((key, TRAIN_ENGINES, name) for key, name in strategies.items() if name not in (None, "megatron")),  # layout_problems looks for it
     ):
         problems += _problem_of(lambda table=table, name=name: table[name], key, table.what)
+    problems += _package_problems(config, device)
     checkpoints = {"actor_rollout_ref.model.path": config.actor_rollout_ref.model.path}
     if needs_critic(config):
         checkpoints["critic.model.path"] = config.critic.model.path
@@ -158,7 +219,41 @@ def _part_problems(config: Config, device: str) -> list[str]:
         problems += _vocabulary_problems(checkpoints)
     if not problems and config.actor_rollout_ref.model.path:
         problems += layout_problems(config, critic_settings(config) if needs_critic(config) else None, device=device)
+        problems += _length_problems(config)
     return problems
+
+
+def _package_problems(config: Config, device: str) -> Iterator[str]:
+    """Packages of trackers and of the rollout engine that are not installed."""
+    rollout = config.actor_rollout_ref.rollout
+    parts: list[tuple[str, Registry[Any], str]] = [("trainer.logger", SINKS, name) for name in config.trainer.logger]
+    if "base_url" not in (rollout.engine_kwargs.get(rollout.name) or {}):
+        parts.append(("actor_rollout_ref.rollout.name", ROLLOUT_ENGINES, rollout.name))
+    for key, table, name in parts:
+        with suppress(ConfigError, ImportError, AttributeError):  # a name that the table does not know is a problem of its own
+            problem = package_problem(key, name, table[name], device=device)
+            if problem:
+                yield problem
+
+
+def _length_problems(config: Config) -> Iterator[str]:
+    """Prompt and response together must fit the policy's positions."""
+    path, data = str(config.actor_rollout_ref.model.path), config.data
+    longest = max_positions(path)
+    needed = data.max_prompt_length + data.max_response_length
+    if needed > longest:
+        yield (
+            f"data.max_prompt_length={data.max_prompt_length} + data.max_response_length={data.max_response_length} = {needed} tokens, and "
+            f"'{path}' was made for {longest} (max_position_embeddings): lower one of them"
+        )
+
+
+def _weight_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
+    """A reward that is 0 for every response trains nothing."""
+    counted = [spec for spec in specs if not spec.part_of]
+    if counted and not config.reward.weight_schedules and all(spec.weight == 0 and spec.sources is None for spec in counted):
+        weights = [spec.weight for spec in counted]
+        yield f"reward.weights={weights}: all are 0, so no response differs from another; give at least one weight above 0"
 
 
 def _vocabulary_problems(checkpoints: Mapping[str, str | None]) -> list[str]:
@@ -251,6 +346,17 @@ def _advice(config: Config) -> Iterator[str]:
             f"trainer.max_staleness={config.trainer.max_staleness} trains on samples of older weights; "
             "algorithm.rollout_correction.rollout_is=token weighs them by how far the policy has moved"
         )
+
+
+def _first_rows(config: Config, split: Literal["train", "val"]) -> list[ResponseRow]:
+    """The first rows of a split with a response to try rewards on: the reference answer, and a sentence where there is none.
+
+    Raises DataError as reading the files does.
+    """
+    if not (config.data.train_files if split == "train" else config.data.val_files):
+        return []
+    prompts = [make_prompt(row, ()) for row in islice(iterate_rows(config.data, split=split), _FIRST_ROWS)]
+    return [ResponseRow(prompt=prompt, text=prompt.ground_truth or _OTHER_ANSWER, group=g) for g, prompt in enumerate(prompts)]
 
 
 def _prompts(config: Config, notice: Notice) -> tuple[PromptTable | None, PromptTable | None]:

@@ -106,6 +106,12 @@ def newest_complete(root: Path, *, notice: Notice) -> Checkpoint | None:
     return None
 
 
+def last_step(root: Path) -> int:
+    """The highest step that a folder under `root` is named after, complete or not; 0 without one."""
+    folders = _folders(root)
+    return int(folders[-1].name.removeprefix("step_")) if folders else 0
+
+
 def prune(root: Path, keep: int | None) -> list[Path]:
     """Remove all that is older than the `keep` newest checkpoints whose files are all there at full size; None: keep all.
 

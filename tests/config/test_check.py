@@ -10,6 +10,7 @@ from rmrl.config.plain_checks import look_up
 from rmrl.config.schema import Config
 
 BASE = {
+    "trainer.n_gpus_per_node": 8,
     "data.train_files": "train.parquet",
     "actor_rollout_ref.model.path": "policy",
     "actor_rollout_ref.rollout.n": 4,

@@ -9,6 +9,7 @@ from rmrl.errors import ConfigError, RewardError
 from rmrl.models.checkpoint_inspect import (
     check_scalar_head,
     check_token_head,
+    check_writes_text,
     checkpoint_kind,
     label_count,
     local_checkpoint,
@@ -55,6 +56,40 @@ def test_a_missing_head_is_refused(tmp_path: Path) -> None:
         check_scalar_head(folder)
     assert str(folder) in str(caught.value)
     assert "use a trained reward model" in str(caught.value)
+
+
+def test_a_language_model_is_no_scalar_model(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, {"architectures": ["LlamaForCausalLM"], "num_labels": 1}, lm_head__weight=torch.zeros(8, 4))
+    with pytest.raises(RewardError, match=r"is a LlamaForCausalLM.* kind=generative"):
+        check_scalar_head(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"architectures": ["BertForSequenceClassification"]}, "bradley_terry"),
+        ({"architectures": ["BertModel"], "model_type": "bert"}, "similarity"),
+        ({"architectures": ["RobertaForMaskedLM"], "model_type": "roberta"}, "similarity"),
+        ({"model_type": "mpnet"}, "similarity"),
+    ],
+)
+def test_what_writes_no_text_is_no_judge(tmp_path: Path, config: dict[str, object], kind: str) -> None:
+    with pytest.raises(RewardError, match=f"writes no text.* kind={kind}"):
+        check_writes_text(checkpoint(tmp_path, config))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"architectures": ["Qwen3ForCausalLM"]},
+        {"architectures": ["GPT2LMHeadModel"]},
+        {"architectures": ["ChatGLMModel"], "model_type": "chatglm"},
+        {"architectures": ["BertLMHeadModel"], "model_type": "bert"},
+        {"model_type": "llama"},
+    ],
+)
+def test_what_writes_text_may_be_a_judge(tmp_path: Path, config: dict[str, object]) -> None:
+    check_writes_text(checkpoint(tmp_path, config))
 
 
 def test_a_head_of_another_width_is_refused(tmp_path: Path) -> None:

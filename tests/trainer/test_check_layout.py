@@ -33,6 +33,7 @@ def model(folder: Path, **changes: Any) -> str:
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     made = Config()
+    made.trainer.n_gpus_per_node = 8
     made.actor_rollout_ref.model.path = model(tmp_path / "policy")
     made.actor_rollout_ref.actor.strategy = "megatron"
     return made

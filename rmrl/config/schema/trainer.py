@@ -22,8 +22,8 @@ class TrainerConfig:
     """Where metrics go: console, jsonl, tensorboard, wandb, trackio, mlflow, swanlab, or package.module:factory."""
     nnodes: int = 1
     """Machines."""
-    n_gpus_per_node: int = 8
-    """Training processes per machine: one a GPU, and as many processes on CPU."""
+    n_gpus_per_node: int = -1
+    """Training processes per machine, one per GPU (on CPU: as many processes). -1: all GPUs of this machine, on CPU one process."""
     device: str = "auto"
     """auto, cuda or cpu."""
     seed: int = 1

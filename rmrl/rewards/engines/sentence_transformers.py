@@ -6,7 +6,7 @@ Vectors have length 1. A text that does not fit is marked, where sentence-transf
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
@@ -34,6 +34,8 @@ class SentenceTransformersEngine:
 
     Of the settings it honours dtype, max_model_len, max_num_seqs and max_num_batched_tokens.
     """
+
+    package: ClassVar[str] = "sentence_transformers"
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec

@@ -23,7 +23,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
@@ -50,6 +50,8 @@ REQUEST_TIMEOUT_S, PING_TIMEOUT_S = 600.0, 1.0
 
 class SGLangEngine:
     """A `RewardEngine` on SGLang's native server, attached to or started."""
+
+    package: ClassVar[str] = "sglang"
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RmrlError
 from rmrl.models.checkpoint_inspect import (
@@ -46,6 +46,8 @@ class VLLMEngine:
 
     With tensor_parallel_size above 1 vLLM starts one process per device; they end by themselves when this process ends, however it does.
     """
+
+    package: ClassVar[str] = "vllm"
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec

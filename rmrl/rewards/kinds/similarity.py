@@ -91,6 +91,12 @@ class SimilarityReward:
             problems.append(f"{where}.shape={options.shape}: give {' or '.join(SHAPES)}")
         return problems + [f"{where}.curve{problem}" for problem in _curve_problems(options.curve, options.shape)]
 
+    @classmethod
+    def missing_reference(cls, spec: RewardSpec, item: ScoreItem) -> str:
+        """Why the row has no reference to compare with; "" where it has one."""
+        options: SimilarityReward.Options = spec.options or cls.Options()
+        return own_references(item, options.reference).missing
+
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One score per item; a row without a reference is a `user_error` that names the row and the field."""
         compared = self._compared(items)
@@ -108,26 +114,16 @@ class SimilarityReward:
 
     def _compared(self, items: Sequence[ScoreItem]) -> list[Compared]:
         if self._dropin is None:
-            return [self._own(item) for item in items]
+            return [own_references(item, self._options.reference) for item in items]
         tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
         where = f"rm_preprocess of reward '{self._spec.name}'"
         returned = preprocess(self._dropin, items, tokenizer)
         return [self._of_dropin(each, item, where=where) for each, item in zip(returned, items, strict=True)]
 
-    def _own(self, item: ScoreItem) -> Compared:
-        found = _field(item, self._options.reference)
-        texts = [found] if isinstance(found, str) else found
-        fine = isinstance(texts, list | tuple) and texts and all(isinstance(text, str) and text.strip() for text in texts)
-        if not fine:
-            seen = "nothing there" if found is None else f"{repr(found)[:60]} there"
-            detail = f"row {item.prompt_id} has no reference: {self._options.reference} has to be a text or a list of texts, and {seen}"
-            return Compared(item.response, missing=detail)
-        return Compared(item.response, tuple(texts))
-
     def _of_dropin(self, returned: Any, item: ScoreItem, *, where: str) -> Compared:
         """A string to embed in the response's place, or (response, reference or references)."""
         if isinstance(returned, str):
-            own = self._own(item)
+            own = own_references(item, self._options.reference)
             return Compared(returned, own.references, own.missing)
         if isinstance(returned, tuple) and len(returned) == 2:
             response, references = returned
@@ -152,6 +148,18 @@ class SimilarityReward:
         for i, score in zip(there, told, strict=True):
             scores[i] = score
         return scores
+
+
+def own_references(item: ScoreItem, reference: str) -> Compared:
+    """The row's response and its references, read from the field `reference`."""
+    value = _field(item, reference)
+    texts = [value] if isinstance(value, str) else value
+    fine = isinstance(texts, list | tuple) and texts and all(isinstance(text, str) and text.strip() for text in texts)
+    if fine:
+        return Compared(item.response, tuple(texts))
+    seen = "nothing there" if value is None else f"{repr(value)[:60]} there"
+    detail = f"row {item.prompt_id} has no reference: {reference} has to be a text or a list of texts, and {seen}"
+    return Compared(item.response, missing=detail)
 
 
 def _field(item: ScoreItem, reference: str) -> Any:

@@ -1,0 +1,123 @@
+"""Trials of the rewards on the first rows of the data, before an engine is started.
+
+Found here: packages that are not installed, servers that do not answer, rows without the reference that a reward compares with, and
+rules that raise or return no number (each rule is called on one or two rows, in a worker process, with its own deadline).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rmrl.errors import RewardFunctionError
+from rmrl.registry import missing_package
+from rmrl.rewards.engines import ENGINES
+from rmrl.rewards.items import ResponseRow, score_item
+from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.kinds.rule import call_of
+from rmrl.rewards.kinds.rule_pool import LOAD_TIMEOUT_S, RulePool
+from rmrl.rewards.remote.reach import unreachable
+from rmrl.rewards.spec import RewardSpec
+from rmrl.types import ScoreResult
+
+TRIAL_ROWS = 2
+"""Rows on which a rule is tried."""
+_TRIAL_DEADLINE_S = 10.0
+_FAILED = ("user_error", "timeout", "worker_lost")
+_EXTRAS = {"sentence_transformers": "similarity"}
+"""Package -> extra of rmrl that installs it; vLLM's extra is named like the device."""
+
+
+def reward_preflight(
+    specs: Sequence[RewardSpec], rows: Sequence[ResponseRow], *, device: str, notice: Callable[[str], None] = lambda _: None
+) -> list[str]:
+    """Problems as full sentences. `rows`: the first rows of the data, with any responses; without rows no rule is called.
+
+    `notice` gets a line for a rule that failed on some of its trial rows only.
+    """
+    problems = [*_package_problems(specs, device=device), *_server_problems(specs), *_reference_problems(specs, rows)]
+    return [*problems, *_trial_problems(specs, rows, notice=notice)]
+
+
+def package_problem(key: str, name: str, part: object, *, device: str) -> str:
+    """A sentence where the package that `part` needs is not installed, else ""; `key`=`name` asked for the part."""
+    package = missing_package(part)
+    if not package:
+        return ""
+    extra = device if package == "vllm" else _EXTRAS.get(package)
+    command = f'pip install "rmrl-toolkit[{extra}]"' if extra else f"pip install {package}"
+    return f"{key}={name} needs the package {package}, which is not installed: {command}"
+
+
+def _package_problems(specs: Sequence[RewardSpec], *, device: str) -> list[str]:
+    problems: dict[str, str] = {}
+    for spec in specs:
+        for engine in spec.engines.values():
+            if "base_url" not in engine.kwargs:  # a server that runs already brings its own packages
+                problem = package_problem("reward.engine.name", engine.name, ENGINES[engine.name], device=device)
+                problems.setdefault(engine.name, problem)
+    return [problem for problem in problems.values() if problem]
+
+
+def _server_problems(specs: Sequence[RewardSpec]) -> Iterator[str]:
+    urls: dict[str, str] = {}
+    for spec in specs:
+        if spec.remote is not None:
+            urls.setdefault(spec.remote.url, spec.name)
+        for engine in spec.engines.values():
+            if "base_url" in engine.kwargs:
+                urls.setdefault(str(engine.kwargs["base_url"]), spec.name)
+    for url, reason in unreachable(urls).items():
+        yield f"reward '{urls[url]}': no server answers at {url} ({reason}); start the server, or correct the url"
+
+
+def _reference_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]) -> Iterator[str]:
+    """Rewards of kinds with `missing_reference` for which none of the rows holds a reference."""
+    for spec in specs:
+        missing_reference = getattr(REWARD_KINDS[spec.kind], "missing_reference", None)
+        items = [score_item(row, spec) for row in _rows_of(spec, rows)]
+        if missing_reference is None or not items or spec.dropin is not None:
+            continue
+        details = [missing_reference(spec, item) for item in items]
+        if all(details):
+            yield f"reward '{spec.name}': {details[0]}; the same holds for the first {len(details)} rows"
+
+
+def _rows_of(spec: RewardSpec, rows: Sequence[ResponseRow]) -> list[ResponseRow]:
+    return [row for row in rows if spec.sources is None or row.prompt.data_source in spec.sources]
+
+
+def _trial_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow], *, notice: Callable[[str], None]) -> list[str]:
+    rules = [spec for spec in specs if spec.kind == "rule" and _rows_of(spec, rows)]
+    if not rules:
+        return []
+    problems: list[str] = []
+    with RulePool(min(2, len(rules))) as pool:
+        for spec in rules:
+            trial = _rows_of(spec, rows)[:TRIAL_ROWS]
+            try:
+                results = _call(spec, trial, pool)
+            except RewardFunctionError as error:
+                problems.append(f"reward '{spec.name}': {error}")
+                continue
+            failures = [(row, result) for row, result in zip(trial, results, strict=True) if result.status in _FAILED]
+            sentence = _failure(spec, failures, len(trial)) if failures else ""
+            if len(failures) == len(trial):
+                problems.append(f"{sentence}; mend the function before the run")
+            elif failures:
+                notice(f"{sentence}; such rows have no reward from it")
+    return problems
+
+
+def _call(spec: RewardSpec, rows: Sequence[ResponseRow], pool: RulePool) -> list[ScoreResult]:
+    assert spec.function is not None
+    calls = [call_of(score_item(row, spec), token_ids=True) for row in rows]
+    deadline = min(spec.timeout_s, _TRIAL_DEADLINE_S)
+    return pool.submit(spec.function.frozen(), calls, deadline).result(timeout=2 * LOAD_TIMEOUT_S + deadline * len(rows))
+
+
+def _failure(spec: RewardSpec, failures: Sequence[tuple[ResponseRow, ScoreResult]], tried: int) -> str:
+    row, result = failures[0]
+    return (
+        f"reward '{spec.name}' gave no verdict on {len(failures)} of {tried} trial responses ({result.status}): {result.detail} "
+        f"(row {row.prompt.id}, reference {row.prompt.ground_truth!r:.80}, response {row.text!r:.80})"
+    )

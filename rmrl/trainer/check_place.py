@@ -1,0 +1,54 @@
+"""Where a run takes place: how many processes, in which folder, and whether there is anything left to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmrl.cluster.devices import cores, device_count
+from rmrl.config.schema import Config
+from rmrl.errors import CheckpointError
+from rmrl.trainer import checkpoint
+
+
+def fill_processes(config: Config, *, device: str) -> None:
+    """Replace trainer.n_gpus_per_node=-1, in place, by the GPUs of this machine; on CPU by one process that uses all cores."""
+    if config.trainer.n_gpus_per_node == -1:
+        config.trainer.n_gpus_per_node = max(device_count(device), 1)
+
+
+def process_problems(config: Config, *, device: str) -> Iterator[str]:
+    """More processes than GPUs. A cluster that is joined has machines which cannot be seen from here."""
+    count, there = config.trainer.n_gpus_per_node, device_count(device)
+    if device == "cuda" and not _joins_a_cluster(config) and count > there:
+        yield f"trainer.n_gpus_per_node={count}, and this machine has {there} GPUs: give at most {there}, or leave it out"
+
+
+def process_advice(config: Config, *, device: str) -> Iterator[str]:
+    """More processes than cores work, and take turns."""
+    count, there = config.trainer.n_gpus_per_node, cores()
+    if device == "cpu" and not _joins_a_cluster(config) and count > there:
+        yield (
+            f"trainer.n_gpus_per_node={count} starts {count} training processes on {there} CPU cores: they take turns, and each holds a "
+            f"share of the model and a whole runtime; trainer.n_gpus_per_node={there} is faster"
+        )
+
+
+def finished_step(config: Config, folder: Path, *, total_steps: int) -> int | None:
+    """The step of the newest checkpoint in the output folder where no step is left to train; None where there is work."""
+    if config.trainer.val_only or config.trainer.resume_mode != "auto" or not total_steps:
+        return None
+    root = folder / "checkpoints"
+    if checkpoint.last_step(root) < total_steps:
+        return None
+    try:
+        newest = checkpoint.newest_complete(root, notice=lambda _: None)
+    except CheckpointError:  # reported when the run resumes
+        return None
+    return newest.step if newest is not None and newest.step >= total_steps else None
+
+
+def _joins_a_cluster(config: Config) -> bool:
+    address = config.ray_kwargs.ray_init.get("address") or os.environ.get("RAY_ADDRESS")
+    return config.trainer.nnodes > 1 or (bool(address) and address != "local")
