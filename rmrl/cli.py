@@ -13,6 +13,7 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
         "train": "rmrl.main_ppo:main",
         "score": "rmrl.main_score:main",
         "check": "rmrl.main_check:main",
+        "show": "rmrl.main_show:main",
         "cache": "rmrl.main_cache:main",
         "export": "rmrl.main_export:main",
     },

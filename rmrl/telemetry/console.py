@@ -1,13 +1,18 @@
 """One readable line per step; on a terminal also a progress bar, in a file the expected time left instead.
 
 step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 | len 23.1 | gen 2.1s score 3.0s | 13.0s
+
+A line is as wide as the terminal, 80 columns in a file. What does not fit is left out, the least important first: seconds per stage,
+length, KL, then components without missing verdicts ("+2" counts those). metrics.jsonl has everything.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rmrl.telemetry import names
@@ -31,20 +36,29 @@ class ConsoleSink:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print the step. Validation numbers logged on their own get a line of their own and do not move the bar."""
         is_step = names.REWARD_MEAN in metrics or names.STEP_TIME in metrics
-        if self._bar is None:
-            eta = self._eta(step) if is_step else ""
-            print(step_line(step, metrics, total=self._total) + eta, file=self._stream, flush=True)
-            return
-        self._bar.clear()
-        print(step_line(step, metrics, total=self._total), file=self._stream, flush=True)
-        if is_step:
+        eta = self._eta(step) if is_step and self._bar is None else ""
+        self._print(step_line(step, metrics, total=self._total, eta=eta, width=shutil.get_terminal_size().columns))
+        if self._bar is not None and is_step:
             self._bar.update(step - self._bar.n)
-        self._bar.refresh()
+            self._bar.refresh()
+
+    def text(self, step: int, text: str) -> None:
+        """Print a block of text, such as a scored sample, below the line of its step."""
+        del step
+        self._print(text)
 
     def close(self) -> None:
         """Take the bar down. The stream stays open: it is not ours."""
         if self._bar is not None:
             self._bar.close()
+
+    def _print(self, text: str) -> None:
+        if self._bar is None:
+            print(text, file=self._stream, flush=True)
+            return
+        self._bar.clear()
+        print(text, file=self._stream, flush=True)
+        self._bar.refresh()
 
     def _open_bar(self) -> Any:
         from tqdm import tqdm  # only a terminal needs it
@@ -55,20 +69,63 @@ class ConsoleSink:
         done = step - self._first
         if self._total is None or done <= 0 or step >= self._total:
             return ""
-        return f" | eta {duration((self._now() - self._start) / done * (self._total - step))}"
+        return f"eta {duration((self._now() - self._start) / done * (self._total - step))}"
 
 
-def step_line(step: int, metrics: Mapping[str, float], *, total: int | None = None) -> str:
-    """The step as one line; what was not measured is left out."""
-    parts = [f"step {step}" if total is None else f"step {step}/{total}"]
-    parts += _value(metrics, names.REWARD_MEAN, "reward {:.3f}")
-    parts += [_component(metrics, name) for name in names.component_names(metrics)]
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A piece of a step's line; the highest rank is left out first, rank 0 never."""
+
+    text: str
+    rank: int
+    component: bool = False
+
+
+def step_line(step: int, metrics: Mapping[str, float], *, total: int | None = None, eta: str = "", width: int | None = None) -> str:
+    """The step as one line of at most `width` characters where the unranked parts allow it (None: everything).
+
+    What was not measured is left out.
+    """
+    parts = [_Part(f"step {step}" if total is None else f"step {step}/{total}", 0)]
+    parts += [_Part(text, 0) for text in _value(metrics, names.REWARD_MEAN, "reward {:.3f}")]
+    for place, name in enumerate(names.component_names(metrics)):
+        misses = metrics.get(names.score_key(name, "missing"), 0.0) > 0
+        parts.append(_Part(_component(metrics, name), 2 if misses else 3 + place, component=True))
     kl = names.REF_KL if names.REF_KL in metrics else names.KL
-    parts += _value(metrics, kl, "kl {:.4f}") + _value(metrics, names.LENGTH_MEAN, "len {:.1f}")
-    parts += [_validation(metrics, name) for name in names.validation_names(metrics)]
-    stages = [text for name, short in STAGES.items() for text in _value(metrics, names.stage_time(name), short + " {:.1f}s")]
-    parts += [" ".join(stages)] if stages else []
-    return " | ".join(parts + _value(metrics, names.STEP_TIME, "{:.1f}s"))
+    parts += [_Part(text, 101) for text in _value(metrics, kl, "kl {:.4f}")]
+    parts += [_Part(text, 102) for text in _value(metrics, names.LENGTH_MEAN, "len {:.1f}")]
+    parts += [_Part(_validation(metrics, name), 2) for name in names.validation_names(metrics)]
+    stages: list[str] = []
+    for name, short in STAGES.items():
+        stages += _value(metrics, names.stage_time(name), short + " {:.1f}s")
+    parts += [_Part(" ".join(stages), 103)] if stages else []
+    parts += [_Part(text, 1) for text in _value(metrics, names.STEP_TIME, "{:.1f}s")]
+    parts += [_Part(eta, 2)] if eta else []
+    return _joined(parts, width)
+
+
+def _joined(parts: Sequence[_Part], width: int | None) -> str:
+    kept = list(parts)
+    line = " | ".join(part.text for part in kept)
+    left_out = 0
+    while width is not None and len(line) > width:
+        droppable = [part for part in kept if part.rank > 0]
+        if not droppable:
+            break
+        least = max(droppable, key=lambda part: part.rank)
+        kept.remove(least)
+        left_out += least.component
+        line = " | ".join(_with_count(kept, left_out))
+    return line
+
+
+def _with_count(parts: Sequence[_Part], left_out: int) -> list[str]:
+    """The parts' texts with "+2" behind the components where two more were left out."""
+    texts = [part.text for part in parts]
+    if left_out:
+        components = [i for i, part in enumerate(parts) if part.component]
+        texts.insert(components[-1] + 1 if components else min(2, len(texts)), f"+{left_out}")
+    return texts
 
 
 def number(value: float) -> str:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from rmrl.telemetry import jsonl, names
 
 COLUMNS = 3
 LONGEST_TITLE = 36
+_SMOOTHED_FROM = 10
+"""Points from which a line is drawn pale below its running mean."""
 RAW, ACCENT, GREY, RED = "#9db8d9", "#1f4e8c", "#6b6b6b", "#b5382a"
 
 Series = tuple[np.ndarray, np.ndarray]
@@ -30,6 +35,8 @@ class Panel:
 
     title: str
     lines: Mapping[str, Series]
+    stacked: bool = False
+    """The lines are shares of a whole, drawn as areas one upon the other."""
     missing: Series | None = None
     """Share of missing verdicts, 0..1; drawn in red on the right-hand side if it is ever above 0."""
 
@@ -47,8 +54,11 @@ def read_metrics(metrics_jsonl: Path) -> dict[str, Series]:
     return {key: (np.asarray([s for s, _ in pairs]), np.asarray([v for _, v in pairs])) for key, pairs in columns.items()}
 
 
-def draw_curves(metrics_jsonl: Path, out_png: Path) -> bool:
-    """Draw the run so far; `out_png` is replaced in one move. False: there is nothing to draw yet, no file is written."""
+def draw_curves(metrics_jsonl: Path, out_png: Path, title: str = "") -> bool:
+    """Draw the run so far, under the run's name `title`; `out_png` is replaced in one move.
+
+    False: there is nothing to draw yet, no file is written.
+    """
     if not metrics_jsonl.exists():
         return False
     series = read_metrics(metrics_jsonl)
@@ -59,6 +69,9 @@ def draw_curves(metrics_jsonl: Path, out_png: Path) -> bool:
     rows = math.ceil(len(panels) / columns)
     figure = Figure(figsize=(4.6 * columns, 3.0 * rows), dpi=110, layout="constrained")
     canvas = FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(_text(title), fontsize=12, fontweight="bold")
+    _legend(figure, panels)
     steps = np.concatenate([steps for steps, _ in series.values()])
     margin = max(0.5, 0.02 * float(np.ptp(steps)))
     for place, panel in enumerate(panels):
@@ -82,8 +95,24 @@ def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
     panels.append(Panel(title="KL to the reference", lines=_pick(series, names.REF_KL)))
     if names.REF_KL not in series:
         panels.append(Panel(title="KL of a step's update", lines=_pick(series, names.KL)))
-    panels.append(Panel(title="response length (tokens)", lines=_pick(series, names.LENGTH_MEAN, names.LENGTH_MAX)))
+    panels.append(Panel(title="share of a step's time", lines=_time_shares(series), stacked=True))
+    panels.insert(-1, Panel(title="response length (tokens)", lines=_pick(series, names.LENGTH_MEAN, names.LENGTH_MAX)))
     return [panel for panel in panels if panel.lines or (panel.missing is not None and panel.missing[1].max() > 0)]
+
+
+def _time_shares(series: Mapping[str, Series]) -> dict[str, Series]:
+    """Stage -> its share of each step's seconds, 0..1; a step in which the stage was not timed counts 0."""
+    if names.STEP_TIME not in series:
+        return {}
+    steps, seconds = series[names.STEP_TIME]
+    shares: dict[str, Series] = {}
+    for key in series:
+        if not (key.startswith("time/") and key.endswith("_s")) or key == names.STEP_TIME:
+            continue
+        timed = dict(zip(*series[key], strict=True))
+        values = np.asarray([timed.get(step, 0.0) for step in steps]) / np.maximum(seconds, 1e-9)
+        shares[key.removeprefix("time/").removesuffix("_s")] = (steps, values)
+    return shares
 
 
 def _validation(series: Mapping[str, Series], name: str) -> Panel:
@@ -105,28 +134,59 @@ def _pick(series: Mapping[str, Series], *keys: str) -> dict[str, Series]:
     return {key.rpartition("_")[2] if len(keys) > 1 else key: series[key] for key in keys if key in series}
 
 
+def _legend(figure: Any, panels: Sequence[Panel]) -> None:
+    """What the two colours of a line and the red areas are, once for all panels."""
+    long = any(not panel.stacked and any(len(steps) >= _SMOOTHED_FROM for steps, _ in panel.lines.values()) for panel in panels)
+    handles: list[Artist] = []
+    if long:
+        handles += [Line2D([], [], color=RAW, label="step"), Line2D([], [], color=ACCENT, linewidth=1.9, label="running mean")]
+    if any(panel.missing is not None and panel.missing[1].max() > 0 for panel in panels):
+        handles.append(Patch(color=RED, alpha=0.2, label="missing verdicts"))
+    if handles:
+        figure.legend(handles=handles, loc="outside lower right", ncols=len(handles), fontsize=8, frameon=False)
+
+
 def _draw(axes: Any, panel: Panel) -> None:
+    if panel.stacked:
+        _draw_stacked(axes, panel)
+    else:
+        _draw_lines(axes, panel)
+    axes.set_title(_text(panel.title), fontsize=10, loc="left", fontweight="bold")
+    axes.set_xlabel("step", fontsize=8)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    if panel.missing is not None and panel.missing[1].max() > 0:
+        _draw_missing(axes.twinx(), panel.missing)
+
+
+def _draw_stacked(axes: Any, panel: Panel) -> None:
+    steps = next(iter(panel.lines.values()))[0]
+    shares = [100 * values for _, values in panel.lines.values()]
+    if len(steps) == 1:  # an area of one step has no width
+        steps = np.asarray([steps[0] - 0.4, steps[0] + 0.4])
+        shares = [np.repeat(values, 2) for values in shares]
+    axes.stackplot(steps, shares, labels=[_text(label) for label in panel.lines], alpha=0.85)
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("%", fontsize=8)
+    axes.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _draw_lines(axes: Any, panel: Panel) -> None:
     for place, (label, (steps, values)) in enumerate(panel.lines.items()):
         if place == 0:
             _draw_main(axes, (steps, values), label)
         else:
             axes.plot(steps, values, color=GREY, linewidth=0.9, linestyle="--", marker=_marker(steps), markersize=3, label=_text(label))
-    axes.set_title(_text(panel.title), fontsize=10, loc="left", fontweight="bold")
-    axes.set_xlabel("step", fontsize=8)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
-    axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
     if len(panel.lines) > 1:
         axes.legend(fontsize=7, frameon=False)
-    if panel.missing is not None and panel.missing[1].max() > 0:
-        _draw_missing(axes.twinx(), panel.missing)
 
 
 def _draw_main(axes: Any, line: Series, label: str) -> None:
     """The line itself, pale where a smoothed one lies over it; points are marked while they can be told apart."""
     steps, values = line
-    smoothed = len(values) >= 10 and not label.startswith(names.VALIDATION)
+    smoothed = len(values) >= _SMOOTHED_FROM and not label.startswith(names.VALIDATION)
     axes.plot(steps, values, color=RAW if smoothed else ACCENT, linewidth=1.0, marker=_marker(steps), markersize=3, label=_text(label))
     trend = smooth(values) if smoothed else values
     if smoothed:

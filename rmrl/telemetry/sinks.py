@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rmrl.errors import ConfigError
 from rmrl.registry import Registry
@@ -25,6 +25,13 @@ class Sink(Protocol):
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class TextSink(Protocol):
+    """A sink that can also show a block of text."""
+
+    def text(self, step: int, text: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +81,16 @@ class Sinks:
             try:
                 sink.log(step, metrics)
             except Exception as error:  # third-party code: anything may come, and no log line is worth a run
+                self._switch_off(name, f"failed at step {step} with {type(error).__name__}: {error}")
+
+    def text(self, step: int, text: str) -> None:
+        """Hand a block of text, such as a scored sample, to the sinks that can show one."""
+        for name, sink in list(self._sinks.items()):
+            if not isinstance(sink, TextSink):
+                continue
+            try:
+                sink.text(step, text)
+            except Exception as error:  # as in `log`
                 self._switch_off(name, f"failed at step {step} with {type(error).__name__}: {error}")
 
     def close(self) -> None:

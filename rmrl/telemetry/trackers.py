@@ -6,7 +6,7 @@ import importlib
 import math
 from collections.abc import Mapping
 from types import ModuleType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rmrl.errors import ConfigError
 from rmrl.telemetry import jsonl
@@ -29,7 +29,7 @@ class JsonlSink:
 
 
 class TensorBoardSink:
-    """Scalars under `<out_dir>/tensorboard`."""
+    """Scalars, one scored sample now and then, and the configuration as hyperparameters, under `<out_dir>/tensorboard`."""
 
     package: ClassVar[str] = "tensorboard"
 
@@ -38,14 +38,33 @@ class TensorBoardSink:
         tensorboard = package("torch.utils.tensorboard", "tensorboard", install="tensorboard")
         purge = 0 if context.resume_step is None else context.resume_step + 1
         self._writer = tensorboard.SummaryWriter(str(context.out_dir / "tensorboard"), purge_step=purge)
+        if context.resume_step is None and context.config:
+            self._writer.add_hparams(_hparams(context.config), {}, run_name=".")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         for name, value in finite(metrics).items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
+    def text(self, step: int, text: str) -> None:
+        """The text as it stands, under the tag "sample"."""
+        indented = "\n".join(f"    {line}" for line in text.splitlines())  # Markdown shows indented lines as they are
+        self._writer.add_text("sample", indented, step)
+        self._writer.flush()
+
     def close(self) -> None:
         self._writer.close()
+
+
+def _hparams(config: Mapping[str, Any], head: str = "") -> dict[str, bool | str | float]:
+    """The configuration's values by dotted key; lists and empty values as text."""
+    flat: dict[str, bool | str | float] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _hparams(value, f"{head}{key}.")
+        else:
+            flat[f"{head}{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
+    return flat
 
 
 def package(module: str, logger: str, *, install: str = "") -> ModuleType:

@@ -37,7 +37,7 @@ MAY_CHANGE = frozenset(
     {
         # how long, how often, where to
         "trainer.total_epochs", "trainer.total_training_steps", "trainer.save_freq", "trainer.test_freq", "trainer.val_before_train",
-        "trainer.val_only", "trainer.logger", "trainer.log_val_generations", "trainer.rollout_samples_per_step",
+        "trainer.val_only", "trainer.logger", "trainer.log_val_generations", "trainer.log_sample_freq", "trainer.rollout_samples_per_step",
         "trainer.project_name", "trainer.experiment_name", "trainer.default_local_dir", "trainer.max_actor_ckpt_to_keep",
         "trainer.resume_mode", "trainer.resume_from_path", "actor_rollout_ref.actor.checkpoint",
         # validation

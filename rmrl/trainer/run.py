@@ -23,6 +23,7 @@ from rmrl.rewards.table import observed_table
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.curve import draw_curves
 from rmrl.telemetry.names import score_metrics
+from rmrl.telemetry.sample_text import sample_text
 from rmrl.telemetry.sinks import Sinks
 from rmrl.telemetry.transcripts import SampleWriter
 from rmrl.trainer import checkpoint
@@ -188,7 +189,7 @@ class Run:
         """The last checkpoint and the curves."""
         if self.loader is not None:
             await self._save()
-        drawn = draw_curves(self.out_dir / "metrics.jsonl", self.out_dir / "curves.png")
+        drawn = draw_curves(self.out_dir / "metrics.jsonl", self.out_dir / "curves.png", f"{self.out_dir.parent.name}/{self.out_dir.name}")
         self.notice(f"finished at step {self.step}; everything is in {self.out_dir}" + (" (curves.png)" if drawn else ""))
 
     # --- the stages of a step -----------------------------------------------------------------------------------------
@@ -341,9 +342,17 @@ class Run:
         if not self._observed:
             self.notice(observed_table(rewards))
             self._observed = True
+        self._show_sample(rollouts, rewards)
         for hint in self.monitor.observe(self.step, rewards.scores, lengths) if self.monitor else ():
             self.notice(hint)
         self.clock.restart()
+
+    def _show_sample(self, rollouts: Rollouts, rewards: RewardBatch) -> None:
+        """Show one response every trainer.log_sample_freq steps; which one follows from the step."""
+        every = self.config.trainer.log_sample_freq
+        if every > 0 and (self.step == 1 or self.step % every == 0):
+            row = (self.step * 7919) % len(rollouts.responses)
+            self._sinks.text(self.step, sample_text(self.step, rollouts.responses[row], rewards, row=row))
 
     def _progress(self, sampled: Sampled) -> Metrics:
         """Called behind the step's update: what trained had `step` - 1 updates."""

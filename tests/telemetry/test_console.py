@@ -42,6 +42,34 @@ def test_the_whole_line() -> None:
     assert step_line(3, METRICS, total=20) == expected
 
 
+def test_a_line_fits_its_width_and_loses_the_least_important_first() -> None:
+    assert step_line(3, METRICS, total=20, width=90) == (
+        "step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 | 13.0s"
+    )
+    assert step_line(3, METRICS, total=20, width=80, eta="eta 20s") == (
+        "step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | +1 | 13.0s | eta 20s"
+    )
+    assert step_line(3, METRICS, total=20, width=40) == "step 3/20 | reward 0.412 | +2 | 13.0s"
+    assert step_line(3, METRICS, total=20, width=5) == "step 3/20 | reward 0.412 | +2"
+
+
+def test_a_component_with_missing_verdicts_stays_longer_than_the_others() -> None:
+    metrics = {**METRICS, "score/scalar/missing": 0.5}
+    assert "scalar -1.20 (miss 50%)" in step_line(3, metrics, total=20, width=66)
+    assert "answer_judge" not in step_line(3, metrics, total=20, width=66)
+
+
+def test_a_wide_terminal_shows_more_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = {}
+    for columns in ("80", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        stream = io.StringIO()
+        ConsoleSink(SinkContext(out_dir=tmp_path, project="p", experiment="e", total_steps=20), stream).log(3, METRICS)
+        lines[columns] = stream.getvalue().rstrip("\n")
+    assert len(lines["80"]) <= 80
+    assert "gen 2.1s score 3.0s train 6.2s" in lines["200"]
+
+
 def test_missing_verdicts_show() -> None:
     assert "a 1.00 (miss 25%)" in step_line(1, {"score/a/mean": 1.0, "score/a/missing": 0.25})
     assert "a 1.00 (miss <1%)" in step_line(1, {"score/a/mean": 1.0, "score/a/missing": 0.004})

@@ -71,3 +71,24 @@ def test_a_validation_is_one_panel_with_its_best_of_all(tmp_path: Path) -> None:
 def test_smooth_by_hand() -> None:
     # 5 points: one neighbour on each side, where there is one
     assert np.allclose(smooth(np.asarray([0.0, 3.0, 6.0, 0.0, 9.0])), [1.5, 3, 3, 5, 4.5])
+
+
+def test_time_shares_are_parts_of_each_step_and_come_last(tmp_path: Path) -> None:
+    """Step 1: 2 and 6 of 8 s. Step 2: 3 of 4 s; the score was not timed and counts 0."""
+    path = tmp_path / "m.jsonl"
+    rows = [
+        {"step": 1, "reward/mean": 0.1, "time/score_s": 2.0, "time/update_s": 6.0, "time/step_s": 8.0},
+        {"step": 2, "reward/mean": 0.2, "time/update_s": 3.0, "time/step_s": 4.0},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    panel = choose_panels(read_metrics(path))[-1]
+    assert (panel.title, panel.stacked) == ("share of a step's time", True)
+    assert {name: values.tolist() for name, (_, values) in panel.lines.items()} == {"score": [0.25, 0.0], "update": [0.75, 0.75]}
+    assert draw_curves(path, tmp_path / "curves.png", "project/run")
+
+
+def test_the_runs_name_stands_on_the_figure(tmp_path: Path) -> None:
+    path = record(tmp_path / "m.jsonl", 3)
+    draw_curves(path, tmp_path / "without.png")
+    draw_curves(path, tmp_path / "with.png", "project/run")
+    assert (tmp_path / "without.png").read_bytes() != (tmp_path / "with.png").read_bytes()

@@ -44,6 +44,8 @@ class TrainerConfig:
     """Older checkpoints are removed; null: all are kept."""
     log_val_generations: int = 0
     """Validation samples printed."""
+    log_sample_freq: int = 10
+    """Show one scored sample (console, TensorBoard text) every so many steps; -1: never."""
     rollout_samples_per_step: int = -1
     """Scored samples written per step; -1: all."""
     threads_per_process: int | None = None

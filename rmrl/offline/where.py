@@ -1,0 +1,112 @@
+"""Conditions over the columns of a scored row, as typed: `judge != rule`, `reward < 0.5 and status_judge == 'ok'`.
+
+A condition is parsed into Python's syntax tree and walked; nothing in it is executed, and no attribute or function of Python can be
+reached. Allowed are names of columns, numbers, texts, `None`, comparisons (also `in` a text), `and`, `or`, `not`, + - * / and `abs`.
+A column whose name is no Python name is written `column["gpt-4"]`.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
+
+Condition = Callable[[Mapping[str, Any]], Any]
+"""Columns of a row -> the value of the expression."""
+
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda left, right: left in right,
+    ast.NotIn: lambda left, right: left not in right,
+    ast.Is: lambda left, right: left is right,
+    ast.IsNot: lambda left, right: left is not right,
+}
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_NEED = 'conditions look like "judge != rule" or "reward < 0.5 and status_judge == \'ok\'"'
+
+
+def condition(text: str) -> Condition:
+    """The condition as a function of a row's columns.
+
+    A comparison or a sum with a missing value (None) does not hold, apart from == and !=. Raises ConfigError for text that is no condition;
+    the function raises ConfigError for a column that the row does not have.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"--where {text!r} cannot be read ({error}); {_NEED}") from error
+    return _build(tree.body, text)
+
+
+def _build(node: ast.expr, text: str) -> Condition:
+    match node:
+        case ast.Constant(value=int() | float() | str() | None as value):
+            return lambda _: value
+        case ast.Name(id=name):
+            return lambda row: _column(row, name)
+        case ast.Subscript(value=ast.Name(id="column"), slice=ast.Constant(value=str() as name)):
+            return lambda row: _column(row, name)
+        case ast.BoolOp(op=op, values=values):
+            return _junction([_build(value, text) for value in values], every=isinstance(op, ast.And))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            inner = _build(operand, text)
+            return lambda row: not inner(row)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _guarded(operator.neg, [_build(operand, text)])
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            return _guarded(_ARITHMETIC[type(op)], [_build(left, text), _build(right, text)])
+        case ast.Call(func=ast.Name(id="abs"), args=[argument], keywords=[]):
+            return _guarded(abs, [_build(argument, text)])
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            return _comparison([_build(each, text) for each in (left, *others)], ops)
+        case _:
+            raise ConfigError(f"--where {text!r}: {ast.unparse(node)!r} is not allowed in a condition; {_NEED}")
+
+
+def _junction(parts: list[Condition], *, every: bool) -> Condition:
+    if every:
+        return lambda row: all(part(row) for part in parts)
+    return lambda row: any(part(row) for part in parts)
+
+
+def _guarded(function: Callable[..., Any], arguments: list[Condition]) -> Condition:
+    """The function's value; None where an argument is missing or of a type that it does not take."""
+
+    def evaluate(row: Mapping[str, Any]) -> Any:
+        try:
+            return function(*[argument(row) for argument in arguments])
+        except (TypeError, ZeroDivisionError):
+            return None
+
+    return evaluate
+
+
+def _comparison(sides: list[Condition], ops: list[ast.cmpop]) -> Condition:
+    def evaluate(row: Mapping[str, Any]) -> bool:
+        values = [side(row) for side in sides]
+        try:
+            return all(_COMPARISONS[type(op)](values[i], values[i + 1]) for i, op in enumerate(ops))
+        except TypeError:  # None < 1, 1 < "a"
+            return False
+
+    return evaluate
+
+
+def _column(row: Mapping[str, Any], name: str) -> Any:
+    if name not in row:
+        raise ConfigError(f"--where: no column '{name}'{did_you_mean(name, list(row))}")
+    return row[name]

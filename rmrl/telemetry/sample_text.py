@@ -1,0 +1,51 @@
+"""One scored sample as a block of text."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rmrl.types import Response, RewardBatch, ScoreResult
+
+_PROMPT_CHARACTERS = 300
+_RESPONSE_CHARACTERS = 800
+
+
+def sample_text(step: int, response: Response, rewards: RewardBatch, *, row: int) -> str:
+    """The end of the prompt, the response, the reference and every component's verdict; `row`: the response's place in `rewards`.
+
+    Example:
+        sample of step 10, train.parquet:17
+          prompt     What is 3 + 4?
+          response   7
+          reference  7
+          reward     0.75: letters 0.5, judge none (unparseable)
+    """
+    prompt = response.prompt
+    asked = "\n".join(str(message["content"]) for message in prompt.messages)
+    verdicts = [_verdict(name, column[row]) for name, column in zip(rewards.scores.names, rewards.scores.results, strict=True)]
+    reward = f"{rewards.rewards_B[row]:.4g}" if rewards.keep_B[row] else "none"
+    lines = [
+        f"sample of step {step}, {prompt.id}",
+        _field("prompt", asked if len(asked) <= _PROMPT_CHARACTERS else f"... {asked[-_PROMPT_CHARACTERS:]}"),
+        _field("response", _shortened(response.text)),
+    ]
+    if prompt.ground_truth is not None:
+        lines.append(_field("reference", prompt.ground_truth))
+    return "\n".join([*lines, _field("reward", f"{reward}: {', '.join(verdicts)}")])
+
+
+def _field(name: str, text: str) -> str:
+    """The name, and the text beside it with its further lines indented."""
+    visible = "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
+    return f"  {name:<10} " + textwrap.indent(visible, " " * 13).lstrip(" ")
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _RESPONSE_CHARACTERS:
+        return text
+    half = _RESPONSE_CHARACTERS // 2
+    return f"{text[:half]}\n... ({len(text) - 2 * half} characters)\n{text[-half:]}"
+
+
+def _verdict(name: str, result: ScoreResult) -> str:
+    return f"{name} none ({result.status})" if result.value is None else f"{name} {result.value:.4g}"
