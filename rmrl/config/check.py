@@ -209,5 +209,6 @@ def _layout(config: Config) -> Iterator[str]:
 
 
 _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
-    _choices, _numbers, _processes, _data, _policy, _batches, _kept, _corrections, _kl_control, _placement, reward_problems, _backend, _layout
+    _choices, _numbers, _processes, _data, _policy, _batches, _kept, _corrections, _kl_control, _placement, reward_problems, _backend,
+    _layout,
 )  # fmt: skip
