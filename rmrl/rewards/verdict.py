@@ -17,6 +17,8 @@ class Verdict:
     value: float | None
     extra: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+    reason: str = ""
+    """Why a judge's text holds none, in front of "in <the text>"; "" where nothing more is known."""
 
 
 def check_verdict(returned: Any) -> Verdict:

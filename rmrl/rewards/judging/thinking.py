@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 
 _NAMES = r"(?:think|thinking|thought|thoughts|reasoning|seed:think)"
 _OPENING = rf"(?:<{_NAMES}>|\[THINK\]|◁think▷)"
 _CLOSING = rf"(?:</{_NAMES}>|\[/THINK\]|◁/think▷)"
-_BLOCK = re.compile(rf"<({_NAMES})>.*?</\1>|\[THINK\].*?\[/THINK\]|◁think▷.*?◁/think▷", re.DOTALL | re.IGNORECASE)
 _OPEN = re.compile(_OPENING, re.IGNORECASE)
+_CLOSING_TAG = re.compile(_CLOSING, re.IGNORECASE)
 _CLOSE = re.compile(rf"^.*{_CLOSING}", re.DOTALL | re.IGNORECASE)
 _OPEN_AT_END = re.compile(rf"{_OPENING}\s*$", re.IGNORECASE)
 
@@ -28,9 +29,27 @@ def strip_thinking(text: str, *, opened: bool = False) -> tuple[str, bool]:
     closed = _CLOSE.search(text) is not None
     if opened and not closed:
         return "", True
-    stripped = _CLOSE.sub("", _BLOCK.sub("", text)) if closed else text
+    stripped = _CLOSE.sub("", _without_blocks(text)) if closed else text
     open_tag = _OPEN.search(stripped)
     return (stripped[: open_tag.start()].strip(), True) if open_tag else (stripped.strip(), False)
+
+
+def _without_blocks(text: str) -> str:
+    """`text` without what stands between an opening tag and the next closing one of its name; time is linear."""
+    closings: dict[str, list[re.Match[str]]] = {}
+    for closing in _CLOSING_TAG.finditer(text):
+        closings.setdefault(closing[0].replace("/", "").lower(), []).append(closing)
+    starts = {name: [closing.start() for closing in tags] for name, tags in closings.items()}
+    parts: list[str] = []
+    at = 0
+    for opening in _OPEN.finditer(text):
+        name = opening[0].lower()
+        place = bisect_left(starts.get(name, []), opening.end())
+        if opening.start() < at or place == len(starts.get(name, [])):
+            continue
+        parts.append(text[at : opening.start()])
+        at = closings[name][place].end()
+    return "".join([*parts, text[at:]])
 
 
 def opens_thinking(prompt: str) -> bool:

@@ -7,18 +7,16 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmrl.rewards.judging.verdicts import last_json_field, last_number
+from rmrl.rewards.judging.parser import TIME_LIMIT_S, Parser
+from rmrl.rewards.judging.reader import read_number
+from rmrl.rewards.judging.reading import EXPLANATIONS, Reading
 from rmrl.rewards.verdict import Verdict
 
 VOTES = ("mean", "median", "majority")
 
-_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?"
-_LABEL = r"\b(?:score|rating|verdict)\b[\"'*_`\s]*(?:is|of|[:=\uff1a])[\"'*_`\s\[({]*"
-_STATED = re.compile(rf"{_LABEL}(?P<number>{_NUMBER})(?P<of>\s*(?:/|out of|of)\s*[0-9]+)?", re.IGNORECASE)
-_BARE = re.compile(rf"[\"'*_`\s\[({{]*(?P<number>{_NUMBER})(?P<of>\s*(?:/|out of|of)\s*[0-9]+)?[\"'*_`\s\])}}.]*")
 _CODE_FENCE = re.compile(r"^```\w*\s*|\s*```$")
 
 
@@ -38,31 +36,45 @@ def combine_votes(votes: Sequence[float], how: str) -> float:
 
 
 def read_vote(text: str, *, scale: Sequence[float] = (), choices: Sequence[str] = (), cut: bool = False, response: str = "") -> Verdict:
-    """The last verdict in `text` that lies on `scale` (lowest, highest; without one any number) or is one of `choices`.
+    """The verdict in `text` that lies on `scale` (lowest, highest; without one any number) or is one of `choices`; see `reader`.
 
-    Read are JSON objects with "score" (where the text is nothing else, their other entries become columns), the last "score: 7" (rating,
-    verdict; "is" or "of" for the colon) and a text that is nothing but a number; what is quoted from `response` does not count, see
-    `verdicts`. `cut`: the text was ended by its token limit, so that a number at its very end may be the beginning of a longer one.
+    Where the text is one JSON object, its other entries become columns. `cut`: the text was ended by its token limit, so that a number
+    at its very end may be the beginning of a longer one. What is quoted from `response` does not count.
     """
-    low, high = (min(scale), max(scale)) if scale else (-math.inf, math.inf)
     if choices:
         return _chosen(text, choices, cut=cut, response=response)
-    extra = _columns(text)
-    score = last_json_field(text, "score", response=response)
-    if score is None:
-        return Verdict(_stated(text, low, high, cut=cut, response=response), extra)
-    value = _number(str(score))
-    return Verdict(value if value is not None and low <= value <= high else None, extra)
+    low = min(scale) if scale else -math.inf
+    high = max(scale) if scale else math.inf
+    return _verdict(read_number(text, low, high, cut=cut, response=response), _columns(text))
+
+
+def parsed_vote(parser: Parser, text: str, *, scale: Sequence[float] = (), response: str = "") -> Verdict:
+    """The number in the group "score" of a user's own parser, if it lies on `scale`; its other groups become columns."""
+    match = parser.read(text, response=response)
+    if match.timed_out:
+        return Verdict(None, reason=f"the parser took more than {TIME_LIMIT_S:g} s")
+    value = None if match.verdict is None else _number(match.verdict.strip())
+    on_scale = value is not None and (not scale or min(scale) <= value <= max(scale))
+    return Verdict(value if on_scale else None, match.columns)
+
+
+def _verdict(reading: Reading[float], extra: Mapping[str, Any]) -> Verdict:
+    reason = "" if reading.reason is None else EXPLANATIONS[reading.reason]
+    return Verdict(reading.verdict, extra, reason=reason)
 
 
 def _chosen(text: str, choices: Sequence[str], *, cut: bool, response: str) -> Verdict:
-    said = text.strip()
-    if cut and any(choice != said and choice.startswith(said) for choice in choices):
+    """The choice, all of which are numbers."""
+    answer = text.strip()
+    if cut and any(choice != answer and choice.startswith(answer) for choice in choices):
         return Verdict(None)
-    if said in choices:
-        return Verdict(_number(said))
-    stated = _stated(text, -math.inf, math.inf, cut=cut, response=response)
-    return Verdict(stated if stated in [_number(choice) for choice in choices] else None)
+    if answer in choices:
+        return Verdict(_number(answer))
+    values = [value for value in map(_number, choices) if value is not None]
+    if not values:
+        return Verdict(None)
+    reading = read_number(text, min(values), max(values), cut=cut, response=response)
+    return _verdict(reading, {}) if reading.verdict is None or reading.verdict in values else Verdict(None)
 
 
 def _number(text: str) -> float | None:
@@ -85,16 +97,3 @@ def _columns(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return {str(key): value for key, value in read.items() if key != "score"} if isinstance(read, dict) and "score" in read else {}
-
-
-def _stated(text: str, low: float, high: float, *, cut: bool, response: str) -> float | None:
-    """The last number behind a label: every other digit is masked, so that places and quotation marks stay what they are."""
-    bare = _BARE.fullmatch(text)
-    matches = [bare] if bare else list(_STATED.finditer(text))
-    if cut and matches and matches[-1].end() == len(text.rstrip()):
-        matches.pop()
-    ratios = math.isfinite(high)  # "of 10" says something about a scale that is known
-    kept = [match.span("number") for match in matches] + [match.span("of") for match in matches if ratios and match["of"]]
-    places = {i for start, end in kept for i in range(start, end)}
-    masked = "".join("#" if character.isdigit() and i not in places else character for i, character in enumerate(text))
-    return last_number(masked, low, high, response=response) if matches else None

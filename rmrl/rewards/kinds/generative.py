@@ -17,11 +17,12 @@ from rmrl.errors import ConfigError
 from rmrl.rewards.dropin import DropIn
 from rmrl.rewards.engines.base import Runner, TextOutput
 from rmrl.rewards.judging.asking import answer_form, conversation_text, fill, question_of, template
+from rmrl.rewards.judging.parser import Parser, parser_problem
 from rmrl.rewards.judging.refusal import is_refusal
 from rmrl.rewards.judging.thinking import opens_thinking, strip_thinking
 from rmrl.rewards.judging.token_scores import ScoreTokens
 from rmrl.rewards.judging.untrusted import Fence
-from rmrl.rewards.judging.votes import VOTES, combine_votes, numeric, read_vote
+from rmrl.rewards.judging.votes import VOTES, combine_votes, numeric, parsed_vote, read_vote
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rendering import Rendered, as_judge_input, exhibits, fill_in, generate_requests, postprocess, preprocess, tokenize
 from rmrl.rewards.spec import RewardSpec
@@ -53,6 +54,8 @@ class GenerativeReward:
         """Lowest and highest verdict of a judge without a drop-in; others do not count. []: any number."""
         fence: bool = True
         """Responses stand between markers that they cannot contain."""
+        parser: str = ""
+        """Regular expression that reads the verdict, instead of rm_postprocess: (?P<score>...) is it, other named groups are columns."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
     samples: ClassVar[bool] = True
@@ -64,6 +67,7 @@ class GenerativeReward:
         self._spec, self._context = spec, context
         self._options: GenerativeReward.Options = spec.options or self.Options()
         self._sampling = token_sampling(spec.sampling) if self._options.score_tokens else spec.sampling
+        self._parser = Parser(self._options.parser, "score") if self._options.parser else None
         self._path = "" if spec.remote is not None else spec.engines["main"].path
         if self._options.score_tokens and spec.remote is not None:
             raise ConfigError(
@@ -83,6 +87,11 @@ class GenerativeReward:
             problems.append(f"{where}.votes={options.votes}: give {', '.join(VOTES)}")
         if options.min_votes < 1:
             problems.append(f"{where}.min_votes={options.min_votes}: give at least 1 vote")
+        problem = parser_problem(options.parser, "score")
+        if problem:
+            problems.append(f"{where}.parser={options.parser!r}: {problem}")
+        if options.parser and options.score_tokens:
+            problems.append(f"{where}.parser: with score_tokens nothing is written that it could read; leave one of them out")
         if not _is_scale(options.scale):
             problems.append(f"{where}.scale={options.scale!r}: give the lowest and the highest verdict, e.g. [0,10], or [] for any number")
         return problems
@@ -124,11 +133,19 @@ class GenerativeReward:
         return None if self._spec.remote is not None else self._context.tokenizer(self._path)
 
     def _question(self, item: ScoreItem, response: str) -> str:
-        options, sampling = self._options, self._sampling
+        options = self._options
         question = options.question or (CHECK if options.score_tokens else RATE)
-        form = answer_form(scale=options.scale, choices=tuple(options.score_tokens) or sampling.choice, json_schema=sampling.json_schema)
+        form = self._answer_form()
         told = {"prompt": conversation_text(item.rm_prompt), "response": response, "question": question_of(question, options.rubric)}
-        return fill(template("judge"), told | {"answer": form})
+        return fill(template("judge"), told | {"answer": form}).rstrip()
+
+    def _answer_form(self) -> str:
+        """What the judge is to end with; nothing where a parser reads a form that only the rubric knows."""
+        options, sampling = self._options, self._sampling
+        if self._parser is not None:
+            return ""
+        choices = tuple(options.score_tokens) or sampling.choice
+        return answer_form(scale=options.scale, choices=choices, json_schema=sampling.json_schema)
 
     async def _judge(self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]) -> list[ScoreResult]:
         if not items:
@@ -156,7 +173,7 @@ class GenerativeReward:
 
     def _read(self, items: Sequence[ScoreItem], answers: Sequence[Sequence[_Answer]]) -> list[list[Verdict]]:
         """A verdict per answer. What an engine failed to write, or cut inside a thinking block, is not shown to the drop-in."""
-        if self._spec.dropin is None or self._spec.dropin.postprocess is None:
+        if self._parser is not None or self._spec.dropin is None or self._spec.dropin.postprocess is None:
             return [[self._own_reading(answer, item.response) for answer in group] for item, group in zip(items, answers, strict=True)]
         readable = [(item, answer) for item, group in zip(items, answers, strict=True) for answer in group if answer.readable]
         verdicts = iter(self._dropin_reading(self._spec.dropin, readable))
@@ -169,6 +186,9 @@ class GenerativeReward:
         return [check_verdict(returned) for returned in postprocess(dropin, texts, [item for item, _ in readable], fences=fences)]
 
     def _own_reading(self, answer: _Answer, response: str) -> Verdict:
+        if self._parser is not None:
+            scale = self._options.scale if self._spec.dropin is None else ()
+            return parsed_vote(self._parser, answer.text, scale=scale, response=response) if answer.readable else Verdict(None)
         cut = answer.output.finish_reason == "length"
         return read_vote(answer.text, scale=self._options.scale, choices=self._sampling.choice, cut=cut, response=response)
 
@@ -229,7 +249,7 @@ def _answer_failure(answer: _Answer, verdict: Verdict) -> tuple[Status, str] | N
         return "judge_refused", f"the judge refused: {answer.text[:120]!r}"
     if output.finish_reason == "length":
         return "judge_truncated", "the judge ran out of tokens before a verdict; raise sampling.max_tokens"
-    return "unparseable", f"no verdict in {output.text[:120]!r}"
+    return "unparseable", f"{verdict.reason or 'no verdict'} in {output.text[:120]!r}"
 
 
 def judge_columns(outputs: Sequence[TextOutput], read: Rendered) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from rmrl.rewards.judging.comparisons import (
     tally,
     win_rates,
 )
+from rmrl.rewards.judging.parser import parser_problem
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.group_judge import Asking, GroupJudge
 from rmrl.rewards.kinds.group_votes import Heard
@@ -39,6 +40,7 @@ from rmrl.rewards.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult, Status
 
 WAYS = ("pairwise", "tournament", "listwise")
+NO_PREFERENCE = ("tie", "none")
 AGGREGATES: Mapping[str, Callable[[int, Sequence[Game]], list[float | None]]] = {"win_rate": win_rates, "bradley_terry": bradley_terry}
 
 ALONE = "it is the only response to its prompt: there is nothing to compare it with"
@@ -89,6 +91,11 @@ class GroupReward:
         """Without a drop-in: the judge writes why first. False: it can write nothing but its verdict."""
         ties: bool = True
         """Without a drop-in: "tie" is a verdict a pair may get."""
+        no_preference: str = "tie"
+        """Without a drop-in: what "both are equally good" and "neither is acceptable" count as, tie or none (no verdict)."""
+        parser: str = ""
+        """Regular expression that reads the verdict, instead of rm_postprocess: (?P<verdict>...) is A, B, tie or a ranking; other named
+        groups are columns."""
         fence: bool = True
         """Responses stand between markers that they cannot contain."""
 
@@ -103,7 +110,7 @@ class GroupReward:
         options = self._options
         asking = Asking(
             listwise=options.how == "listwise", question=options.question, rubric=options.rubric, reasoning=options.reasoning,
-            ties=options.ties, fence=options.fence,
+            ties=options.ties, fence=options.fence, no_preference=options.no_preference, parser=options.parser,
         )  # fmt: skip
         self._judge = GroupJudge(spec, context, asking)
 
@@ -116,9 +123,12 @@ class GroupReward:
         """What is wrong with the entries by themselves."""
         problems = [
             f"{where}.{key}={getattr(options, key)}: give {' or '.join(known)}"
-            for key, known in (("how", WAYS), ("aggregate", tuple(AGGREGATES)))
+            for key, known in (("how", WAYS), ("aggregate", tuple(AGGREGATES)), ("no_preference", NO_PREFERENCE))
             if getattr(options, key) not in known
         ]
+        problem = parser_problem(options.parser, "verdict")
+        if problem:
+            problems.append(f"{where}.parser={options.parser!r}: {problem}")
         for key, least in (("max_pairs", 0), ("rounds", 0), ("orders", 1)):
             if getattr(options, key) < least:
                 problems.append(f"{where}.{key}={getattr(options, key)}: give a whole number, at least {least}")
@@ -227,7 +237,8 @@ class GroupReward:
         n = len(table.rows)
         values = AGGREGATES[self._options.aggregate](n, table.games)
         points, played = tally(n, table.games)
-        return [_result(i, values[i], table, {"wins": points[i], "games": played[i]}) for i in range(n)]
+        games = [{"wins": points[i], "games": played[i]} for i in range(n)]
+        return [_result(i, values[i], table, games[i] | _columns(i, table)) for i in range(n)]
 
 
 def _settled(table: _Table, pair: Pair, heard: Sequence[tuple[Pair, Heard]]) -> float | None:
@@ -280,6 +291,13 @@ def _result(i: int, value: float | None, table: _Table, extra: Mapping[str, Any]
         return ScoreResult(value=value, **shared)
     status, detail = _why_none([heard for _, heard in own])
     return ScoreResult(value=None, status=status, detail=detail, **shared)
+
+
+def _columns(i: int, table: _Table) -> dict[str, Any]:
+    """What a parser read beside the verdicts, for each comparison that response `i` takes part in."""
+    own = [heard.columns for shown, heard in table.heard if i in shown]
+    names = {name: None for columns in own for name in columns}
+    return {name: [columns.get(name) for columns in own] for name in names}
 
 
 def _why_none(heard: Sequence[Heard]) -> tuple[Status, str]:

@@ -14,9 +14,10 @@ from rmrl.errors import RewardFunctionError
 from rmrl.rewards.dropin import DropIn, call_with_known_arguments, describe_exception
 from rmrl.rewards.engines.base import GenerateRequest
 from rmrl.rewards.judging.asking import answer_form, conversation_text, fill, question_of, template
+from rmrl.rewards.judging.parser import Parser
 from rmrl.rewards.judging.untrusted import Fence
 from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.group_votes import CHOICES, Heard, Input, Said, Vote, combined, dropin_vote, own_vote, said_of
+from rmrl.rewards.kinds.group_votes import CHOICES, Heard, Input, Said, Vote, Ways, combined, dropin_vote, own_vote, said_of
 from rmrl.rewards.kinds.rendering import Exhibit, Rendered, exhibits, generate_requests, named_columns, tokenize, with_note
 from rmrl.rewards.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem
@@ -33,6 +34,10 @@ class Asking:
     """It writes why first; otherwise it can write nothing but the verdict."""
     ties: bool = True
     fence: bool = True
+    no_preference: str = "tie"
+    """What "both" and "neither" count as: tie or none."""
+    parser: str = ""
+    """A user's own regular expression, or ""."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -45,6 +50,11 @@ class GroupJudge:
     def __init__(self, spec: RewardSpec, context: KindContext, asking: Asking) -> None:
         assert spec.sampling is not None
         self._spec, self._context, self._asking, self._sampling = spec, context, asking, spec.sampling
+        self._reading = Ways(
+            choices=() if asking.listwise else asking.choices,
+            no_preference="none" if asking.no_preference == "none" else "tie",
+            parser=Parser(asking.parser, "verdict") if asking.parser else None,
+        )
         self._dropin = spec.dropin if spec.dropin is not None and spec.dropin.preprocess is not None else None
 
     def render(self, items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]) -> list[Rendered]:
@@ -92,10 +102,12 @@ class GroupJudge:
             "second": shown[1].text,
             "responses": "\n\n".join(f"Response {place}:\n{each.text}" for place, each in enumerate(shown, 1)),
         }
-        text = fill(template("listwise" if asking.listwise else "pairwise"), told)
+        text = fill(template("listwise" if asking.listwise else "pairwise"), told).rstrip()
         return [{"role": "user", "content": text}] if tokenizer is None or tokenizer.chat_template else f"{text}\n\n"
 
     def _answer_form(self) -> str:
+        if self._asking.parser:
+            return ""
         reasons = "Say briefly why, then end" if self._asking.reasoning else "Answer"
         if self._asking.listwise:
             return f'{reasons} with a line such as "2 > 1 > 3": the numbers of all responses, the best first.'
@@ -127,7 +139,14 @@ class GroupJudge:
     def _structured(self, count: int) -> Sampling:
         """The sampling, held to the form of a verdict where the judge need not write anything else."""
         sampling = self._sampling
-        if self._dropin is not None or self._asking.reasoning or sampling.choice or sampling.regex or sampling.json_schema:
+        if (
+            self._dropin is not None
+            or self._asking.reasoning
+            or self._asking.parser
+            or sampling.choice
+            or sampling.regex
+            or sampling.json_schema
+        ):
             return sampling
         if self._asking.listwise:
             return dataclasses.replace(sampling, regex=f"[1-9][0-9]{{0,2}}( > [1-9][0-9]{{0,2}}){{{count - 1}}}")
@@ -137,15 +156,12 @@ class GroupJudge:
 
     def _read(self, items: Sequence[ScoreItem], inputs: Sequence[Input], said: Sequence[Sequence[Said]]) -> list[list[Vote]]:
         """A vote per sample. What an engine failed to write, or cut inside a thinking block, is not shown to the drop-in."""
-        if self._dropin is None:
-            return [[own_vote(each, sample, self._choices()) for sample in samples] for each, samples in zip(inputs, said, strict=True)]
+        if self._dropin is None or self._reading.parser is not None:
+            return [[own_vote(each, sample, self._reading) for sample in samples] for each, samples in zip(inputs, said, strict=True)]
         readable = [(each, sample) for each, samples in zip(inputs, said, strict=True) for sample in samples if sample.readable]
         told = self._dropin_verdicts(self._dropin, items, readable) if readable else []
         votes = iter([dropin_vote(*row, listwise=self._asking.listwise) for row in zip(told, readable, strict=True)])
         return [[next(votes) if sample.readable else Vote(sample) for sample in samples] for samples in said]
-
-    def _choices(self) -> tuple[str, ...]:
-        return () if self._asking.listwise else self._asking.choices
 
     def _dropin_verdicts(self, dropin: DropIn, items: Sequence[ScoreItem], readable: Sequence[tuple[Input, Said]]) -> list[Any]:
         assert dropin.postprocess is not None

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from rmrl.rewards.engines.base import TextOutput
+from rmrl.rewards.judging.parser import TIME_LIMIT_S, Match, Parser
+from rmrl.rewards.judging.reader import read_choice
+from rmrl.rewards.judging.reading import EXPLANATIONS
 from rmrl.rewards.judging.refusal import is_refusal
 from rmrl.rewards.judging.thinking import opens_thinking, strip_thinking
-from rmrl.rewards.judging.verdicts import last_choice
 from rmrl.rewards.kinds.rendering import Exhibit, Rendered
 from rmrl.rewards.verdict import check_verdict
 from rmrl.types import Status
@@ -41,16 +43,47 @@ class Heard:
     outputs: tuple[TextOutput, ...]
     status: Status = "ok"
     detail: str = ""
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    """What a parser read beside the verdict, of the first vote that could be read."""
 
 
-def own_vote(each: Input, sample: Said, choices: Sequence[str]) -> Vote:
-    """The vote in a sample of a judge without a drop-in: one of `choices` on a pair, or a ranking where there are none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """How a judge without a drop-in is read."""
+
+    choices: tuple[str, ...]
+    """Of a pair; none where rankings are read."""
+    no_preference: Literal["tie", "none"] = "tie"
+    parser: Parser | None = None
+
+
+def own_vote(each: Input, sample: Said, ways: Ways) -> Vote:
+    """The vote in a sample of a judge without a drop-in, or with a parser: a choice on a pair, or a ranking."""
     if not sample.readable:
         return Vote(sample)
-    if not choices:
+    response = "\n".join(exhibit.text for exhibit in each.shown)
+    if ways.parser is not None:
+        return _parsed_vote(each, sample, ways, ways.parser.read(sample.text, response=response))
+    if not ways.choices:
         return Vote(sample, last_ranking(sample.text, len(each.rows)))
-    choice = last_choice(sample.text, choices, response="\n".join(exhibit.text for exhibit in each.shown))
-    return Vote(sample, None if choice is None else pair_scores(CHOICES[choice]))
+    cut = sample.output.finish_reason == "length"
+    reading = read_choice(sample.text, ways.choices, response=response, cut=cut, no_preference=ways.no_preference)
+    if reading.verdict is None:
+        return Vote(sample, reason="" if reading.reason is None else EXPLANATIONS[reading.reason])
+    return Vote(sample, pair_scores(CHOICES[reading.verdict]))
+
+
+def _parsed_vote(each: Input, sample: Said, ways: Ways, match: Match) -> Vote:
+    """The vote of a user's own parser; what its group holds is read like a verdict of the shipped form."""
+    if match.timed_out:
+        return Vote(sample, reason=f"the parser took more than {TIME_LIMIT_S:g} s")
+    if match.verdict is None:
+        return Vote(sample, columns=match.columns)
+    if not ways.choices:
+        return Vote(sample, last_ranking(match.verdict, len(each.rows)), columns=match.columns)
+    verdict = read_choice(match.verdict, ways.choices, no_preference=ways.no_preference).verdict
+    scores = None if verdict is None else pair_scores(CHOICES[verdict])
+    return Vote(sample, scores, columns=match.columns)
 
 
 def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
@@ -80,6 +113,10 @@ class Vote:
     sample: Said
     scores: tuple[float, ...] | None = None
     problem: str = ""
+    reason: str = ""
+    """Why there is no verdict, in front of "in <the text>"."""
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    """What a parser read beside the verdict."""
 
 
 def said_of(output: TextOutput, each: Input) -> Said:
@@ -97,11 +134,12 @@ def combined(each: Input, votes: Sequence[Vote]) -> Heard:
     usable = [vote.scores for vote in votes if vote.scores is not None]
     if not usable:
         status, detail = _failure(votes[0])
-        return Heard(None, each.read.text, outputs, status, detail)
+        return Heard(None, each.read.text, outputs, status, detail, votes[0].columns)
     means = tuple(statistics.fmean(column) for column in zip(*usable, strict=True))
     if len(each.rows) == 2 and len(usable) > 1:
         means = pair_scores(0.5 if means[0] == means[1] else float(means[0] > means[1]))
-    return Heard(means, each.read.text, outputs)
+    first = next(vote for vote in votes if vote.scores is not None)
+    return Heard(means, each.read.text, outputs, columns=first.columns)
 
 
 def _failure(vote: Vote) -> tuple[Status, str]:
@@ -117,7 +155,7 @@ def _failure(vote: Vote) -> tuple[Status, str]:
         return "judge_refused", f"the judge refused: {vote.sample.text[:120]!r}"
     if output.finish_reason == "length":
         return "judge_truncated", "the judge ran out of tokens before a verdict; raise sampling.max_tokens"
-    return "unparseable", f"no verdict in {output.text[:120]!r}"
+    return "unparseable", f"{vote.reason or 'no verdict'} in {output.text[:120]!r}"
 
 
 def dropin_vote(returned: Any, read: tuple[Input, Said], *, listwise: bool) -> Vote:

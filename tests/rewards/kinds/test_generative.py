@@ -339,3 +339,37 @@ def test_a_judge_must_be_told_what_to_ask(tmp_path: Path):
 async def test_a_drop_in_that_miscounts(ask: Ask):
     with pytest.raises(RewardFunctionError, match="rm_postprocess of reward 'd' returned 0 scores for 1 responses"):
         await ask([said("7")], "r", code=JUDGE + "\ndef rm_postprocess(results):\n    return []\n")
+
+
+async def test_a_score_before_its_reasons_is_read(tokenizer: Any):
+    reward = own(tokenizer, lambda _: [said("Final score: 7/10. In 2 places it errs.")], rubric="Good?")
+    assert (await reward.score(items("r")))[0].value == 7.0
+
+
+async def test_scores_that_contradict_each_other_are_none(tokenizer: Any):
+    (result,) = await own(tokenizer, lambda _: [said("Score: 3\nScore: 8")], rubric="Good?").score(items("r"))
+    assert (result.value, result.status) == (None, "unparseable")
+    assert "the judge contradicts itself in" in result.detail
+
+
+async def test_a_parser_of_ones_own(tokenizer: Any, tmp_path: Path):
+    options = Options(fence=False, rubric="End with MARK=<0 to 5> (<why>).", scale=[0, 5], parser=r"MARK=(?P<score>\d+) \((?P<why>\w+)\)")
+    made = spec("generative", sampling=GREEDY, options=options)
+    judge = context(tokenizer, main=Scripted(lambda _: [said("Score: 2. MARK=4 (clear)")]))
+    (result,) = await GenerativeReward.from_spec(made, judge).score(items("r"))
+    assert (result.value, result.extra) == (4.0, {"why": "clear"})
+    assert "Score: <number>" not in result.rendered  # the rubric says the form
+
+    instead = spec("generative", sampling=GREEDY, options=options, dropin=dropin(tmp_path, JUDGE))
+    (result,) = await GenerativeReward.from_spec(instead, judge).score(items("r"))
+    assert result.value == 4.0  # in the place of rm_postprocess
+
+
+def test_a_parser_is_checked_before_the_start():
+    where = "reward.specs.x"
+    (problem,) = GenerativeReward.check_options(Options(parser="(?P<score>["), where)
+    assert problem == f"{where}.parser='(?P<score>[': no regular expression: unterminated character set at position 11"
+    (problem,) = GenerativeReward.check_options(Options(parser=r"(?P<s>\d)"), where)
+    assert "(?P<score>...)" in problem
+    (problem,) = GenerativeReward.check_options(Options(parser=r"(?P<score>\d)", score_tokens={"Y": 1, "N": 0}), where)
+    assert "score_tokens" in problem

@@ -407,3 +407,60 @@ async def test_no_responses(ask: Asker):
     assert await ask([]) == []
     assert GroupReward.check_options(Options(), "w") == []
     assert math.isclose(sum(r.value or 0 for r in await ask(group("q1", "q2", "q3"))), 1.5)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+PROSE = Options(fence=False, reasoning=True, both_orders=False)
+
+
+async def test_a_verdict_before_its_reasons_is_read(ask: Asker):
+    results = await ask(group("q1", "q3"), lambda _: said("A is better because B is wrong."), options=PROSE)
+    assert sorted(result.value or 0.0 for result in results) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "finish_reason", "status", "words"),
+    [
+        ("A is better. B is better.", "stop", "unparseable", "the judge contradicts itself in"),
+        ("A is longer. B gives more detail and is", "stop", "unparseable", "no verdict in"),
+        ("A is better. B, on the other hand, is a text of", "stop", "unparseable", "breaks off before a verdict in"),
+        ("A is better. B, on the other hand, is a text of", "length", "judge_truncated", "ran out of tokens"),
+    ],
+)
+async def test_no_verdict_has_its_reason(ask: Asker, text: str, finish_reason: str, status: str, words: str):
+    results = await ask(group("q1", "q3"), lambda _: said(text, finish_reason), options=PROSE)
+    assert {(result.value, result.status) for result in results} == {(None, status)}
+    assert all(words in result.detail for result in results)
+
+
+@pytest.mark.parametrize(("no_preference", "values"), [("tie", [0.5, 0.5]), ("none", [None, None])])
+async def test_what_prefers_neither_counts_as_configured(ask: Asker, no_preference: str, values: list[float | None]):
+    options = dataclasses.replace(PROSE, no_preference=no_preference)
+    results = await ask(group("q1", "q3"), lambda _: said("Neither A nor B is acceptable."), options=options)
+    assert [result.value for result in results] == values
+
+
+async def test_a_parser_of_ones_own_reads_pairs(ask: Asker):
+    options = dataclasses.replace(PROSE, parser=r"PICK=(?P<verdict>\w+) SURE=(?P<sure>\d+)")
+    results = await ask(group("q1", "q3"), lambda _: said("[[B]] PICK=A SURE=7"), options=options)
+    assert sorted(result.value or 0.0 for result in results) == [0.0, 1.0]
+    assert [result.extra["sure"] for result in results] == [["7"], ["7"]]
+    results = await ask(group("q1", "q3"), lambda _: said("[[B]]"), options=options)
+    assert {result.status for result in results} == {"unparseable"}
+
+
+async def test_a_parser_of_ones_own_reads_lists(ask: Asker):
+    options = Options(fence=False, how="listwise", orders=1, parser=r"RANK: (?P<verdict>.+)")
+    results = await ask(group("q1", "q3", "q2"), lambda _: said("1 > 2 > 3\nRANK: 3 > 1 > 2"), options=options)
+    assert sorted(result.value or 0.0 for result in results) == [0.0, 0.5, 1.0]
+
+
+def test_options_of_reading_are_checked():
+    where = "reward.specs.x"
+    assert GroupReward.check_options(Options(no_preference="maybe"), where) == [f"{where}.no_preference=maybe: give tie or none"]
+    (problem,) = GroupReward.check_options(Options(parser=r"(?P<score>\d)"), where)
+    assert "has the named groups score; name the one that holds the verdict, as in (?P<verdict>...)" in problem
+    (problem,) = GroupReward.check_options(Options(parser="(?P<verdict>["), where)
+    assert problem.endswith("no regular expression: unterminated character set at position 13")

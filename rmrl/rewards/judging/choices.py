@@ -1,0 +1,193 @@
+"""Where a judge's output mentions the choices it has, in whatever form: "A", "Output (a)", "Assistant A", "the first response".
+
+`Choices.marked_up` writes a text anew with one private character per mention, so that patterns over it need not know the forms.
+"""
+
+# ruff: noqa: RUF001
+# Judges write the punctuation of many languages.
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Literal
+
+Undecided = Literal["tie", "both", "neither"]
+
+_FIRST = 0xE000
+_PRIVATE = re.compile("[\ue000-\uf8ff]")
+MENTION = "[\ue000-\uf0ff]"
+"""Pattern of one mention in a marked-up text."""
+
+_TIES = ("tie", "tied", "draw", "equal", "same", "平局", "平手")
+_NOUNS = (
+    r"(?:AI[ -])?(?:outputs?|responses?|assistants?|answers?|models?|candidates?|options?"
+    r"|choices?|repl(?:y|ies)|solutions?|completions?"
+    r"|summar(?:y|ies)|versions?|essays?|stor(?:y|ies)|poems?|translations?|systems?|chatbots?"
+    r"|bots?|agents?|submissions?|generations?"
+    r"|explanations?|passages?|texts?|sides?|critiques?|arguments?|conversations?|dialogues?"
+    r"|trajector(?:y|ies)|programs?)"
+)
+_CHINESE_NOUNS = r"(?:回答|回复|助手|答案|模型|选项|输出|方案|响应|候选)"
+_OPEN = r"[(\[{\"'“‘]"
+_CLOSE = r"[)\]}\"'”’]"
+_ORDINALS = ("first", "second", "third", "fourth")
+_NOT_A_CHOICE = re.compile(
+    r"\b(?:vitamin|plan|type|grade|class|section|part|hepatitis|group|team|point|step|series"
+    r"|figure|table|appendix|category|schedule|level"
+    r"|schema|notation|variable|set|matrix|event|node|city|town|person|train|box|language"
+    r"|programming in|row|column|phase|stage|string|key)"
+    r"s?\s$",
+    re.IGNORECASE,
+)
+_VERBS = (
+    r"(?:is|isn['’]t|was|wasn['’]t|has|had|does|doesn['’]t|did|wins?|won|and|or|nor|over|vs"
+    r"|versus|beats?|outperforms?|edges|surpasses"
+    r"|provides?|gives?|offers?|seems|appears|would|should|can|could|will|may|might|also"
+    r"|clearly|definitely|still|because|since|but|fails"
+    r"|lacks|includes|addresses|follows|answers|contains|takes|comes|deserves|gets|remains"
+    r"|feels|looks|stands|does|than|it|as|by)"
+)
+_ARTICLE = re.compile(rf"\s+(?!{_VERBS}\b)[a-z]")
+_STARTS = re.compile(r"(?:^|[.!?:;\n•|>\-–—。：])[\s\"'“‘(\[*#]*$")
+_LATEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit|mathit)\{([^{}\n]{1,40})\}")
+_TAGS_OF_STYLE = re.compile(r"</?(?:b|strong|i|em|u|br|p|span)\s?/?>", re.IGNORECASE)
+_IDENTIFIER = re.compile(rf"(?:{_NOUNS}|{_CHINESE_NOUNS})?\s*[(\[]?([A-Za-z]|[0-9]{{1,2}})[)\]]?", re.IGNORECASE)
+
+
+def plain(text: str) -> str:
+    """`text` without emphasis and in one width: what looks alike is alike. Lengths are not kept."""
+    text = unicodedata.normalize("NFKC", _PRIVATE.sub(" ", text))
+    text = _TAGS_OF_STYLE.sub("", _LATEX.sub(r"\1", text))
+    return text.replace("*", "").replace("`", "").replace("__", "").replace("\u2019", "'")
+
+
+class Choices:
+    """The choices of one judge, in the order given.
+
+    Letters and numbers stand for each other where the choices are A, B, ... or 1, 2, ...: "Response 1" is A. A choice such as "tie" or
+    "draw" is what an undecided judge chose; "both" and "neither" may be choices of their own.
+    """
+
+    def __init__(self, choices: Sequence[str], *, no_preference: Literal["tie", "none"] = "tie") -> None:
+        self.names = tuple(choices)
+        self._no_preference = no_preference
+        self._exact: dict[str, int] = {}
+        self._ids: dict[str, int] = {}
+        self._words: dict[str, int] = {}
+        for index, choice in enumerate(self.names):
+            self._exact.setdefault(choice, index)
+            self._learn(index, plain(choice).strip())
+        self._swapped = self._other_ids()
+        self._mentions = self._pattern()
+        tie = [index for index, choice in enumerate(self.names) if choice.strip().casefold() in _TIES]
+        self.tie = tie[0] if tie else None
+        undecided = {*_TIES, "both", "neither", "none"}
+        self.sides = tuple(i for i, choice in enumerate(self.names) if choice.strip().casefold() not in undecided)
+        """The choices that are no tie."""
+
+    def _learn(self, index: int, choice: str) -> None:
+        identifier = _IDENTIFIER.fullmatch(choice)
+        if identifier is not None:
+            self._ids.setdefault(identifier[1].upper(), index)
+        elif choice.casefold() not in ("both", "neither", *_TIES):
+            self._words.setdefault(choice.casefold(), index)
+
+    def _other_ids(self) -> dict[str, int]:
+        """Numbers for letters, or letters for numbers, where they count from A or 1."""
+        ids = list(self._ids)
+        letters = [chr(ord("A") + k) for k in range(len(ids))]
+        numbers = [str(k + 1) for k in range(len(ids))]
+        if len(ids) > 1 and ids in (letters, numbers):
+            others = numbers if ids == letters else letters
+            return {other: self._ids[own] for own, other in zip(ids, others, strict=True)}
+        return {}
+
+    def _pattern(self) -> re.Pattern[str]:
+        words = [_whole_word(word) for word in sorted(self._words, key=len, reverse=True)]
+        in_brackets = rf"{_OPEN}[ \t]?(?P<in_brackets>[A-Za-z]|[0-9]{{1,2}})[ \t]?{_CLOSE}"
+        behind = r"#?(?P<behind>[A-Z]|[0-9]{1,2})(?![A-Za-z0-9_+]|[.,][0-9])"
+        ids = f"(?:{in_brackets}|{behind})"
+        forms = [f"(?P<word>{'|'.join(words)})"] if words else []
+        if self._ids:
+            forms += [
+                rf"(?:(?<!\w)(?i:{_NOUNS})[ \t_#]{{0,3}}|{_CHINESE_NOUNS}[ \t]?){ids}",
+                rf"(?<!\w)(?i:(?:the[ \t])?(?P<ordinal>first|second|third|fourth|1st|2nd|3rd"
+                rf"|4th)[ \t](?:{_NOUNS}|one))(?!\w)",
+                rf"第(?P<chinese>[一二三四])(?:个)?{_CHINESE_NOUNS}",
+                r"\((?P<lone>[A-Za-z])\)",
+                r"(?<![A-Za-z0-9_'.\-/+&$\\])(?P<bare>[A-HJ-Z])(?![A-Za-z0-9_+#&/\\=^{]|-\w|\.\w|'(?!s\b))",
+            ]
+        return re.compile("|".join(forms)) if forms else re.compile(r"(?!)")
+
+    def marked_up(self, text: str) -> str:
+        """`plain(text)` with each mention replaced by the private character of its choice."""
+        return self._mentions.sub(self._character, text)
+
+    def _character(self, match: re.Match[str]) -> str:
+        index = self._mentioned(match)
+        return match[0] if index is None else chr(_FIRST + index)
+
+    def _mentioned(self, match: re.Match[str]) -> int | None:
+        parts = match.groupdict()
+        word = parts.get("word")
+        if word is not None:
+            return self._words[word.casefold()]
+        identifier = parts["in_brackets"] or parts["behind"]
+        if identifier is not None:
+            return self.of_identifier(identifier)
+        if parts["ordinal"] is not None:
+            place = next(
+                k for k, name in enumerate(_ORDINALS) if parts["ordinal"][0] in (name[0], str(k + 1)) and _is(name, parts["ordinal"])
+            )
+            return self.of_identifier(str(place + 1))
+        if parts["chinese"] is not None:
+            return self.of_identifier(str("一二三四".index(parts["chinese"]) + 1))
+        if parts["lone"] is not None:
+            return self._ids.get(parts["lone"].upper())
+        return self._ids.get(parts["bare"]) if _is_name(match) else None
+
+    def of_identifier(self, identifier: str, *, swapped: bool = True) -> int | None:
+        """The choice of "A", "a" or "1"; `swapped`: also of 1 for A and of A for 1."""
+        own = self._ids.get(identifier.upper())
+        return self._swapped.get(identifier.upper()) if own is None and swapped else own
+
+    def index_of(self, character: str) -> int:
+        """The choice of a private character."""
+        return ord(character) - _FIRST
+
+    def exactly(self, content: str) -> int | None:
+        """The choice that is spelt `content`."""
+        return self._exact.get(content)
+
+    def of_undecided(self, kind: Undecided) -> str | None:
+        """What "tie", "both" or "neither" comes to; None where it counts as no verdict."""
+        own = [name for name in self.names if name.strip().casefold() == kind]
+        if own:
+            return own[0]
+        if self.tie is None or (kind != "tie" and self._no_preference == "none"):
+            return None
+        return self.names[self.tie]
+
+
+def _is(name: str, ordinal: str) -> bool:
+    digits = {"1st": "first", "2nd": "second", "3rd": "third", "4th": "fourth"}
+    return digits.get(ordinal.lower(), ordinal.lower()) == name
+
+
+def _whole_word(word: str) -> str:
+    """`word` in any case, with no letter or digit beside it unless its script has no spaces."""
+    before = r"(?<![A-Za-z0-9_])" if word[:1].isascii() and word[:1].isalnum() else ""
+    after = r"(?![A-Za-z0-9_])" if word[-1:].isascii() and word[-1:].isalnum() else ""
+    return f"{before}(?i:{re.escape(word)}){after}"
+
+
+def _is_name(match: re.Match[str]) -> bool:
+    """Whether a letter of its own names a choice: it is no article ("A better answer"), no grade, no vitamin."""
+    text = match.string
+    lead = text[max(0, match.start() - 40) : match.start()]
+    if _NOT_A_CHOICE.search(lead):
+        return False
+    starts = _STARTS.search(lead) is not None
+    return not (match["bare"] == "A" and starts and _ARTICLE.match(text, match.end()))

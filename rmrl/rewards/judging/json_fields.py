@@ -1,0 +1,87 @@
+"""Fields of JSON objects in free text. Nothing is evaluated, and time is linear in the length of the text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+_READ_AT_MOST = 8
+"""Times that a character is looked at while objects are searched: deep nests of broken ones would take quadratic time."""
+_SEARCHED = 50_000
+"""Characters, from the end, in which objects are searched: every brace that opens none costs time in proportion."""
+_SCALAR = r'(-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?![0-9.eE])|"(?:[^"\\\n]|\\.)*+"|true|false)'
+
+
+def last_field(view: str, field: str) -> Any:
+    """The value of `field` in the last object that has it; null counts as having none."""
+    values = _values(view, re.compile(re.escape(field)))
+    if values:
+        return values[-1]
+    loose = _loose_values(view, re.escape(json.dumps(field, ensure_ascii=False)))
+    return loose[-1] if loose else None
+
+
+def fields_of(view: str, names: re.Pattern[str]) -> list[Any]:
+    """The values of all fields whose name is one of `names`, one per outermost object: the field that is nearest to the outside."""
+    values = _values(view, names)
+    return values if values else _loose_values(view, rf'"(?i:{names.pattern})"')
+
+
+def _values(view: str, names: re.Pattern[str]) -> list[Any]:
+    values = [_field_of(each, names) for each in _objects(view[-_SEARCHED:])]
+    return [value for value in values if value is not None]
+
+
+def _loose_values(view: str, name: str) -> list[Any]:
+    """Scalars behind a quoted name, where no object can be read."""
+    loose = re.compile(rf"[{{,]\s{{0,64}}{name}\s{{0,64}}:\s{{0,64}}{_SCALAR}")
+    values: list[Any] = []
+    for match in loose.finditer(view):
+        try:
+            values.append(json.loads(match[1], strict=False))
+        except ValueError:
+            continue
+    return values
+
+
+def _objects(view: str) -> Iterator[dict[str, Any]]:
+    """The outermost JSON objects, in order."""
+    budget = _READ_AT_MOST * len(view)
+    at = view.find("{")
+    while at >= 0:
+        try:
+            value, end = _DECODER.raw_decode(view, at)
+            yield cast("dict[str, Any]", value)
+        except json.JSONDecodeError as error:
+            budget -= error.pos - at
+            end = at + 1 if budget > 0 else max(error.pos, at + 1)
+        except (ValueError, RecursionError):  # a number of thousands of digits; a nest of thousands
+            end = at + 1_000
+        at = view.find("{", end)
+
+
+def _field_of(value: Any, names: re.Pattern[str]) -> Any:
+    """Breadth first; what is nearest to the outside wins, and on one level what comes first."""
+    level: list[Any] = [value]
+    while level:
+        for each in level:
+            if isinstance(each, dict):
+                fields = cast("dict[str, Any]", each)
+                named = [inner for name, inner in fields.items() if inner is not None and names.fullmatch(name)]
+                if named:
+                    return named[0]
+        level = _inner(level)
+    return None
+
+
+def _inner(level: list[Any]) -> list[Any]:
+    inner: list[Any] = []
+    for each in level:
+        if isinstance(each, dict):
+            inner += cast("dict[str, Any]", each).values()
+        elif isinstance(each, list):
+            inner += cast("list[Any]", each)
+    return inner

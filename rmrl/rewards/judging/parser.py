@@ -1,0 +1,73 @@
+r"""A user's own regular expression as a parser of verdicts: `(?P<score>\d+) points`, `Winner: (?P<verdict>[AB])`.
+
+The syntax is that of Python's `re`. A pattern may take exponential time on a text that was written for it, so matching runs in the
+package `regex`, under a time limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from rmrl.rewards.judging.quotations import QUOTES_IN_JSON, views
+
+TIME_LIMIT_S = 1.0
+"""Seconds for one judge's output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a parser read: the text of its main group (None without a match) and of the others, and whether it ran out of time."""
+
+    verdict: str | None
+    columns: Mapping[str, str | None]
+    timed_out: bool = False
+
+
+class Parser:
+    """A compiled pattern. Its last match in the judge's own words counts; copies out of the response count least."""
+
+    def __init__(self, pattern: str, group: str) -> None:
+        """`group`: the named group that holds the verdict. Raises ValueError with what is wrong, as the end of a sentence."""
+        try:
+            self._pattern: Any = regex.compile(pattern)
+        except regex.error as error:
+            # The message ends with the position: "unterminated character set at position 7".
+            raise ValueError(f"no regular expression: {error}") from error
+        names = tuple(self._pattern.groupindex)
+        if group not in names:
+            seen = f"has the named groups {', '.join(names)}" if names else "has no named group"
+            raise ValueError(f"{seen}; name the one that holds the verdict, as in (?P<{group}>...)")
+        self._group = group
+        self._others = tuple(name for name in names if name != group)
+
+    def read(self, text: str, *, response: str = "") -> Match:
+        """The last match in `text`; `response` is what was judged."""
+        try:
+            for view in views(text, response, QUOTES_IN_JSON):
+                matches = list(self._pattern.finditer(view, timeout=TIME_LIMIT_S))
+                if matches:
+                    return self._match(matches[-1])
+        except TimeoutError:
+            return Match(None, {}, timed_out=True)
+        return Match(None, {})
+
+    def _match(self, match: Any) -> Match:
+        groups: dict[str, str | None] = match.groupdict()
+        return Match(groups[self._group], {name: groups[name] for name in self._others})
+
+
+def parser_problem(pattern: Any, group: str) -> str:
+    """What is wrong with a configured pattern, as the end of a sentence; "" where nothing is or there is none."""
+    if not isinstance(pattern, str):
+        return f"give a regular expression with (?P<{group}>...) as text"
+    if not pattern:
+        return ""
+    try:
+        Parser(pattern, group)
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,124 @@
+"""What came of reading a verdict, and the rules that all readers share: ranks, contradictions, revisions, texts that were cut."""
+
+# ruff: noqa: RUF001
+# Judges write the punctuation of many languages.
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+Form = Literal["marked", "label", "first line", "last line", "stated", "lone mention"]
+"""How a verdict was read, from the strongest to the weakest; the first three after "marked" are equally strong."""
+Reason = Literal["contradiction", "cut off", "no preference", "no verdict"]
+"""Why there is no verdict. "no preference": both, neither or a tie, where that counts as none."""
+
+Value = TypeVar("Value", str, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[Value]):
+    """A verdict with its form, or None with a reason."""
+
+    verdict: Value | None
+    form: Form | None = None
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[Value]):
+    """Something that reads like a verdict. `value` None: it states that nothing is preferred, and that counts as no verdict."""
+
+    value: Value | None
+    start: int
+    end: int
+    form: Form
+    rank: int = 0
+    """Among candidates of one level only those of the highest rank count."""
+
+
+EXPLANATIONS: Mapping[Reason, str] = {
+    "contradiction": "the judge contradicts itself",
+    "cut off": "the text breaks off before a verdict",
+    "no preference": "the judge prefers neither",
+    "no verdict": "no verdict",
+}
+"""Why there is no verdict, in front of "in <the text>"."""
+
+_REVISION = re.compile(
+    r"\bActually\b|\bactually,|\bon second thoughts?\b|\bwait\b|\bcorrection\b|\brevis(?:ed?"
+    r"|ing|ion)\b|\breconsider(?:ed|ing)?\b"
+    r"|\b(?:up)?on (?:further )?reflection\b|\bchang(?:ed?|ing) my (?:mind|verdict|score"
+    r"|rating|answer)\b|\bI was wrong\b"
+    r"|\bscratch that\b|\blet me correct\b|\bbut no\s?[:,]|\bno,? rather\b|更正|修正|重新考虑",
+    re.IGNORECASE,
+)
+_ENDED = re.compile(r"[.!?。！？…;；:：\"'”’」』)\]}>*_`|~】）]\s*$|[^\w\s,，、(\[{<&/+=-]\s*$")
+_TRAILS_OFF = re.compile(
+    r"(?:[,，、(\[{&/+=-]|\b(?:a|an|the|and|or|but|nor|because|since|as|than|that|which|who"
+    r"|whose|while|although|though|if|whether|of|to|in|on"
+    r"|at|by|for|from|with|without|into|is|are|was|were|be|being|has|have|had|does|do|did|not"
+    r"|it|its|their|this|these|more|most|less|very"
+    r"|response|output|assistant|Response|Output|Assistant))\s*$"
+)
+_SENTENCE_END = re.compile(r"[.!?。！？][\"'”’)\]*_]{0,4}(?=\s)|[。！？]|\n")
+
+
+def decide(candidates: Sequence[Candidate[Value]], text: str) -> Reading[Value] | None:
+    """The verdict of the candidates of one level, found in `text`; None where there are none.
+
+    Those of the highest rank count. Where they differ, and one is behind words that revise ("on second thought", "correction"), what
+    comes after the last such words counts; otherwise they contradict each other.
+    """
+    if not candidates:
+        return None
+    highest = max(candidate.rank for candidate in candidates)
+    strongest = sorted((c for c in candidates if c.rank == highest), key=lambda c: c.start)
+    values = {candidate.value for candidate in strongest}
+    if len(values) > 1:
+        strongest = _revised(strongest, text)
+        values = {candidate.value for candidate in strongest}
+    if len(values) != 1:
+        return Reading(None, reason="contradiction")
+    last = strongest[-1]
+    return Reading(last.value, last.form, None if last.value is not None else "no preference")
+
+
+def _revised(candidates: Sequence[Candidate[Value]], text: str) -> Sequence[Candidate[Value]]:
+    """The candidates behind the last words of revision between the first and the last candidate; [] without such words."""
+    revisions = list(_REVISION.finditer(text, candidates[0].end, candidates[-1].start))
+    return [c for c in candidates if c.start >= revisions[-1].end()] if revisions else []
+
+
+def ends_mid_sentence(text: str) -> bool:
+    """Whether `text` evidently breaks off: behind a comma, an opening bracket or a word that ends no sentence, or without the full
+    stop that its sentences have otherwise. Entries of lists need none, nor does a text that never has any.
+    """
+    text = text.rstrip()
+    if not text or _ENDED.search(text[-8:]):
+        return False
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    tail = text[ends[-1] if ends else 0 :].strip()
+    if trails_off(tail):
+        return len(tail.split()) > 1
+    stopped = sum(1 for end in ends if text[end - 1] != "\n")
+    lines = sum(1 for end in ends if text[end - 1] == "\n" and not _stops(text[max(0, end - 12) : end - 1]))
+    if not ends:
+        return tail[:1].isupper() and len(tail.split()) > _ONE_SENTENCE
+    is_entry = re.match(r"[-*•#|>]|\d{1,2}[.)]", tail) is not None
+    return stopped > lines and not is_entry
+
+
+def trails_off(text: str) -> bool:
+    """Whether `text` ends with a comma, an opening bracket or a word that ends no sentence."""
+    return _TRAILS_OFF.search(text[-24:]) is not None
+
+
+def _stops(line: str) -> bool:
+    return line.rstrip(" \t\n*_")[-1:] in ".!?。！？:："
+
+
+_ONE_SENTENCE = 12
+"""Words at most of a text without any full stop that is taken for whole."""
