@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tokenizer",),
     ("config",),
     ("types",),
-    ("registry",),
+    ("registry", "files"),
     ("errors",),
 )
 

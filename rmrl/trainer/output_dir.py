@@ -7,20 +7,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
-import logging
-import os
-import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO, cast
+from typing import Any, Literal, TextIO
 
 import rmrl
+from rmrl.config import identity as config_identity
+from rmrl.config.identity import REWARD_MAY_CHANGE
 from rmrl.errors import OutputDirError
+from rmrl.files import LockedError, lock, unlock, write_whole
 
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
@@ -62,17 +60,12 @@ MAY_CHANGE = frozenset(
         "actor_rollout_ref.rollout.tensor_parallel_size", "actor_rollout_ref.rollout.data_parallel_size",
         "actor_rollout_ref.rollout.enforce_eager", "actor_rollout_ref.rollout.free_cache_engine",
         "actor_rollout_ref.rollout.timeout_s", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
-        "reward.timeout_s", "reward.rule_timeout_s", "reward.rule_workers", "reward.max_missing",
-        "reward.engine.threads", "reward.engine.residency", "reward.engine.put_away", "reward.engine.load_timeout_s",
-        "reward.engine.gpu_memory_utilization", "reward.engine.kv_cache_bytes", "reward.engine.tensor_parallel_size",
-        "reward.engine.max_num_seqs", "reward.engine.max_num_batched_tokens", "reward.engine.replicas", "reward.engine.pool",
-        "reward.max_missing_by_cause", "reward.cache", "reward.monitor", "trainer.resource_pools",
+        "trainer.resource_pools", *REWARD_MAY_CHANGE,
     }
 )  # fmt: skip
 """Keys (a section's name stands for all below it) that a resumed run may set otherwise; any other key makes it another run."""
 
 _SHOWN = 12
-_ABSENT = "(not set)"
 _REMEDY = (
     "choose another trainer.experiment_name (or trainer.default_local_dir), or continue that run with trainer.resume_mode=auto and "
     "its configuration, or remove the folder"
@@ -90,10 +83,7 @@ class Claim:
 
     def close(self) -> None:
         """Let another run have the folder. Safe to call twice."""
-        if not self._lock.closed:
-            # Unlocked by name, since a forked child may still hold the same open file.
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-            self._lock.close()
+        unlock(self._lock)
 
     def __enter__(self) -> Claim:
         return self
@@ -144,40 +134,17 @@ def refuse_other_run(path: Path, *, config: object, resume_mode: str) -> Literal
 
 def identify(config: object) -> dict[str, Any]:
     """The configuration as {"data.train_files": ...}, without the keys that may change."""
-    tree: Any = asdict(config) if is_dataclass(config) and not isinstance(config, type) else config
-    # Through JSON and back, so that what is compared is what a file can hold (tuples become lists, paths become text).
-    return {key: value for key, value in _flat(json.loads(json.dumps(tree, default=str)), "").items() if not _may_change(key)}
+    return config_identity.identify(config, MAY_CHANGE)
 
 
 def fingerprint(config: object) -> str:
     """16 hex digits; the same for all configurations that may resume one another."""
-    return hashlib.sha256(json.dumps(identify(config), sort_keys=True).encode()).hexdigest()[:16]
+    return config_identity.fingerprint(identify(config))
 
 
 def differences(known: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
     """Lines such as "data.seed: 1 there, 2 here", for keys that may not change."""
-    keys = sorted(key for key in known.keys() | ours.keys() if not _may_change(key))
-    pairs = [(key, known.get(key, _ABSENT), ours.get(key, _ABSENT)) for key in keys]
-    return [f"{key}: {_short(theirs)} there, {_short(mine)} here" for key, theirs, mine in pairs if theirs != mine]
-
-
-def _may_change(key: str) -> bool:
-    parts = key.split(".")
-    if parts[:2] == ["reward", "specs"] and "engine" in parts[3:]:  # one reward's own engine: as for reward.engine
-        parts = ["reward", *parts[parts.index("engine", 3) :]]
-    return any(".".join(parts[:n]) in MAY_CHANGE for n in range(1, len(parts) + 1))
-
-
-def _flat(tree: Mapping[str, Any], head: str) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for key, value in tree.items():
-        out |= _flat(cast("dict[str, Any]", value), f"{head}{key}.") if isinstance(value, dict) and value else {f"{head}{key}": value}
-    return out
-
-
-def _short(value: object) -> str:
-    text = _ABSENT if value == _ABSENT else json.dumps(value, ensure_ascii=False)
-    return f"{text[:77]}..." if len(text) > 80 else text
+    return config_identity.differences(known, ours, MAY_CHANGE)
 
 
 def _check_before_touching(path: Path) -> None:
@@ -197,23 +164,13 @@ def _check_before_touching(path: Path) -> None:
 
 
 def _lock(path: Path) -> TextIO:
-    file = (path / LOCK_FILE).open("a+", encoding="utf-8")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.seek(0)
-        holder = file.read().strip() or "an unknown process"
-        file.close()
+        return lock(path / LOCK_FILE)
+    except LockedError as error:
         raise OutputDirError(
-            f"the output folder {path} is in use by another run ({holder}); wait for it or stop it, or choose another "
+            f"the output folder {path} is in use by another run ({error}); wait for it or stop it, or choose another "
             "trainer.experiment_name"
         ) from error
-    except OSError as error:
-        logging.getLogger(__name__).warning("%s cannot be locked (%s): make sure that no other run writes there.", path, error)
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-    file.flush()
-    return file
 
 
 def _read_run(path: Path) -> dict[str, Any] | None:
@@ -242,7 +199,7 @@ def _forget_attempts(path: Path) -> None:
 
 def _write_run(path: Path, identity: Mapping[str, Any]) -> None:
     run = {"rmrl_version": rmrl.__version__, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "config": identity}
-    _write_whole(path / RUN_FILE, json.dumps(run, indent=1, ensure_ascii=False) + "\n")
+    write_whole(path / RUN_FILE, json.dumps(run, indent=1, ensure_ascii=False) + "\n")
 
 
 def _check_same(path: Path, runs: tuple[dict[str, Any], dict[str, Any]], resume_mode: str) -> None:
@@ -264,11 +221,4 @@ def _keep_config(path: Path, config_text: str) -> None:
     while (file := path / ("config.yaml" if number == 1 else f"config.{number}.yaml")).exists():
         latest, number = file, number + 1
     if latest is None or latest.read_text(encoding="utf-8") != config_text:
-        _write_whole(file, config_text)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """The file appears with all of its text or not at all."""
-    fresh = path.with_name(f".{path.name}.tmp")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
+        write_whole(file, config_text)

@@ -1,0 +1,98 @@
+"""Files that appear whole or not at all and survive a power cut, and a lock that one process at a time can hold."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import socket
+import time
+from pathlib import Path
+from typing import TextIO
+
+_READ_BYTES = 2**20
+
+
+class LockedError(Exception):
+    """Another process holds the lock; the message names it."""
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` under a temporary name, flush it to the disk and rename: the file has all of the text or its old content."""
+    fresh = path.with_name(f".{path.name}.tmp")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    sync_folder(path.parent)
+
+
+def put_in_place(fresh: Path, path: Path) -> None:
+    """Flush `fresh`, a closed file of the same folder or disk, and give it the name `path`."""
+    with fresh.open("rb") as file:
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries, so that a rename in it survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:  # some network file systems have no fsync of folders; the rename itself has happened
+        logging.getLogger(__name__).debug("%s cannot be flushed: %s", folder, error)
+    finally:
+        os.close(descriptor)
+
+
+def digest_of(path: Path) -> str:
+    """BLAKE2b of the file's bytes, 32 hexadecimal digits; about a second per gigabyte."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def lock(path: Path) -> TextIO:
+    """Open and lock `path` for this process until `unlock`, or until the process ends in whatever way.
+
+    Raises LockedError where another process holds it, OSError where the file cannot be opened. On a file system without locks a
+    warning is logged.
+    """
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "an unknown process"
+            file.close()
+            raise LockedError(holder) from error
+        except OSError as error:
+            logging.getLogger(__name__).warning("%s cannot be locked (%s): make sure that no other run writes there.", path, error)
+        if _is_at(file, path):
+            break
+        file.close()  # its holder removed it in the meantime: what is locked is no longer what others would open
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    file.flush()
+    return file
+
+
+def unlock(file: TextIO) -> None:
+    """Let another process have the lock. Safe to call twice."""
+    if not file.closed:
+        # Unlocked by name, since a forked child may still hold the same open file.
+        fcntl.flock(file, fcntl.LOCK_UN)
+        file.close()
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
