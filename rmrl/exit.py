@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from rmrl.errors import Interrupted, RmrlError
 
@@ -42,3 +45,23 @@ def exit_code() -> Iterator[ExitCode]:
     except (KeyboardInterrupt, asyncio.CancelledError):
         say("interrupted")
         code.value = 130
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, with everything that is undone on the way; ignored ones stay ignored."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        del frame
+        raise Interrupted(f"interrupted by {signal.Signals(number).name}")
+
+    numbers = (signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.getsignal(number) for number in numbers}
+    taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    for number in taken:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in taken.items():
+            signal.signal(number, handler)

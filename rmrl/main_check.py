@@ -65,7 +65,7 @@ def _of_scoring(given: argparse.Namespace) -> Shown:
 
 
 def _of_training(given: argparse.Namespace) -> Shown:
-    from rmrl.offline.check import CheckedScoring, needs_whole_groups
+    from rmrl.offline.check import CheckedScoring, depends_on_batch, needs_whole_groups
     from rmrl.trainer.check import check
 
     config = compose_config(given.overrides, Config)
@@ -80,6 +80,7 @@ def _of_training(given: argparse.Namespace) -> Shown:
         engines=found.engines,
         budget=found.budget,
         whole_groups=groups,
+        by_batch=depends_on_batch(found.specs),
     )
     prompts = list(found.train_prompts[: given.rows])
     return checked, _response_rows(prompts, [given.response or _reference(prompt, groups) for prompt in prompts])

@@ -5,17 +5,12 @@ python -m rmrl.main_score data.files=responses.parquet reward.models=[a,b] rewar
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rmrl.config.load import compose_config, hydra_command, normalise, shipped
 from rmrl.config.schema import ScoreConfig
-from rmrl.exit import exit_code, say
-
-if TYPE_CHECKING:
-    from rmrl.offline.summary import Summary
+from rmrl.exit import ended_by_signals, exit_code, say
 
 
 def run(config: ScoreConfig) -> None:
@@ -24,19 +19,17 @@ def run(config: ScoreConfig) -> None:
 
     checked = check_scoring(config, shipped_functions=shipped("reward_functions"), notice=say)
 
-    from rmrl.offline.score import open_scorer, score_files
+    from rmrl.offline.score import judge_missing, open_scorer, score_files
 
-    async def go() -> Summary:
-        async with open_scorer(checked, notice=say) as scorer:
-            return await score_files(checked, scorer, notice=say)
-
-    print(asyncio.run(go()).table())
+    summary = score_files(checked, lambda: open_scorer(checked, notice=say), notice=say)
+    print(summary.table(), flush=True)
+    judge_missing(checked, summary, notice=say)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    with exit_code() as code:
+    with exit_code() as code, ended_by_signals():
         if any(argument.startswith("-") for argument in given):
             hydra_command(normalise(given, ScoreConfig), run, ScoreConfig)
         else:

@@ -5,7 +5,7 @@
     finish_reason           "stop" or "length", or one each   "stop"
     ground_truth            as inside `reward_model`          where there is no `reward_model`: a run's samples.jsonl can be scored as it is
 
-The other columns are those of `rmrl.data.schema`. Responses to one prompt, in one row or in rows that follow each other, form a group.
+The other columns are those of `rmrl.data.schema`. Which responses form a group: `rmrl.data.groups`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from rmrl.config.schema import ScoreDataConfig
+from rmrl.data.groups import GroupTable, group_columns, group_of
 from rmrl.data.problems import FieldError, file_error, shown
 from rmrl.data.rows import Row, file_labels, file_list, read_rows
 from rmrl.data.schema import PromptRow, check_rows, ground_truth, is_null, plain
@@ -26,6 +28,8 @@ from rmrl.errors import DataError
 from rmrl.types import Prompt
 
 _SEVERAL = "responses"
+
+_WINDOW_BYTES = 64 * 2**20
 
 CountTokens = Callable[[str], int]
 
@@ -40,9 +44,14 @@ class AnsweredRow:
     tokens: tuple[int, ...]
     several: bool
     """The column held a list: what is written back is a list as well."""
-    group: int
+    number: int
+    """Position among the rows of all files, from 0."""
+    group: bytes
+    """Equal for the rows whose responses are compared with each other."""
     file: Path
     fields: Mapping[str, Any]
+    size: int
+    """Bytes, about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,22 +60,33 @@ class Survey:
 
     rows: int
     responses: int
+    rows_of_files: tuple[int, ...]
+    """Rows that were read of each file; 0 behind `data.max_rows`."""
     several: bool
     """Rows hold lists of responses."""
     schema: pa.Schema | None
     """Of the rows in parquet; None where nobody asked."""
+    groups: GroupTable | None = None
+    """None where nobody asked."""
 
 
-def survey(settings: ScoreDataConfig, *, for_parquet: bool) -> Survey:
-    """Reads every row once, so that a bad one stops a job before anything is scored and not after hours.
+def survey(settings: ScoreDataConfig, *, for_parquet: bool, by_group: bool = False) -> Survey:
+    """Read every row once, so that a bad one stops a job before anything is scored and not after hours.
 
     Raises DataError as `answered_rows` does and, `for_parquet`, where columns mix types or only some rows hold several responses.
+    With `by_group` the group of each row is remembered.
     """
-    rows = responses = 0
+    paths = file_list(settings.files, "data.files")
+    responses = 0
+    rows_of_files = [0] * len(paths)
     several: bool | None = None
     json_types: dict[Path, JsonTypes] = {}
-    for row in answered_rows(settings):
-        rows, responses = rows + 1, responses + len(row.texts)
+    groups = GroupTable() if by_group else None
+    for position, row in _numbered_rows(settings, paths, None):
+        rows_of_files[position] += 1
+        responses += len(row.texts)
+        if groups is not None:
+            groups.add(row.group, responses=len(row.texts), size=row.size, file=position)
         if not for_parquet:
             continue
         several = row.several if several is None else several
@@ -77,37 +97,133 @@ def survey(settings: ScoreDataConfig, *, for_parquet: bool) -> Survey:
             )
         if row.file.suffix != ".parquet":
             json_types.setdefault(row.file, JsonTypes(row.file)).add(row.fields)
+    rows = sum(rows_of_files)
     if not rows:
         raise DataError(f"data.max_rows={settings.max_rows} leaves no row to score; give 1 or more, or -1 for all")
-    return Survey(rows=rows, responses=responses, several=bool(several), schema=_schema(settings, json_types) if for_parquet else None)
+    return Survey(
+        rows=rows,
+        responses=responses,
+        rows_of_files=tuple(rows_of_files),
+        several=bool(several),
+        schema=_schema(settings, json_types) if for_parquet else None,
+        groups=groups,
+    )
 
 
 def answered_rows(settings: ScoreDataConfig, *, count_tokens: CountTokens | None = None) -> Iterator[AnsweredRow]:
     """All rows of `data.files`, at most `data.max_rows`. Raises DataError naming file, row and column, ConfigError for data.files."""
     paths = file_list(settings.files, "data.files")
-    group, before, left = -1, None, settings.max_rows
-    for path, label in zip(paths, file_labels(paths), strict=True):
-        for row, checked in _checked(path, label, settings):
-            if left == 0:
-                return
-            left -= 1
-            if checked.messages != before:
-                group, before = group + 1, checked.messages
-            yield _answered(row, checked, group, settings.response_key, count_tokens)
+    return (row for _, row in _numbered_rows(settings, paths, count_tokens))
 
 
-def batches(rows: Iterator[AnsweredRow], size: int, *, whole_groups: bool) -> Iterator[list[AnsweredRow]]:
-    """Batches of at least `size` responses; one that ends inside a group only without `whole_groups`."""
+def rows_to_score(
+    settings: ScoreDataConfig, surveyed: Survey, *, done: int = 0, count_tokens: CountTokens | None = None
+) -> Iterator[AnsweredRow]:
+    """The rows in the order in which they are scored, without the first `done` of that order.
+
+    That is the order of the files, unless the survey looked at groups and the rows of some are apart: then group after group, and
+    the files are read once for every 64 MiB of rows, since only so many are held at a time.
+    """
+    if surveyed.groups is None or not surveyed.groups.scattered:
+        wanted_N = np.arange(surveyed.rows) >= done
+        yield from _selected_rows(settings, surveyed, wanted_N, count_tokens)
+        return
+    order_N = surveyed.groups.order()[done:]
+    for window in surveyed.groups.windows(order_N, most_bytes=_WINDOW_BYTES):
+        wanted_N = np.zeros(surveyed.rows, dtype=bool)
+        wanted_N[window] = True
+        rows = {row.number: row for row in _selected_rows(settings, surveyed, wanted_N, count_tokens)}
+        for number in window:
+            yield rows.pop(int(number))
+
+
+def batches(rows: Iterator[AnsweredRow], sizes: Iterator[int], *, whole_groups: bool) -> Iterator[list[AnsweredRow]]:
+    """Batches of at least as many responses as `sizes` gives for each; one that ends inside a group only without `whole_groups`."""
     batch: list[AnsweredRow] = []
     held = 0
+    size = next(sizes)
     for row in rows:
         if held >= size and not (whole_groups and row.group == batch[-1].group):
             yield batch
-            batch, held = [], 0
+            batch = []
+            held = 0
+            size = next(sizes)
         batch.append(row)
         held += len(row.texts)
     if batch:
         yield batch
+
+
+def _numbered_rows(settings: ScoreDataConfig, paths: Sequence[Path], count_tokens: CountTokens | None) -> Iterator[tuple[int, AnsweredRow]]:
+    """Position of the file, and the row."""
+    reader = _Reader(settings, group_columns(settings.group_key), count_tokens)
+    number = 0
+    for position, (path, label) in enumerate(zip(paths, file_labels(paths), strict=True)):
+        for row in reader.rows(path, label, first=number):
+            if settings.max_rows == number:
+                return
+            number += 1
+            yield position, row
+
+
+def _selected_rows(
+    settings: ScoreDataConfig, surveyed: Survey, wanted_N: np.ndarray, count_tokens: CountTokens | None
+) -> Iterator[AnsweredRow]:
+    """The rows where `wanted_N`, in the order of the files."""
+    paths = file_list(settings.files, "data.files")
+    reader = _Reader(settings, group_columns(settings.group_key), count_tokens)
+    first = 0
+    for path, label, count in zip(paths, file_labels(paths), surveyed.rows_of_files, strict=True):
+        wanted_here = wanted_N[first : first + count]
+        if wanted_here.any():
+            yield from reader.rows(path, label, first=first, wanted_N=wanted_here)
+        first += count
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads and checks the rows of one file after another."""
+
+    settings: ScoreDataConfig
+    group_columns: tuple[str, ...]
+    count_tokens: CountTokens | None
+
+    def rows(self, path: Path, label: str, *, first: int, wanted_N: np.ndarray | None = None) -> Iterator[AnsweredRow]:
+        """`first`: position of the file's first row among the rows of all files."""
+        seen: list[Row] = []
+
+        def remembered() -> Iterator[Row]:
+            for row in read_rows(path, label=label, wanted_N=wanted_N):
+                seen[:] = [row]
+                yield row
+
+        # `check_rows` streams, so each raw row and its checked prompt walk side by side.
+        for checked in check_rows(remembered(), prompt_key=self.settings.prompt_key, reward_fn_key=self.settings.reward_fn_key):
+            yield self._answered(seen[0], checked, first)
+
+    def _answered(self, row: Row, checked: PromptRow, first: int) -> AnsweredRow:
+        key = self.settings.response_key
+        fields = {name: plain(row.fields.get(name)) for name in (key, _SEVERAL, "response_tokens", "finish_reason", "ground_truth")}
+        try:
+            texts, several = _texts(row.fields, fields, key)
+            tokens = _numbers(fields["response_tokens"], texts, self.count_tokens)
+            reasons = _reasons(fields["finish_reason"], texts)
+            prompt = _prompt(checked, fields["ground_truth"])
+            group = group_of(row.fields, checked.messages, self.group_columns)
+        except FieldError as error:
+            raise file_error(row.file, [f"{row.where}, {error}"]) from error
+        return AnsweredRow(
+            prompt=prompt,
+            texts=texts,
+            finish_reasons=reasons,
+            tokens=tokens,
+            several=several,
+            number=first + row.number,
+            group=group,
+            file=Path(row.file),
+            fields=row.fields,
+            size=row.size,
+        )
 
 
 def _schema(settings: ScoreDataConfig, json_types: Mapping[Path, JsonTypes]) -> pa.Schema:
@@ -118,40 +234,6 @@ def _schema(settings: ScoreDataConfig, json_types: Mapping[Path, JsonTypes]) -> 
         elif path in json_types:
             found.append((path, json_types[path].schema()))
     return unified(found)
-
-
-def _checked(path: Path, label: str, settings: ScoreDataConfig) -> Iterator[tuple[Row, PromptRow]]:
-    """Each raw row beside its checked prompt; `check_rows` streams, so the two walk side by side."""
-    seen: list[Row] = []
-
-    def remembered() -> Iterator[Row]:
-        for row in read_rows(path, label=label):
-            seen[:] = [row]
-            yield row
-
-    for checked in check_rows(remembered(), prompt_key=settings.prompt_key, reward_fn_key=settings.reward_fn_key):
-        yield seen[0], checked
-
-
-def _answered(row: Row, checked: PromptRow, group: int, key: str, count_tokens: CountTokens | None) -> AnsweredRow:
-    fields = {name: plain(row.fields.get(name)) for name in (key, _SEVERAL, "response_tokens", "finish_reason", "ground_truth")}
-    try:
-        texts, several = _texts(row.fields, fields, key)
-        tokens = _numbers(fields["response_tokens"], texts, count_tokens)
-        reasons = _reasons(fields["finish_reason"], texts)
-        prompt = _prompt(checked, fields["ground_truth"])
-    except FieldError as error:
-        raise file_error(row.file, [f"{row.where}, {error}"]) from error
-    return AnsweredRow(
-        prompt=prompt,
-        texts=texts,
-        finish_reasons=reasons,
-        tokens=tokens,
-        several=several,
-        group=group,
-        file=Path(row.file),
-        fields=row.fields,
-    )
 
 
 def _prompt(checked: PromptRow, truth: Any) -> Prompt:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -36,6 +37,8 @@ class Row:
     fields: dict[str, Any]
     line: int | None = None
     """Line of a jsonl file, 1 is the first."""
+    size: int = 0
+    """Bytes of the row, about: of its line in a jsonl file, of its share of the batch in Arrow's memory of a parquet file."""
 
     @property
     def where(self) -> str:
@@ -72,19 +75,29 @@ def file_labels(paths: Sequence[Path]) -> list[str]:
     return labels
 
 
-def read_rows(path: str | Path, *, label: str | None = None) -> Iterator[Row]:
+def read_rows(path: str | Path, *, label: str | None = None, wanted_N: np.ndarray | None = None) -> Iterator[Row]:
     """Stream the rows of one file. `label` defaults to the file's name.
 
+    `wanted_N`: bool, one per row: only these are parsed and yielded, nothing behind its end is read; None: all rows.
     Raises DataError where the file is missing, empty, unreadable, or a line is not one JSON object.
     """
     path = Path(path)
     _require_file(path, "the data set")
     count = 0
-    for number, (line, fields) in enumerate(_read_parquet(path) if path.suffix == ".parquet" else _read_jsonl(path)):
+    raw_rows = _read_parquet(path, wanted_N) if path.suffix == ".parquet" else _read_jsonl(path, wanted_N)
+    for raw in raw_rows:
         count += 1
-        yield Row(file=str(path), label=label or path.name, number=number, fields=fields, line=line)
-    if not count:
+        yield Row(file=str(path), label=label or path.name, number=raw.number, fields=raw.fields, line=raw.line, size=raw.size)
+    if not count and wanted_N is None:
         raise DataError(f"{path}: saw no rows; need at least one; write the file again or take it off the list")
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    number: int
+    fields: dict[str, Any]
+    size: int
+    line: int | None = None
 
 
 def _require_file(path: Path, key: str) -> None:
@@ -98,17 +111,29 @@ def _require_file(path: Path, key: str) -> None:
         raise DataError(f"{key}: {path} ends in '{path.suffix}'; need one of {known}; convert or rename the file")
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[None, dict[str, Any]]]:
+def _read_parquet(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
     batches = _parquet_batches(path)
-    while True:
+    first = 0
+    while wanted_N is None or first < len(wanted_N):
         try:
-            rows = next(batches).to_pylist(maps_as_pydicts="strict")
-        except StopIteration:
-            return
+            batch = next(batches, None)
+            if batch is None:
+                return
+            numbers = _wanted(wanted_N, first, len(batch))
+            rows = batch.take(pa.array(numbers - first)).to_pylist(maps_as_pydicts="strict") if len(numbers) else []
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise _unreadable(path, "parquet", error) from error
-        for row in rows:
-            yield None, row
+        size = batch.nbytes // max(len(batch), 1)
+        for number, fields in zip(numbers, rows, strict=True):
+            yield _Raw(int(number), fields, size)
+        first += len(batch)
+
+
+def _wanted(wanted_N: np.ndarray | None, first: int, count: int) -> np.ndarray:
+    """Numbers of the wanted rows among `count` rows from `first` on."""
+    if wanted_N is None:
+        return np.arange(first, first + count)
+    return first + np.flatnonzero(wanted_N[first : first + count])
 
 
 def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -116,12 +141,18 @@ def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
         yield from file.iter_batches(batch_size=_BATCH_ROWS)
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_jsonl(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
+    number = -1
     try:
         with path.open(encoding="utf-8-sig") as file:
             for line, text in enumerate(file, start=1):
-                if text.strip():
-                    yield line, _json_object(text, path, line)
+                if not text.strip():
+                    continue
+                number += 1
+                if wanted_N is None or (number < len(wanted_N) and wanted_N[number]):
+                    yield _Raw(number, _json_object(text, path, line), len(text), line)
+                elif number >= len(wanted_N):
+                    return
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, "UTF-8 jsonl", error) from error
 

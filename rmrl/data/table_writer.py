@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 
 from rmrl.data.source_table import SourceTables
 from rmrl.errors import DataError
+from rmrl.files import put_in_place
 
 SUFFIXES = (".parquet", ".jsonl")
 _ROW_GROUP_BYTES = 64 * 2**20
@@ -24,17 +26,17 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 class JsonlWriter:
-    """A row as it was, plus its added columns; each batch is on disk when `write` returns."""
+    """A row as it was, plus its added columns."""
 
     def __init__(self, path: Path) -> None:
-        self._file: TextIO = path.open("w", encoding="utf-8")
+        # A lone surrogate cannot be UTF-8; backslashreplace turns it into \udXXX, which is its JSON escape.
+        self._file: TextIO = path.open("w", encoding="utf-8", errors="backslashreplace")
 
     def write(self, rows: Sequence[Mapping[str, Any]], added: Columns) -> None:
         """What JSON has no word for (timestamps, decimals, bytes) is written as text."""
         for i, row in enumerate(rows):
             whole = {**row, **{name: values[i] for name, values in added.items()}}
             self._file.write(json.dumps(whole, ensure_ascii=False, default=str) + "\n")
-        self._file.flush()
 
     def close(self) -> None:
         """Flush and close."""
@@ -75,19 +77,20 @@ class ParquetWriter:
 
 
 class TableWriter:
-    """`write` batches of rows, then `finish`; what was not finished stays readable in `<path>.partial`.
+    """`write` batches of rows, then `finish`, or `abandon`; `path` appears with all rows or not at all.
 
-    `types`: the added columns, in order; a column of the rows that has the name of an added one is replaced. `sources`: the same rows as
-    Arrow tables, for parquet. Raises DataError where the file cannot be written.
+    `partial`: the name until then, on the same disk. `types`: the added columns, in order; a column of the rows that has the name of an
+    added one is replaced. `sources`: the same rows as Arrow tables, for parquet. Raises DataError where the file cannot be written.
     """
 
-    def __init__(self, path: Path, *, types: Mapping[str, pa.DataType], sources: SourceTables | None = None) -> None:
+    def __init__(self, path: Path, *, partial: Path, types: Mapping[str, pa.DataType], sources: SourceTables | None = None) -> None:
         assert path.suffix in SUFFIXES
         assert sources is not None or path.suffix == ".jsonl"
-        self.path, self.partial, self.rows = path, path.with_name(path.name + ".partial"), 0
+        self.path = path
+        self.partial = partial
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = JsonlWriter(self.partial) if sources is None else ParquetWriter(self.partial, sources=sources, types=types)
+            self._file = JsonlWriter(partial) if sources is None else ParquetWriter(partial, sources=sources, types=types)
         except OSError as error:
             raise self._cannot(error) from error
 
@@ -97,36 +100,37 @@ class TableWriter:
             self._file.write(rows, added)
         except OSError as error:
             raise self._cannot(error) from error
-        self.rows += len(rows)
 
-    def finish(self) -> Path:
-        """Close and give the file its name."""
+    def close(self) -> None:
+        """Write the file's end; it still has its temporary name."""
         try:
             self._file.close()
-            self.partial.replace(self.path)
+        except OSError as error:
+            raise self._cannot(error) from error
+
+    def finish(self) -> Path:
+        """Give the closed file its name."""
+        try:
+            put_in_place(self.partial, self.path)
         except OSError as error:
             raise self._cannot(error) from error
         return self.path
 
-    def abandon(self) -> Path | None:
-        """Close without a name; the path of what was written so far, None if nothing was."""
-        try:
+    def abandon(self) -> None:
+        """Close and remove what was written."""
+        with suppress(OSError):  # the disk is full or gone, and its own error is on its way to the user
             self._file.close()
-        except OSError:
-            return None  # the disk is full or gone, and its own error is on its way to the user
-        if self.rows:
-            return self.partial
-        self.partial.unlink(missing_ok=True)
-        return None
+        with suppress(OSError):
+            self.partial.unlink(missing_ok=True)
 
     def _cannot(self, error: OSError) -> DataError:
         return DataError(f"{self.path} cannot be written ({type(error).__name__}: {error}); make room, or give another out=")
 
 
-def score_types(names: Sequence[str], *, several: bool) -> dict[str, pa.DataType]:
-    """The columns that offline scoring adds, in order; lists where rows hold several responses."""
+def score_types(names: Sequence[str], *, several: bool, further: Sequence[str] = ()) -> dict[str, pa.DataType]:
+    """The columns that offline scoring adds, in order; lists where rows hold several responses. `further`: texts besides, such as raw."""
     columns = {"reward": pa.float64()}
     for name in names:
-        columns |= {f"score_{name}": pa.float64(), f"status_{name}": pa.string()}
-        columns |= {f"detail_{name}": pa.string(), f"extra_{name}": pa.string()}
+        columns |= {f"score_{name}": pa.float64()}
+        columns |= {f"{column}_{name}": pa.string() for column in ("status", "detail", "extra", *further)}
     return {name: pa.list_(type_) if several else type_ for name, type_ in columns.items()}

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rmrl.cluster.devices import resolve_device
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.legacy import translate
+from rmrl.config.plain_checks import choice_problems
 from rmrl.config.schema import RewardConfig, ScoreConfig
+from rmrl.data.groups import GroupTable, group_columns
 from rmrl.data.responses import Survey, survey
 from rmrl.data.rows import file_list
 from rmrl.data.table_writer import SUFFIXES
 from rmrl.errors import ConfigError, DataError
+from rmrl.offline.columns import FURTHER
+from rmrl.offline.manifest import parts_folder
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.residency import Budget, EnginePlan
 from rmrl.rewards.spec import RewardSpec
@@ -37,7 +42,9 @@ class CheckedScoring:
     engines: tuple[EnginePlan, ...]
     budget: Budget
     whole_groups: bool
-    """All responses of a prompt must be scored together."""
+    """All responses of a group must be scored together."""
+    by_batch: bool
+    """Some numbers depend on which responses share a batch."""
     files: tuple[Path, ...] = ()
     out: Path | None = None
     survey: Survey | None = None
@@ -60,9 +67,10 @@ def check_scoring(config: ScoreConfig, *, shipped_functions: Path, notice: Notic
     files = tuple(file_list(config.data.files, "data.files"))
     out = Path(config.out).expanduser() if config.out and needs_out else None
     if out is not None:
-        _refuse_existing(out, overwrite=config.overwrite)
+        refuse_existing(out, overwrite=config.overwrite, unfinished_is_fine=True)
     engines, budget, tables = _memory(config, rewards.specs, device=device)
-    found = None if out is None else _survey(config, out, notice)
+    whole_groups = needs_whole_groups(rewards.specs, config.reward)
+    surveyed = None if out is None else _survey(config, out, by_group=whole_groups, notice=notice)
     for table in tables:
         notice(table)
     return CheckedScoring(
@@ -71,18 +79,28 @@ def check_scoring(config: ScoreConfig, *, shipped_functions: Path, notice: Notic
         specs=tuple(rewards.specs),
         engines=tuple(engines),
         budget=budget,
-        whole_groups=needs_whole_groups(rewards.specs, config.reward),
+        whole_groups=whole_groups,
+        by_batch=depends_on_batch(rewards.specs),
         files=files,
         out=out,
-        survey=found,
+        survey=surveyed,
     )
 
 
 def needs_whole_groups(specs: Sequence[RewardSpec], settings: RewardConfig) -> bool:
     """Whether the responses to one prompt are compared with each other."""
     by_kind = any(getattr(REWARD_KINDS[spec.kind], "whole_groups", False) for spec in specs)
-    by_transform = any(t.get("by", "group" if t["kind"] == "rank" else "") == "group" for spec in specs for t in spec.transforms)
+    by_transform = any(_by(t) == "group" for spec in specs for t in spec.transforms)
     return by_kind or by_transform or settings.combine == "lexicographic"
+
+
+def depends_on_batch(specs: Sequence[RewardSpec]) -> bool:
+    """Whether a transform looks at the whole batch or at those before it; one that is not ours may."""
+    return any(_by(t) in ("batch", "running") or ":" in str(t["kind"]) for spec in specs for t in spec.transforms)
+
+
+def _by(transform: Mapping[str, Any]) -> str:
+    return str(transform.get("by", "group" if transform["kind"] == "rank" else ""))
 
 
 def _memory(config: ScoreConfig, specs: Sequence[RewardSpec], *, device: str) -> tuple[list[EnginePlan], Budget, list[str]]:
@@ -93,15 +111,38 @@ def _memory(config: ScoreConfig, specs: Sequence[RewardSpec], *, device: str) ->
     return engines, budget_of(plan), [reward_table(specs), *([plan.table()] if engines else [])]
 
 
-def _survey(config: ScoreConfig, out: Path, notice: Notice) -> Survey:
-    found = survey(config.data, for_parquet=out.suffix == ".parquet")
-    notice(f"{found.rows} rows with {found.responses} responses to score")
-    return found
+def _survey(config: ScoreConfig, out: Path, *, by_group: bool, notice: Notice) -> Survey:
+    surveyed = survey(config.data, for_parquet=out.suffix == ".parquet", by_group=by_group)
+    notice(f"{surveyed.rows} rows with {surveyed.responses} responses to score")
+    if surveyed.groups is not None:
+        for line in _about_groups(surveyed.groups):
+            notice(line)
+    return surveyed
 
 
-def _refuse_existing(out: Path, *, overwrite: bool) -> None:
+def _about_groups(groups: GroupTable) -> Iterator[str]:
+    """What a user who compares responses should know of the groups."""
+    which = "responses are compared within groups: rows with the same data.group_key, else step and prompt_id, else prompt"
+    if groups.singles:
+        yield (
+            f"{groups.singles} of {groups.groups} groups hold one response, which has nothing to be compared with (standardize and a "
+            f"group judge give it no contrast); {which}"
+        )
+    if groups.over_files:
+        yield (
+            f"{groups.over_files} of {groups.groups} groups have rows in several files and are compared across them; if these are "
+            "not the same group, add a column that tells them apart and name it: data.group_key=[run,prompt_id]"
+        )
+    if groups.scattered:
+        yield f"the rows of some of the {groups.groups} groups are apart: they are scored group after group and written in their own order"
+
+
+def refuse_existing(out: Path, *, overwrite: bool, unfinished_is_fine: bool = False) -> None:
+    """Raise DataError where `out` may not be written; with `unfinished_is_fine` not where parts of a job lie beside it."""
     if out.is_dir():
         raise DataError(f"out={out} is a folder; give a file in it, e.g. out={out / 'scored.parquet'}")
+    if unfinished_is_fine and parts_folder(out).exists():
+        return
     if out.exists() and not overwrite:
         raise DataError(f"out={out} exists already and was left alone; give another name, or overwrite=true to replace it")
 
@@ -114,6 +155,14 @@ def _own_problems(config: ScoreConfig, specs: list[RewardSpec], *, needs_out: bo
         problems.append("out is empty: give the file to write, e.g. out=scored.parquet")
     if needs_out and config.out and Path(config.out).suffix not in SUFFIXES:
         problems.append(f"out={config.out}: need a file that ends in {' or '.join(SUFFIXES)}, e.g. out=scored.parquet")
+    problems += choice_problems(config, (("over_budget", ("fail", "warn")),))
+    unknown = [name for name in config.columns if name not in FURTHER]
+    if unknown or len(set(config.columns)) < len(config.columns):
+        problems.append(f"columns={config.columns}: give some of {', '.join(FURTHER)}, each once, e.g. columns=[{','.join(FURTHER)}]")
+    try:
+        group_columns(config.data.group_key)
+    except ConfigError as error:
+        problems += error.problems
     if config.data.batch_size < 1:
         problems.append(f"data.batch_size={config.data.batch_size}: must be greater than 0")
     if config.reward.weight_schedules:

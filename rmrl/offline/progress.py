@@ -13,10 +13,12 @@ _LINE_EVERY_S = 30.0
 
 
 @contextmanager
-def counting(total: int, *, notice: Callable[[str], None], every_s: float = _LINE_EVERY_S) -> Iterator[Callable[[int], None]]:
-    """Yields a function that takes how many responses more are done."""
+def counting(
+    total: int, *, done: int = 0, notice: Callable[[str], None], every_s: float = _LINE_EVERY_S
+) -> Iterator[Callable[[int], None]]:
+    """Yields a function that takes how many responses more are done; `done` were before, and do not count for the speed."""
     if sys.stderr.isatty():
-        with tqdm(total=total, desc="score", unit="resp", mininterval=0.5) as bar:
+        with tqdm(total=total, initial=done, desc="score", unit="resp", mininterval=0.5) as bar:
 
             def advance(more: int) -> None:
                 bar.update(more)
@@ -24,13 +26,24 @@ def counting(total: int, *, notice: Callable[[str], None], every_s: float = _LIN
             yield advance
         return
     started = spoken = time.monotonic()
-    done = 0
+    scored = 0
 
     def update(more: int) -> None:
-        nonlocal done, spoken
-        done, now = done + more, time.monotonic()
-        if now - spoken >= every_s and done < total:
+        nonlocal scored, spoken
+        scored += more
+        now = time.monotonic()
+        left = total - done - scored
+        if now - spoken >= every_s and left > 0:
             spoken = now
-            notice(f"scored {done} of {total} responses, {done / (now - started):.3g} a second")
+            speed = scored / (now - started)
+            notice(f"scored {done + scored} of {total} responses, {speed:.3g} a second, about {_duration(left / speed)} left")
 
     yield update
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

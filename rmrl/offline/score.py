@@ -1,56 +1,70 @@
-"""`python -m rmrl.main_score`: rows with responses -> the same rows, with these columns more.
+"""`python -m rmrl.main_score`: rows with responses -> the same rows with the columns of `rmrl.offline.columns`.
 
-    reward            the combined reward; null where the row has none (see reward.on_missing)
-    score_<name>      component <name>'s verdict before transform and weight; null where there is none
-    status_<name>     "ok", or why there is no verdict
-    detail_<name>     the same in words
-    extra_<name>      further columns the reward returned, as JSON text; null where it returned none
-
-In rows that hold a list of responses each of them is a list. The columns are the same whatever the scores are, so that parquet's fixed
-schema never breaks off a job; a column of the input that has one of these names is replaced.
+claim (whose job, what is done) -> batches -> scorer -> parts, durable -> assemble -> out -> budgets over the whole file
 """
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from itertools import chain, islice, repeat
 
-from rmrl.data.responses import AnsweredRow, CountTokens, Survey, answered_rows, batches
-from rmrl.data.source_table import SourceTables
-from rmrl.data.table_writer import TableWriter, score_types
+from rmrl.data.responses import AnsweredRow, CountTokens, batches, rows_to_score
+from rmrl.errors import DataError, Interrupted, MissingVerdictsError
+from rmrl.offline.assemble import assemble
 from rmrl.offline.check import CheckedScoring
+from rmrl.offline.job import Job, claim, discard
+from rmrl.offline.missing_table import broken_budgets, missing_table
 from rmrl.offline.progress import counting
+from rmrl.offline.stopping import stop_signals
 from rmrl.offline.summary import Summary
 from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.scorer import Scorer
 from rmrl.scoring.build import standalone_scorer
-from rmrl.types import RewardBatch, ScoreResult
 
 Notice = Callable[[str], None]
+OpenScorer = Callable[[], AbstractAsyncContextManager[Scorer]]
+
+_FIRST_BATCHES = (16, 32, 64, 128)
+"""Responses of the first batches, where nothing depends on the batch: a slow judge has something to keep early."""
 
 
-async def score_files(checked: CheckedScoring, scorer: Scorer, *, notice: Notice) -> Summary:
-    """Score every row of `data.files` and write `out`. What was written before an error stays in `<out>.partial`.
+def score_files(checked: CheckedScoring, opened: OpenScorer, *, notice: Notice) -> Summary:
+    """Score the rows of `data.files` that are not scored yet, and write `out`. `opened` is called where there are any.
 
-    Memory does not grow with the number of rows. Raises what `Scorer.score` does, DataError where files cannot be read or written.
+    Memory does not grow with the number of rows, but for 16 bytes per row and 150 per group where responses are compared. Whatever
+    ends it, the same call goes on behind the last part.
+    Raises Interrupted on SIGINT, SIGTERM and SIGHUP, what `Scorer.score` and `claim` do, DataError where files cannot be read or written.
     """
-    assert checked.survey is not None
-    writer, summary, data = _writer(checked, checked.survey, scorer), Summary(), checked.config.data
-    rows = answered_rows(data, count_tokens=token_counter(checked))
-    try:
-        with counting(checked.survey.responses, notice=notice) as update:
-            async for batch, rewards in scored(scorer, batches(rows, data.batch_size, whole_groups=checked.whole_groups)):
-                writer.write([row.fields for row in batch], score_columns(batch, rewards))
-                summary.add(rewards)
-                update(len(rewards.rewards_B))
-    except BaseException:
-        left = writer.abandon()
-        notice(f"the {writer.rows} rows scored so far are in {left}" if left else "nothing was written")
-        raise
-    notice(f"wrote {writer.finish()}: {writer.rows} rows, {summary.rows} responses")
-    return summary
+    with claim(checked, notice=notice) as job:
+        try:
+            if job.rows_left:
+                asyncio.run(_score_left(job, opened, notice=notice))
+            if not job.in_place:
+                assemble(job)
+        except BaseException:
+            notice(job.standing())
+            raise
+        discard(job)
+    notice(f"wrote {job.out}: {job.survey.rows} rows, {job.summary.rows} responses")
+    return job.summary
+
+
+def judge_missing(checked: CheckedScoring, summary: Summary, *, notice: Notice) -> None:
+    """Say what is missing in the whole file. Raises MissingVerdictsError where that breaks a budget, unless over_budget=warn."""
+    table = missing_table(summary.verdicts)
+    if table:
+        notice(table)
+    broken = broken_budgets(summary.verdicts, checked.config.reward)
+    if not broken:
+        return
+    listed = "\n".join(f"  {sentence}" for sentence in broken)
+    text = f"more verdicts are missing than allowed; all rows are in {checked.out} with their statuses:\n{listed}"
+    if checked.config.over_budget == "warn":
+        notice(text)
+        return
+    raise MissingVerdictsError(f"{text}\n  mend the reward and score again, raise the budget, or give over_budget=warn for exit code 0")
 
 
 @asynccontextmanager
@@ -69,30 +83,15 @@ async def open_scorer(checked: CheckedScoring, *, notice: Notice) -> AsyncIterat
         yield scorer
 
 
-async def scored(scorer: Scorer, parts: Iterator[list[AnsweredRow]]) -> AsyncIterator[tuple[list[AnsweredRow], RewardBatch]]:
-    """Batch after batch, in order."""
-    for batch in parts:
-        yield batch, await scorer.score(response_rows(batch))
-
-
 def response_rows(batch: Sequence[AnsweredRow]) -> list[ResponseRow]:
-    """One row per response."""
-    return [
-        ResponseRow(prompt=row.prompt, text=text, finish_reason=reason, tokens=tokens, group=row.group)
-        for row in batch
-        for text, reason, tokens in zip(row.texts, row.finish_reasons, row.tokens, strict=True)
-    ]
-
-
-def score_columns(batch: Sequence[AnsweredRow], rewards: RewardBatch) -> dict[str, list[Any]]:
-    """The added columns, one value per row of the batch: a list where the row holds one."""
-    flat: dict[str, list[Any]] = {"reward": [None if reward != reward else float(reward) for reward in rewards.rewards_B]}
-    for name, results in zip(rewards.scores.names, rewards.scores.results, strict=True):
-        flat[f"score_{name}"] = [r.value for r in results]
-        flat[f"status_{name}"] = [r.status for r in results]
-        flat[f"detail_{name}"] = [r.detail for r in results]
-        flat[f"extra_{name}"] = [_extra(r) for r in results]
-    return {name: _by_row(batch, values) for name, values in flat.items()}
+    """One row per response; groups are numbered within the batch."""
+    number_of: dict[bytes, int] = {}
+    rows = []
+    for row in batch:
+        group = number_of.setdefault(row.group, len(number_of))
+        for text, reason, tokens in zip(row.texts, row.finish_reasons, row.tokens, strict=True):
+            rows.append(ResponseRow(prompt=row.prompt, text=text, finish_reason=reason, tokens=tokens, group=group))
+    return rows
 
 
 def token_counter(checked: CheckedScoring) -> CountTokens | None:
@@ -106,16 +105,39 @@ def token_counter(checked: CheckedScoring) -> CountTokens | None:
     return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _writer(checked: CheckedScoring, found: Survey, scorer: Scorer) -> TableWriter:
-    assert checked.out is not None
-    sources = None if found.schema is None else SourceTables(checked.files, found.schema)
-    return TableWriter(checked.out, types=score_types([spec.name for spec in scorer.specs], several=found.several), sources=sources)
+async def _score_left(job: Job, opened: OpenScorer, *, notice: Notice) -> None:
+    """Score batch after batch from where the job stands; a signal gives up the batch at work."""
+    with stop_signals() as signals:
+        try:
+            async with opened() as scorer:
+                signals.arm()
+                await _batches(job, scorer, notice=notice)
+        except asyncio.CancelledError as error:
+            if signals.received is None:
+                raise
+            raise Interrupted(f"interrupted by {signals.received.name}") from error
 
 
-def _by_row(batch: Sequence[AnsweredRow], values: Sequence[Any]) -> list[Any]:
-    rest = iter(values)
-    return [[next(rest) for _ in row.texts] if row.several else next(rest) for row in batch]
+async def _batches(job: Job, scorer: Scorer, *, notice: Notice) -> None:
+    checked = job.checked
+    scorer.load_state_dict(job.state)
+    rows = rows_to_score(checked.config.data, job.survey, done=job.rows_done, count_tokens=token_counter(checked))
+    sizes = _batch_sizes(checked, done=job.batches_done)
+    try:
+        with counting(job.survey.responses, done=job.responses_done, notice=notice) as update:
+            for batch in batches(rows, sizes, whole_groups=checked.whole_groups):
+                rewards = await scorer.score(response_rows(batch), within_budget=False)
+                job.add(batch, rewards, scorer.state_dict())
+                update(len(rewards.rewards_B))
+    except BaseException:
+        with suppress(DataError):  # the disk may be why it ends, and its own error is on its way to the user
+            job.close_part()
+        raise
+    job.close_part()
 
 
-def _extra(result: ScoreResult) -> str | None:
-    return json.dumps(dict(result.extra), ensure_ascii=False, default=str) if result.extra else None
+def _batch_sizes(checked: CheckedScoring, *, done: int) -> Iterator[int]:
+    """Responses of each batch behind the first `done`; a function of the job alone, so that one that goes on sees the same batches."""
+    size = checked.config.data.batch_size
+    first = [] if checked.by_batch or len(checked.engines) > 1 else [each for each in _FIRST_BATCHES if each < size]
+    return islice(chain(first, repeat(size)), done, None)

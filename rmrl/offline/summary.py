@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from rmrl.rewards.missing import VerdictCounts
 from rmrl.types import RewardBatch
 
 
@@ -31,6 +34,10 @@ class Moments:
         self.mean += apart * len(finite) / count
         self.count = count
 
+    def to_json(self) -> dict[str, float]:
+        """All digits."""
+        return {"count": self.count, "mean": self.mean, "squares": self.squares}
+
     def __str__(self) -> str:
         if not self.count:
             return "-"
@@ -42,10 +49,11 @@ class Summary:
     """Mean and standard deviation (of the population) of the reward and of each component, and what is missing."""
 
     rows: int = 0
+    """Responses."""
     kept: int = 0
     reward: Moments = field(default_factory=Moments)
     components: dict[str, Moments] = field(default_factory=dict)
-    missing: dict[str, Counter[str]] = field(default_factory=dict)
+    verdicts: dict[str, VerdictCounts] = field(default_factory=dict)
 
     def add(self, rewards: RewardBatch) -> None:
         """One more batch."""
@@ -54,14 +62,42 @@ class Summary:
         self.reward.add(rewards.rewards_B)
         for c, (name, results) in enumerate(zip(rewards.scores.names, rewards.scores.results, strict=True)):
             self.components.setdefault(name, Moments()).add(rewards.scores.values_BC[:, c])
-            self.missing.setdefault(name, Counter()).update(r.status for r in results if r.status != "ok")
+            self.verdicts.setdefault(name, VerdictCounts()).add(results)
 
     def table(self) -> str:
         """One line per component and one for the reward."""
         width = max([len(name) for name in self.components] + [6])
         lines = [f"{'':<{width}}  {'mean +- std':<20}  no verdict"]
         for name, moments in self.components.items():
-            lacking = ", ".join(f"{n} {status}" for status, n in self.missing[name].most_common()) or "0"
-            lines.append(f"{name:<{width}}  {moments!s:<20}  {lacking}")
+            lines.append(f"{name:<{width}}  {moments!s:<20}  {_without_verdict(self.verdicts[name])}")
         lines.append(f"{'reward':<{width}}  {self.reward!s:<20}  {self.rows - self.kept}")
         return "\n".join(["scores", *("  " + line.rstrip() for line in lines)])
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        return {
+            "rows": self.rows,
+            "kept": self.kept,
+            "reward": self.reward.to_json(),
+            "components": {name: moments.to_json() for name, moments in self.components.items()},
+            "verdicts": {name: counts.to_json() for name, counts in self.verdicts.items()},
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Summary:
+        """A summary that goes on where `to_json` was called."""
+        return cls(
+            rows=content["rows"],
+            kept=content["kept"],
+            reward=Moments(**content["reward"]),
+            components={name: Moments(**moments) for name, moments in content["components"].items()},
+            verdicts={name: VerdictCounts.from_json(counts) for name, counts in content["verdicts"].items()},
+        )
+
+
+def _without_verdict(counts: VerdictCounts) -> str:
+    lacking = Counter({status: count for status, count in counts.statuses.items() if status != "ok"})
+    skipped = counts.rows - counts.asked
+    if skipped:
+        lacking["skipped"] = skipped
+    return ", ".join(f"{count} {status}" for status, count in lacking.most_common()) or "0"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from rmrl.errors import MissingVerdictsError
 from rmrl.registry import did_you_mean
@@ -18,21 +20,86 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
 _NOT_MISSING = ("ok", "skipped")
 
 
-def check_missing(scores: Scores, *, allowed: float, by_cause: Mapping[str, float]) -> None:
-    """Raise MissingVerdictsError where a component lacks more than its share of the verdicts it was asked for.
+@dataclass(slots=True)
+class VerdictCounts:
+    """How one component's verdicts ended, over any number of batches."""
+
+    rows: int = 0
+    """Responses in all, those that were `skipped` included."""
+    statuses: Counter[str] = field(default_factory=Counter)
+    """Of the responses that the component was asked about."""
+    examples: dict[str, str] = field(default_factory=dict)
+    """Status -> the first detail seen with it."""
+
+    def add(self, results: Iterable[ScoreResult]) -> None:
+        """Count more results."""
+        for result in results:
+            self.rows += 1
+            if result.status == "skipped":
+                continue
+            self.statuses[result.status] += 1
+            if result.status not in _NOT_MISSING and result.detail:
+                self.examples.setdefault(result.status, result.detail)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        return {"rows": self.rows, "statuses": dict(self.statuses), "examples": dict(self.examples)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> VerdictCounts:
+        """Counts that go on where `to_json` was called."""
+        return cls(rows=content["rows"], statuses=Counter(content["statuses"]), examples=dict(content["examples"]))
+
+    @property
+    def asked(self) -> int:
+        return self.statuses.total()
+
+    def missing(self, cause: str = "") -> int:
+        """Verdicts that are missing, for any cause or for one of CAUSES."""
+        return sum(count for status, count in self.statuses.items() if is_missing(status, cause))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrun:
+    """A budget that does not hold. `cause` is "" for `reward.max_missing`, which bounds all causes together."""
+
+    cause: str
+    missing: int
+    asked: int
+    allowed: float
+
+    @property
+    def key(self) -> str:
+        """The key that sets the budget."""
+        return f"reward.max_missing_by_cause.{self.cause}" if self.cause else "reward.max_missing"
+
+
+def is_missing(status: str, cause: str = "") -> bool:
+    """Whether the status is that of a missing verdict, for any cause or for one of CAUSES."""
+    return status in CAUSES[cause] if cause else status not in _NOT_MISSING
+
+
+def overruns(counts: VerdictCounts, *, allowed: float, by_cause: Mapping[str, float]) -> Iterator[Overrun]:
+    """The budgets that a component's verdicts break.
 
     `allowed` bounds all causes together, `by_cause` one of them (0..1 each). Where a gate left a component with a few rows, one
-    missing verdict alone does not stop the run.
+    missing verdict alone breaks none.
     """
+    if counts.missing() == 1 and counts.asked < counts.rows and allowed > 0:
+        return
+    for cause, share in (("", allowed), *by_cause.items()):
+        missing = counts.missing(cause)
+        if counts.asked and missing / counts.asked > share:
+            yield Overrun(cause=cause, missing=missing, asked=counts.asked, allowed=share)
+
+
+def check_missing(scores: Scores, *, allowed: float, by_cause: Mapping[str, float]) -> None:
+    """Raise MissingVerdictsError where a component lacks more than its share of one batch's verdicts, see `overruns`."""
     for name, column in zip(scores.names, scores.results, strict=True):
-        asked = [r for r in column if r.status != "skipped"]
-        missing = [r for r in asked if r.status not in _NOT_MISSING]
-        if len(missing) == 1 and len(asked) < len(column) and allowed > 0:
-            continue
-        for cause, share in (("", allowed), *by_cause.items()):
-            counted = [r for r in missing if not cause or r.status in CAUSES[cause]]
-            if asked and len(counted) / len(asked) > share:
-                raise MissingVerdictsError(_message(name, counted, total=len(asked), allowed=share, cause=cause))
+        counts = VerdictCounts()
+        counts.add(column)
+        for overrun in overruns(counts, allowed=allowed, by_cause=by_cause):
+            raise MissingVerdictsError(_message(name, column, overrun))
 
 
 def budget_problems(allowed: float, by_cause: Mapping[str, object]) -> list[str]:
@@ -46,11 +113,13 @@ def budget_problems(allowed: float, by_cause: Mapping[str, object]) -> list[str]
     return problems
 
 
-def _message(name: str, missing: Sequence[ScoreResult], *, total: int, allowed: float, cause: str) -> str:
+def _message(name: str, column: Sequence[ScoreResult], overrun: Overrun) -> str:
+    missing = [result for result in column if is_missing(result.status, overrun.cause)]
     counts = ", ".join(f"{count} {status}" for status, count in Counter(r.status for r in missing).most_common())
     details = "\n".join(f"  {detail}" for detail in dict.fromkeys(r.detail for r in missing if r.detail))[:1500]
-    key = f"reward.max_missing_by_cause.{cause}" if cause else "reward.max_missing"
+    key = overrun.key
     return (
-        f"reward '{name}' gave no verdict for {len(missing)} of {total} responses ({counts}); {key}={allowed:g} allows {allowed:.0%}. "
+        f"reward '{name}' gave no verdict for {overrun.missing} of {overrun.asked} responses ({counts}); "
+        f"{key}={overrun.allowed:g} allows {overrun.allowed:.0%}. "
         f"A policy must not learn from a judge that is not there: mend the reward, or raise {key}.\n{details}"
     ).rstrip()

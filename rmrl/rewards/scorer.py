@@ -72,9 +72,10 @@ class Scorer:
         self._sessions.add(session)
         return session
 
-    async def finish(self, session: Session, *, step: int = 0, learn: bool = True) -> RewardBatch:
+    async def finish(self, session: Session, *, step: int = 0, learn: bool = True, within_budget: bool = True) -> RewardBatch:
         """The rewards of all rows of a session. `step` picks the weights of schedules; without `learn` running statistics stay.
 
+        Without `within_budget` any number of verdicts may be missing: whoever scores a whole file judges that at its end.
         Raises RewardFunctionError (a drop-in raised or miscounted), MissingVerdictsError, StallError, EngineLostError.
         """
         try:
@@ -86,17 +87,17 @@ class Scorer:
             raise
         finally:
             self._sessions.discard(session)
-        batch = self._combined(results, session.rows, step, learn=learn)
+        batch = self._combined(results, session.rows, step, learn=learn, within_budget=within_budget)
         count = max(len(session.rows), 1)
         streamed = {f"perf/streamed/{self.parts[c].name}": rows / count for c, rows in session.streamed.items()}
         return dataclasses.replace(batch, metrics=batch.metrics | streamed | self._take_metrics())
 
-    async def score(self, rows: Sequence[ResponseRow], *, step: int = 0, learn: bool = True) -> RewardBatch:
+    async def score(self, rows: Sequence[ResponseRow], *, step: int = 0, learn: bool = True, within_budget: bool = True) -> RewardBatch:
         """The rewards of rows that are all there; errors as in `finish`."""
         session = self.open()
         for position, row in enumerate(rows):
             session.add(position, row)
-        return await self.finish(session, step=step, learn=learn)
+        return await self.finish(session, step=step, learn=learn, within_budget=within_budget)
 
     @asynccontextmanager
     async def streaming(self) -> AsyncIterator[Session]:
@@ -174,13 +175,16 @@ class Scorer:
 
     # --- from results to rewards --------------------------------------------------------------------------------------
 
-    def _combined(self, results: list[list[ScoreResult]], rows: Sequence[ResponseRow], step: int, *, learn: bool) -> RewardBatch:
+    def _combined(
+        self, results: list[list[ScoreResult]], rows: Sequence[ResponseRow], step: int, *, learn: bool, within_budget: bool
+    ) -> RewardBatch:
         about = Rows.of(self.items_for(0, rows)) if self.specs else Rows.of([])
         for c, members in self._graph.members.items():
             results[c] = self._ensemble(c, members, results, about, learn=learn)
         shown = [c for c, spec in enumerate(self.parts) if not spec.part_of]
         scores = Scores(names=tuple(s.name for s in self.specs), results=tuple(tuple(results[c]) for c in shown))
-        check_missing(scores, allowed=self._settings.max_missing, by_cause=self._settings.max_missing_by_cause)
+        if within_budget:
+            check_missing(scores, allowed=self._settings.max_missing, by_cause=self._settings.max_missing_by_cause)
         weights_BC = weights_matrix(self.specs, about, step=step, schedules=self._schedules)
         chains = [self._chains[c] for c in shown]
         return combine(scores, self.specs, about, settings=self._settings, weights_BC=weights_BC, transforms=chains, learn=learn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmrl.config.schema import ScoreDataConfig
-from rmrl.data.responses import AnsweredRow, answered_rows, batches, survey
+from rmrl.data.responses import AnsweredRow, answered_rows, batches, rows_to_score, survey
 from rmrl.errors import DataError
 
 
@@ -73,9 +74,69 @@ def test_a_runs_samples_are_read_as_they_are(tmp_path: Path) -> None:
     assert (found.prompt.ground_truth, found.prompt.messages[-1]["content"]) == ("4", "2 + 2?")
 
 
-def test_responses_to_one_prompt_are_a_group(tmp_path: Path) -> None:
+def numbered(rows: list[AnsweredRow]) -> list[int]:
+    """Groups as 0, 1, ... in the order of their first rows."""
+    numbers: dict[bytes, int] = {}
+    return [numbers.setdefault(r.group, len(numbers)) for r in rows]
+
+
+def test_responses_to_one_prompt_are_a_group_wherever_they_stand(tmp_path: Path) -> None:
     rows = [row("a"), row("b"), row("c", ask="3 + 3?"), row("d")]
-    assert [r.group for r in read(tmp_path, rows)] == [0, 0, 1, 2]
+    assert numbered(read(tmp_path, rows)) == [0, 0, 1, 0]
+
+
+def test_one_prompt_sampled_at_two_steps_makes_two_groups(tmp_path: Path) -> None:
+    rows = [row("a", step=1, prompt_id="t:0"), row("b", step=2, prompt_id="t:0"), row("c", step=1, prompt_id="t:0")]
+    assert numbered(read(tmp_path, rows)) == [0, 1, 0]
+    # two rows of the data set with the same words are two prompts
+    assert numbered(read(tmp_path, [row("a", step=1, prompt_id="t:0"), row("b", step=1, prompt_id="t:1")])) == [0, 1]
+    # nulls, as parquet files of both kinds have them: the prompt
+    assert numbered(read(tmp_path, [row("a", step=None, prompt_id=None), row("b")])) == [0, 0]
+
+
+def test_named_columns_define_the_groups(tmp_path: Path) -> None:
+    rows = [row("a", run="x", pair=1), row("b", run="y", pair=1), row("c", run="x", pair=1.0, ask="3 + 3?")]
+    assert numbered(read(tmp_path, rows, group_key="pair")) == [0, 0, 0]
+    assert numbered(read(tmp_path, rows, group_key=["run", "pair"])) == [0, 1, 0]
+    with pytest.raises(DataError, match=r"row 0 \(line 1\), column 'pairs': .*need the column 'pairs' of data.group_key"):
+        read(tmp_path, rows, group_key="pairs")
+
+
+def scored_order(path: Path, rows: list[dict[str, Any]], done: int = 0, **keys: Any) -> list[tuple[int, str]]:
+    given = settings(path, rows, **keys)
+    surveyed = survey(given, for_parquet=False, by_group=True)
+    return [(r.number, r.texts[0]) for r in rows_to_score(given, surveyed, done=done)]
+
+
+def test_rows_that_are_apart_are_scored_group_after_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row(f"{i}", ask=f"{i % 3}?") for i in range(7)]
+    by_group = [(0, "0"), (3, "3"), (6, "6"), (1, "1"), (4, "4"), (2, "2"), (5, "5")]
+    assert scored_order(tmp_path, rows) == by_group
+    assert scored_order(tmp_path, rows, done=2) == by_group[2:]
+    # a window of one row: each is read in a pass of its own
+    monkeypatch.setattr("rmrl.data.responses._WINDOW_BYTES", 1)
+    assert scored_order(tmp_path, rows) == by_group
+    assert scored_order(tmp_path, rows, max_rows=4) == [(0, "0"), (3, "3"), (1, "1"), (2, "2")]
+
+
+def test_rows_of_several_files_are_gathered_by_group(tmp_path: Path) -> None:
+    table = pa.table({"prompt": [f"{i % 2}?" for i in range(600)], "response": [f"p{i}" for i in range(600)]})
+    pq.write_table(table, tmp_path / "one.parquet", row_group_size=100)
+    (tmp_path / "two.jsonl").write_text("".join(json.dumps({"prompt": f"{i % 2}?", "response": f"j{i}"}) + "\n" for i in range(4)))
+    given = ScoreDataConfig(files=[str(tmp_path / "one.parquet"), str(tmp_path / "two.jsonl")])
+    surveyed = survey(given, for_parquet=True, by_group=True)
+    assert surveyed.rows_of_files == (600, 4)
+    assert surveyed.groups is not None
+    assert (surveyed.groups.groups, surveyed.groups.over_files, surveyed.groups.scattered) == (2, 2, True)
+    texts = [r.texts[0] for r in rows_to_score(given, surveyed)]
+    assert texts == [f"p{i}" for i in range(0, 600, 2)] + ["j0", "j2"] + [f"p{i}" for i in range(1, 600, 2)] + ["j1", "j3"]
+
+
+def test_a_survey_counts_groups_of_one(tmp_path: Path) -> None:
+    rows = [row("a"), row("b", ask="3 + 3?"), row(["c", "d"], ask="4 + 4?"), row("e")]
+    groups = survey(settings(tmp_path, rows), for_parquet=False, by_group=True).groups
+    assert groups is not None
+    assert (groups.groups, groups.singles, groups.scattered, groups.over_files) == (3, 1, True, 0)
 
 
 def test_the_first_rows_of_all_files(tmp_path: Path) -> None:
@@ -117,12 +178,12 @@ def test_batches_keep_groups_only_where_they_must(tmp_path: Path) -> None:
     rows = read(tmp_path, [row(f"{i}", ask=f"{i // 3}?") for i in range(9)])
 
     def sizes(*, whole_groups: bool, size: int = 4) -> list[int]:
-        return [len(batch) for batch in batches(iter(rows), size, whole_groups=whole_groups)]
+        return [len(batch) for batch in batches(iter(rows), repeat(size), whole_groups=whole_groups)]
 
     assert sizes(whole_groups=False) == [4, 4, 1]
     assert sizes(whole_groups=True) == [6, 3]
     lists = read(tmp_path, [row(["a", "b", "c"], ask=f"{i}?") for i in range(3)])
-    assert [len(batch) for batch in batches(iter(lists), 4, whole_groups=False)] == [2, 1]  # a row is never cut
+    assert [len(batch) for batch in batches(iter(lists), repeat(4), whole_groups=False)] == [2, 1]  # a row is never cut
 
 
 def test_a_survey_counts_and_types(tmp_path: Path) -> None:

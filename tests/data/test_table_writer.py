@@ -35,12 +35,17 @@ def rich_table() -> pa.Table:
     return pa.table(columns).replace_schema_metadata({"made_by": "someone"})
 
 
+def made(path: Path, **keywords: Any) -> TableWriter:
+    return TableWriter(path, partial=path.with_name("partial"), **keywords)
+
+
 def write_all(writer: TableWriter, rows: list[dict[str, Any]], sizes: list[int]) -> Path:
     at = 0
     for size in sizes:
         part = rows[at : at + size]
         writer.write(part, {"score_a": [float(i) for i in range(at, at + len(part))], "status_a": ["ok"] * len(part)})
         at += size
+    writer.close()
     return writer.finish()
 
 
@@ -48,19 +53,20 @@ def test_parquet_columns_survive_exactly(tmp_path: Path) -> None:
     source = tmp_path / "in.parquet"
     pq.write_table(rich_table(), source, row_group_size=130)
     read = pq.read_table(source)
-    writer = TableWriter(tmp_path / "out.parquet", types=ADDED, sources=SourceTables([source], pq.read_schema(source)))
+    writer = made(tmp_path / "out.parquet", types=ADDED, sources=SourceTables([source], pq.read_schema(source)))
     out = write_all(writer, [{}] * 600, [1, 255, 256, 88])
     written = pq.read_table(out)
     assert written.column_names == [*read.column_names, "score_a", "status_a"]
     assert written.select(read.column_names).equals(read, check_metadata=True)
     assert written["score_a"].to_pylist() == [float(i) for i in range(600)]
+    assert not writer.partial.exists()
     assert pq.ParquetFile(out).num_row_groups == 1
 
 
 def test_a_column_of_the_input_with_a_new_ones_name_is_replaced(tmp_path: Path) -> None:
     source = tmp_path / "in.parquet"
     pq.write_table(pa.table({"score_a": ["old", "old"], "text": ["x", "y"]}), source)
-    writer = TableWriter(tmp_path / "out.parquet", types=ADDED, sources=SourceTables([source], pq.read_schema(source)))
+    writer = made(tmp_path / "out.parquet", types=ADDED, sources=SourceTables([source], pq.read_schema(source)))
     assert pq.read_table(write_all(writer, [{}] * 2, [2])).to_pydict() == {
         "text": ["x", "y"],
         "score_a": [0.0, 1.0],
@@ -72,13 +78,14 @@ def test_a_name_with_a_slash_or_a_dot_is_a_column(tmp_path: Path) -> None:
     source = tmp_path / "in.parquet"
     pq.write_table(pa.table({"text": ["x"]}), source)
     types = score_types(["org/model-1.5"], several=False)
-    writer = TableWriter(tmp_path / "out.parquet", types=types, sources=SourceTables([source], pq.read_schema(source)))
+    writer = made(tmp_path / "out.parquet", types=types, sources=SourceTables([source], pq.read_schema(source)))
     writer.write([{}], {name: [1.5 if type_ == pa.float64() else "w"] for name, type_ in types.items()})
+    writer.close()
     assert pq.read_table(writer.finish(), columns=["score_org/model-1.5"]).to_pylist() == [{"score_org/model-1.5": 1.5}]
 
 
 def test_jsonl_rows_keep_their_own_keys(tmp_path: Path) -> None:
-    writer = TableWriter(tmp_path / "out.jsonl", types=ADDED)
+    writer = made(tmp_path / "out.jsonl", types=ADDED)
     rows = [{"text": "é", "n": 1}, {"text": "b", "when": datetime(2024, 1, 2, tzinfo=UTC), "price": Decimal("1.50")}]
     written = [json.loads(line) for line in write_all(writer, rows, [1, 1]).read_text(encoding="utf-8").splitlines()]
     assert written == [
@@ -88,29 +95,26 @@ def test_jsonl_rows_keep_their_own_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_what_is_abandoned_is_left_readable_under_another_name(tmp_path: Path, suffix: str) -> None:
+def test_what_is_abandoned_leaves_neither_name(tmp_path: Path, suffix: str) -> None:
     source = tmp_path / "in.parquet"
     pq.write_table(pa.table({"text": ["x", "y", "z"]}), source)
     sources = SourceTables([source], pq.read_schema(source)) if suffix == "parquet" else None
-    writer = TableWriter(tmp_path / "deeper" / f"out.{suffix}", types=ADDED, sources=sources)
+    writer = made(tmp_path / "deeper" / f"out.{suffix}", types=ADDED, sources=sources)
     writer.write([{"text": "x"}, {"text": "y"}], {"score_a": [1.0, None], "status_a": ["ok", "timeout"]})
-    partial = writer.abandon()
-    assert partial is not None
-    assert partial == tmp_path / "deeper" / f"out.{suffix}.partial"
-    assert not writer.path.exists()
-    rows = pq.read_table(partial).to_pylist() if suffix == "parquet" else [json.loads(line) for line in partial.read_text().splitlines()]
-    assert rows == [{"text": "x", "score_a": 1.0, "status_a": "ok"}, {"text": "y", "score_a": None, "status_a": "timeout"}]
+    writer.abandon()
+    assert list((tmp_path / "deeper").iterdir()) == []
 
 
-def test_nothing_written_leaves_no_file(tmp_path: Path) -> None:
-    assert TableWriter(tmp_path / "out.jsonl", types=ADDED).abandon() is None
-    assert list(tmp_path.iterdir()) == []
+def test_a_lone_surrogate_is_written_as_its_escape(tmp_path: Path) -> None:
+    writer = made(tmp_path / "out.jsonl", types=ADDED)
+    out = write_all(writer, [{"text": "half a \ud83d"}], [1])
+    assert json.loads(out.read_text(encoding="utf-8"))["text"] == "half a \ud83d"
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(DataError, match=r"out\.jsonl cannot be written .*give another out="):
-        TableWriter(tmp_path / "file" / "out.jsonl", types=ADDED)
+        made(tmp_path / "file" / "out.jsonl", types=ADDED)
 
 
 def types_of(rows: list[dict[str, Any]], file: Path = Path("rows.jsonl")) -> pa.Schema:

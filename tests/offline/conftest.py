@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from rmrl.cluster.fake import FakeHost
 from rmrl.config.load import compose_config
 from rmrl.config.schema import ScoreConfig
 from rmrl.offline.check import CheckedScoring, check_scoring
+from rmrl.offline.score import score_files
+from rmrl.offline.summary import Summary
 from rmrl.rewards.residency import Residency
 from rmrl.rewards.scorer import Scorer
 from tests.rewards import parts
@@ -53,6 +56,19 @@ class Bench:
         made = host or FakeHost()
         residency = Residency(lambda _: made, checked.engines, budget=checked.budget, notice=self.notices.append)
         return Scorer(checked.specs, checked.config.reward, residency=residency, tokenizer=lambda _: self.tokenizer(), rule_workers=1)
+
+    def score(self, checked: CheckedScoring, host: FakeHost | None = None) -> Summary:
+        """`rmrl score` behind its checks."""
+
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[Scorer]:
+            scorer = self.scorer(checked, host)
+            try:
+                yield scorer
+            finally:
+                await scorer.close()
+
+        return score_files(checked, opened, notice=self.notices.append)
 
 
 @pytest.fixture

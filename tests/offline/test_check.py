@@ -10,11 +10,21 @@ from tests.offline.conftest import Bench
 
 def test_all_problems_at_once(bench: Bench) -> None:
     with pytest.raises(ConfigError) as caught:
-        bench.checked("data.batch_size=0", "reward.models=[lenght]", "out=scored.csv")
+        bench.checked(
+            "data.batch_size=0",
+            "reward.models=[lenght]",
+            "out=scored.csv",
+            "columns=[raw,row]",
+            "over_budget=ignore",
+            "data.group_key={a: b}",
+        )
     problems = "\n".join(caught.value.problems)
     assert "did you mean 'length'" in problems
     assert "data.files is empty" in problems
     assert "data.batch_size=0" in problems
+    assert "columns=['raw', 'row']: give some of rendered, raw, each once" in problems
+    assert "over_budget='ignore': not a choice" in problems
+    assert "data.group_key={'a': 'b'}: give a column or a list of columns" in problems
     assert "out=scored.csv: need a file that ends in .parquet or .jsonl" in problems
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmrl.cluster.fake import FakeHost
-from rmrl.errors import EngineLostError, MissingVerdictsError
+from rmrl.errors import EngineLostError
 from rmrl.offline.check import CheckedScoring
-from rmrl.offline.score import score_files
-from rmrl.offline.summary import Summary
 from tests.offline.conftest import Bench
-
-
-async def score(bench: Bench, checked: CheckedScoring, host: FakeHost | None = None) -> Summary:
-    scorer = bench.scorer(checked, host)
-    try:
-        return await score_files(checked, scorer, notice=bench.notices.append)
-    finally:
-        await scorer.close()
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def test_every_row_gets_its_columns(bench: Bench) -> None:
+def test_every_row_gets_its_columns(bench: Bench) -> None:
     bench.rows("four", "silent", "", fold=3)
-    summary = await score(
-        bench, bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/s.jsonl", "reward.max_missing=1")
-    )
+    summary = bench.score(bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/s.jsonl", "reward.max_missing=1"))
     first, silent, empty = lines(bench.folder / "s.jsonl")
     assert first == {
         "prompt": "question 0",
@@ -52,10 +40,10 @@ async def test_every_row_gets_its_columns(bench: Bench) -> None:
     assert silent["detail_length"]
     assert (empty["reward"], empty["extra_length"]) == (0.0, None)
     assert (summary.rows, summary.kept) == (3, 2)
-    assert not (bench.folder / "s.jsonl.partial").exists()
+    assert [path.name for path in bench.folder.glob("s.jsonl*")] == ["s.jsonl"]
 
 
-async def test_a_rule_a_judge_and_a_scalar_model(bench: Bench) -> None:
+def test_a_rule_a_judge_and_a_scalar_model(bench: Bench) -> None:
     bench.rows("one two", "abc")
     checked = bench.checked(
         f"data.files={bench.folder}/rows.jsonl",
@@ -66,7 +54,7 @@ async def test_a_rule_a_judge_and_a_scalar_model(bench: Bench) -> None:
         f"reward.specs.quality.path={bench.folder}/scalar-model",
         "reward.specs.quality.engine.kwargs.value=-2.0",
     )
-    await score(bench, checked)
+    bench.score(checked)
     rows = pq.read_table(bench.folder / "s.parquet").to_pylist()
     assert all(row["score_judge"] in range(10) for row in rows)  # an unscripted fake judge says a digit
     assert [row["score_length"] for row in rows] == [0.7, 0.3]
@@ -76,11 +64,11 @@ async def test_a_rule_a_judge_and_a_scalar_model(bench: Bench) -> None:
         assert row["reward"] == pytest.approx(row["score_length"] + 0.5 * row["score_judge"] - 0.5, rel=1e-12)
 
 
-async def test_lists_stay_lists_and_types_are_those_of_the_file(bench: Bench) -> None:
+def test_lists_stay_lists_and_types_are_those_of_the_file(bench: Bench) -> None:
     when = pa.array([None, 1_700_000_000_000_000_000], pa.timestamp("ns"))
     table = pa.table({"prompt": ["q", "r"], "responses": [["four", "a", ""], ["ab"]], "when": when, "late": pa.nulls(2, pa.int32())})
     pq.write_table(table, bench.folder / "rows.parquet")
-    summary = await score(bench, bench.checked(f"data.files={bench.folder}/rows.parquet", f"out={bench.folder}/s.parquet"))
+    summary = bench.score(bench.checked(f"data.files={bench.folder}/rows.parquet", f"out={bench.folder}/s.parquet"))
     scored = pq.read_table(bench.folder / "s.parquet")
     assert scored.select(table.column_names).equals(table)
     assert scored["reward"].to_pylist() == [[0.4, 0.1, 0.0], [0.2]]
@@ -89,62 +77,51 @@ async def test_lists_stay_lists_and_types_are_those_of_the_file(bench: Bench) ->
     assert summary.rows == 4
 
 
-async def test_several_files_in_their_order_and_batches_of_any_size(bench: Bench) -> None:
+def test_several_files_in_their_order_and_batches_of_any_size(bench: Bench) -> None:
     one, two = bench.rows("a", "bb", "ccc", name="one.jsonl"), bench.rows("dddd", name="two.jsonl")
     rewards = []
     for size in (1, 3, 100):
         out = bench.folder / f"s{size}.jsonl"
-        await score(bench, bench.checked(f"data.files=[{one},{two}]", f"out={out}", f"data.batch_size={size}"))
+        bench.score(bench.checked(f"data.files=[{one},{two}]", f"out={out}", f"data.batch_size={size}"))
         rewards.append([row["reward"] for row in lines(out)])
     assert rewards == [[0.1, 0.2, 0.3, 0.4]] * 3
 
 
-async def test_what_was_scored_before_an_engine_died_is_kept(bench: Bench) -> None:
+def test_what_was_scored_before_an_engine_died_is_kept_and_not_scored_again(bench: Bench) -> None:
     bench.rows("a", "b", "c", "d")
-    checked = bench.checked(
-        f"data.files={bench.folder}/rows.jsonl",
-        f"out={bench.folder}/s.parquet",
-        "data.batch_size=1",
-        "reward.models=[quality]",
-        f"reward.specs.quality.path={bench.folder}/scalar-model",
-        "reward.specs.quality.engine.kwargs.value=1.0",
-    )
+
+    def checked() -> CheckedScoring:
+        return bench.checked(
+            f"data.files={bench.folder}/rows.jsonl",
+            f"out={bench.folder}/s.parquet",
+            "data.batch_size=1",
+            "reward.models=[quality]",
+            f"reward.specs.quality.path={bench.folder}/scalar-model",
+            "reward.specs.quality.engine.kwargs.value=1.0",
+        )
+
     # the first process: "start", one batch, dead in the second; what replaces it starts and dies in the same batch
     with pytest.raises(EngineLostError):
-        await score(bench, checked, FakeHost(deaths={0: 3, 1: 2}))
-    assert pq.read_table(bench.folder / "s.parquet.partial")["reward"].to_pylist() == [1.0]
+        bench.score(checked(), FakeHost(deaths={0: 3, 1: 2}))
     assert not (bench.folder / "s.parquet").exists()
-    assert f"the 1 rows scored so far are in {bench.folder}/s.parquet.partial" in bench.notices
+    assert f"1 of 4 rows are scored and kept in {bench.folder}/s.parquet.parts; the same command goes on from there" in bench.notices
+    # dies before its fourth batch: only three were left
+    bench.score(checked(), FakeHost(deaths={0: 5, 1: 1}))
+    assert pq.read_table(bench.folder / "s.parquet")["reward"].to_pylist() == [1.0] * 4
+    assert not (bench.folder / "s.parquet.parts").exists()
 
 
-async def test_too_many_missing_verdicts_stop_the_job(bench: Bench) -> None:
-    bench.rows("a", "b", "silent", "silent")
-    with pytest.raises(MissingVerdictsError):
-        await score(bench, bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/s.jsonl", "data.batch_size=2"))
-    assert [row["reward"] for row in lines(bench.folder / "s.jsonl.partial")] == [0.1, 0.1]
+def test_an_engine_that_dies_at_once_leaves_nothing(bench: Bench) -> None:
+    bench.rows("a")
+    model = f"reward.specs.quality.path={bench.folder}/scalar-model"
+    checked = bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/s.jsonl", "reward.models=[quality]", model)
+    with pytest.raises(EngineLostError):
+        bench.score(checked, FakeHost(deaths={0: 2, 1: 2}))
+    assert "no row was scored; nothing was written" in bench.notices
+    assert not list(bench.folder.glob("s.jsonl*"))
 
 
-async def test_a_job_that_is_cancelled_leaves_what_it_has(bench: Bench) -> None:
-    (bench.folder / "functions" / "slow.py").write_text(
-        "import time\ndef compute_score(data_source, solution_str, ground_truth):\n    time.sleep(float(solution_str))\n    return 1.0\n"
-    )
-    bench.rows("0", "30")
-    checked = bench.checked(
-        f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/s.jsonl", "data.batch_size=1", "reward.models=[slow]"
-    )
-    job = asyncio.ensure_future(score(bench, checked))
-    partial = bench.folder / "s.jsonl.partial"
-    for _ in range(200):
-        await asyncio.sleep(0.05)
-        if partial.exists() and partial.read_text():
-            break
-    job.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await job
-    assert len(lines(partial)) == 1
-
-
-async def test_the_same_numbers_with_groups_kept_whole(bench: Bench) -> None:
+def test_the_same_numbers_with_groups_kept_whole(bench: Bench) -> None:
     rows = [{"prompt": f"q{i // 2}", "response": "x" * (i + 1)} for i in range(6)]
     path = bench.folder / "pairs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -153,7 +130,61 @@ async def test_the_same_numbers_with_groups_kept_whole(bench: Bench) -> None:
     for size in (1, 100):
         checked = bench.checked(f"data.files={path}", f"out={bench.folder}/g{size}.jsonl", f"data.batch_size={size}", transform)
         assert checked.whole_groups
-        await score(bench, checked)
+        bench.score(checked)
         rewards.append([row["reward"] for row in lines(bench.folder / f"g{size}.jsonl")])
     assert rewards[0] == rewards[1]
     assert all(low < 0 < high for low, high in zip(rewards[0][::2], rewards[0][1::2], strict=True))
+
+
+def test_what_a_judge_read_and_wrote_on_request(bench: Bench) -> None:
+    bench.rows(["one two", "abc"], ["d"])
+    checked = bench.checked(
+        f"data.files={bench.folder}/rows.jsonl",
+        f"out={bench.folder}/s.parquet",
+        "columns=[raw,rendered]",
+        "reward.models=[length,judge]",
+        f"reward.specs.judge.path={bench.folder}/judge-model",
+        "reward.specs.judge.engine.kwargs.text=7",
+    )
+    bench.score(checked)
+    rows = pq.read_table(bench.folder / "s.parquet").to_pylist()
+    assert [row["raw_judge"] for row in rows] == [["7", "7"], ["7"]]
+    assert ["abc" in text for text in rows[0]["rendered_judge"]] == [False, True]
+    assert [row["raw_length"] for row in rows] == [["", ""], [""]]
+    bench.score(bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/plain.jsonl"))
+    assert not any(name.startswith(("raw", "rendered")) for row in lines(bench.folder / "plain.jsonl") for name in row)
+
+
+def test_the_same_numbers_with_groups_shuffled_and_rows_in_their_own_order(bench: Bench) -> None:
+    rows = [{"prompt": f"q{i // 4}", "response": "x" * (i * i % 11 + 1)} for i in range(40)]
+    order = list(range(40))
+    random.Random(0).shuffle(order)
+    transform = "reward.transforms.length={kind: standardize, by: group}"
+    scored = {}
+    for name, numbers in (("neat", range(40)), ("shuffled", order)):
+        path = bench.folder / f"{name}.jsonl"
+        path.write_text("".join(json.dumps({**rows[i], "i": i}) + "\n" for i in numbers))
+        bench.score(bench.checked(f"data.files={path}", f"out={bench.folder}/s-{name}.jsonl", "data.batch_size=8", transform))
+        scored[name] = lines(bench.folder / f"s-{name}.jsonl")
+    assert [row["i"] for row in scored["shuffled"]] == order
+    neat = {row["i"]: row["reward"] for row in scored["neat"]}
+    # rounding alone: the sum over a group is taken in the order of its rows
+    assert [row["reward"] for row in scored["shuffled"]] == pytest.approx([neat[i] for i in order], abs=1e-12)
+    assert len({row["reward"] for row in scored["neat"]}) > 10
+    assert any("the rows of some of the 10 groups are apart" in text for text in bench.notices)
+
+
+def test_a_group_of_one_is_said_where_responses_are_compared(bench: Bench) -> None:
+    files = f"data.files={bench.rows('a', 'bb', ['ccc', 'd'])}"
+    bench.checked(files, f"out={bench.folder}/s.jsonl")
+    assert not any("groups" in text for text in bench.notices)
+    bench.checked(files, f"out={bench.folder}/s.jsonl", "reward.transforms.length={kind: standardize, by: group}")
+    said = [text for text in bench.notices if "hold one response" in text]
+    assert len(said) == 1
+    assert said[0].startswith("2 of 3 groups hold one response")
+
+
+def test_groups_over_several_files_are_said(bench: Bench) -> None:
+    one, two = bench.rows("a", name="one.jsonl"), bench.rows("bb", name="two.jsonl")
+    bench.checked(f"data.files=[{one},{two}]", f"out={bench.folder}/s.jsonl", "reward.combine=lexicographic")
+    assert any(text.startswith("1 of 1 groups have rows in several files") for text in bench.notices)

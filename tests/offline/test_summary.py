@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import numpy as np
 import pytest
 
@@ -30,6 +33,16 @@ def test_mean_and_std_over_batches() -> None:
     ]
 
 
+def test_a_summary_goes_on_where_it_was_written_down() -> None:
+    whole, first = Summary(), Summary()
+    for part in (batch(1.0, None), batch(2.0, 1 / 3)):
+        whole.add(part)
+    first.add(batch(1.0, None))
+    again = Summary.from_json(json.loads(json.dumps(first.to_json())))
+    again.add(batch(2.0, 1 / 3))
+    assert again == whole
+
+
 def test_far_from_zero_the_std_is_still_there() -> None:
     moments = Moments()
     for _ in range(1000):
@@ -47,10 +60,13 @@ def test_a_log_gets_a_line_now_and_then() -> None:
         update(4)
         update(6)
     assert len(said) == 1
-    assert said[0].startswith("scored 4 of 10 responses, ")
+    assert re.fullmatch(r"scored 4 of 10 responses, \S+ a second, about \d+ s left", said[0])
     with counting(10, notice=said.append, every_s=60.0) as update:
         update(4)
     assert len(said) == 1
+    with counting(10, done=6, notice=said.append, every_s=0.0) as update:
+        update(1)
+    assert said[-1].startswith("scored 7 of 10 responses, ")
 
 
 def test_moments_ignore_what_is_no_number() -> None:

@@ -18,10 +18,13 @@ class ScoreDataConfig:
     """Column with one response, or a list of them (`responses` is found as well)."""
     reward_fn_key: str = "data_source"
     """Column that names the row's source."""
+    group_key: Any = None
+    """Column, or list of columns, that say which responses are compared with each other; null: `step` and `prompt_id` where they are
+    there, else the prompt."""
     max_rows: int = -1
     """Read only the first rows; -1: all."""
     batch_size: int = 256
-    """Rows scored together; transforms by batch see as many."""
+    """Responses scored together; transforms by batch see as many. What a job loses when it is killed is a batch and some seconds."""
     tokenizer: str | None = None
     """The policy's tokenizer, to count response tokens where there is no column response_tokens (rewards that look at length need it)."""
 
@@ -52,7 +55,12 @@ class ScoreConfig:
     out: str | None = None
     """Parquet or jsonl file to write: the rows plus scores."""
     overwrite: bool = False
-    """Replace `out` if it is there."""
+    """Replace `out` if it is there, and discard the unfinished rows of another job in its place."""
+    columns: list[str] = field(default_factory=list)
+    """Further columns per reward: rendered (what a judge read), raw (what it wrote)."""
+    over_budget: str = "fail"
+    """When more verdicts are missing in the whole file than `reward.max_missing` allows: fail (exit code 3, `out` written all the same)
+    or warn."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     reward_model: dict[str, Any] = field(default_factory=dict)
     """Older names; translated by rmrl.config.legacy."""

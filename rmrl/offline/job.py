@@ -1,0 +1,311 @@
+"""One file being scored: what is done stays done, whatever ends the process, and the same command goes on from there.
+
+with claim(checked, notice=...) as job:
+    job.add(batch, rewards, state)     batch after batch, in the order of `rows_to_score`
+    job.close_part()                   what was added is durable; also done now and then by `add`
+    job.scored(first, last)            the added columns of rows first .. last - 1, for `assemble`
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmrl.data.responses import AnsweredRow, Survey
+from rmrl.data.table_writer import score_types
+from rmrl.errors import DataError, OutputDirError
+from rmrl.files import LockedError, digest_of, lock, put_in_place, unlock
+from rmrl.offline.check import CheckedScoring, refuse_existing
+from rmrl.offline.columns import score_columns
+from rmrl.offline.identity import Identity, identity_of, what_differs
+from rmrl.offline.manifest import LOCK_FILE, MANIFEST_FILE, Manifest, Part, parts_folder, read_manifest
+from rmrl.offline.summary import Summary
+from rmrl.types import RewardBatch
+
+Notice = Callable[[str], None]
+
+PART_ROWS = 20_000
+PART_BYTES = 64 * 2**20
+PART_SECONDS = 20.0
+"""A part is closed when it has so many rows or bytes, or is so old; the first one after a start at once, so that a disk that cannot be
+written is noticed early."""
+
+_ROW = "row"
+_SEVERAL = "several"
+_PARTIAL = "out.partial"
+_SHOWN = 12
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """The right to score into `checked.out`, and what is scored of it."""
+
+    checked: CheckedScoring
+    survey: Survey
+    out: Path
+    folder: Path
+    manifest: Manifest
+    types: Mapping[str, pa.DataType]
+    """Of the added columns in the parts: lists, one value per response."""
+    summary: Summary
+    """Of the rows done and of those that wait."""
+    responses_done: int = 0
+    batches_done: int = 0
+    _waiting: list[pa.Table] = field(default_factory=list)
+    _waiting_state: Mapping[str, Any] = field(default_factory=dict)
+    _opened: float = float("-inf")
+
+    @property
+    def rows_done(self) -> int:
+        """Rows that are scored and safe."""
+        return self.manifest.rows_done
+
+    @property
+    def rows_left(self) -> int:
+        return self.survey.rows - self.rows_done
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """Running statistics of the transforms behind the last part; {} before the first."""
+        return self.manifest.parts[-1].state if self.manifest.parts else {}
+
+    def add(self, batch: Sequence[AnsweredRow], rewards: RewardBatch, state: Mapping[str, Any]) -> None:
+        """One more batch; `state`: of the scorer behind it. Raises DataError where a part cannot be written."""
+        columns = score_columns(batch, rewards, further=self.checked.config.columns)
+        arrays = {
+            _ROW: pa.array([row.number for row in batch], type=pa.int64()),
+            _SEVERAL: pa.array([row.several for row in batch], type=pa.bool_()),
+        }
+        arrays |= {name: pa.array(columns[name], type=type_) for name, type_ in self.types.items()}
+        self._waiting.append(pa.table(arrays))
+        self._waiting_state = state
+        self.summary.add(rewards)
+        self.responses_done += len(rewards.rewards_B)
+        self.batches_done += 1
+        rows = sum(len(table) for table in self._waiting)
+        size = sum(table.nbytes for table in self._waiting)
+        if rows >= PART_ROWS or size >= PART_BYTES or time.monotonic() - self._opened >= PART_SECONDS:
+            self.close_part()
+
+    def close_part(self) -> None:
+        """Write what was added since the last part, if anything. Raises DataError where it cannot be written; it can be tried again."""
+        if not self._waiting:
+            return
+        table = pa.concat_tables(self._waiting)
+        try:
+            part = self._write(table)
+            self.manifest.parts.append(part)
+            try:
+                self.manifest.save(self.folder)
+            except OSError:
+                self.manifest.parts.pop()
+                raise
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+        self._waiting = []
+        self._opened = time.monotonic()
+
+    def scored(self, first: int, last: int) -> dict[str, list[Any]]:
+        """The added columns of the rows first .. last - 1: lists where the row holds a list. Raises DataError where the parts do not hold them."""
+        tables = []
+        for part in self.manifest.parts:
+            if part.first_row < last and part.last_row >= first:
+                table = pq.read_table(self.folder / part.file)
+                rows = table[_ROW].to_numpy()
+                tables.append(table.filter(pa.array((rows >= first) & (rows < last))))
+        table = pa.concat_tables(tables).sort_by(_ROW)
+        if table[_ROW].to_pylist() != list(range(first, last)):
+            raise DataError(f"the parts in {self.folder} do not hold the rows {first} to {last - 1} once each; remove it and score again")
+        several = table[_SEVERAL].to_pylist()
+        columns: dict[str, list[Any]] = {}
+        for name in self.types:
+            values = table[name].to_pylist()
+            columns[name] = [value if kept else value[0] for value, kept in zip(values, several, strict=True)]
+        return columns
+
+    def standing(self) -> str:
+        """For people: what is done, where it is, and how it goes on."""
+        if not self.rows_done:
+            return "no row was scored; nothing was written"
+        return f"{self.rows_done} of {self.survey.rows} rows are scored and kept in {self.folder}; the same command goes on from there"
+
+    def partial(self) -> Path:
+        """Name of the output until it is whole."""
+        return self.folder / _PARTIAL
+
+    def about_to_place(self) -> None:
+        """Note in the manifest that the output is whole, so that a process that dies before it has tidied up is known to be done."""
+        try:
+            status = self.partial().stat()
+            self.manifest.written = {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+            self.manifest.save(self.folder)
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+
+    @property
+    def in_place(self) -> bool:
+        """The output has its name already; only tidying up is left."""
+        written = self.manifest.written
+        if written is None or not self.out.is_file():
+            return False
+        status = self.out.stat()
+        return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns} == dict(written)
+
+    def _write(self, table: pa.Table) -> Part:
+        name = f"part-{len(self.manifest.parts):05d}.parquet"
+        fresh = self.folder / f".{name}.tmp"
+        pq.write_table(table, fresh)
+        put_in_place(fresh, self.folder / name)
+        rows = table[_ROW].to_numpy()
+        return Part(
+            file=name,
+            bytes=(self.folder / name).stat().st_size,
+            digest=digest_of(self.folder / name),
+            memory_bytes=table.nbytes,
+            first_row=int(rows.min()),
+            last_row=int(rows.max()),
+            rows_done=self.rows_done + len(table),
+            responses_done=self.responses_done,
+            batches_done=self.batches_done,
+            state=self._waiting_state,
+            summary=self.summary.to_json(),
+        )
+
+
+@contextmanager
+def claim(checked: CheckedScoring, *, notice: Notice) -> Iterator[Job]:
+    """The job, new or as far as it was, for the time of the block.
+
+    Raises OutputDirError where another process is at it, or its place holds the rows of another job and not overwrite; DataError where
+    `out` is there already or the folder cannot be written.
+    """
+    assert checked.out is not None
+    folder = parts_folder(checked.out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = lock(folder / LOCK_FILE)
+    except LockedError as error:
+        raise OutputDirError(
+            f"out={checked.out} is being written by another process ({error}); wait for it or stop it, or give another out="
+        ) from error
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    try:
+        job = _open(checked, folder, notice=notice)
+        yield job
+    finally:
+        if not (folder / MANIFEST_FILE).exists():
+            _remove(folder)
+        unlock(held)
+
+
+def discard(job: Job) -> None:
+    """Give the parts up, since their rows are in the output; `claim` removes the folder at its end."""
+    try:
+        (job.folder / MANIFEST_FILE).unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(job.folder, error) from error
+
+
+def cannot_write(place: Path, error: OSError) -> DataError:
+    """The sentence for a disk that is full, gone or read-only."""
+    return DataError(
+        f"{place} cannot be written ({type(error).__name__}: {error}); make room or mend the permissions and give the same command again: "
+        "it goes on behind the last part that was written"
+    )
+
+
+def _open(checked: CheckedScoring, folder: Path, *, notice: Notice) -> Job:
+    assert checked.out is not None
+    assert checked.survey is not None
+    identity = identity_of(checked)
+    manifest = _known(checked, folder, identity, notice=notice) or Manifest(identity=identity)
+    torn = manifest.keep_whole_parts(folder)
+    if torn:
+        notice(f"{folder / torn} is missing or damaged: the rows from row {manifest.rows_done} of the order of scoring on are scored again")
+    last = manifest.parts[-1] if manifest.parts else None
+    names = [spec.name for spec in checked.specs if not spec.part_of]
+    job = Job(
+        checked=checked,
+        survey=checked.survey,
+        out=checked.out,
+        folder=folder,
+        manifest=manifest,
+        types=score_types(names, several=True, further=checked.config.columns),
+        summary=Summary() if last is None else Summary.from_json(last.summary),
+        responses_done=0 if last is None else last.responses_done,
+        batches_done=0 if last is None else last.batches_done,
+    )
+    if not job.in_place:
+        refuse_existing(checked.out, overwrite=checked.config.overwrite)
+    if job.rows_done:
+        notice(f"going on: {job.rows_done} of {job.survey.rows} rows were scored before (started {manifest.started})")
+    return job
+
+
+def _known(checked: CheckedScoring, folder: Path, identity: Identity, *, notice: Notice) -> Manifest | None:
+    """The manifest of the same job; None where there is none, or where that of another job may be discarded."""
+    overwrite = checked.config.overwrite
+    try:
+        manifest = read_manifest(folder)
+    except OutputDirError as error:
+        if not overwrite:
+            raise
+        notice(f"{error}; discarded: overwrite=true")
+        _clear(folder)
+        return None
+    if manifest is None:
+        _refuse_foreign(folder)
+        return None
+    different = what_differs(manifest.identity, identity)
+    if not different:
+        return manifest
+    if manifest.parts and not overwrite:
+        raise OutputDirError(_another_job(checked, folder, manifest, different))
+    if manifest.parts:
+        notice(f"discarded {manifest.rows_done} rows of another job in {folder} (started {manifest.started}): overwrite=true")
+    _clear(folder)
+    return None
+
+
+def _another_job(checked: CheckedScoring, folder: Path, manifest: Manifest, different: Sequence[str]) -> str:
+    more = [f"and {len(different) - _SHOWN} more"] if len(different) > _SHOWN else []
+    listed = "\n    ".join([*different[:_SHOWN], *more])
+    return (
+        f"{folder} holds {manifest.rows_done} scored rows of another job (started {manifest.started}):\n    {listed}\n"
+        f"  give another out= than {checked.out}, or go on with that job's settings, or discard its rows with overwrite=true"
+    )
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Refuse a folder that something else made."""
+    foreign = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
+    if foreign:
+        raise OutputDirError(f"{folder} is where parts of the output go, and it holds {', '.join(foreign[:5])}; give another out=")
+
+
+def _is_ours(entry: Path) -> bool:
+    return entry.name in (MANIFEST_FILE, LOCK_FILE, _PARTIAL) or entry.name.startswith((".part-", "part-", f".{MANIFEST_FILE}"))
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a job left, the manifest first: without it the parts are nobody's."""
+    (folder / MANIFEST_FILE).unlink(missing_ok=True)
+    for entry in folder.iterdir():
+        if _is_ours(entry) and entry.name != LOCK_FILE:
+            entry.unlink()
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder with its parts, unless it holds something else."""
+    with suppress(OSError):
+        if all(_is_ours(entry) for entry in folder.iterdir()):
+            shutil.rmtree(folder)

@@ -1,0 +1,107 @@
+"""What of a scoring job is done, on disk: a folder beside the output with parts and a manifest that names them.
+
+<out>.parts/manifest.json        whose job it is, and each part with what held after it; written anew behind every part
+<out>.parts/part-00000.parquet   the added columns of some rows, a value per response; `row`: position among the rows of all files
+<out>.parts/.lock                locked while a process writes here
+
+Every file is flushed to the disk and renamed into place, so a process or a machine that dies leaves the parts that were finished.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rmrl.errors import OutputDirError
+from rmrl.files import digest_of, write_whole
+
+MANIFEST_FILE = "manifest.json"
+LOCK_FILE = ".lock"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One finished file of scores, and what held when it was finished; counts are of this part and of all before it."""
+
+    file: str
+    bytes: int
+    digest: str
+    memory_bytes: int
+    """Of this part's table in memory."""
+    first_row: int
+    """The smallest row number in it."""
+    last_row: int
+    rows_done: int
+    responses_done: int
+    batches_done: int
+    state: Mapping[str, Any]
+    """Running statistics of the transforms, see `Scorer.state_dict`."""
+    summary: Mapping[str, Any]
+    """See `Summary.to_json`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Manifest:
+    """The parts of one job in the order of their scoring."""
+
+    identity: Mapping[str, Any]
+    started: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S %z"))
+    parts: list[Part] = field(default_factory=list)
+    written: Mapping[str, int] | None = None
+    """Size and time stamp of the whole output just before it got its name; None: not assembled yet."""
+
+    @property
+    def rows_done(self) -> int:
+        return self.parts[-1].rows_done if self.parts else 0
+
+    def save(self, folder: Path) -> None:
+        """Write it into `folder`. Raises OSError."""
+        content = {"version": _VERSION, **dataclasses.asdict(self)}
+        write_whole(folder / MANIFEST_FILE, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+    def keep_whole_parts(self, folder: Path) -> str:
+        """Forget the first part that is missing or not as it was written, and all behind it. Returns its name; "" where all are whole."""
+        for position, part in enumerate(self.parts):
+            if not _is_whole(folder / part.file, part):
+                del self.parts[position:]
+                self.written = None
+                return part.file
+        return ""
+
+
+def parts_folder(out: Path) -> Path:
+    """Where the parts of `out` are until it is whole."""
+    return out.with_name(out.name + ".parts")
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of `folder`; None where there is none. Raises OutputDirError where it cannot be read."""
+    file = folder / MANIFEST_FILE
+    try:
+        content = json.loads(file.read_bytes())
+        if content.pop("version") != _VERSION:
+            raise ValueError("it was written by another version of rmrl")
+        parts = [Part(**part) for part in content.pop("parts")]
+        manifest = Manifest(**content, parts=parts)
+        _ = [manifest.identity[key] for key in ("rmrl", "config", "rewards", "files")]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OutputDirError(
+            f"{file} cannot be read ({type(error).__name__}: {error}), so which rows are scored already is unknown; "
+            "discard them with overwrite=true, or give another out="
+        ) from error
+    return manifest
+
+
+def _is_whole(file: Path, part: Part) -> bool:
+    try:
+        return file.stat().st_size == part.bytes and digest_of(file) == part.digest
+    except OSError:
+        return False

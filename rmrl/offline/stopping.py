@@ -1,0 +1,66 @@
+"""SIGINT, SIGTERM and SIGHUP while a job runs in an event loop: the batch at work is given up, what is scored stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class StopSignals:
+    """The first signal cancels `task`; a second one of any kind ends the process at once.
+
+    Signals that the process ignores (SIGHUP under nohup, SIGINT of what a script starts in the background) stay ignored.
+    """
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+        self._before: dict[signal.Signals, Any] = {}
+        self.received: signal.Signals | None = None
+        """The first one."""
+
+    def arm(self) -> None:
+        """Take the signals, also back from a library that took them meanwhile (Ray takes SIGTERM when it starts).
+
+        Outside the main thread no signals arrive, and none are taken.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if handler is not signal.SIG_IGN:
+                self._before.setdefault(number, handler)
+                asyncio.get_running_loop().add_signal_handler(number, self._stop, number)
+
+    def disarm(self) -> None:
+        """Give the signals back."""
+        for number, handler in self._before.items():
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, handler)
+
+    def _stop(self, number: signal.Signals) -> None:
+        if self.received is None:
+            self.received = number
+            self._task.cancel()
+            return
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+@contextmanager
+def stop_signals() -> Iterator[StopSignals]:
+    """Armed for the time of the block, which runs in a task of an event loop."""
+    task = asyncio.current_task()
+    assert task is not None
+    signals = StopSignals(task)
+    signals.arm()
+    try:
+        yield signals
+    finally:
+        signals.disarm()
