@@ -49,7 +49,22 @@ CASES = {
     "no response": Case({"data.response_key": "answer"}, 6, ("only the columns prompt, response", "data.response_key=")),
     "null response": Case({"data.files": "{tmp}/null.jsonl"}, 6, ("row 1 (line 2), column 'response': saw None",)),
     "mixed types": Case({"data.files": "{tmp}/mixed.jsonl"}, 6, ("column 'extra'", "out=....jsonl")),
-    "too many missing": Case({"reward.models": "[silent]"}, 3, ("silent", "nothing was written")),
+    "too many missing": Case(
+        {"reward.models": "[silent]", "out": "{tmp}/silent.jsonl"},
+        3,
+        (
+            "wrote {tmp}/silent.jsonl: 4 rows",
+            "silent  unparseable  data",
+            "4 of 4   100.0%",
+            "MissingVerdictsError: more verdicts are missing than allowed; all rows are in {tmp}/silent.jsonl",
+            "reward.max_missing=0.2 allows 20%",
+        ),
+    ),
+    "too many missing, warned": Case(
+        {"reward.models": "[silent]", "out": "{tmp}/warned.jsonl", "over_budget": "warn"}, 0, ("all rows are in {tmp}/warned.jsonl",)
+    ),
+    "group key": Case({"data.group_key": "[pair]"}, 6, ("need the column 'pair' of data.group_key",)),
+    "columns": Case({"columns": "[told]"}, 2, ("columns=['told']: give some of rendered, raw",)),
 }
 
 RUNNER = """
@@ -133,7 +148,8 @@ def test_rules_need_neither_ray_nor_an_engine(outcomes: dict[str, Any]) -> None:
 
 def test_only_what_was_asked_for_is_written(outcomes: dict[str, Any], tmp: Path) -> None:
     assert outcomes["works"]["code"] == 0
-    assert {p.name for p in tmp.iterdir() if p.suffix == ".partial" or "never" in p.name} == set()
+    assert {p.name for p in tmp.iterdir() if p.suffix in (".partial", ".parts") or "never" in p.name} == set()
+    assert [json.loads(line)["status_silent"] for line in (tmp / "silent.jsonl").read_text().splitlines()] == ["unparseable"] * 4
     assert (tmp / "there.jsonl").read_text() == "precious"
     assert [json.loads(line)["reward"] for line in (tmp / "scored.jsonl").read_text().splitlines()] == [1.0, 0.0, 1.0, 1.0]
     assert [json.loads(line)["reward"] for line in (tmp / "older.jsonl").read_text().splitlines()] == [6.0] * 4
@@ -197,16 +213,22 @@ def test_an_engine_that_fails_half_way(tmp: Path) -> None:
 
 
 @pytest.mark.slow
-def test_control_c_leaves_what_was_scored(tmp: Path) -> None:
-    job = start(tmp, {**fake_judge(tmp, delay_s=5.0), "out": "{tmp}/stopped.jsonl"})
-    partial = tmp / "stopped.jsonl.partial"
-    wait_for(lambda: (partial.exists() and partial.read_text()) or job.poll() is not None, what="the first row")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_what_was_scored_and_no_engine(tmp: Path, number: signal.Signals) -> None:
+    out = f"stopped-{number.name}.jsonl"
+    job = start(tmp, {**fake_judge(tmp, delay_s=5.0), "out": f"{{tmp}}/{out}"})
+    parts = tmp / f"{out}.parts"
+    wait_for(lambda: (parts / "manifest.json").exists() or job.poll() is not None, what="the first part")
     family = descendants(job.pid)
-    os.killpg(job.pid, signal.SIGINT)
+    if number == signal.SIGINT:
+        os.killpg(job.pid, number)
+    else:
+        os.kill(job.pid, number)
     printed, _ = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 130, printed[-3000:]
-    assert f"rows scored so far are in {partial}" in printed
-    assert "[rmrl] interrupted" in printed
+    assert f"of 4 rows are scored and kept in {parts}; the same command goes on from there" in printed
+    assert f"[rmrl] interrupted by {number.name}" in printed
     assert "Traceback" not in printed
-    assert 1 <= len(partial.read_text().splitlines()) < 4
-    assert still_running(family) == []
+    done = json.loads((parts / "manifest.json").read_text())["parts"][-1]["rows_done"]
+    assert 1 <= done < 4
+    wait_for(lambda: still_running(family) == [], what="the end of every engine", within_s=10.0)

@@ -115,6 +115,14 @@ class Standardize:
 def _by_group(values_N: np.ndarray, group_N: np.ndarray, eps: float) -> np.ndarray:
     if not len(values_N):
         return np.zeros(0)
+    # A sum of floats depends on its order: taken from the smallest up, it is the same to the last bit in whatever order the rows come.
+    order_N = np.lexsort((values_N, group_N))
+    out_N = np.empty(len(values_N))
+    out_N[order_N] = _of_sorted(values_N[order_N], group_N[order_N], eps)
+    return out_N
+
+
+def _of_sorted(values_N: np.ndarray, group_N: np.ndarray, eps: float) -> np.ndarray:
     count_N = np.bincount(group_N)[group_N]
     centred_N = values_N - np.bincount(group_N, weights=values_N)[group_N] / count_N
     constant_N = largest_of_group(np.abs(centred_N), group_N) <= rounding_floor(largest_of_group(np.abs(values_N), group_N))

@@ -1,0 +1,66 @@
+"""samples.jsonl of a training run, scored again: the numbers that training had, whatever order the rows are in."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.rewards.residency import Residency
+from rmrl.rewards.scorer import Scorer
+from tests.offline.conftest import Bench
+from tests.trainer.fake_run import PARITY, Characters, FakeParts, fake_run, records, rule, train_and_close
+
+BY_GROUP = {"kind": "standardize", "by": "group"}
+RANK = {"kind": "rank"}
+RUNNING = {"kind": "standardize", "by": "running"}
+
+
+def trained(folder: Path, transform: dict[str, Any]) -> list[dict[str, Any]]:
+    """Six steps of four prompts out of eight: each prompt is sampled at several steps."""
+    parts = FakeParts()
+    run = fake_run(folder, total_steps=6, parts=parts, data__train_max_samples=8)
+    spec = dataclasses.replace(rule(folder), transforms=(transform,))
+    residency = Residency(lambda _: parts.host, [])
+    run.sampler.scorer = Scorer([spec], run.config.reward, residency=residency, tokenizer=lambda _: Characters(), rule_workers=1)
+    asyncio.run(train_and_close(run))
+    return records(run.out_dir / "samples.jsonl")
+
+
+def rescored(bench: Bench, samples: list[dict[str, Any]], transform: dict[str, Any], *settings: str) -> list[dict[str, Any]]:
+    data, out = bench.folder / "samples.jsonl", bench.folder / "scored.jsonl"
+    data.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    (bench.folder / "functions" / "parity.py").write_text(PARITY)
+    entries = ", ".join(f"{key}: {value}" for key, value in transform.items())
+    keys = ("reward.models=[parity]", f"reward.transforms.parity={{{entries}}}", "overwrite=true", *settings)
+    bench.score(bench.checked(f"data.files={data}", f"out={out}", *keys))
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("transform", [BY_GROUP, RANK])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_the_rewards_of_training_to_the_last_bit(bench: Bench, tmp_path: Path, transform: dict[str, Any], shuffled: bool) -> None:
+    folder = tmp_path / "train"
+    folder.mkdir()
+    samples = trained(folder, transform)
+    steps_of_prompts = {(sample["prompt_id"], sample["step"]) for sample in samples}
+    assert len(steps_of_prompts) > len({prompt for prompt, _ in steps_of_prompts})
+    if shuffled:
+        random.Random(3).shuffle(samples)
+    rows = rescored(bench, samples, transform)
+    assert [row["response"] for row in rows] == [sample["response"] for sample in samples]
+    assert [row["reward"] for row in rows] == [sample["reward"] for sample in samples]
+    assert len({sample["reward"] for sample in samples}) > 5
+
+
+def test_running_statistics_follow_the_steps(bench: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "train"
+    folder.mkdir()
+    samples = trained(folder, RUNNING)
+    rows = rescored(bench, samples, RUNNING, "data.batch_size=16")  # a step of 4 prompts with 4 responses each
+    assert [row["reward"] for row in rows] == [sample["reward"] for sample in samples]
