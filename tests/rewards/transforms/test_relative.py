@@ -44,6 +44,18 @@ def test_standardize_by_group():
     assert run(raw, [1.0, 10.0, 3.0, 20.0], groups=[1, 0, 1, 0]) == [-ROOT, -ROOT, ROOT, ROOT]
 
 
+@pytest.mark.parametrize("by", ["batch", "group"])
+def test_standardize_gives_the_same_bits_in_whatever_order_the_rows_come(by: str):
+    draw = np.random.default_rng(7)
+    values, groups = draw.normal(size=40) / 3, draw.integers(0, 5, size=40)
+    chain = chain_of([{"kind": "standardize", "by": by}], "t")
+    straight = chain.apply(values, rows(40, groups=groups.tolist()), np.ones(40, dtype=bool))
+    for _ in range(10):
+        order = draw.permutation(40)
+        mixed = chain.apply(values[order], rows(40, groups=groups[order].tolist()), np.ones(40, dtype=bool))
+        assert mixed.tolist() == straight[order].tolist()
+
+
 @pytest.mark.parametrize("by", ["batch", "group", "running"])
 def test_what_is_constant_up_to_rounding_is_exactly_zero(by: str):
     raw = {"kind": "standardize", "by": by}
