@@ -114,7 +114,10 @@ class Job:
         self._opened = time.monotonic()
 
     def scored(self, first: int, last: int) -> dict[str, list[Any]]:
-        """The added columns of the rows first .. last - 1: lists where the row holds a list. Raises DataError where the parts do not hold them."""
+        """The added columns of the rows first .. last - 1: lists where the row holds a list.
+
+        Raises DataError where the parts do not hold them.
+        """
         tables = []
         for part in self.manifest.parts:
             if part.first_row < last and part.last_row >= first:
