@@ -124,7 +124,10 @@ class TableWriter:
             self.partial.unlink(missing_ok=True)
 
     def _cannot(self, error: OSError) -> DataError:
-        return DataError(f"{self.path} cannot be written ({type(error).__name__}: {error}); make room and give the same command again, or give another out=")
+        return DataError(
+            f"{self.path} cannot be written ({type(error).__name__}: {error}); make room and give the same command again, or give "
+            "another out="
+        )
 
 
 def score_types(names: Sequence[str], *, several: bool, further: Sequence[str] = ()) -> dict[str, pa.DataType]:
