@@ -217,6 +217,8 @@ class RewardBatch:
     """[B] weighted scores of parts of the responses (`process` rewards), not contained in `rewards_B`; () where there are none."""
     columns_BC: np.ndarray | None = None
     """The component scores after their transforms, before their weights; NaN = no verdict. None: as in `scores`."""
+    takes_part_BC: np.ndarray | None = None
+    """bool; False: the component is watched on this row (weight 0) or has other rows; its missing verdict costs nothing. None: not kept."""
     metrics: Metrics = field(default_factory=dict)
 
 

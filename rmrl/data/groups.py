@@ -55,7 +55,7 @@ def _number_as_written(value: Any) -> Any:
 
 @dataclass(slots=True)
 class GroupTable:
-    """The group of every row, gathered as the rows pass: about 150 bytes per group and 16 per row."""
+    """The group of every row, gathered as the rows pass: about 170 bytes per group and 16 per row."""
 
     _number_of: dict[bytes, int] = field(default_factory=dict)
     _responses: array[int] = field(default_factory=lambda: array("q"))

@@ -33,7 +33,7 @@ _FIRST_BATCHES = (16, 32, 64, 128)
 def score_files(checked: CheckedScoring, opened: OpenScorer, *, notice: Notice) -> Summary:
     """Score the rows of `data.files` that are not scored yet, and write `out`. `opened` is called where there are any.
 
-    Memory does not grow with the number of rows, but for 16 bytes per row and 150 per group where responses are compared. Whatever
+    Memory does not grow with the number of rows, but for 16 bytes per row and 170 per group where responses are compared. Whatever
     ends it, the same call goes on behind the last part.
     Raises Interrupted on SIGINT, SIGTERM and SIGHUP, what `Scorer.score` and `claim` do, DataError where files cannot be read or written.
     """
@@ -56,7 +56,7 @@ def judge_missing(checked: CheckedScoring, summary: Summary, *, notice: Notice) 
     table = missing_table(summary.verdicts)
     if table:
         notice(table)
-    broken = broken_budgets(summary.verdicts, checked.config.reward)
+    broken = broken_budgets(summary.in_reward, checked.config.reward)
     if not broken:
         return
     listed = "\n".join(f"  {sentence}" for sentence in broken)

@@ -54,6 +54,8 @@ class Summary:
     reward: Moments = field(default_factory=Moments)
     components: dict[str, Moments] = field(default_factory=dict)
     verdicts: dict[str, VerdictCounts] = field(default_factory=dict)
+    in_reward: dict[str, VerdictCounts] = field(default_factory=dict)
+    """Of the responses where the component takes part in the reward: what budgets are about."""
 
     def add(self, rewards: RewardBatch) -> None:
         """One more batch."""
@@ -63,6 +65,8 @@ class Summary:
         for c, (name, results) in enumerate(zip(rewards.scores.names, rewards.scores.results, strict=True)):
             self.components.setdefault(name, Moments()).add(rewards.scores.values_BC[:, c])
             self.verdicts.setdefault(name, VerdictCounts()).add(results)
+            takes_part_B = None if rewards.takes_part_BC is None else rewards.takes_part_BC[:, c]
+            self.in_reward.setdefault(name, VerdictCounts()).add(results, takes_part_B)
 
     def table(self) -> str:
         """One line per component and one for the reward."""
@@ -81,6 +85,7 @@ class Summary:
             "reward": self.reward.to_json(),
             "components": {name: moments.to_json() for name, moments in self.components.items()},
             "verdicts": {name: counts.to_json() for name, counts in self.verdicts.items()},
+            "in_reward": {name: counts.to_json() for name, counts in self.in_reward.items()},
         }
 
     @classmethod
@@ -92,6 +97,7 @@ class Summary:
             reward=Moments(**content["reward"]),
             components={name: Moments(**moments) for name, moments in content["components"].items()},
             verdicts={name: VerdictCounts.from_json(counts) for name, counts in content["verdicts"].items()},
+            in_reward={name: VerdictCounts.from_json(counts) for name, counts in content["in_reward"].items()},
         )
 
 

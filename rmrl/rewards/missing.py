@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from rmrl.errors import MissingVerdictsError
 from rmrl.registry import did_you_mean
@@ -31,11 +33,12 @@ class VerdictCounts:
     examples: dict[str, str] = field(default_factory=dict)
     """Status -> the first detail seen with it."""
 
-    def add(self, results: Iterable[ScoreResult]) -> None:
-        """Count more results."""
-        for result in results:
+    def add(self, results: Sequence[ScoreResult], takes_part_B: np.ndarray | None = None) -> None:
+        """Count more results. Where the component takes no part in the reward (bool, one per result) only the row is counted."""
+        takes_part_B = np.ones(len(results), dtype=bool) if takes_part_B is None else takes_part_B
+        for result, takes_part in zip(results, takes_part_B, strict=True):
             self.rows += 1
-            if result.status == "skipped":
+            if result.status == "skipped" or not takes_part:
                 continue
             self.statuses[result.status] += 1
             if result.status not in _NOT_MISSING and result.detail:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
+from rmrl.config.schema import RewardConfig
 from rmrl.errors import MissingVerdictsError
 from rmrl.offline.job import Job
 from rmrl.offline.missing_table import REMEDIES, broken_budgets, missing_table
 from rmrl.offline.score import judge_missing
+from rmrl.offline.summary import Summary
 from rmrl.rewards.missing import CAUSES
+from rmrl.types import RewardBatch, ScoreResult, Scores
 from tests.offline.conftest import Bench
 
 
@@ -76,8 +80,24 @@ def test_the_table_is_of_the_whole_file_also_when_the_job_went_on(bench: Bench, 
     assert lines[2].split("50.0%")[1].strip() != ""
     assert lines[-2] == "what to do"
     assert lines[-1].strip().startswith("unparseable: ")
-    assert len(broken_budgets(summary.verdicts, bench.checked(*keys, "overwrite=true").config.reward)) == 1
+    assert len(broken_budgets(summary.in_reward, bench.checked(*keys, "overwrite=true").config.reward)) == 1
     assert "guard   1 +- 0                4 skipped" in summary.table()
+
+
+def test_a_component_that_takes_no_part_in_the_reward_breaks_no_budget() -> None:
+    results = (ScoreResult(value=None, status="timeout"), ScoreResult(value=None, status="timeout"), ScoreResult(value=1.0))
+    rewards = RewardBatch(
+        scores=Scores(names=("watched", "counted"), results=(results, results)),
+        weights_C=np.asarray([0.0, 1.0]),
+        rewards_B=np.asarray([np.nan, np.nan, 1.0]),
+        keep_B=np.asarray([False, False, True]),
+        takes_part_BC=np.asarray([[False, True]] * 3),
+    )
+    summary = Summary()
+    summary.add(rewards)
+    (sentence,) = broken_budgets(summary.in_reward, RewardConfig())
+    assert sentence.startswith("reward 'counted' gave no verdict for 2 of 3 responses (66.7%)")
+    assert missing_table(summary.verdicts).count("timeout  infrastructure  2 of 3") == 2
 
 
 def test_nothing_missing_prints_nothing(bench: Bench) -> None:

@@ -99,7 +99,8 @@ class RewardConfig:
     on_missing: Any = "mask"
     """What a missing verdict does: mask, renormalize, fail, or {impute: value}; a spec may say otherwise."""
     max_missing: float = 0.2
-    """Largest share of missing verdicts per step and component before the run stops with exit code 3."""
+    """Largest share of missing verdicts per step and component before the run stops with exit code 3; scoring judges the whole file
+    at its end."""
     max_missing_by_cause: dict[str, float] = field(default_factory=dict)
     """Own budgets for infrastructure (timeout, provider_error, worker_lost, cancelled), data (unparseable, ...) and user (user_error)."""
     timeout_s: float = 600.0
