@@ -96,13 +96,18 @@ def overruns(counts: VerdictCounts, *, allowed: float, by_cause: Mapping[str, fl
             yield Overrun(cause=cause, missing=missing, asked=counts.asked, allowed=share)
 
 
-def check_missing(scores: Scores, *, allowed: float, by_cause: Mapping[str, float]) -> None:
-    """Raise MissingVerdictsError where a component lacks more than its share of one batch's verdicts, see `overruns`."""
-    for name, column in zip(scores.names, scores.results, strict=True):
+def check_missing(scores: Scores, *, allowed: float, by_cause: Mapping[str, float], takes_part_BC: np.ndarray | None = None) -> None:
+    """Raise MissingVerdictsError where a component lacks more than its share of one batch's verdicts, see `overruns`.
+
+    Rows on which a component takes no part in the reward (`takes_part_BC`, bool [B, C]; None: it takes part in all) count for no budget.
+    """
+    for c, (name, column) in enumerate(zip(scores.names, scores.results, strict=True)):
+        takes_part_B = np.ones(len(column), dtype=bool) if takes_part_BC is None else takes_part_BC[:, c]
         counts = VerdictCounts()
-        counts.add(column)
+        counts.add(column, takes_part_B)
         for overrun in overruns(counts, allowed=allowed, by_cause=by_cause):
-            raise MissingVerdictsError(_message(name, column, overrun))
+            judged = [result for result, takes_part in zip(column, takes_part_B, strict=True) if takes_part]
+            raise MissingVerdictsError(_message(name, judged, overrun))
 
 
 def budget_problems(allowed: float, by_cause: Mapping[str, object]) -> list[str]:
