@@ -140,16 +140,16 @@ def rows_to_score(
 def batches(rows: Iterator[AnsweredRow], sizes: Iterator[int], *, whole_groups: bool) -> Iterator[list[AnsweredRow]]:
     """Batches of at least as many responses as `sizes` gives for each; one that ends inside a group only without `whole_groups`."""
     batch: list[AnsweredRow] = []
-    held = 0
+    responses = 0
     size = next(sizes)
     for row in rows:
-        if held >= size and not (whole_groups and row.group == batch[-1].group):
+        if responses >= size and not (whole_groups and row.group == batch[-1].group):
             yield batch
             batch = []
-            held = 0
+            responses = 0
             size = next(sizes)
         batch.append(row)
-        held += len(row.texts)
+        responses += len(row.texts)
     if batch:
         yield batch
 

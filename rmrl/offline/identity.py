@@ -59,8 +59,8 @@ def _reward(spec: RewardSpec) -> str:
     code = spec.dropin.code_hash if spec.dropin is not None else ""
     if spec.function is not None:
         code += f"{spec.function.attribute} {spec.function.code or spec.function.target}"
-    asked = [*spec.engines.values(), *([spec.remote] if spec.remote is not None else [])]
-    keys = [scorer_key(each, code_hash="") for each in asked]
+    models = [*spec.engines.values(), *([spec.remote] if spec.remote is not None else [])]
+    keys = [scorer_key(model, code_hash="") for model in models]
     return hashlib.sha256("\n".join([code, *keys]).encode(errors="surrogatepass")).hexdigest()
 
 

@@ -194,7 +194,7 @@ def claim(checked: CheckedScoring, *, notice: Notice) -> Iterator[Job]:
     folder = parts_folder(checked.out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held = lock(folder / LOCK_FILE)
+        lock_file = lock(folder / LOCK_FILE)
     except LockedError as error:
         raise OutputDirError(
             f"out={checked.out} is being written by another process ({error}); wait for it or stop it, or give another out="
@@ -207,7 +207,7 @@ def claim(checked: CheckedScoring, *, notice: Notice) -> Iterator[Job]:
     finally:
         if not (folder / MANIFEST_FILE).exists():
             _remove(folder)
-        unlock(held)
+        unlock(lock_file)
 
 
 def discard(job: Job) -> None:

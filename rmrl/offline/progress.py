@@ -25,7 +25,8 @@ def counting(
 
             yield advance
         return
-    started = spoken = time.monotonic()
+    started = time.monotonic()
+    spoken = started
     scored = 0
 
     def update(more: int) -> None:
