@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ from tests.offline.conftest import Bench
 
 STOPS = """
 from pathlib import Path
+from typing import Any
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     with Path({log!r}).open("a") as log:
         log.write(solution_str + "\\n")
@@ -55,7 +57,7 @@ class Broken:
             self.run()
         assert self.manifest()["parts"][-1]["rows_done"] == 3
 
-    def manifest(self) -> dict[str, object]:
+    def manifest(self) -> dict[str, Any]:
         return json.loads((self.parts / "manifest.json").read_text())
 
     def asked(self) -> list[str]:
@@ -215,7 +217,7 @@ def test_a_disk_that_is_full_is_a_sentence_and_costs_no_finished_row(broken: Bro
         patched.setattr(job_module.pq, "write_table", full)
         with pytest.raises(DataError, match=r"cannot be written .*No space left.*make room .*give the same command again"):
             broken.run()
-    assert broken.manifest()["parts"][-1]["rows_done"] == 3  # type: ignore[index]
+    assert broken.manifest()["parts"][-1]["rows_done"] == 3
     with monkeypatch.context() as patched:
         patched.setattr("rmrl.data.table_writer.pq.ParquetWriter", full_writer)
         broken.asked()
