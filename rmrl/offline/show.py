@@ -62,9 +62,15 @@ def _cost(result: ScoreResult) -> str:
 def _total(b: int, specs: Sequence[RewardSpec], batch: RewardBatch) -> str:
     if batch.keep_B[b]:
         return f"--- reward: {batch.rewards_B[b]:.6g}"
-    lacking = [spec.name for spec, results in zip(specs, batch.scores.results, strict=True) if results[b].status not in ("ok", "skipped")]
+    lacking = [spec.name for c, spec in enumerate(specs) if _costs_the_reward(c, b, batch)]
     why = f" ({', '.join(lacking)} gave no verdict)" if lacking else ""
     return f"--- reward: none{why}: in training the response leaves the loss and its group's statistics"
+
+
+def _costs_the_reward(c: int, b: int, batch: RewardBatch) -> bool:
+    """Whether the component has no verdict where it takes part."""
+    takes_part = batch.takes_part_BC is None or bool(batch.takes_part_BC[b, c])
+    return takes_part and batch.scores.results[c][b].status not in ("ok", "skipped")
 
 
 def _told_to_a_rule(spec: RewardSpec, row: ResponseRow) -> str:

@@ -18,8 +18,7 @@ from rmrl.rewards.broker import Broker, call_deadlines
 from rmrl.rewards.cache.calls import CachedCalls, CacheStats
 from rmrl.rewards.cache.keys import scorer_key
 from rmrl.rewards.cache.store import CacheStore
-from rmrl.rewards.combine import combine
-from rmrl.rewards.combine.weights import weights_matrix
+from rmrl.rewards.combine import combine, takes_part, weights_matrix
 from rmrl.rewards.items import ResponseRow, score_item
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.context import Calls, Counts, KindContext
@@ -183,11 +182,17 @@ class Scorer:
             results[c] = self._ensemble(c, members, results, about, learn=learn)
         shown = [c for c, spec in enumerate(self.parts) if not spec.part_of]
         scores = Scores(names=tuple(s.name for s in self.specs), results=tuple(tuple(results[c]) for c in shown))
-        if within_budget:
-            check_missing(scores, allowed=self._settings.max_missing, by_cause=self._settings.max_missing_by_cause)
         weights_BC = weights_matrix(self.specs, about, step=step, schedules=self._schedules)
+        members = [spec for spec in self.parts if spec.part_of]
+        takes_part_BC = takes_part(self.specs, weights_BC, settings=self._settings, parts=members)
+        if within_budget:
+            allowed = self._settings.max_missing
+            by_cause = self._settings.max_missing_by_cause
+            check_missing(scores, allowed=allowed, by_cause=by_cause, takes_part_BC=takes_part_BC)
         chains = [self._chains[c] for c in shown]
-        return combine(scores, self.specs, about, settings=self._settings, weights_BC=weights_BC, transforms=chains, learn=learn)
+        return combine(
+            scores, self.specs, about, settings=self._settings, weights_BC=weights_BC, transforms=chains, parts=members, learn=learn
+        )
 
     def _ensemble(
         self, c: int, members: Sequence[int], results: Sequence[Sequence[ScoreResult]], about: Rows, *, learn: bool

@@ -14,6 +14,7 @@ from rmrl.cluster.fake import FakeHost
 from rmrl.errors import EngineLostError, InfrastructureError, MissingVerdictsError, RewardError, RewardFunctionError
 from rmrl.rewards.items import ResponseRow, score_item
 from rmrl.rewards.spec import OnMissing, RewardSpec
+from rmrl.telemetry.names import score_metrics
 from rmrl.types import Prompt, RewardBatch
 from tests.rewards.parts import JUDGE, engine, fake_host, judge, make_scorer, rows, rule, scalar
 
@@ -99,6 +100,16 @@ async def test_too_many_missing_verdicts_stop_the_run(score: Score, tmp_path: Pa
     assert "ZeroDivisionError" in str(caught.value)
     assert caught.value.exit_code == 3
     assert (await score([spec], ["1", "0", "2", "0"], max_missing=0.5)).keep_B.tolist() == [True, False, True, False]
+
+
+async def test_a_dead_judge_of_weight_zero_ends_nothing_and_stays_visible(score: Score, tmp_path: Path):
+    dead = rule(tmp_path, "dead", "return None", weight=0.0, on_missing=OnMissing(policy="fail"))
+    specs = [rule(tmp_path, "one", "return 1"), dead]
+    batch = await score(specs, ["a", "b"], max_missing=0.0, max_missing_by_cause={"data": 0.0})
+    assert batch.rewards_B.tolist() == [1.0, 1.0]
+    metrics = score_metrics(batch.scores, batch, [1, 1])
+    assert metrics["score/dead/missing"] == metrics["score/dead/missing_unparseable"] == 1.0
+    assert metrics["reward/kept"] == 1.0
 
 
 async def test_on_missing(score: Score, tmp_path: Path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from rmrl.rewards.combine.batch import combine
 from rmrl.rewards.combine.problems import combine_problems
 from rmrl.rewards.combine.table import COMBINERS, CombineInputs, Combiner
+from rmrl.rewards.combine.watched import takes_part
 from rmrl.rewards.combine.weights import weights_matrix
 
-__all__ = ["COMBINERS", "CombineInputs", "Combiner", "combine", "combine_problems", "weights_matrix"]
+__all__ = ["COMBINERS", "CombineInputs", "Combiner", "combine", "combine_problems", "takes_part", "weights_matrix"]

@@ -13,6 +13,7 @@ from rmrl.rewards.combine.gates import counted
 from rmrl.rewards.combine.missing import apply_missing, rescaled
 from rmrl.rewards.combine.steps import rows_with_steps, step_problems, to_tokens, weighted_steps
 from rmrl.rewards.combine.table import COMBINERS, CombineInputs
+from rmrl.rewards.combine.watched import takes_part
 from rmrl.rewards.combine.weights import common_weights
 from rmrl.rewards.rows import Rows
 from rmrl.rewards.spec import RewardSpec
@@ -28,12 +29,15 @@ def combine(
     settings: RewardConfig,
     weights_BC: np.ndarray,
     transforms: Sequence[Chain],
+    parts: Sequence[RewardSpec] = (),
     learn: bool = True,
 ) -> RewardBatch:
     """Transforms, on_missing, weights, combiner, in this order. One spec and one chain per component; `weights_BC` of `weights_matrix`.
 
-    A component that is absent on a row (status "skipped", closed gate, other data source) contributes nothing and masks nothing.
-    A row without any component for its data source has no reward; one whose gates leave nothing to count has 0.
+    A component that is absent on a row (status "skipped", closed gate, other data source) contributes nothing and masks nothing; nor
+    does one that is watched there (weight 0, see `watched`). `parts`: members of ensembles that are no components.
+    A row without any component for its data source has no reward; one whose gates leave nothing to count has 0, and so has one whose
+    components are all watched (lexicographic: 0.5, as every response ties).
     Without `learn` the transforms' running statistics stay as they are.
     Raises RewardError for on_missing=fail, ConfigError where `to_tokens` does not go with the combiner or the transforms.
     """
@@ -41,16 +45,18 @@ def combine(
     if problems:
         raise ConfigError(problems)
     applies_BC = ~np.isnan(weights_BC)
+    takes_part_BC = takes_part(specs, weights_BC, settings=settings, parts=parts)
     absent_BC = ~counted(scores, specs, settings=settings, applies_BC=applies_BC)
     columns_BC = _transformed(scores, rows, transforms, absent_BC=absent_BC, learn=learn)
     weights = np.where(absent_BC, 0.0, weights_BC)
-    missing_BC = np.isnan(columns_BC) & ~absent_BC
+    missing_BC = np.isnan(columns_BC) & ~absent_BC & takes_part_BC
     if settings.combine == "product":  # it is 0 already, whatever a missing factor would have been
         missing_BC &= ~((columns_BC * weights == 0) & (weights != 0)).any(axis=1)[:, None]
     values_BC, present_BC, keep_B = apply_missing(columns_BC, missing_BC, specs, scores.results, how=settings.combine)
     weights, left_B = rescaled(weights, present_BC, how=settings.combine)
     keep_B &= left_B & applies_BC.any(axis=1)
-    apart_BC = rows_with_steps(scores, specs) & ~absent_BC & keep_B[:, None]
+    weighted_BC = applies_BC & (weights_BC != 0)
+    apart_BC = rows_with_steps(scores, specs) & ~absent_BC & weighted_BC & keep_B[:, None]
     return RewardBatch(
         scores=scores,
         weights_C=common_weights(weights_BC, specs),
@@ -60,6 +66,7 @@ def combine(
                 weights_BC=weights,
                 present_BC=~np.isnan(values_BC) & ~apart_BC,
                 closed_BC=absent_BC & applies_BC,
+                watched_BC=applies_BC & ~weighted_BC,
             ),
             keep_B=keep_B,
             rows=rows,
@@ -69,6 +76,7 @@ def combine(
         keep_B=keep_B,
         steps=_steps(scores, specs, transforms, rows=rows, weights_BC=weights, counted_BC=apart_BC),
         columns_BC=columns_BC,
+        takes_part_BC=takes_part_BC,
     )
 
 
@@ -88,6 +96,7 @@ class _Parts:
     weights_BC: np.ndarray
     present_BC: np.ndarray
     closed_BC: np.ndarray
+    watched_BC: np.ndarray
 
 
 def _rewards(parts: _Parts, *, keep_B: np.ndarray, rows: Rows, specs: Sequence[RewardSpec], settings: RewardConfig) -> np.ndarray:
@@ -99,6 +108,7 @@ def _rewards(parts: _Parts, *, keep_B: np.ndarray, rows: Rows, specs: Sequence[R
             weights_NC=np.where(parts.present_BC, parts.weights_BC, 0.0)[keep_B],
             present_NC=parts.present_BC[keep_B],
             closed_NC=parts.closed_BC[keep_B],
+            watched_NC=parts.watched_BC[keep_B],
             ops=tuple(spec.combine_op for spec in specs),
             group_ids_N=rows.group_ids_B[keep_B],
         )
@@ -115,6 +125,6 @@ def _steps(
     weights_BC: np.ndarray,
     counted_BC: np.ndarray,
 ) -> tuple[tuple[Step, ...], ...]:
-    if not any(to_tokens(spec) for spec in specs):
+    if not any(to_tokens(spec) and (weights_BC[:, c] != 0).any() for c, spec in enumerate(specs)):
         return ()
     return weighted_steps(scores, transforms=transforms, rows=rows, weights_BC=weights_BC, counted_BC=counted_BC)

@@ -48,6 +48,18 @@ def _fold(settings: RewardConfig, names: Sequence[str]) -> Iterator[str]:
             yield f"reward.combine_ops: {op!r} is not a choice; known: add, mul"
     if ops and ops[0] == "mul":
         yield "reward.combine_ops starts with mul: the fold starts from 0, so every reward would be 0; start with add"
+    elif _first_that_counts(settings, ops) == "mul":
+        yield (
+            f"reward.combine_ops={ops} with reward.weights={settings.weights}: weight 0 leaves a reward out, so the fold starts with mul "
+            "from 0 and every reward would be 0; let a reward with add and another weight than 0 come first"
+        )
+
+
+def _first_that_counts(settings: RewardConfig, ops: Sequence[str]) -> str:
+    """The operation of the first reward whose weight is not 0; "" where there is none or weights change."""
+    if settings.weights is None or settings.weight_schedules or settings.by_source:
+        return ""
+    return next((op for op, weight in zip(ops, settings.weights, strict=False) if weight != 0), "")
 
 
 def _gates(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:

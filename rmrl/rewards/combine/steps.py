@@ -19,9 +19,11 @@ def to_tokens(spec: RewardSpec) -> bool:
 
 
 def step_problems(specs: Sequence[RewardSpec], transforms: Sequence[Chain], *, settings: RewardConfig) -> list[str]:
-    """What keeps parts from going to their tokens, over resolved specs."""
+    """What keeps parts from going to their tokens, over resolved specs. Those of weight 0 everywhere send none there."""
     problems: list[str] = []
     for spec, chain in zip(specs, transforms, strict=True):
+        if _always_watched(spec, settings):
+            continue
         if to_tokens(spec) and settings.combine != "weighted_sum":
             problems.append(needs_sum(spec.name, settings.combine))
         if to_tokens(spec) and not chain.per_value:
@@ -31,6 +33,11 @@ def step_problems(specs: Sequence[RewardSpec], transforms: Sequence[Chain], *, s
                 "passed through sigmoid or piecewise; leave the others out, or to_tokens"
             )
     return problems
+
+
+def _always_watched(spec: RewardSpec, settings: RewardConfig) -> bool:
+    """Whether the weight is 0 at every step and on every row."""
+    return spec.weight == 0 and spec.sources is None and spec.name not in settings.weight_schedules
 
 
 def needs_sum(name: str, how: str) -> str:

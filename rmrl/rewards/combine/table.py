@@ -23,6 +23,8 @@ class CombineInputs:
     """bool; False: the row lacks the component (gate closed, other source, passed over). Its value means nothing."""
     closed_NC: np.ndarray
     """bool: not present because a gate is closed, or the scorer knew that it could not matter."""
+    watched_NC: np.ndarray
+    """bool: of weight 0 on this row. It has no say in any combiner: neither a term nor a factor nor a key."""
     ops: tuple[str, ...]
     """fold: add or mul for each component."""
     group_ids_N: np.ndarray
@@ -30,7 +32,7 @@ class CombineInputs:
 
     @property
     def counted_NC(self) -> np.ndarray:
-        """bool: present and of weight other than 0. A component of weight 0 is watched: it is scored and logged, and no more."""
+        """bool: present and of weight other than 0."""
         return self.present_NC & (self.weights_NC != 0)
 
 

@@ -57,6 +57,15 @@ def test_a_missing_verdict_is_in_no_statistic_and_adds_nothing():
     expect(found, [-2 * HALF / root, HALF / root, HALF / root, 0.0])
 
 
+def test_a_component_of_weight_zero_is_in_no_statistic():
+    plain = estimate([[0.0], [4.0], [NAN]], [0, 0, 0], [1.0])
+    watched = estimate([[0.0, 5.0], [4.0, NAN], [NAN, 1.0]], [0, 0, 0], [1.0, 0.0])
+    # over two rows: -h, h, unbiased variance 1; the third row has a watched verdict alone and is not among them
+    expect(plain, [-HALF, HALF, 0.0])
+    torch.testing.assert_close(watched.advantages_BT, plain.advantages_BT)
+    assert watched.metrics == plain.metrics
+
+
 def test_without_the_groups_deviation():
     # centred: -1 1 and -3 3; mean 0, squares 20, variance 20 / 3
     found = estimate([[0.0], [2.0], [0.0], [6.0]], [0, 0, 1, 1], [1.0], std=False)

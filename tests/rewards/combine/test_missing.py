@@ -15,10 +15,6 @@ def test_masked_rows_have_no_reward():
     assert batch.keep_B.tolist() == [True, False, False]
 
 
-def test_a_masked_component_of_weight_zero_still_masks():
-    assert rewards(combined([spec("a", 1.0), spec("b", 0.0)], [1.0], [None])) == [None]
-
-
 def test_renormalize_keeps_the_total_weight():
     specs = [spec("a", 1.0, "renormalize"), spec("b", 3.0), spec("c", 4.0)]
     # row 1 lacks a: 8 / 7 * (3 * 1 + 4 * 0.5)
@@ -41,7 +37,6 @@ def test_a_row_that_lost_everything_has_no_reward():
     assert rewards(combined(two, [None, 1.0], [None, 1.0])) == [None, 2.0]
     # what is left has weight 0: no honest number either
     assert rewards(combined([spec("a", 1.0, "renormalize"), spec("b", 0.0)], [None], [7.0])) == [None]
-    assert rewards(combined([spec("a", 0.0, "renormalize")], [None])) == [None]
     # what is left was not even asked
     assert rewards(combined(two, [None], ["skipped"])) == [None]
 

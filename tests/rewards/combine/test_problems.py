@@ -32,6 +32,10 @@ def test_every_combiner_works_with_what_it_needs():
         ({"combine": "fold", "combine_ops": ["add"]}, "reward.combine_ops has 1 value for 2 models (a, b): give add or mul for each"),
         ({"combine": "fold", "combine_ops": ["add", "div"]}, "reward.combine_ops: 'div' is not a choice; known: add, mul"),
         ({"combine": "fold", "combine_ops": ["mul", "add"]}, "starts with mul: the fold starts from 0"),
+        (
+            {"combine": "fold", "combine_ops": ["add", "mul"], "weights": [0, 1]},
+            "weight 0 leaves a reward out, so the fold starts with mul from 0 and every reward would be 0",
+        ),
         ({"combine": "gate"}, "reward.combine=gate without reward.gates"),
         ({"combine": "gate", "gates": ["c"]}, "reward.gates: no reward named 'c'; known: a, b"),
         ({"combine": "gate", "gates": ["a", "b"]}, "names every reward: nothing is left"),

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmrl.rewards.combine import COMBINERS
+from rmrl.rewards.missing import check_missing
 from rmrl.rewards.transforms import TRANSFORMS
-from rmrl.types import RewardBatch
+from rmrl.types import RewardBatch, Scores
 from tests.rewards.combine.parts import combined, rows, spec
 
 HOWS = list(COMBINERS)
@@ -90,22 +91,41 @@ def test_a_reward_is_a_finite_number_exactly_where_the_row_is_kept(how: str, cas
 @pytest.mark.parametrize("how", HOWS)
 @RUNS
 @given(case=cases())
-def test_a_masked_failure_always_masks_its_row_unless_a_product_is_zero(how: str, case: dict[str, Any]):
+def test_a_masked_failure_always_masks_its_row_unless_it_is_watched_or_a_product_is_zero(how: str, case: dict[str, Any]):
     case["specs"] = [{**s, "policy": "mask"} for s in case["specs"]]
     batch = run(case, how)
-    failed_B = (batch.scores.status_BC == "timeout").any(axis=1)
+    weighted_C = np.asarray([s["weight"] != 0 for s in case["specs"]])
+    failed_B = ((batch.scores.status_BC == "timeout") & weighted_C).any(axis=1)
     gate_closed_B = ~(batch.scores.values_BC[:, 0] > 0) if how == "gate" else np.zeros(len(failed_B), dtype=bool)
     zero_B = batch.rewards_B == 0
     assert (failed_B & batch.keep_B <= (zero_B if how == "product" else gate_closed_B)).all()
 
 
+@st.composite
+def watched(draw: st.DrawFn, count: int) -> tuple[int, dict[str, Any], list[Any]]:
+    """(where it stands among the models, its entries, its verdicts)"""
+    policy = draw(st.sampled_from(["mask", "renormalize", "impute", "fail"]))
+    entries = {"weight": 0.0, "policy": policy, "op": draw(st.sampled_from(["add", "mul"]))}
+    return draw(st.integers(0, 4)), entries, draw(st.lists(SCORE, min_size=count, max_size=count))
+
+
+@pytest.mark.parametrize("how", HOWS)
 @RUNS
-@given(case=cases(), scores=st.lists(SCORED, min_size=8, max_size=8))
-def test_weight_zero_is_absence_in_a_weighted_sum(case: dict[str, Any], scores: list[Any]):
-    watched = {"weight": 0.0, "policy": "mask", "op": "add"}
-    column = scores[: len(case["groups"])]
-    more = {**case, "specs": [*case["specs"], watched], "columns": [*case["columns"], column]}
-    np.testing.assert_array_equal(run(more, "weighted_sum").rewards_B, run(case, "weighted_sum").rewards_B)
+@given(case=cases(), data=st.data())
+def test_a_component_of_weight_zero_changes_nothing_whatever_it_lacks(how: str, case: dict[str, Any], data: st.DataObject):
+    # the first component has the transform and, with `gate`, is the gate: the watched one comes behind it
+    at, entries, column = data.draw(watched(len(case["groups"])))
+    at = min(1 + at, len(case["specs"]))
+    more = {**case, "specs": list(case["specs"]), "columns": list(case["columns"])}
+    more["specs"].insert(at, entries)
+    more["columns"].insert(at, column)
+    plain, watching = run(case, how), run(more, how)
+    np.testing.assert_array_equal(watching.rewards_B, plain.rewards_B)
+    np.testing.assert_array_equal(watching.keep_B, plain.keep_B)
+    assert watching.takes_part_BC is not None
+    assert not watching.takes_part_BC[:, at].any()
+    lacking = Scores(names=watching.scores.names[at : at + 1], results=watching.scores.results[at : at + 1])
+    check_missing(lacking, allowed=0.0, by_cause={"infrastructure": 0.0}, takes_part_BC=watching.takes_part_BC[:, at : at + 1])
 
 
 @RUNS

@@ -40,7 +40,12 @@ def test_fold_adds_and_multiplies_in_order():
 
 def test_fold_starts_from_zero():
     assert rewards(combined([spec("a", 1.0, op="mul"), spec("b", 1.0)], [5.0], [2.0], how="fold")) == [2.0]
-    assert rewards(combined([spec("a", 1.0), spec("b", 0.0, op="mul")], [5.0], [2.0], how="fold")) == [0.0]
+    assert rewards(combined([spec("a", 0.0), spec("b", 2.0, op="mul")], [5.0], [2.0], how="fold")) == [0.0]
+
+
+def test_a_factor_of_weight_zero_is_left_out_of_a_fold():
+    assert rewards(combined([spec("a", 1.0), spec("b", 0.0, op="mul")], [5.0], [2.0], how="fold")) == [5.0]
+    assert rewards(combined([spec("a", 1.0), spec("b", 0.0, op="mul"), spec("c", 2.0, op="mul")], [5.0], [2.0], [0.5], how="fold")) == [5.0]
 
 
 def test_fold_passes_over_what_a_row_lacks():
