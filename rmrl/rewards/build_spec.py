@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
-from rmrl.errors import ConfigError
+from rmrl.errors import ConfigError, RewardFunctionError
 from rmrl.models.checkpoint_inspect import check_scalar_head, check_writes_text, checkpoint_kind, local_checkpoint
 from rmrl.registry import did_you_mean
-from rmrl.rewards.dropin import DropIn
+from rmrl.rewards.dropin import DropIn, without_postprocess
 from rmrl.rewards.engines.base import EngineSpec, Runner
 from rmrl.rewards.entries import check_choices, known_entries, sampling_of, seconds
 from rmrl.rewards.kinds import REWARD_KINDS
@@ -222,7 +222,14 @@ def _sampling(request: _Request, kind: Any) -> Sampling | None:
 
 
 def _check_dropin(request: _Request, kind: Any, options: Any, sampling: Sampling | None) -> None:
-    """Some kinds can ask by themselves, some only where their options say how; a kind may refuse a drop-in altogether."""
+    """Some kinds can ask by themselves, some only where their options say how; a kind may refuse a drop-in altogether.
+
+    Raises RewardFunctionError for a drop-in that renders but does not read, unless token probabilities are the verdict.
+    """
+    dropin = request.dropin
+    reads_nothing = bool(getattr(options, "score_tokens", None))
+    if dropin is not None and dropin.preprocess is not None and dropin.postprocess is None and not reads_nothing:
+        raise RewardFunctionError(without_postprocess(dropin))
     problem = kind.dropin_problem(request.dropin, options, sampling) if hasattr(kind, "dropin_problem") else ""
     if problem and "/" in request.name:
         raise ConfigError(

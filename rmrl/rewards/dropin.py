@@ -1,8 +1,8 @@
 """Loading reward functions by path: drop-in files `reward_functions/<name>.py` and `package.module:function`.
 
-A drop-in file is a model reward (`rm_preprocess` and `rm_postprocess`) or a rule (`compute_score`); docs/rewards.md holds the
-contract. Files are loaded under a private module name, so that a drop-in called `math_verify.py` never shadows the package
-`math_verify`; a file whose text did not change is executed once per process.
+A drop-in file is a model reward (`rm_preprocess` and `rm_postprocess`; the first alone where `score_tokens` is the verdict) or a rule
+(`compute_score`); docs/rewards.md holds the contract. Files are loaded under a private module name, so that a drop-in called
+`math_verify.py` never shadows the package `math_verify`; a file whose text did not change is executed once per process.
 
 Rule workers import this module too: it needs the standard library, `rmrl.errors` and `rule_forms` only.
 """
@@ -98,7 +98,7 @@ class DropIn:
     preprocess: Callable[..., Any] | None = None
     """rm_preprocess; None of a rule."""
     postprocess: Callable[..., Any] | None = None
-    """rm_postprocess; None of a rule."""
+    """rm_postprocess; None of a rule, and of a file without one (see `without_postprocess`)."""
     critique: Callable[..., Any] | None = None
     """rm_critique, of a `critique` reward that says itself what its scorer reads; else None."""
     compute_score: Callable[..., Any] | None = None
@@ -110,7 +110,8 @@ class DropIn:
 def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = None) -> DropIn:
     """Load and check the drop-in file `path` for the reward `name`. `known_keys`: what SPEC may contain; None: anything.
 
-    RewardFunctionError: the import raised, functions are missing or have the wrong parameters, SPEC is malformed.
+    RewardFunctionError: the import raised, functions are missing or have the wrong parameters, SPEC is malformed. A file with
+    rm_preprocess alone is loaded: whether that is enough depends on the reward's entries (`without_postprocess`).
     """
     path = path.resolve()
     code = read_source(path)
@@ -133,8 +134,16 @@ def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = N
     for each, function in {**functions, **({"rm_critique": critique} if callable(critique) else {})}.items():
         if each != "compute_score":
             _check_model_function(function, each, path)
-    model: dict[str, Any] = {"preprocess": functions["rm_preprocess"], "postprocess": functions["rm_postprocess"], "critique": critique}
-    return DropIn(**common, **model)
+    postprocess = functions.get("rm_postprocess")
+    return DropIn(**common, preprocess=functions["rm_preprocess"], postprocess=postprocess, critique=critique)
+
+
+def without_postprocess(dropin: DropIn) -> str:
+    """What is wrong with a model reward whose file has rm_preprocess alone and whose verdicts are to be read."""
+    return (
+        f"{dropin.path} defines rm_preprocess but not rm_postprocess: a model reward needs both. Add {SIGNATURES['rm_postprocess']}; "
+        "a generative reward with score_tokens={Yes:1,No:0} reads nothing and needs rm_preprocess alone."
+    )
 
 
 def load_function(target: str, name: str) -> DropIn:
@@ -228,6 +237,8 @@ def _kind_of(path: Path, functions: Mapping[str, Any], spec: Mapping[str, Any]) 
         return "model"
     if rule and not pair:
         return "rule"
+    if pair == {"rm_preprocess"} and not rule:
+        return "model"
     if pair:
         (missing,) = {"rm_preprocess", "rm_postprocess"} - pair
         raise RewardFunctionError(f"{path} defines {pair.pop()} but not {missing}: a model reward needs both. Add {SIGNATURES[missing]}.")

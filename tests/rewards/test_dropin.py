@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.dropin import FunctionSource, call_with_known_arguments, load_dropin, load_function, rule_arguments
+from rmrl.rewards.dropin import (
+    FunctionSource,
+    call_with_known_arguments,
+    load_dropin,
+    load_function,
+    rule_arguments,
+    without_postprocess,
+)
 
 RULE = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return len(solution_str)\n"
 MODEL = """
@@ -91,10 +98,16 @@ def test_neither_kind_of_function_shows_both_signatures(write):
     assert "found: none of them" in message
 
 
-@pytest.mark.parametrize(("has", "lacks"), [("rm_preprocess", "rm_postprocess"), ("rm_postprocess", "rm_preprocess")])
-def test_half_a_pair_names_the_other_half(write, has, lacks):
-    message = error_of(write(f"def {has}(*a):\n    return []\n"))
-    assert f"defines {has} but not {lacks}" in message
+def test_rm_postprocess_alone_names_the_other_half(write):
+    message = error_of(write("def rm_postprocess(*a):\n    return []\n"))
+    assert "defines rm_postprocess but not rm_preprocess" in message
+
+
+def test_rm_preprocess_alone_is_loaded_and_what_it_lacks_can_be_said(write):
+    dropin = load_dropin(write("def rm_preprocess(*a):\n    return []\n"), "mine")
+    assert (dropin.kind, dropin.postprocess) == ("model", None)
+    assert "defines rm_preprocess but not rm_postprocess" in without_postprocess(dropin)
+    assert "defines rm_preprocess but not" in error_of(write("def rm_preprocess(*a):\n    return []\n" + RULE))
 
 
 def test_both_kinds_in_one_file_need_a_kind(write):

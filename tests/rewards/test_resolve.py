@@ -295,3 +295,24 @@ def test_folders_of_drop_ins(tmp_path: Path):
     with pytest.raises(ConfigError) as caught:
         find([tmp_path / "a", "/no/b", "/no/c"])
     assert caught.value.problems == ["reward.functions_dir: there is no folder /no/b", "reward.functions_dir: there is no folder /no/c"]
+
+
+# --- drop-ins that only render -------------------------------------------------------------------------------------
+
+RENDERS = "def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    return [f'{r} Right?' for r in text_responses]\n"
+
+
+def test_score_tokens_need_no_rm_postprocess(place: Place):
+    judge = checkpoint(place.root / "judge")
+    place.write("right", RENDERS)
+    spec = place.one("right", specs={"right": {"path": str(judge), "score_tokens": {"Yes": 1, "No": 0}}})
+    assert (spec.kind, spec.options.score_tokens) == ("generative", {"Yes": 1, "No": 0})
+    place.write("sure", f"SPEC = {{'path': {str(judge)!r}, 'score_tokens': {{'Yes': 1, 'No': 0}}}}\n{RENDERS}")
+    assert place.one("sure").dropin is not None
+
+
+def test_whose_verdicts_are_read_needs_rm_postprocess(place: Place):
+    place.write("right", RENDERS)
+    problem = place.problem("right", specs={"right": {"path": str(checkpoint(place.root / "judge"))}})
+    assert "right.py defines rm_preprocess but not rm_postprocess: a model reward needs both. Add rm_postprocess(results)" in problem
+    assert "score_tokens={Yes:1,No:0} reads nothing and needs rm_preprocess alone" in problem

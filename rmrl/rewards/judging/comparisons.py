@@ -92,17 +92,35 @@ def _neighbours(standing: list[int], met: set[Pair], paused: set[int]) -> list[P
 # --- what verdicts say ---------------------------------------------------------------------------------------------
 
 
-def settle(values: Sequence[float | None]) -> tuple[float | None, bool]:
-    """(the pair's value, whether its order of presentation decided) of one pair's verdicts, all told for the same response.
+FLIP_RULES = ("tie", "judgebench", "average")
 
-    Verdicts that prefer different responses, or of which one is a tie, are a flip and count as a tie; others are averaged. A pair of which
-    one order has no verdict has none: what is left is what the place favours. 1 - flips / pairs is the agreement between the orders.
+
+def settle(values: Sequence[float | None], rule: str = "tie") -> tuple[float | None, bool]:
+    """(the pair's value, whether its order of presentation decided) of one pair's verdicts, each the share of the same response.
+
+    Verdicts that agree on who is better (or that it is a tie) are averaged. Others are a flip: they prefer different responses, or one
+    is a tie and the other is not. 1 - flips / pairs is the agreement between the orders, whatever the rule. What a flip is worth:
+
+        rule         win and tie   win and loss
+        tie              0.5           0.5
+        judgebench       1             0.5        the side with more verdicts wins, a tie taking neither (arXiv:2410.12784, section 4)
+        average          0.75          0.5        the mean
+
+    A pair of which one order has no verdict has none: what is left is what the place favours. There JudgeBench's own code differs, which
+    lets the other order decide alone.
     """
-    told = [value for value in values if value is not None]
-    if not told or len(told) < len(values):
+    verdicts = [value for value in values if value is not None]
+    if not verdicts or len(verdicts) < len(values):
         return None, False
-    flipped = len({(value > 0.5) - (value < 0.5) for value in told}) > 1
-    return (0.5 if flipped else math.fsum(told) / len(told)), flipped
+    sides = [(value > 0.5) - (value < 0.5) for value in verdicts]
+    flipped = len(set(sides)) > 1
+    if not flipped or rule == "average":
+        return math.fsum(verdicts) / len(verdicts), flipped
+    if rule == "tie" or sum(sides) == 0:
+        return 0.5, True
+    winning = 1 if sum(sides) > 0 else -1
+    chosen = [value for value, side in zip(verdicts, sides, strict=True) if side == winning]
+    return math.fsum(chosen) / len(chosen), True
 
 
 def ranking_games(shown: Sequence[int], scores: Sequence[float]) -> list[Game]:

@@ -2,9 +2,9 @@
 
     lower_bound = mean - k * std      over the members' (transformed) scores of one response
 
-The std is that of the population (divides by M): it measures how far these members disagree and does not estimate anything beyond them,
-and M is small. Large k is worst-case, k = 0 the mean; the penalty on disagreement is that of reward-model ensembles in
-arXiv:2310.02743 (with the std in place of the variance, so that k has no unit).
+The std is unbiased (divides by M - 1), as in `standardize` and the advantage estimators; there are at least two members. Large k is
+worst-case, k = 0 the mean; the penalty on disagreement is that of reward-model ensembles in arXiv:2310.02743, with the std in place of
+its variance (which divides by M), so that k has no unit.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _result(row: Sequence[ScoreResult], combined: float, values: Mapping[str, fl
 
 
 def _lower_bound(values_MB: np.ndarray, k: float) -> np.ndarray:
-    return values_MB.mean(axis=0) - k * values_MB.std(axis=0)
+    return values_MB.mean(axis=0) - k * values_MB.std(axis=0, ddof=1)
 
 
 _HOW_TO: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = {

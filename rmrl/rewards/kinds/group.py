@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from rmrl.rewards.engines.base import Runner
 from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.judging.comparisons import (
+    FLIP_RULES,
     Game,
     Pair,
     Schedule,
@@ -76,7 +77,9 @@ class GroupReward:
         aggregate: str = "win_rate"
         """win_rate (points per game, 0 .. 1) or bradley_terry (log-strengths centred at 0, larger where opponents were stronger)."""
         both_orders: bool = True
-        """Each pair is judged in both orders; verdicts that disagree are a tie. False: one order, drawn by the texts."""
+        """Each pair is judged in both orders. False: one order, drawn by the texts."""
+        on_flip: str = "tie"
+        """What a pair is worth whose two orders disagree: tie, judgebench (a win beside a tie is a win) or average."""
         max_pairs: int = 0
         """pairwise: pairs per prompt, at most; 0: all of them."""
         rounds: int = 0
@@ -123,7 +126,12 @@ class GroupReward:
         """What is wrong with the entries by themselves."""
         problems = [
             f"{where}.{key}={getattr(options, key)}: give {' or '.join(known)}"
-            for key, known in (("how", WAYS), ("aggregate", tuple(AGGREGATES)), ("no_preference", NO_PREFERENCE))
+            for key, known in (
+                ("how", WAYS),
+                ("aggregate", tuple(AGGREGATES)),
+                ("no_preference", NO_PREFERENCE),
+                ("on_flip", FLIP_RULES),
+            )  # fmt: skip
             if getattr(options, key) not in known
         ]
         problem = parser_problem(options.parser, "verdict")
@@ -135,6 +143,11 @@ class GroupReward:
         for key, way in (("max_pairs", "pairwise"), ("rounds", "tournament")):
             if getattr(options, key) > 0 and options.how != way:
                 problems.append(f"{where}.{key}={getattr(options, key)} belongs to how={way}, and how={options.how}: leave it out")
+        if options.on_flip != "tie" and (options.how == "listwise" or not options.both_orders):
+            problems.append(
+                f"{where}.on_flip={options.on_flip} is about pairs judged in both orders, and here how={options.how} and "
+                f"both_orders={options.both_orders}: leave it out"
+            )
         return problems
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
@@ -202,7 +215,8 @@ class GroupReward:
             heard = iter(await self._judge.hear(items, comparisons) if comparisons else [])
             values: dict[int, list[float | None]] = {id(table): [] for table in tables}
             for table, pair, orders in asked:
-                values[id(table)].append(_settled(table, pair, [(shown, next(heard)) for shown in orders]))
+                verdicts = [(shown, next(heard)) for shown in orders]
+                values[id(table)].append(_settled(table, pair, verdicts, rule=self._options.on_flip))
             for table in tables:
                 if table.pairs:
                     table.pairs = _next_round(table.schedule, values[id(table)])
@@ -241,13 +255,13 @@ class GroupReward:
         return [_result(i, values[i], table, games[i] | _columns(i, table)) for i in range(n)]
 
 
-def _settled(table: _Table, pair: Pair, heard: Sequence[tuple[Pair, Heard]]) -> float | None:
+def _settled(table: _Table, pair: Pair, heard: Sequence[tuple[Pair, Heard]], *, rule: str) -> float | None:
     """The pair's value for its first response, noted down as a game where there is one."""
     table.heard += heard
     if not heard:  # equal texts
         table.games.append(Game(*pair, 0.5))
         return 0.5
-    value, flipped = settle([None if h.scores is None else h.scores[shown.index(pair[0])] for shown, h in heard])
+    value, flipped = settle([None if h.scores is None else h.scores[shown.index(pair[0])] for shown, h in heard], rule)
     if value is not None:
         table.games.append(Game(*pair, value))
         table.settled += 1

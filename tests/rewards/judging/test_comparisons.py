@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rmrl.rewards.judging.comparisons import (
+    FLIP_RULES,
     Game,
     Pair,
     Schedule,
@@ -112,6 +113,29 @@ def test_three_rounds_of_two_end_after_the_only_pair() -> None:
 )
 def test_what_two_orders_say(values: list[float | None], settled: tuple[float | None, bool]) -> None:
     assert settle(values) == settled
+
+
+@pytest.mark.parametrize(
+    ("values", "rule", "value"),
+    [
+        ([1.0, 0.5], "judgebench", 1.0),  # a win beside a tie is a win
+        ([0.5, 0.0], "judgebench", 0.0),
+        ([0.5, 0.75], "judgebench", 0.75),  # the tie takes no side, so the other verdict is the pair's
+        ([1.0, 0.0], "judgebench", 0.5),
+        ([1.0, 0.5], "average", 0.75),
+        ([0.5, 0.0], "average", 0.25),
+        ([1.0, 0.0], "average", 0.5),
+    ],
+)
+def test_what_a_flip_is_worth_is_a_choice_and_stays_a_flip(values: list[float | None], rule: str, value: float) -> None:
+    assert settle(values, rule) == (value, True)
+
+
+@pytest.mark.parametrize("rule", FLIP_RULES)
+def test_no_rule_changes_what_both_orders_agree_on_or_what_is_missing(rule: str) -> None:
+    assert settle([1.0, 1.0], rule) == (1.0, False)
+    assert settle([0.5, 0.5], rule) == (0.5, False)
+    assert settle([1.0, None], rule) == (None, False)
 
 
 def test_a_ranking_is_a_game_for_each_pair() -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from rmrl.rewards.kinds.ensemble import Ensemble, ensemble_results
+from rmrl.rewards.rows import Rows
+from rmrl.rewards.transforms import chain_of
 from rmrl.types import ScoreResult
 
 
@@ -32,9 +34,20 @@ def test_the_four_ways():
     assert values_of("mean", *columns) == [4.0, 4.0]
     assert values_of("min", *columns) == [1.0, 4.0]
     assert values_of("median", *columns) == [3.0, 4.0]
-    # deviations -3 -1 4: population variance 26 / 3
-    assert values_of("lower_bound", *columns) == [round(4 - math.sqrt(26 / 3), 9), 4.0]
+    # deviations -3 -1 4: unbiased variance 26 / 2
+    assert values_of("lower_bound", *columns) == [round(4 - math.sqrt(13), 9), 4.0]
     assert values_of("lower_bound", *columns, k=0.0) == [4.0, 4.0]
+
+
+def test_ensemble_and_standardize_divide_by_the_same():
+    # 1, 2, 3: unbiased std 1, that of the population 0.816
+    assert values_of("lower_bound", [1.0], [2.0], [3.0]) == [1.0]
+    group = Rows(group_ids_B=np.zeros(3, dtype=np.int64), lengths_B=np.ones(3), truncated_B=np.zeros(3, dtype=bool), sources=("",) * 3)
+    for by in ("group", "batch", "running"):
+        chain = chain_of([{"kind": "standardize", "by": by, "eps": 0.0}], "w")
+        np.testing.assert_allclose(chain.apply(np.asarray([1.0, 2.0, 3.0]), group, np.ones(3, dtype=bool)), [-1.0, 0.0, 1.0])
+        chain = chain_of([{"kind": "standardize", "by": by, "eps": 0.0}], "w")
+        assert chain.apply(np.asarray([7.0]), group.select([0]), np.ones(1, dtype=bool)).tolist() == [0.0]  # a single score
 
 
 def test_the_transformed_scores_count_and_stand_in_extra():

@@ -297,6 +297,14 @@ async def test_a_drop_in_may_ask_for_the_probability(tokenizer: Any, tmp_path: P
     assert result.value == 0.5
 
 
+async def test_a_drop_in_that_asks_for_the_probability_needs_no_rm_postprocess(tokenizer: Any, tmp_path: Path):
+    code = "def rm_preprocess(p, r, t):\n    return [f'{x} right?' for x in r]\n"
+    engine = Scripted(lambda _: [said("Y", choice_logprobs=(0.0, -math.inf))])
+    made = spec("generative", dropin=dropin(tmp_path, code), options=YES_NO)
+    (result,) = await GenerativeReward.from_spec(made, context(tokenizer, main=engine)).score(items("r"))
+    assert result.value == 1.0
+
+
 # --- what is refused -----------------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,30 @@ async def test_a_judge_that_likes_the_first_place_says_nothing(ask: Asker):
     assert ask.context.counts.found == {"position_flips": [3, 3]}
 
 
+@pytest.mark.parametrize(("on_flip", "values"), [("tie", [0.5, 0.5]), ("judgebench", [1.0, 0.0]), ("average", [0.75, 0.25])])
+@pytest.mark.parametrize("how", ["pairwise", "tournament"])
+async def test_a_win_beside_a_tie_counts_as_the_user_says(ask: Asker, how: str, on_flip: str, values: list[float]):
+    # "A" where the better response stands first, a tie in the other order
+    def judge(read: str) -> TextOutput:
+        return said("A") if QUALITY.findall(read) == ["3", "1"] else said("tie")
+
+    results = await ask(group("q3", "q1"), judge, options=Options(fence=False, how=how, on_flip=on_flip))
+    assert [r.value for r in results] == values
+    assert ask.context.counts.found == {"position_flips": [1, 1]}  # the orders disagree, whatever that is worth
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (Options(on_flip="agree"), "w.on_flip=agree: give tie or judgebench or average"),
+        (Options(on_flip="average", both_orders=False), "w.on_flip=average is about pairs judged in both orders"),
+        (Options(on_flip="judgebench", how="listwise"), "here how=listwise and both_orders=True: leave it out"),
+    ],
+)
+def test_a_rule_for_flips_needs_both_orders(options: GroupReward.Options, problem: str):
+    assert problem in GroupReward.check_options(options, "w")[0]
+
+
 async def test_one_order_is_half_the_calls_and_counts_no_flips(ask: Asker):
     rows = group("q1", "q3", "q2", "q4")
     results = await ask(rows, options=Options(fence=False, both_orders=False))
