@@ -109,8 +109,8 @@ def test_combiners_by_hand():
 def one_row(values: list[float], weights: list[float], ops: tuple[str, ...], closed: bool) -> CombineInputs:
     present = np.array([[True, not closed]])
     return CombineInputs(
-        values_NC=np.array([values]) * present, weights_NC=np.array([weights]) * present, present_NC=present, closed_NC=~present, ops=ops,
-        group_ids_N=np.zeros(1, dtype=np.int64),
+        values_NC=np.array([values]) * present, weights_NC=np.array([weights]) * present, present_NC=present, closed_NC=~present,
+        watched_NC=np.zeros_like(present), ops=ops, group_ids_N=np.zeros(1, dtype=np.int64),
     )  # fmt: skip
 
 
@@ -122,6 +122,7 @@ def test_lexicographic_by_hand():
         weights_NC=np.ones((4, 2)),
         present_NC=everywhere,
         closed_NC=~everywhere,
+        watched_NC=~everywhere,
         ops=("add", "add"),
         group_ids_N=np.zeros(4),
     )

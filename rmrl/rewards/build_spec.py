@@ -17,12 +17,13 @@ from rmrl.rewards.engines.base import EngineSpec, Runner
 from rmrl.rewards.entries import check_choices, known_entries, sampling_of, seconds
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.remote import RemoteReward, http_spec
+from rmrl.rewards.kinds.truncation import WAYS
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.spec import OnMissing, RewardSpec
 from rmrl.rewards.transforms import chain_of, parse_transforms
 from rmrl.types import Sampling
 
-SHARED_KEYS = ("kind", "path", "function", "sampling", "engine", "server", "on_missing", "timeout_s", "transform", "gate")
+SHARED_KEYS = ("kind", "path", "function", "sampling", "engine", "server", "on_missing", "overlong", "timeout_s", "transform", "gate")
 """Entries of every kind; each kind's `Options` has further ones."""
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))
 _OF_RESIDENCY = ("residency", "put_away", "load_timeout_s")
@@ -97,11 +98,27 @@ def _shared(request: _Request, *, timeout_s: float) -> dict[str, Any]:
         "kind": request.kind,
         "weight": 1.0,
         "on_missing": on_missing,
+        "overlong": _overlong(request),
         "dropin": request.dropin,
         "timeout_s": seconds(entries.get("timeout_s"), timeout_s, f"{where}.timeout_s"),
         "transforms": _transforms(request),
         "gates": _names(entries.get("gate"), f"{where}.gate"),
     }
+
+
+def _overlong(request: _Request) -> str:
+    """What is left out of inputs that do not fit. Raises ConfigError for kinds that know no context."""
+    how = request.entries.get("overlong", "missing")
+    where = f"{request.where}.overlong={how}"
+    if how not in WAYS:
+        raise ConfigError(f"{where}: not a choice{did_you_mean(str(how), WAYS)}")
+    if how == "missing":
+        return how
+    if not getattr(REWARD_KINDS[request.kind], "truncates", False):
+        raise ConfigError(f"{where}: a {request.kind} reward reads no text into a model of ours, so there is nothing to cut; leave it out")
+    if request.entries.get("server") or request.entries.get("wire"):
+        raise ConfigError(f"{where}: how many tokens the server's model takes is not known here; leave it out")
+    return how
 
 
 def _transforms(request: _Request) -> tuple[Mapping[str, Any], ...]:

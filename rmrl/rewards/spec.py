@@ -72,6 +72,8 @@ class RewardSpec:
     """Position among the model rewards (picks rm_prompt_<i>); -1 for the others."""
     combine_op: str = "add"
     on_missing: OnMissing = field(default_factory=OnMissing)
+    overlong: str = "missing"
+    """What is left out of an input that does not fit the model's context; see `kinds.truncation`."""
     timeout_s: float = 600.0
     dropin: DropIn | None = None
     """rm_preprocess / rm_postprocess of a model reward."""

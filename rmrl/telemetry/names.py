@@ -5,7 +5,7 @@
     score/<name>/{missing,skipped,missing_<why>}   shares of responses, 0..1
     score/<name>/{latency_s,tokens_in,tokens_out,cached}
     score/<name>/{corr_<other>,corr_length}        Pearson's r, -1..1
-    score/<name>/<share>                           what the component's kind counts, e.g. position_flips, 0..1
+    score/<name>/<share>                           what the component's kind counts, e.g. position_flips, truncated, 0..1
     score/<name>/{duplicates,cache_hits}           shares of its requests that were not sent, 0..1
     perf/streamed/<name>                           share of responses it had scored when the last one was finished, 0..1
     monitor/hints                                  hints of the monitor that hold

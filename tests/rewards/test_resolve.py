@@ -316,3 +316,24 @@ def test_whose_verdicts_are_read_needs_rm_postprocess(place: Place):
     problem = place.problem("right", specs={"right": {"path": str(checkpoint(place.root / "judge"))}})
     assert "right.py defines rm_preprocess but not rm_postprocess: a model reward needs both. Add rm_postprocess(results)" in problem
     assert "score_tokens={Yes:1,No:0} reads nothing and needs rm_preprocess alone" in problem
+
+
+# --- inputs that do not fit ----------------------------------------------------------------------------------------
+
+
+def test_overlong_belongs_to_one_reward(place: Place):
+    path = str(checkpoint(place.root / "scorer", head=True))
+    assert place.one("r", specs={"r": {"path": path, "overlong": "truncate_left"}}).overlong == "truncate_left"
+    assert place.one("r", specs={"r": {"path": path}}).overlong == "missing"
+
+
+def test_overlong_is_refused_where_there_is_nothing_to_cut(place: Place):
+    path = str(checkpoint(place.root / "scorer", head=True))
+    problem = place.problem("r", specs={"r": {"path": path, "overlong": "truncate"}})
+    assert "reward.specs.r.overlong=truncate: not a choice; did you mean 'truncate_" in problem
+    place.write("short", RULE)
+    problem = place.problem("short", specs={"short": {"overlong": "truncate_left"}})
+    assert "reward.specs.short.overlong=truncate_left: a rule reward reads no text into a model of ours" in problem
+    server = {"url": "http://127.0.0.1:9/v1", "model": "m"}
+    problem = place.problem("judge", specs={"judge": {"server": server, "rubric": "short", "overlong": "truncate_left"}})
+    assert "reward.specs.judge.overlong=truncate_left: how many tokens the server's model takes is not known here" in problem

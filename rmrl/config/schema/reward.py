@@ -79,7 +79,7 @@ class RewardConfig:
     by_source: dict[str, Any] = field(default_factory=dict)
     """<data_source>: {models: [...], weights: [...]}: rows of that source have these rewards instead of `models`."""
     specs: dict[str, Any] = field(default_factory=dict)
-    """<name>: {kind, path, function, sampling, engine, on_missing, transform, gate, ...}; see docs/rewards.md."""
+    """<name>: {kind, path, function, sampling, engine, on_missing, overlong, transform, gate, ...}; see docs/rewards.md."""
     functions_dir: Any = None
     """Folder or folders of drop-in files; null: reward_functions/ here, then the shipped ones."""
     combine: str = "weighted_sum"

@@ -191,5 +191,5 @@ def overlong_value(request: PoolingRequest, context_length: int) -> ValueOutput:
 
 
 def overlong_detail(tokens: int, context_length: int) -> str:
-    """Says both numbers."""
-    return f"the input has {tokens} tokens and max_model_len is {context_length}"
+    """Both numbers, and the entry of a reward that cuts such inputs."""
+    return f"the input has {tokens} tokens and max_model_len is {context_length} (overlong=truncate_right of the reward would cut it)"

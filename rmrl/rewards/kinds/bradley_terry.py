@@ -11,6 +11,7 @@ from rmrl.rewards.engines.base import PoolingRequest, Runner, ValueOutput
 from rmrl.rewards.judging.untrusted import neutraliser
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rendering import Rendered, fill_in, postprocess, preprocess, tokenize
+from rmrl.rewards.kinds.truncation import fit_items, pooling_limit, with_cuts
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.verdict import check_verdict
 from rmrl.types import Message, ScoreItem, ScoreResult
@@ -27,6 +28,7 @@ class BradleyTerryReward:
     samples: ClassVar[bool] = False
     needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
+    truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         self._spec, self._context = spec, context
@@ -42,10 +44,15 @@ class BradleyTerryReward:
             return []
         rendered = self.render(items)
         full = [i for i, read in enumerate(rendered) if not read.empty]
-        return fill_in(rendered, await self._classify([items[i] for i in full], [rendered[i] for i in full]))
+        results = fill_in(rendered, await self._classify([items[i] for i in full], [rendered[i] for i in full]))
+        return with_cuts(results, [read.left_out for read in rendered], how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the model reads, one input per item."""
+        limit = pooling_limit(self._spec, self._context.tokenizer(self._path))
+        return fit_items(items, lambda _, cut: self._rendered(cut), limit)
+
+    def _rendered(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         tokenizer = self._context.tokenizer(self._path)
         if self._dropin is not None and self._dropin.preprocess is not None:
             inputs, where = preprocess(self._dropin, items, tokenizer), f"rm_preprocess of reward '{self._spec.name}'"

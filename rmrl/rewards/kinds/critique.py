@@ -33,6 +33,7 @@ from rmrl.rewards.kinds.rendering import (
     preprocess,
     tokenize,
 )
+from rmrl.rewards.kinds.truncation import fit_items, judge_limit, pooling_limit, with_cut, with_cuts
 from rmrl.rewards.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult, Status
 
@@ -66,6 +67,7 @@ class CritiqueReward:
     samples: ClassVar[bool] = True
     needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
+    truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         assert spec.sampling is not None
@@ -93,10 +95,15 @@ class CritiqueReward:
             return []
         rendered = self.render(items)
         full = [i for i, read in enumerate(rendered) if not read.empty]
-        return fill_in(rendered, await self._criticise([items[i] for i in full], [rendered[i] for i in full]))
+        results = fill_in(rendered, await self._criticise([items[i] for i in full], [rendered[i] for i in full]))
+        return with_cuts(results, [read.left_out for read in rendered], how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the critic is told, one input per item. Of a remote critic nothing is tokenized."""
+        tokenizer = None if self._spec.remote is not None else self._context.tokenizer(self._spec.engines["main"].path)
+        return fit_items(items, lambda _, cut: self._rendered(cut), judge_limit(self._spec, tokenizer, self._sampling))
+
+    def _rendered(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         tokenizer = None if self._spec.remote is not None else self._context.tokenizer(self._spec.engines["main"].path)
         shown = exhibits(items, tokenizer, fenced=self._options.fence)
         if self._spec.dropin is not None and self._spec.dropin.preprocess is not None:
@@ -108,7 +115,12 @@ class CritiqueReward:
         return [dataclasses.replace(each, fence=exhibit.fence) for each, exhibit in zip(read, shown, strict=True)]
 
     def render_scorer(self, items: Sequence[ScoreItem], critiques: Sequence[str]) -> list[Rendered]:
-        """What the scalar model reads of each item and its critique."""
+        """What the scalar model reads of each item and its critique, which is never cut."""
+        tokenizer = self._context.tokenizer(self._spec.engines["scorer"].path)
+        limit = pooling_limit(self._spec, tokenizer, role="scorer")
+        return fit_items(items, lambda at, cut: self._rendered_scorer(cut, [critiques[i] for i in at]), limit)
+
+    def _rendered_scorer(self, items: Sequence[ScoreItem], critiques: Sequence[str]) -> list[Rendered]:
         tokenizer = self._context.tokenizer(self._spec.engines["scorer"].path)
         neutral = neutraliser(tokenizer)
         responses, safe = [neutral(item.response) for item in items], [neutral(critique) for critique in critiques]
@@ -150,7 +162,8 @@ class CritiqueReward:
             return []
         rendered = self.render_scorer(items, critiques)
         full = [i for i, read in enumerate(rendered) if not read.empty]
-        return fill_in(rendered, await self._ask_scorer([items[i] for i in full], [rendered[i] for i in full]))
+        results = fill_in(rendered, await self._ask_scorer([items[i] for i in full], [rendered[i] for i in full]))
+        return [with_cut(*row, how=self._spec.overlong) for row in zip(results, (read.left_out for read in rendered), strict=True)]
 
     async def _ask_scorer(self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]) -> list[ScoreResult]:
         if not items:
@@ -209,4 +222,4 @@ def _result(outputs: Sequence[TextOutput], scored: Sequence[ScoreResult], read: 
     extra = {**first.extra, **({"votes": [each.value for each in scored]} if len(scored) > 1 else {})}
     if not values:
         return ScoreResult(value=None, status=first.status, detail=first.detail, extra=extra, **shared)
-    return ScoreResult(value=statistics.fmean(values), extra=extra, **shared)
+    return ScoreResult(value=statistics.fmean(values), detail=first.detail, extra=extra, **shared)

@@ -25,6 +25,7 @@ from rmrl.rewards.judging.untrusted import Fence
 from rmrl.rewards.judging.votes import VOTES, combine_votes, numeric, parsed_vote, read_vote
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rendering import Rendered, as_judge_input, exhibits, fill_in, generate_requests, postprocess, preprocess, tokenize
+from rmrl.rewards.kinds.truncation import fit_items, judge_limit, with_cuts
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.verdict import Verdict, check_verdict
 from rmrl.types import Sampling, ScoreItem, ScoreResult, Status
@@ -61,6 +62,7 @@ class GenerativeReward:
     samples: ClassVar[bool] = True
     needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
+    truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         assert spec.sampling is not None
@@ -115,10 +117,15 @@ class GenerativeReward:
             return []
         rendered = self.render(items)
         full = [i for i, read in enumerate(rendered) if not read.empty]
-        return fill_in(rendered, await self._judge([items[i] for i in full], [rendered[i] for i in full]))
+        results = fill_in(rendered, await self._judge([items[i] for i in full], [rendered[i] for i in full]))
+        return with_cuts(results, [read.left_out for read in rendered], how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the judge is told, one input per item. Of a remote judge nothing is tokenized."""
+        limit = judge_limit(self._spec, self._tokenizer(), self._sampling)
+        return fit_items(items, lambda _, cut: self._rendered(cut), limit)
+
+    def _rendered(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         tokenizer = self._tokenizer()
         shown = exhibits(items, tokenizer, fenced=self._options.fence)
         if self._spec.dropin is not None and self._spec.dropin.preprocess is not None:

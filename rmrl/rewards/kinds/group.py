@@ -37,6 +37,7 @@ from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.group_judge import Asking, GroupJudge
 from rmrl.rewards.kinds.group_votes import Heard
 from rmrl.rewards.kinds.rendering import Rendered
+from rmrl.rewards.kinds.truncation import with_cuts
 from rmrl.rewards.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult, Status
 
@@ -106,9 +107,10 @@ class GroupReward:
     samples: ClassVar[bool] = True
     needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = True
+    truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._context = context
+        self._spec, self._context = spec, context
         self._options: GroupReward.Options = spec.options or self.Options()
         options = self._options
         asking = Asking(
@@ -131,7 +133,7 @@ class GroupReward:
                 ("aggregate", tuple(AGGREGATES)),
                 ("no_preference", NO_PREFERENCE),
                 ("on_flip", FLIP_RULES),
-            )  # fmt: skip
+            )
             if getattr(options, key) not in known
         ]
         problem = parser_problem(options.parser, "verdict")
@@ -163,7 +165,11 @@ class GroupReward:
         for table in tables:
             for row, result in zip(table.rows, self._results(table), strict=True):
                 results[row] = result
-        return results
+        left_out = [0] * len(items)
+        for table in tables:
+            for i, row in enumerate(table.rows):
+                left_out[row] = sum(heard.left_out for shown, heard in table.heard if i in shown)
+        return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the judge is told, for each item the first comparison it takes part in; empty where there is none."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from rmrl.errors import RewardFunctionError
@@ -19,6 +20,7 @@ from rmrl.rewards.judging.untrusted import Fence
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.group_votes import CHOICES, Heard, Input, Said, Vote, Ways, combined, dropin_vote, own_vote, said_of
 from rmrl.rewards.kinds.rendering import Exhibit, Rendered, exhibits, generate_requests, named_columns, tokenize, with_note
+from rmrl.rewards.kinds.truncation import Cutting, fitted, item_passages, items_rebuilt, judge_limit
 from rmrl.rewards.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem
 
@@ -76,7 +78,31 @@ class GroupJudge:
     # --- what it is told ----------------------------------------------------------------------------------------------
 
     def _inputs(self, items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]) -> list[Input]:
-        tokenizer = None if self._spec.remote is not None else self._context.tokenizer(self._spec.engines["main"].path)
+        """Every comparison as rendered; its prompt and responses cut where they do not fit and `overlong` says so."""
+        cutting = Cutting[tuple[ScoreItem, ...], Input](
+            passages=item_passages, rebuilt=items_rebuilt, render=self._shorter, length=lambda each: len(each.read.token_ids)
+        )
+        limit = judge_limit(self._spec, self._tokenizer(), self._sampling)
+        if limit is None:
+            return self._rendered(items, comparisons)
+        reads = fitted([tuple(items[row] for row in rows) for rows in comparisons], cutting, limit)
+        return [
+            dataclasses.replace(each, rows=rows, read=dataclasses.replace(each.read, left_out=tokens))
+            for rows, (each, tokens) in zip(comparisons, reads, strict=True)
+        ]
+
+    def _shorter(self, positions: Sequence[int], cases: Sequence[tuple[ScoreItem, ...]]) -> list[Input]:
+        """Comparisons of items of their own each."""
+        del positions
+        ends = list(accumulate(len(case) for case in cases))
+        numbers = [tuple(range(end - len(case), end)) for case, end in zip(cases, ends, strict=True)]
+        return self._rendered([item for case in cases for item in case], numbers)
+
+    def _tokenizer(self) -> Any:
+        return None if self._spec.remote is not None else self._context.tokenizer(self._spec.engines["main"].path)
+
+    def _rendered(self, items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]) -> list[Input]:
+        tokenizer = self._tokenizer()
         used = sorted({row for rows in comparisons for row in rows})
         made = exhibits([items[row] for row in used], tokenizer, fenced=self._asking.fence)
         exhibit_of = dict(zip(used, made, strict=True))

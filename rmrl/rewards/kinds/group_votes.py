@@ -45,6 +45,8 @@ class Heard:
     detail: str = ""
     columns: Mapping[str, str | None] = field(default_factory=dict)
     """What a parser read beside the verdict, of the first vote that could be read."""
+    left_out: int = 0
+    """Tokens that were cut from its prompt and responses (`overlong`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +136,12 @@ def combined(each: Input, votes: Sequence[Vote]) -> Heard:
     usable = [vote.scores for vote in votes if vote.scores is not None]
     if not usable:
         status, detail = _failure(votes[0])
-        return Heard(None, each.read.text, outputs, status, detail, votes[0].columns)
+        return Heard(None, each.read.text, outputs, status, detail, votes[0].columns, each.read.left_out)
     means = tuple(statistics.fmean(column) for column in zip(*usable, strict=True))
     if len(each.rows) == 2 and len(usable) > 1:
         means = pair_scores(0.5 if means[0] == means[1] else float(means[0] > means[1]))
     first = next(vote for vote in votes if vote.scores is not None)
-    return Heard(means, each.read.text, outputs, columns=first.columns)
+    return Heard(means, each.read.text, outputs, columns=first.columns, left_out=each.read.left_out)
 
 
 def _failure(vote: Vote) -> tuple[Status, str]:

@@ -6,6 +6,7 @@ response -> steps -> prompt + steps through the chat template -> logits at the l
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from rmrl.rewards.judging.untrusted import neutralised_with_map
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.process_frame import Frame, frame_of, plain_frame
 from rmrl.rewards.kinds.rendering import NOTHING_TO_READ, Rendered, postprocess, preprocess
+from rmrl.rewards.kinds.truncation import Limit, kept_numbers, pooling_limit, with_cuts
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.verdict import check_verdict
 from rmrl.types import Message, ScoreItem, ScoreResult, Step
@@ -41,6 +43,13 @@ class Parts:
     ends: tuple[int, ...] | None
     prompt: Any = None
     """A drop-in's own prompt; None: the item's rm_prompt."""
+    whole: int = 0
+    """Steps that there were before some were left out; 0: these are all."""
+
+    def only(self, numbers: Sequence[int]) -> Parts:
+        """The steps of these numbers, counted from 0, and where they end in the whole response."""
+        ends = None if self.ends is None else tuple(self.ends[k] for k in numbers)
+        return Parts(tuple(self.texts[k] for k in numbers), ends, self.prompt, whole=len(self.texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,7 @@ class ProcessReward:
     samples: ClassVar[bool] = False
     needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
+    truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         self._spec, self._context = spec, context
@@ -111,10 +121,12 @@ class ProcessReward:
         found = iter([self._values(output) for output in outputs])
         values = [None if read.rendered.empty else next(found) for read in reads]
         verdicts, told = self._verdicts(items, values), iter(outputs)
-        return [
+        results = [
             NOTHING_TO_READ if read.rendered.empty else self._result(next(told), steps or [], read, verdict)
             for read, steps, verdict in zip(reads, values, verdicts, strict=True)
         ]
+        left_out = [read.rendered.left_out for read in reads]
+        return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the model reads, one input per item."""
@@ -125,7 +137,29 @@ class ProcessReward:
     def _reads(self, items: Sequence[ScoreItem]) -> list[_Read]:
         tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
         all_parts = self._dropin_parts(items, tokenizer) if self._dropin is not None else [self._own_parts(i, tokenizer) for i in items]
-        return [self._read(item, parts, tokenizer) for item, parts in zip(items, all_parts, strict=True)]
+        limit = pooling_limit(self._spec, tokenizer)
+        reads = [self._read(item, parts, tokenizer) for item, parts in zip(items, all_parts, strict=True)]
+        if limit is None:
+            return reads
+        return [self._fitted(item, read, limit) for item, read in zip(items, reads, strict=True)]
+
+    def _fitted(self, item: ScoreItem, whole: _Read, limit: Limit) -> _Read:
+        """The read with as many whole steps as fit; as it was where not even one does. A step that is left out has no score."""
+        full = len(whole.rendered.token_ids)
+        fits, too_many = 0, len(whole.parts.texts)
+        best = whole
+        while full > limit.tokens and too_many - fits > 1:
+            count = (fits + too_many) // 2
+            parts = whole.parts.only(kept_numbers(len(whole.parts.texts), count, how=limit.how))
+            read = self._read(item, parts, limit.tokenizer)
+            if len(read.rendered.token_ids) <= limit.tokens:
+                fits, best = count, read
+            else:
+                too_many = count
+        if best is whole:
+            return whole
+        rendered = dataclasses.replace(best.rendered, left_out=full - len(best.rendered.token_ids))
+        return dataclasses.replace(best, rendered=rendered)
 
     def _own_parts(self, item: ScoreItem, tokenizer: Any) -> Parts:
         """Cut where the response itself has its separators; the text between is the one without special tokens."""
@@ -214,6 +248,8 @@ class ProcessReward:
         if self._options.to_tokens and read.parts.ends is None:
             return ScoreResult(value=None, status="user_error", detail=self._not_found(), **shared)
         extra = {"num_steps": len(values), **checked.extra}
+        if read.parts.whole:
+            extra["steps_left_out"] = read.parts.whole - len(values)
         return ScoreResult(value=checked.value, steps=self._steps(values, read.parts), extra=extra, **shared)
 
     def _steps(self, values: Sequence[float], parts: Parts) -> tuple[Step, ...]:

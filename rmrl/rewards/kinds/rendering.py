@@ -28,6 +28,8 @@ class Rendered:
     """False: a server reads `messages` or `text` and tokenizes by itself."""
     fence: Fence | None = None
     """Of the response, for cleaning what the judge writes."""
+    left_out: int = 0
+    """Tokens that were cut so that it fits (`overlong`)."""
 
     @property
     def empty(self) -> bool:

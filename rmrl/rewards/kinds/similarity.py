@@ -7,6 +7,7 @@ texts are seldom far apart, so most of the range of the cosine says nothing.
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +15,12 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from rmrl.errors import RewardError, RewardFunctionError
+from rmrl.models.checkpoint_inspect import sentence_settings
 from rmrl.rewards.engines.base import EmbedOutput, EmbedRequest, Runner
 from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rendering import Rendered, postprocess, preprocess
+from rmrl.rewards.kinds.truncation import Cutting, Limit, fitted, with_cuts
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.verdict import check_verdict
 from rmrl.types import ScoreItem, ScoreResult
@@ -48,6 +51,8 @@ class Compared:
     response: str
     references: tuple[str, ...] = ()
     missing: str = ""
+    left_out: int = 0
+    """Tokens that were cut from all of them (`overlong`)."""
 
 
 class SimilarityReward:
@@ -70,6 +75,7 @@ class SimilarityReward:
     samples: ClassVar[bool] = False
     needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
+    truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         self._spec, self._context = spec, context
@@ -99,18 +105,38 @@ class SimilarityReward:
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One score per item; a row without a reference is a `user_error` that names the row and the field."""
-        compared = self._compared(items)
+        compared = self._fitted(self._compared(items))
         texts = [text for each in compared if not each.missing for text in (each.response, *each.references)]
         requests = [EmbedRequest(self._options.prefix + text) for text in texts]
         outputs = iter(await self._context.calls_to().submit("embed", requests, deterministic=True) if requests else [])
         found = [[next(outputs) for _ in (each.response, *each.references)] if not each.missing else [] for each in compared]
         cosines = [_cosines(vectors) for vectors in found]
         scores = self._scores(items, cosines)
-        return [_result(*row) for row in zip(compared, found, cosines, scores, strict=True)]
+        results = [_result(*row) for row in zip(compared, found, cosines, scores, strict=True)]
+        return with_cuts(results, [each.left_out for each in compared], how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What is compared, one text per item."""
-        return [Rendered(_shown(each), (), tokenized=False) for each in self._compared(items)]
+        compared = self._fitted(self._compared(items))
+        return [Rendered(_shown(each), (), tokenized=False, left_out=each.left_out) for each in compared]
+
+    def _fitted(self, compared: Sequence[Compared]) -> list[Compared]:
+        """Every text by itself cut to what the model embeds, where `overlong` says so."""
+        if self._spec.overlong == "missing":
+            return list(compared)
+        engine = self._spec.engines["main"]
+        tokenizer, settings = self._context.tokenizer(engine.path), sentence_settings(engine.path)
+        context = min(engine.context_length(), settings.max_tokens)
+        limit = Limit(how=self._spec.overlong, tokens=context, tokenizer=tokenizer)
+        before = settings.prefix + self._options.prefix
+        cutting = Cutting[str, tuple[str, int]](
+            passages=lambda text: [[text]],
+            rebuilt=lambda _, passages: passages[0][0],
+            render=lambda _, texts: [(text, len(tokenizer(before + text, verbose=False)["input_ids"])) for text in texts],
+            length=lambda read: read[1],
+        )
+        texts = iter(fitted([text for each in compared for text in (each.response, *each.references)], cutting, limit))
+        return [_shortened(each, [next(texts) for _ in (each.response, *each.references)]) for each in compared]
 
     def _compared(self, items: Sequence[ScoreItem]) -> list[Compared]:
         if self._dropin is None:
@@ -160,6 +186,13 @@ def own_references(item: ScoreItem, reference: str) -> Compared:
     seen = "nothing there" if value is None else f"{repr(value)[:60]} there"
     detail = f"row {item.prompt_id} has no reference: {reference} has to be a text or a list of texts, and {seen}"
     return Compared(item.response, missing=detail)
+
+
+def _shortened(each: Compared, texts: Sequence[tuple[tuple[str, int], int]]) -> Compared:
+    """`texts`: ((the text, its tokens), tokens left out) of the response and of each reference."""
+    response, *references = [text for (text, _), _ in texts]
+    left_out = sum(tokens for _, tokens in texts)
+    return dataclasses.replace(each, response=response, references=tuple(references), left_out=left_out)
 
 
 def _field(item: ScoreItem, reference: str) -> Any:

@@ -52,11 +52,12 @@ def test_context_length_is_bounded_by_the_checkpoint_and_by_4096(tmp_path: Path)
 
 def test_marks_of_the_overlong_say_both_numbers() -> None:
     texts = overlong_texts(GenerateRequest((1, 2), Sampling(max_tokens=1, n=3)), 2)
-    detail = "the input has 2 tokens and max_model_len is 2"
+    cuts = "(overlong=truncate_right of the reward would cut it)"
+    detail = f"the input has 2 tokens and max_model_len is 2 {cuts}"
     assert [(t.text, t.finish_reason, t.tokens_in, t.failure, t.detail) for t in texts] == [("", "", 2, "overlong", detail)] * 3
     value = overlong_value(PoolingRequest((1, 2, 3)), 2)
     assert math.isnan(value.value)
-    assert (value.failure, value.tokens_in, value.detail) == ("overlong", 3, "the input has 3 tokens and max_model_len is 2")
+    assert (value.failure, value.tokens_in, value.detail) == ("overlong", 3, f"the input has 3 tokens and max_model_len is 2 {cuts}")
 
 
 def test_unknown_engine_is_named() -> None:

@@ -7,7 +7,15 @@ import pytest
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
 from rmrl.rewards.engines import build_engine
-from rmrl.rewards.engines.base import FAILURES, EmbedRequest, EngineSpec, GenerateRequest, PoolingRequest, RewardEngine
+from rmrl.rewards.engines.base import (
+    FAILURES,
+    EmbedRequest,
+    EngineSpec,
+    GenerateRequest,
+    PoolingRequest,
+    RewardEngine,
+    overlong_detail,
+)
 from rmrl.rewards.engines.fake import EXIT_CODE, token_value
 from rmrl.types import Sampling
 
@@ -47,7 +55,7 @@ def test_scripted_value_and_overlong() -> None:
     values = started(value=0.25, max_model_len=3).classify([PoolingRequest((1, 2, 3)), PoolingRequest((1, 2, 3, 4))])
     assert values[0].value == 0.25
     assert math.isnan(values[1].value)
-    assert (values[1].failure, values[1].detail) == ("overlong", "the input has 4 tokens and max_model_len is 3")
+    assert (values[1].failure, values[1].detail) == ("overlong", overlong_detail(4, 3))
 
 
 def test_scripted_texts() -> None:

@@ -1,4 +1,4 @@
-from rmrl.rewards.engines.base import PoolingRequest
+from rmrl.rewards.engines.base import PoolingRequest, overlong_detail
 from rmrl.rewards.engines.fitting import answered, overlong_logits, overlong_vector, sorted_batches
 
 
@@ -25,4 +25,4 @@ def test_batches_are_sorted_and_count_their_padding() -> None:
 def test_marks() -> None:
     logits, vector = overlong_logits(PoolingRequest((1, 2, 3)), 2), overlong_vector(7, 6)
     assert (logits.logits, logits.failure, logits.tokens_in) == ((), "overlong", 3)
-    assert (vector.vector, vector.failure, vector.detail) == ((), "overlong", "the input has 7 tokens and max_model_len is 6")
+    assert (vector.vector, vector.failure, vector.detail) == ((), "overlong", overlong_detail(7, 6))

@@ -7,7 +7,7 @@ import torch
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
 from rmrl.rewards.engines import build_engine
-from rmrl.rewards.engines.base import EmbedOutput, EmbedRequest, EngineSpec, PoolingRequest, RewardEngine
+from rmrl.rewards.engines.base import EmbedOutput, EmbedRequest, EngineSpec, PoolingRequest, RewardEngine, overlong_detail
 from tests.engine_models import write_encoder
 
 GIVEN: dict[str, Any] = {
@@ -58,7 +58,7 @@ def test_a_plain_encoder_gives_the_mean_of_its_tokens(encoder: Path, engine: Rew
 def test_an_overlong_text_is_marked_and_harms_no_other(engine: RewardEngine) -> None:
     first, overlong, second = embedded(engine, [TEXTS[0], "x" * 65, TEXTS[1]])
     assert (overlong.failure, overlong.vector, overlong.tokens_in) == ("overlong", (), 65)
-    assert overlong.detail == "the input has 65 tokens and max_model_len is 64"
+    assert overlong.detail == overlong_detail(65, 64)
     assert embedded(engine, ["x" * 64])[0].failure == ""
     alone = embedded(engine, [TEXTS[0]]) + embedded(engine, [TEXTS[1]])
     for output, expected in zip((first, second), alone, strict=True):
