@@ -9,6 +9,7 @@
     |-- InfrastructureError         4   a process or a device was lost
     |   |-- EngineLostError             an engine process died twice
     |   |-- EngineLoadError             an engine could not be started
+    |   |-- ClusterLostError            Ray's head or node process is gone
     |   `-- MemoryPlanError(ConfigError's code 2)   the plan cannot fit the device
     |-- StallError                  5   no progress within the deadline
     |-- DataError(ValueError)       6   a file, row or column is missing or malformed
@@ -79,6 +80,10 @@ class EngineLoadError(InfrastructureError):
 
 class EngineLostError(InfrastructureError):
     """An engine process died, was restarted once, and died again."""
+
+
+class ClusterLostError(InfrastructureError):
+    """The head process of the Ray cluster, or the node process of the driver's machine, is gone."""
 
 
 class StallError(RmrlError):

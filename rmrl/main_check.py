@@ -34,6 +34,7 @@ _OTHER_ANSWER = "I do not know."
 
 def run(given: argparse.Namespace) -> None:
     """Check, start the engines, show."""
+    from rmrl.cluster.watch import unless_lost
     from rmrl.offline.score import open_scorer
     from rmrl.offline.show import for_looking, show
 
@@ -41,7 +42,7 @@ def run(given: argparse.Namespace) -> None:
 
     async def go() -> str:
         async with open_scorer(for_looking(checked), notice=say) as scorer:
-            return await show(scorer, rows)
+            return await unless_lost(show(scorer, rows))
 
     print(asyncio.run(go()))
 

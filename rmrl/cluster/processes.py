@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from rmrl.cluster.actors import CONTROL, AsyncProcess, Birth, SyncProcess
 from rmrl.cluster.stacks import ProcessStacks, write_stacks
+from rmrl.cluster.watch import loss, unless_lost
 from rmrl.errors import EngineLostError, InfrastructureError, RmrlError, StallError
 
 SPAWN_TIMEOUT_S = 300.0
@@ -79,6 +80,9 @@ class RayProcess:
     async def kill(self) -> None:
         """End the process and its children now; their memory returns to the machine. Waits until they are gone."""
         family = _family(self.local)
+        if loss() is not None:  # Ray can end nothing any more
+            await _gone(family, ray_ends_it_s=0.0)
+            return
         if self.local is None:  # its children are out of our sight; it may have some
             with contextlib.suppress(RayError, TimeoutError):
                 await asyncio.wait_for(_future(self.actor.end_children.remote()), _CHILDREN_TIMEOUT_S)
@@ -121,9 +125,8 @@ class RayHost:
         actor = remote(concurrency_groups={CONTROL: 1})(AsyncProcess if self.asynchronous else SyncProcess)
         process = RayProcess(actor.options(**options).remote(), name)
         try:
-            birth: Birth = await finish(
-                process.actor.make.remote(factory, dict(settings)), what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S
-            )
+            made = process.actor.make.remote(factory, dict(settings))
+            birth: Birth = await unless_lost(finish(made, what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S))
         except BaseException:
             await process.kill()
             raise
@@ -190,9 +193,9 @@ def _family(process: psutil.Process | None) -> list[psutil.Process]:
     return []
 
 
-async def _gone(family: Sequence[psutil.Process]) -> None:
+async def _gone(family: Sequence[psutil.Process], *, ray_ends_it_s: float = _RAY_ENDS_IT_S) -> None:
     """Wait for the first one's end (Ray was told, and is not waited for long), end the others, and wait for them."""
-    patience = time.monotonic() + _RAY_ENDS_IT_S
+    patience = time.monotonic() + ray_ends_it_s
     for member in family:
         told = member is family[0]
         while _lives(member):

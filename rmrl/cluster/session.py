@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import psutil
 import ray
 
-from rmrl.errors import InfrastructureError
+from rmrl.cluster.daemons import Daemons
+from rmrl.cluster.watch import TOLERATED, TOLERATED_S, ClusterWatch, Listener, ray_patience_s, watching
+from rmrl.errors import ClusterLostError, InfrastructureError
 
 _OBJECT_STORE_BYTES = 2 * 2**30
 
@@ -19,25 +24,73 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
     """Ray for the time of the block. A cluster given by `settings["address"]` or RAY_ADDRESS is joined and left as it is.
 
     `processes`: training processes on this machine; a machine with fewer cores still offers as many slots.
+    The cluster's head and this machine's node process are watched, see `rmrl.cluster.watch`; after their loss the process that
+    leaves the block ends without Python's usual clean-up.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 starves training beside any other busy program
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False, **settings}
-    if _joins(options):
+    joins = _joins(options)
+    if joins:
         options = {key: value for key, value in options.items() if key not in ("num_cpus", "include_dashboard", "object_store_memory")}
     else:
         options["address"] = "local"  # Ray would join any cluster that somebody started on this machine
         options.setdefault("num_cpus", max(os.cpu_count() or 1, processes))
         options.setdefault("object_store_memory", _OBJECT_STORE_BYTES)
-    started_here = not ray.is_initialized()
-    if started_here:
-        _start(options)
-    try:
+    if ray.is_initialized():
         yield
+        return
+    before = psutil.Process().children()
+    _start(options)
+    daemons = Daemons.started_since(before)
+    watch = _watch(daemons, joins=joins)
+    try:
+        with watching(watch):
+            yield
+        if watch.loss is not None:
+            raise watch.error()
     finally:
-        if started_here:
+        if watch.loss is None:
             ray.shutdown()
+        else:
+            daemons.end()
+            atexit.register(_leave)  # runs before what Ray has registered
+
+
+def _watch(daemons: Daemons, *, joins: bool) -> ClusterWatch:
+    patience_s = ray_patience_s()
+    watch = ClusterWatch(
+        listeners=_listeners(),
+        tolerated_s=TOLERATED * patience_s if joins else TOLERATED_S,
+        patience_s=patience_s,
+        end_processes=daemons.end,
+    )
+    if not watch.all_answer():  # e.g. behind a proxy: nothing can be said of its life from here
+        watch.listeners = ()
+    return watch
+
+
+def _listeners() -> list[Listener]:
+    """The head, and the node process of this machine."""
+    context = ray.get_runtime_context()
+    host, _, port = context.gcs_address.rpartition(":")
+    head = Listener(name="the head process of the Ray cluster (gcs_server)", host=host.strip("[]"), port=int(port))
+    mine = [node for node in ray.nodes() if node["NodeID"] == context.get_node_id()]
+    return [
+        head,
+        *(
+            Listener(name="Ray's node process on this machine (raylet)", host=node["NodeManagerAddress"], port=node["NodeManagerPort"])
+            for node in mine
+        ),
+    ]
+
+
+def _leave() -> None:
+    """After a loss: Ray's threads would end the process with code 1 while Python tidies up."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(ClusterLostError.exit_code)
 
 
 def _joins(options: Mapping[str, Any]) -> bool:

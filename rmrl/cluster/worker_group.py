@@ -14,7 +14,8 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rmrl.cluster.processes import RayHost, RayProcess, call_name, finish, stalled
-from rmrl.errors import InfrastructureError
+from rmrl.cluster.watch import loss, unless_lost
+from rmrl.errors import ClusterLostError, InfrastructureError
 
 PLACEMENT_TIMEOUT_S = 120.0
 """For places that others may still hold."""
@@ -84,7 +85,8 @@ class Seats:
     async def release(self) -> None:
         for anchor in self.anchors:
             await anchor.kill()
-        remove_placement_group(self.group)
+        if loss() is None:
+            remove_placement_group(self.group)
 
 
 async def reserve_seats(
@@ -107,7 +109,9 @@ async def reserve_seats(
     group = placement_group([dict.fromkeys(kinds, float(per_node))] * nnodes, strategy="STRICT_SPREAD")
     try:
         patience_s = timeout_s if _holds(per_node, nnodes, kinds[-1]) else min(timeout_s, JOIN_TIMEOUT_S)
-        await finish(group.ready(), what="reserving devices", timeout_s=patience_s)
+        await unless_lost(finish(group.ready(), what="reserving devices", timeout_s=patience_s))
+    except ClusterLostError:
+        raise
     except Exception as error:
         remove_placement_group(group)
         raise InfrastructureError(_too_small(asked_by, per_node, nnodes, kinds[-1])) from error

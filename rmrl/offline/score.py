@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import chain, islice, repeat
 
+from rmrl.cluster.watch import keep_in_mind, unless_lost
 from rmrl.data.responses import AnsweredRow, CountTokens, batches, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.offline.assemble import assemble
@@ -111,7 +112,8 @@ async def _score_left(job: Job, opened: OpenScorer, *, notice: Notice) -> None:
         try:
             async with opened() as scorer:
                 signals.arm()
-                await _batches(job, scorer, notice=notice)
+                keep_in_mind("what was scored until then stays on disk, give the same command again")
+                await unless_lost(_batches(job, scorer, notice=notice))
         except asyncio.CancelledError as error:
             if signals.received is None:
                 raise

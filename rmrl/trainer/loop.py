@@ -9,6 +9,11 @@ from rmrl.trainer.run import Run
 
 async def train(run: Run) -> None:
     """prompts -> responses -> scores -> advantages -> update, until the last step or the user's interrupt."""
+    async with run.saved_when_cluster_is_lost():
+        await _train(run)
+
+
+async def _train(run: Run) -> None:
     await run.resume()
     await run.publish_weights()
     await run.evaluate_before_training()

@@ -66,6 +66,7 @@ class RolloutPool:
             self._awake = False
 
     async def close(self) -> None:
+        self._awake = False
         for engine in self.engines:
             await engine.kill()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import signal
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from rmrl.algorithms.kl import KLController
+from rmrl.cluster.watch import CHECKPOINTS_END, UPDATES_END, keep_in_mind, loss, seconds_left, unless_lost
 from rmrl.config.schema import Config, CriticConfig, TrainedConfig
 from rmrl.data.dataset import PromptTable
 from rmrl.data.loader import PromptLoader
-from rmrl.errors import CheckpointError, Interrupted
+from rmrl.errors import CheckpointError, ClusterLostError, Interrupted, RmrlError
 from rmrl.rewards.monitor import Monitor
 from rmrl.rewards.table import observed_table
 from rmrl.telemetry.clock import StepClock
@@ -89,7 +91,11 @@ class Run:
     _observed: bool = False
     _published: Published = dataclasses.field(default_factory=lambda: Published(-1))
     _after: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    """States of the loader and the rewards as of the last batch that was trained; batches sampled ahead are sampled again on resume."""
+    """States of the loader and the rewards as of the last batch that was taken up; batches sampled ahead are sampled again on resume."""
+    _state: str = ""
+    """trainer.json of the last finished step."""
+    _between_steps: bool = True
+    """The models are those of step `step`, and so is `_state`: no update has begun since."""
 
     @property
     def clock(self) -> StepClock:
@@ -108,6 +114,7 @@ class Run:
             await self._load(found)
         if self.loader is not None:
             self._after = {"loader": self.loader.state_dict(), "rewards": self.sampler.scorer.state_dict()}
+        self._step_is_finished()
         self.telemetry = self.open_telemetry(self.step if found else None)
         self.clock.restart()
 
@@ -133,11 +140,14 @@ class Run:
             for name, model in self._saved_models():
                 await model.load(str(found.path / name))
         self.step = self.saved_step = found.step
+        keep_in_mind(self._last_checkpoint(found.path))
         self.notice(f"resuming from {found.path} (step {self.step} of {self.total_steps})")
 
     async def checkpoint_if_due(self) -> None:
-        """Every save_freq steps, at the last step, and when the user interrupts."""
+        """Every save_freq steps, at the last step, and when the user interrupts. Raises what ends the run here."""
         every = self.config.trainer.save_freq
+        if lost := loss():
+            raise lost
         if (every > 0 and self.step % every == 0) or self.interrupted:
             await self._save()
         if self.interrupted and self.step < self.total_steps:
@@ -149,6 +159,7 @@ class Run:
         with self.clock("checkpoint"):
             saved = await checkpoint.save(self.checkpoints, self.step, self._write, config_fingerprint=self.config_fingerprint)
         self.saved_step = self.step
+        keep_in_mind(self._last_checkpoint(saved.path))
         checkpoint.prune(self.checkpoints, self.config.trainer.max_actor_ckpt_to_keep)
         self.notice(f"checkpoint {saved.path}")
 
@@ -159,15 +170,53 @@ class Run:
             yield "critic", self.models.critic
 
     async def _write(self, folder: Path) -> None:
+        (folder / "trainer.json").write_text(self._state, encoding="utf-8")
+        async with self._only_training():
+            await self._write_models(folder)
+
+    def _step_is_finished(self) -> None:
+        """From here on a checkpoint is one of step `step`."""
         state = {
             "step": self.step,
             **self._after,
             "kl_controller": self.controller.state_dict(),
             "monitor": self.monitor.state_dict() if self.monitor else {},
         }
-        (folder / "trainer.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-        async with self._only_training():
-            await self._write_models(folder)
+        self._state = json.dumps(state, indent=1)
+        self._between_steps = True
+
+    @asynccontextmanager
+    async def saved_when_cluster_is_lost(self) -> AsyncIterator[None]:
+        """A checkpoint of the last finished step, where there is time for one, and a sentence that says so, when the block ends with a loss."""
+        try:
+            yield
+        except ClusterLostError as error:
+            raise ClusterLostError(f"{loss() or error}; {await self._saved_after_loss()}") from error
+
+    async def _saved_after_loss(self) -> str:
+        """What is on disk, as the end of a sentence."""
+        newest = self.checkpoints / f"step_{self.saved_step:06d}"
+        if self.loader is None:
+            return "the same command starts again"
+        if self.saved_step == self.step:
+            return self._last_checkpoint(newest)
+        if not self._between_steps:
+            return f"it was in the middle of the update of step {self.step + 1}, so nothing was saved; {self._last_checkpoint(newest)}"
+        try:
+            async with asyncio.timeout(seconds_left(CHECKPOINTS_END)):
+                await self.sampler.rollouts.close()  # the models may need the room on their devices
+                await self.sampler.scorer.residency.close()
+                await self._save()
+        except (RmrlError, TimeoutError, OSError) as error:
+            why = "there was no time for it" if isinstance(error, TimeoutError) else str(error)
+            return f"no checkpoint of step {self.step} could be saved ({why}); {self._last_checkpoint(newest)}"
+        return self._last_checkpoint(self.checkpoints / f"step_{self.step:06d}")
+
+    def _last_checkpoint(self, path: Path) -> str:
+        """The end of a sentence."""
+        if self.saved_step < 0:
+            return "there is no checkpoint, the same command starts from the beginning"
+        return f"the last checkpoint is {path}, and the same command goes on from it"
 
     @asynccontextmanager
     async def _only_training(self) -> AsyncIterator[None]:
@@ -201,7 +250,7 @@ class Run:
         loader = self.loader
 
         async def sample(step: int) -> Sampled:
-            return await self.sampler.sample(loader, step)
+            return await unless_lost(self.sampler.sample(loader, step))
 
         steps, ahead = range(self.step, self.total_steps), self.config.trainer.max_staleness
         async with aclosing(batches(sample, steps, ahead=ahead, published=self._published)) as ready:
@@ -233,7 +282,7 @@ class Run:
         async def critic() -> dict[str, Any]:
             return {} if models.critic is None else {"values": await models.critic.values(train)}
 
-        streams = await self._side_by_side(policy, critic)
+        streams = await unless_lost(self._side_by_side(policy, critic))
         return dataclasses.replace(batch, train=dataclasses.replace(train, **streams[0], **streams[1]))
 
     def _needs_old_logprobs(self) -> bool:
@@ -254,7 +303,8 @@ class Run:
         return scored, metrics | logprob_difference(batch.train) | corrected | redrawn
 
     async def update(self, batch: ScoredBatch) -> Metrics:
-        """One optimizer step per mini-batch; nothing at all when no row has a reward."""
+        """One optimizer step per mini-batch; nothing at all when no row has a reward. After a loss of the cluster it may still end."""
+        self._between_steps = False
         if not len(batch.train):
             self.notice(f"step {self.step + 1}: no response has a reward, the weights stay as they are")
             return {}
@@ -267,7 +317,7 @@ class Run:
         async def critic() -> Metrics:
             return {} if self.models.critic is None else await self.models.critic.update(self._mini_batches(batch, self.critic))
 
-        found = await self._side_by_side(critic, policy)
+        found = await unless_lost(self._side_by_side(critic, policy), until=UPDATES_END)
         return {**found[0], **found[1]}
 
     def _mini_batches(self, batch: ScoredBatch, settings: TrainedConfig) -> list[TrainBatch]:
@@ -286,7 +336,11 @@ class Run:
         return [await one() for one in work]
 
     async def publish_weights(self) -> None:
-        """The rollout engines get version `step`."""
+        """The rollout engines get version `step`. Nothing where the cluster is lost: the step is still to be recorded."""
+        with contextlib.suppress(ClusterLostError):
+            await unless_lost(self._publish())
+
+    async def _publish(self) -> None:
         async with self.sampler.turns.engines:
             with self.clock("publish"):
                 await self.sampler.rollouts.sleep()  # on the policy's devices, before the first time, they have just been started
@@ -298,15 +352,16 @@ class Run:
     async def evaluate_before_training(self) -> None:
         trainer = self.config.trainer
         if self.val_prompts is not None and (trainer.val_only or (trainer.val_before_train and self.step == 0)):
-            metrics = await self._evaluate()
+            metrics = await unless_lost(self._evaluate())
             self._sinks.log(self.step, metrics)
         self.clock.restart()
 
     async def evaluate_if_due(self, metrics: Metrics) -> None:
-        """Adds val/... to the step's metrics every test_freq steps and at the last one."""
+        """Adds val/... to the step's metrics every test_freq steps and at the last one; not where the cluster is lost."""
         every = self.config.trainer.test_freq
         if self.val_prompts is not None and every > 0 and (self.step % every == 0 or self.step == self.total_steps):
-            metrics |= await self._evaluate()
+            with contextlib.suppress(ClusterLostError):
+                metrics |= await unless_lost(self._evaluate())
 
     async def _evaluate(self) -> Metrics:
         assert self.val_prompts is not None
@@ -345,6 +400,7 @@ class Run:
         self._show_sample(rollouts, rewards)
         for hint in self.monitor.observe(self.step, rewards.scores, lengths) if self.monitor else ():
             self.notice(hint)
+        self._step_is_finished()
         self.clock.restart()
 
     def _show_sample(self, rollouts: Rollouts, rewards: RewardBatch) -> None:

@@ -1,0 +1,55 @@
+"""Ray's own processes of a cluster that was started here: who they are, and how they are ended where Ray cannot do it any more."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+
+_PARENT = "RAY_RAYLET_PID"
+"""In the environment of every process below a node process, and inherited by what those start."""
+_END_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Daemons:
+    """Children of the driver: the head, the node process and their helpers. Empty for a cluster that was joined."""
+
+    children: Sequence[psutil.Process]
+
+    @classmethod
+    def started_since(cls, before: Sequence[psutil.Process]) -> Daemons:
+        """The children that this process has now and had not in `before`."""
+        known = {child.pid for child in before}
+        return cls([child for child in psutil.Process().children() if child.pid not in known])
+
+    def family(self) -> list[psutil.Process]:
+        """They and all below them, those included whose parent has died."""
+        members = {child.pid: child for child in self.children}
+        for child in self.children:
+            with contextlib.suppress(psutil.Error):
+                members.update((below.pid, below) for below in child.children(recursive=True))
+        members.update((orphan.pid, orphan) for orphan in self._orphans())
+        return list(members.values())
+
+    def end(self) -> None:
+        """Kill them all and wait until they are gone."""
+        family = self.family()
+        for member in family:
+            with contextlib.suppress(psutil.Error):
+                member.kill()
+        psutil.wait_procs(family, timeout=_END_TIMEOUT_S)
+
+    def _orphans(self) -> list[psutil.Process]:
+        """Processes that name one of the children as their node process."""
+        parents = {str(child.pid) for child in self.children}
+        born = min((child.create_time() for child in self.children), default=0.0)
+        orphans: list[psutil.Process] = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.pid != os.getpid() and process.create_time() >= born and process.environ().get(_PARENT) in parents:
+                    orphans.append(process)
+        return orphans

@@ -1,0 +1,241 @@
+"""Whether the cluster's head and this machine's node process are there, watched from the driver.
+
+Without the head (`gcs_server`) live processes still reach each other, but Ray ends the driver with code 1 after
+`RAY_gcs_rpc_server_reconnect_timeout_s` (60 s unless set); without the node process (`raylet`) it does so at the next access to the object
+store. The watch notices the loss within seconds, so that what can be saved is saved in the time that is left:
+
+    head gone        noticed        updates end by      checkpoints end by    the driver leaves in any case by
+    0                TOLERATED      UPDATES_END         CHECKPOINTS_END       DRIVER_ENDS      (the last three as shares of the 60 s)
+
+A process has one cluster, as in Ray itself: `watching` makes a watch the present one, and the functions below look at it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from rmrl.errors import ClusterLostError, InfrastructureError, StallError
+
+Result = TypeVar("Result")
+
+EVERY_S = 0.5
+FAILURES = 3
+"""Failed probes in succession before a process counts as gone."""
+TOLERATED_S = 1.0
+"""And the seconds between the first and the last of them, for a cluster that was started here: its head never comes back."""
+TOLERATED = 0.25
+"""The same for a cluster that was joined, whose head may be restarted: a share of Ray's own patience."""
+UPDATES_END = 0.4
+CHECKPOINTS_END = 0.7
+DRIVER_ENDS = 0.85
+_CONNECT_TIMEOUT_S = 2.0
+_CANCEL_TIMEOUT_S = 5.0
+_NOTICING_S = (FAILURES + 1) * (EVERY_S + _CONNECT_TIMEOUT_S)
+_RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """A process of Ray's that listens on a TCP port as long as it lives.
+
+    A connection is accepted by the kernel, however busy the process or the machine is, and refused at once when the process is gone.
+    """
+
+    name: str
+    """In the sentence of its loss."""
+    host: str
+    port: int
+
+    def answers(self) -> bool:
+        """A connection was accepted."""
+        try:
+            with socket.create_connection((self.host, self.port), timeout=_CONNECT_TIMEOUT_S):
+                return True
+        except OSError:
+            return False
+
+
+@dataclass(slots=True, kw_only=True)
+class ClusterWatch:
+    """Counts failed probes of each listener. Times are those of `clock`, in seconds."""
+
+    listeners: Sequence[Listener]
+    tolerated_s: float = TOLERATED_S
+    patience_s: float = 60.0
+    """Ray's own, from the first failed probe on."""
+    end_processes: Callable[[], None] = lambda: None
+    """Ends the processes of a cluster that was started here."""
+    clock: Callable[[], float] = time.monotonic
+    loss: ClusterLostError | None = None
+    kept: str = ""
+    """What remains of the work when the driver has to leave at once, as the end of a sentence."""
+    _failures: dict[str, int] = field(default_factory=dict[str, int])
+    _first_failure: dict[str, float] = field(default_factory=dict[str, float])
+    _lost_at: float = 0.0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _waiters: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def observe(self) -> bool:
+        """Probe every listener once; whether one of them counts as gone."""
+        for listener in self.listeners:
+            if listener.answers():
+                self._failures[listener.name] = 0
+                continue
+            now = self.clock()
+            failures = self._failures[listener.name] = self._failures.get(listener.name, 0) + 1
+            if failures == 1:
+                self._first_failure[listener.name] = now
+            since = self._first_failure[listener.name]
+            if failures >= FAILURES and now - since >= self.tolerated_s:
+                self._lose(listener, since)
+                return True
+        return False
+
+    def seconds_left(self, share: float) -> float:
+        """Until `share` of Ray's patience is over; 0 when it is."""
+        return max(0.0, self._lost_at + share * self.patience_s - self.clock())
+
+    def call_when_lost(self, tell: Callable[[], object]) -> None:
+        """Call `tell` from the thread of the watch, or at once when the cluster is lost already."""
+        with self._lock:
+            if self.loss is None:
+                self._waiters.append(tell)
+                return
+        tell()
+
+    def forget(self, tell: Callable[[], object]) -> None:
+        """Take back `call_when_lost`."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._waiters.remove(tell)
+
+    def all_answer(self) -> bool:
+        """One probe of each listener, which counts for nothing."""
+        return all(listener.answers() for listener in self.listeners)
+
+    def error(self) -> ClusterLostError:
+        """The loss with what is kept; a new one for each place that raises it, so that tracebacks do not pile up."""
+        return ClusterLostError(f"{self.loss}; {self.kept}" if self.kept else str(self.loss))
+
+    def start(self) -> None:
+        """Probe from a thread of its own, until `stop` or the loss; then see to it that the driver leaves in time."""
+        threading.Thread(target=self._run, name="rmrl-cluster-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the thread, but not after a loss: the driver may still be held by a call that never returns."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_S):
+            if self.observe():
+                time.sleep(self.seconds_left(DRIVER_ENDS))
+                self._leave()
+
+    def _lose(self, listener: Listener, since: float) -> None:
+        with self._lock:
+            self._lost_at = since
+            self.loss = ClusterLostError(f"{listener.name} at {listener.host}:{listener.port} is gone, which ends Ray for this run")
+            waiters, self._waiters = self._waiters, []
+        for tell in waiters:
+            tell()
+
+    def _leave(self) -> None:
+        """The driver has not ended by itself: end it here, before Ray does so with code 1 and a stack."""
+        print(f"\n{ClusterLostError.__name__}: {self.error()}", file=sys.stderr, flush=True)
+        with contextlib.suppress(Exception):
+            self.end_processes()
+        os._exit(ClusterLostError.exit_code)
+
+
+_present: ClusterWatch | None = None
+
+
+@contextmanager
+def watching(watch: ClusterWatch) -> Iterator[ClusterWatch]:
+    """`watch` is the present one for the time of the block."""
+    global _present
+    before, _present = _present, watch
+    watch.start()
+    try:
+        yield watch
+    finally:
+        _present = before
+        watch.stop()
+
+
+def ray_patience_s() -> float:
+    """Seconds without a head after which Ray ends a process."""
+    with contextlib.suppress(ValueError):
+        return float(os.environ.get(_RAY_PATIENCE, "60"))
+    return 60.0
+
+
+def loss() -> ClusterLostError | None:
+    """The present cluster's loss; None as long as it is there, and where there is none."""
+    return _present.loss if _present is not None else None
+
+
+def seconds_left(share: float) -> float:
+    """After a loss: seconds until `share` of Ray's patience is over."""
+    return _present.seconds_left(share) if _present is not None else 0.0
+
+
+def keep_in_mind(kept: str) -> None:
+    """What is on disk, for the sentence of a driver that has to leave at once."""
+    if _present is not None:
+        _present.kept = kept
+
+
+async def unless_lost(work: Awaitable[Result], *, until: float = 0.0) -> Result:
+    """The result of `work`; ClusterLostError, with `work` cancelled, when the cluster is lost before there is one.
+
+    `until`: share of Ray's patience for which `work` may go on after the loss. Without a present cluster: just the result.
+    """
+    watch = _present
+    if watch is None:
+        return await work
+    lost = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
+    waiter = asyncio.ensure_future(lost.wait())
+
+    def tell() -> None:
+        loop.call_soon_threadsafe(lost.set)
+
+    watch.call_when_lost(tell)
+    try:
+        await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await asyncio.wait({task}, timeout=watch.seconds_left(until))
+        return await _outcome(task, watch, lost)
+    finally:
+        waiter.cancel()
+        watch.forget(tell)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT_S)
+
+
+async def _outcome(task: asyncio.Future[Result], watch: ClusterWatch, lost: asyncio.Event) -> Result:
+    """What the task came to, or the loss. A call that failed may be the first sign of it: then the watch has a few seconds to notice."""
+    if not task.done():
+        raise watch.error()
+    error = None if task.cancelled() else task.exception()
+    if not isinstance(error, InfrastructureError | StallError) or isinstance(error, ClusterLostError):
+        return task.result()
+    if watch.loss is None and not await asyncio.to_thread(watch.all_answer):
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(lost.wait(), watch.tolerated_s + _NOTICING_S)
+    if watch.loss is None:
+        raise error
+    raise watch.error() from error

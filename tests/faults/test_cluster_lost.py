@@ -1,0 +1,74 @@
+"""Ray's own processes are killed in the middle of a real run: it ends with code 4, a checkpoint and a sentence, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.faults.test_resume import assert_same
+from tests.trainer.job import Job, descendants, still_running, wait_for
+from tests.trainer.test_main_job import finish_in_background, shared_memory
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+GRPO = {
+    "algorithm__adv_estimator": "grpo",
+    "actor_rollout_ref__actor__ppo_mini_batch_size": 2,
+    "trainer__logger": "[jsonl]",
+    "trainer__save_freq": -1,
+}
+ENDS_WITHIN_S = 40.0
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> Job:
+    return Job(folder=tmp_path_factory.mktemp("lost"), policy=tiny_llama, scalar=tiny_llama).prepare()
+
+
+def daemon(job: subprocess.Popen[str], name: str) -> psutil.Process:
+    """Ray's process of that program, below the job."""
+    programs = {}
+    for process in descendants(job.pid):
+        command = process.cmdline()
+        programs[os.path.basename(command[0]) if command else ""] = process
+    return programs[name]
+
+
+@pytest.mark.parametrize(("name", "sentence"), [("gcs_server", "the head process of the Ray cluster"), ("raylet", "Ray's node process")])
+def test_a_killed_cluster_is_code_4_with_a_checkpoint_and_a_sentence(job: Job, name: str, sentence: str) -> None:
+    before, out = shared_memory(), f"killed-{name}"
+    started = job.start(out, trainer__total_training_steps=500, **GRPO)
+    ended = finish_in_background(started)
+    wait_for(lambda: len(job.lines(out)) >= 2 or started.poll() is not None, what="step 2")
+    family = descendants(started.pid)
+    daemon(started, name).kill()
+    killed = time.monotonic()
+    code, printed = ended()
+    assert code == 4, printed[-3000:]
+    assert time.monotonic() - killed < ENDS_WITHIN_S
+    assert f"ClusterLostError: {sentence}" in printed
+    assert "Traceback" not in printed
+    assert "core_worker" not in printed
+    assert still_running(family) == []
+    assert shared_memory() - before == set()
+    step = job.lines(out)[-1]["step"]
+    saved = job.folder / out / "checkpoints" / f"step_{step:06d}"
+    assert (saved / "manifest.json").is_file()
+    assert f"the last checkpoint is {saved}, and the same command goes on from it" in printed
+    goes_on_with_the_same_numbers(job, out, step + 2)
+
+
+def goes_on_with_the_same_numbers(job: Job, out: str, steps: int) -> None:
+    """Two more steps after the loss are those of a run that nothing happened to."""
+    for folder in (out, f"{out}-whole"):
+        code, printed = job.run(folder, trainer__total_training_steps=steps, **GRPO)
+        assert code == 0, printed[-3000:]
+        assert ("resuming from" in printed) == (folder == out)
+    assert_same(job.folder / out, job.folder / f"{out}-whole", step=steps)
