@@ -12,8 +12,8 @@ from rmrl.exit import exit_code
 
 CODES = {
     "RmrlError": 1, "ConfigError": 2, "OutputDirError": 2, "MemoryPlanError": 2, "RewardError": 3, "RewardFunctionError": 3,
-    "MissingVerdictsError": 3, "InfrastructureError": 4, "EngineLoadError": 4, "EngineLostError": 4, "ClusterLostError": 4, "StallError": 5, "DataError": 6,
-    "CheckpointError": 6, "Interrupted": 130,
+    "MissingVerdictsError": 3, "InfrastructureError": 4, "EngineLoadError": 4, "EngineLostError": 4, "ClusterLostError": 4,
+    "StallError": 5, "DataError": 6, "CheckpointError": 6, "Interrupted": 130,
 }  # fmt: skip
 
 

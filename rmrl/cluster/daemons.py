@@ -11,6 +11,7 @@ import psutil
 
 _PARENT = "RAY_RAYLET_PID"
 """In the environment of every process below a node process, and inherited by what those start."""
+_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 _END_TIMEOUT_S = 5.0
 
 
@@ -25,6 +26,17 @@ class Daemons:
         """The children that this process has now and had not in `before`."""
         known = {child.pid for child in before}
         return cls([child for child in psutil.Process().children() if child.pid not in known])
+
+    def node(self) -> psutil.Process | None:
+        """The node process; None where none was started here."""
+        return next((child for child in self.children if _program(child) == "raylet"), None)
+
+    def end_agents(self) -> None:
+        """Kill the node process's helpers, which print its whole log on the driver's terminal when it is gone."""
+        for process in self.family():
+            if _program(process) in _AGENTS:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
 
     def family(self) -> list[psutil.Process]:
         """They and all below them, those included whose parent has died."""
@@ -53,3 +65,11 @@ class Daemons:
                 if process.pid != os.getpid() and process.create_time() >= born and process.environ().get(_PARENT) in parents:
                     orphans.append(process)
         return orphans
+
+
+def _program(process: psutil.Process) -> str:
+    """The name of what it runs; "" for a process that is gone."""
+    with contextlib.suppress(psutil.Error):
+        command = process.cmdline()
+        return os.path.basename(command[0]).strip() if command else ""
+    return ""

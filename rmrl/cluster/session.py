@@ -13,6 +13,7 @@ import psutil
 import ray
 
 from rmrl.cluster.daemons import Daemons
+from rmrl.cluster.node_end import call_at_end, hold_store_connection
 from rmrl.cluster.watch import TOLERATED, TOLERATED_S, ClusterWatch, Listener, ray_patience_s, watching
 from rmrl.errors import ClusterLostError, InfrastructureError
 
@@ -30,6 +31,7 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 starves training beside any other busy program
+    os.environ.setdefault("RAY_enable_pipe_based_agent_to_parent_health_check", "0")  # or the agent prints the log of a killed node process
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False, **settings}
     joins = _joins(options)
     if joins:
@@ -68,6 +70,17 @@ def _watch(daemons: Daemons, *, joins: bool) -> ClusterWatch:
     )
     if not watch.all_answer():  # e.g. behind a proxy: nothing can be said of its life from here
         watch.listeners = ()
+    node = daemons.node()
+    if node is not None and len(watch.listeners) > 1:
+        raylet = watch.listeners[1]
+
+        def node_ended() -> None:
+            if not watch.stopped:
+                hold_store_connection()
+                watch.lose(raylet, watch.clock())
+                daemons.end_agents()
+
+        call_at_end(node.pid, node_ended)
     return watch
 
 

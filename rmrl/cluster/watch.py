@@ -48,7 +48,7 @@ _RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 class Listener:
     """A process of Ray's that listens on a TCP port as long as it lives.
 
-    A connection is accepted by the kernel, however busy the process or the machine is, and refused at once when the process is gone.
+    A connection is made by the kernel, also while the process is too busy to accept it, and refused at once when the process is gone.
     """
 
     name: str
@@ -98,7 +98,7 @@ class ClusterWatch:
                 self._first_failure[listener.name] = now
             since = self._first_failure[listener.name]
             if failures >= FAILURES and now - since >= self.tolerated_s:
-                self._lose(listener, since)
+                self.lose(listener, since)
                 return True
         return False
 
@@ -135,14 +135,22 @@ class ClusterWatch:
         """End the thread, but not after a loss: the driver may still be held by a call that never returns."""
         self._stop.set()
 
+    @property
+    def stopped(self) -> bool:
+        """Ray is being shut down: what ends now, ends as it should."""
+        return self._stop.is_set()
+
     def _run(self) -> None:
         while not self._stop.wait(EVERY_S):
-            if self.observe():
+            if self.loss is not None or self.observe():
                 time.sleep(self.seconds_left(DRIVER_ENDS))
                 self._leave()
 
-    def _lose(self, listener: Listener, since: float) -> None:
+    def lose(self, listener: Listener, since: float) -> None:
+        """The process of `listener` is gone since then; the first loss counts."""
         with self._lock:
+            if self.loss is not None:
+                return
             self._lost_at = since
             self.loss = ClusterLostError(f"{listener.name} at {listener.host}:{listener.port} is gone, which ends Ray for this run")
             waiters, self._waiters = self._waiters, []

@@ -187,7 +187,7 @@ class Run:
 
     @asynccontextmanager
     async def saved_when_cluster_is_lost(self) -> AsyncIterator[None]:
-        """A checkpoint of the last finished step, where there is time for one, and a sentence that says so, when the block ends with a loss."""
+        """When the block ends with a loss: a checkpoint of the last finished step, where there is time, and a sentence on it."""
         try:
             yield
         except ClusterLostError as error:
@@ -336,9 +336,9 @@ class Run:
         return [await one() for one in work]
 
     async def publish_weights(self) -> None:
-        """The rollout engines get version `step`. Nothing where the cluster is lost: the step is still to be recorded."""
+        """The rollout engines get version `step`. Where the cluster is lost they need not: the step is still to be recorded."""
         with contextlib.suppress(ClusterLostError):
-            await unless_lost(self._publish())
+            await unless_lost(self._publish(), until=UPDATES_END)  # breaking off would leave the file of the weights
 
     async def _publish(self) -> None:
         async with self.sampler.turns.engines:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -37,7 +35,7 @@ def daemon(job: subprocess.Popen[str], name: str) -> psutil.Process:
     programs = {}
     for process in descendants(job.pid):
         command = process.cmdline()
-        programs[os.path.basename(command[0]) if command else ""] = process
+        programs[Path(command[0]).name if command else ""] = process
     return programs[name]
 
 

@@ -1,0 +1,56 @@
+"""Small drivers that tests/cluster/test_cluster_ends.py runs in processes of their own: `python -m tests.cluster.cluster_jobs <name>`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import ray
+
+from rmrl.cluster.processes import RayHost
+from rmrl.cluster.session import ray_session
+from rmrl.cluster.watch import unless_lost
+from rmrl.exit import exit_code
+
+PARTS = "tests.cluster.process_parts"
+
+
+def daemon(name: str) -> psutil.Process:
+    """Ray's process of that program, a child of this one."""
+    return next(child for child in psutil.Process().children() if Path(child.cmdline()[0]).name == name)
+
+
+async def busy() -> None:
+    """Three processes, one of them in a call; says where its cluster is, and waits."""
+    with ray_session({"num_cpus": 2}, processes=1):
+        working = await RayHost().spawn(f"{PARTS}:Counter", {}, name="working")
+        await RayHost(asynchronous=True).spawn(f"{PARTS}:Stream", {}, name="stream")
+        await working.call("start_child", timeout_s=30)
+        print(ray.get_runtime_context().gcs_address, flush=True)
+        await unless_lost(working.call("sleep", 600, timeout_s=600))
+
+
+async def store_lost() -> None:
+    """The node process is killed while the driver holds an array of its object store, and gives it back."""
+    with ray_session({"num_cpus": 1}, processes=1):
+        array = ray.get(ray.put(np.zeros(2**20)))
+        daemon("raylet").kill()
+        await asyncio.sleep(0.5)
+        del array
+        await unless_lost(asyncio.sleep(600))
+
+
+async def blocked() -> None:
+    """The head is killed while the driver is in a call that does not return."""
+    with ray_session({"num_cpus": 1}, processes=1):
+        daemon("gcs_server").kill()
+        ray.get(ray.remote(lambda: 1).remote())
+
+
+if __name__ == "__main__":
+    with exit_code() as code:
+        asyncio.run({"busy": busy, "store_lost": store_lost, "blocked": blocked}[sys.argv[1]]())
+    sys.exit(code.value)
