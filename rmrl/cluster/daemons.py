@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -71,5 +72,5 @@ def _program(process: psutil.Process) -> str:
     """The name of what it runs; "" for a process that is gone."""
     with contextlib.suppress(psutil.Error):
         command = process.cmdline()
-        return os.path.basename(command[0]).strip() if command else ""
+        return Path(command[0]).name.strip() if command else ""
     return ""

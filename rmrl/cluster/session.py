@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -44,7 +44,10 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
         yield
         return
     before = psutil.Process().children()
-    _start(options)
+    if joins:
+        _join(options)
+    else:
+        _start(options, before)
     daemons = Daemons.started_since(before)
     watch = _watch(daemons, joins=joins)
     try:
@@ -111,12 +114,40 @@ def _joins(options: Mapping[str, Any]) -> bool:
     return bool(options.get("address") or os.environ.get("RAY_ADDRESS")) and options.get("address") != "local"
 
 
-def _start(options: Mapping[str, Any]) -> None:
+def _join(options: Mapping[str, Any]) -> None:
+    where = options.get("address") or os.environ.get("RAY_ADDRESS")
     try:
         ray.init(**options)
     except (ConnectionError, TimeoutError, RuntimeError, ValueError, OSError) as error:
-        where = (options.get("address") or os.environ.get("RAY_ADDRESS")) if _joins(options) else None
         raise InfrastructureError(
-            f"Ray could not be {f'joined at {where}' if where else 'started'} ({type(error).__name__}: {error}); "
-            + ("start it there, or unset RAY_ADDRESS and ray_kwargs.ray_init.address" if where else "see ray_kwargs.ray_init")
+            f"Ray could not be joined at {where} ({type(error).__name__}: {error}); "
+            "start it there, or unset RAY_ADDRESS and ray_kwargs.ray_init.address"
         ) from error
+
+
+def _start(options: Mapping[str, Any], before: Sequence[psutil.Process]) -> None:
+    """A cluster of its own; a start that fails is tried once more, with what it left ended. `before`: children that are not Ray's."""
+    try:
+        ray.init(**options)
+        return
+    except ValueError as error:  # an option that cannot be
+        raise InfrastructureError(f"{_not_started(error)}; see ray_kwargs.ray_init") from error
+    except Exception as error:  # of Ray's own: it raises Exception itself when a process is late
+        print(f"[rmrl] {_not_started(error)}; it is tried once more", file=sys.stderr, flush=True)
+        _clear(before)
+    try:
+        ray.init(**options)
+    except Exception as error:
+        _clear(before)
+        raise InfrastructureError(f"{_not_started(error)}; see ray_kwargs.ray_init") from error
+
+
+def _clear(before: Sequence[psutil.Process]) -> None:
+    daemons = Daemons.started_since(before)
+    with suppress(Exception):
+        ray.shutdown()
+    daemons.end()
+
+
+def _not_started(error: Exception) -> str:
+    return f"Ray could not be started ({type(error).__name__}: {error})"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import psutil
 import ray
+from ray.cluster_utils import Cluster
 
 from rmrl.cluster.processes import RayHost
 from rmrl.cluster.session import ray_session
@@ -43,6 +45,23 @@ async def store_lost() -> None:
         await unless_lost(asyncio.sleep(600))
 
 
+async def head_lost(address: str = "local") -> None:
+    """The head is killed while the driver waits; says how many seconds later the watch has noticed."""
+    with ray_session({"num_cpus": 1, "address": address}, processes=1):
+        daemon("gcs_server").kill()
+        killed = time.monotonic()
+        try:
+            await unless_lost(asyncio.sleep(600))
+        finally:
+            print(f"{time.monotonic() - killed:.2f}", flush=True)
+
+
+async def joined_head_lost() -> None:
+    """The same of a cluster that is there already."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False})
+    await head_lost(cluster.address)
+
+
 async def blocked() -> None:
     """The head is killed while the driver is in a call that does not return."""
     with ray_session({"num_cpus": 1}, processes=1):
@@ -51,6 +70,7 @@ async def blocked() -> None:
 
 
 if __name__ == "__main__":
+    jobs = {job.__name__: job for job in (busy, store_lost, head_lost, joined_head_lost, blocked)}
     with exit_code() as code:
-        asyncio.run({"busy": busy, "store_lost": store_lost, "blocked": blocked}[sys.argv[1]]())
+        asyncio.run(jobs[sys.argv[1]]())
     sys.exit(code.value)

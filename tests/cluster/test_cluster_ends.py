@@ -47,6 +47,17 @@ def test_after_a_killed_driver_the_next_start_neither_joins_nor_fails() -> None:
     assert still_running(working) == []  # engines, their children, Ray's head and node process
 
 
+@pytest.mark.parametrize(("name", "earliest_s", "latest_s"), [("head_lost", 1.0, 8.0), ("joined_head_lost", 5.0, 15.0)])
+def test_a_killed_head_is_noticed_within_seconds(name: str, earliest_s: float, latest_s: float) -> None:
+    """A joined one may come back for a quarter of Ray's patience, 20 s here."""
+    driver = start(name, RAY_gcs_rpc_server_reconnect_timeout_s="20")
+    printed, errors = driver.communicate(timeout=200)
+    assert driver.returncode == 4, errors[-3000:]
+    assert earliest_s <= float(printed) <= latest_s
+    assert "ClusterLostError: the head process of the Ray cluster (gcs_server)" in errors
+    assert "Traceback" not in errors
+
+
 @pytest.mark.parametrize(
     ("name", "environment", "sentence"),
     [

@@ -104,7 +104,7 @@ async def test_work_is_broken_off_at_the_loss(monkeypatch: pytest.MonkeyPatch) -
     with watching(watch_of(True)) as watch:
         keep_in_mind("the first half is kept")
         asyncio.get_running_loop().call_later(0.05, lose, watch)
-        with pytest.raises(ClusterLostError, match="10.0.0.1:6379 is gone, which ends Ray for this run; the first half is kept"):
+        with pytest.raises(ClusterLostError, match=r"10\.0\.0\.1:6379 is gone, which ends Ray for this run; the first half is kept"):
             await unless_lost(endless())
         assert ended == [True]
         with pytest.raises(ClusterLostError):

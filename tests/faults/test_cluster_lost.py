@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ import psutil
 import pytest
 
 from tests.faults.test_resume import assert_same
+from tests.test_main_score import fake_judge, start, write_files
 from tests.trainer.job import Job, descendants, still_running, wait_for
 from tests.trainer.test_main_job import finish_in_background, shared_memory
 
@@ -61,6 +61,27 @@ def test_a_killed_cluster_is_code_4_with_a_checkpoint_and_a_sentence(job: Job, n
     assert (saved / "manifest.json").is_file()
     assert f"the last checkpoint is {saved}, and the same command goes on from it" in printed
     goes_on_with_the_same_numbers(job, out, step + 2)
+
+
+@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
+def test_offline_scoring_keeps_what_is_scored_and_ends_with_code_4(tmp_path: Path, name: str) -> None:
+    write_files(tmp_path)
+    started = start(tmp_path, {**fake_judge(tmp_path, delay_s=5.0), "out": "{tmp}/lost.jsonl"})
+    wait_for(lambda: rows_on_disk(tmp_path) or started.poll() is not None, what="the first row")
+    family = descendants(started.pid)
+    daemon(started, name).kill()
+    printed, _ = started.communicate(timeout=120)
+    assert started.returncode == 4, printed[-3000:]
+    assert "ClusterLostError" in printed
+    assert "what was scored until then stays on disk" in printed
+    assert "Traceback" not in printed
+    assert 1 <= rows_on_disk(tmp_path) < 4
+    assert still_running(family) == []
+
+
+def rows_on_disk(folder: Path) -> int:
+    """Lines of the output, whatever it is called while it grows."""
+    return sum(len(path.read_text().splitlines()) for path in folder.rglob("lost.jsonl*") if path.is_file())
 
 
 def goes_on_with_the_same_numbers(job: Job, out: str, steps: int) -> None:
