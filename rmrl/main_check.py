@@ -3,7 +3,8 @@
 rmrl check reward.models=[a,b] data.files=responses.parquet     rows with responses, as for `rmrl score`
 rmrl check <the arguments of rmrl train>                        its prompts; the response is the reference answer
 
-Shown for each row and reward: what the reward is told, what it says, the score read out of that, and the seconds it took.
+Shown for each row and reward: what the reward is told, what it says, the score read out of that, and the seconds it took. Rewards
+that compute in bfloat16 or float16 are scored on a few rows (--shift-rows) together and one by one: how far do their scores move?
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from rmrl.exit import exit_code, say
 if TYPE_CHECKING:
     from rmrl.offline.check import CheckedScoring
     from rmrl.rewards.items import ResponseRow
+    from rmrl.rewards.spec import RewardSpec
     from rmrl.types import Prompt
 
-    Shown = tuple[CheckedScoring, list[ResponseRow]]
+    Shown = tuple[CheckedScoring, list[ResponseRow], list[ResponseRow]]
+    """What was checked, the rows to show, and those that measure how far scores move."""
 
 _OTHER_ANSWER = "I do not know."
 """Compared with the reference answer by rewards that need several responses."""
@@ -38,11 +41,11 @@ def run(given: argparse.Namespace) -> None:
     from rmrl.offline.score import open_scorer
     from rmrl.offline.show import for_looking, show
 
-    checked, rows = _of_training(given) if _is_training(given.overrides) else _of_scoring(given)
+    checked, rows, compared = _of_training(given) if _is_training(given.overrides) else _of_scoring(given)
 
     async def go() -> str:
         async with open_scorer(for_looking(checked), notice=say) as scorer:
-            return await unless_lost(show(scorer, rows))
+            return await unless_lost(show(scorer, rows, compared=compared))
 
     print(asyncio.run(go()))
 
@@ -59,10 +62,15 @@ def _of_scoring(given: argparse.Namespace) -> Shown:
 
     config = compose_config(given.overrides, ScoreConfig)
     checked = check_scoring(config, shipped_functions=shipped("reward_functions"), notice=say, needs_out=False)
-    rows = list(itertools.islice(answered_rows(config.data, count_tokens=token_counter(checked)), given.rows))
-    if not given.response:
-        return checked, response_rows(rows)
-    return checked, _response_rows([row.prompt for row in rows], [given.response] * len(rows))
+    wanted = _wanted(given, checked.specs)
+    answered = list(itertools.islice(answered_rows(config.data, count_tokens=token_counter(checked)), max(wanted)))
+
+    def rows(count: int) -> list[ResponseRow]:
+        if not given.response:
+            return response_rows(answered[:count])
+        return _response_rows([row.prompt for row in answered[:count]], [given.response] * len(answered[:count]))
+
+    return checked, rows(wanted[0]), rows(wanted[1])
 
 
 def _of_training(given: argparse.Namespace) -> Shown:
@@ -83,8 +91,18 @@ def _of_training(given: argparse.Namespace) -> Shown:
         whole_groups=groups,
         by_batch=depends_on_batch(found.specs),
     )
-    prompts = list(found.train_prompts[: given.rows])
-    return checked, _response_rows(prompts, [given.response or _reference(prompt, groups) for prompt in prompts])
+    wanted = _wanted(given, found.specs)
+    prompts = list(found.train_prompts[: max(wanted)])
+    texts = [given.response or _reference(prompt, groups) for prompt in prompts]
+    shown, compared = (_response_rows(prompts[:count], texts[:count]) for count in wanted)
+    return checked, shown, compared
+
+
+def _wanted(given: argparse.Namespace, specs: Sequence[RewardSpec]) -> tuple[int, int]:
+    """Rows to show, and rows to score in two ways: none where no reward computes in reduced precision."""
+    from rmrl.offline.shift import reduced_types
+
+    return given.rows, given.shift_rows if any(reduced_types(spec) for spec in specs) else 0
 
 
 def _trainer(config: Config) -> ScoreTrainerConfig:
@@ -106,6 +124,13 @@ def _response_rows(prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]) ->
     return [ResponseRow(prompt=prompt, text=text, group=g) for g, (prompt, several) in enumerate(pairs) for text in several]
 
 
+def _not_negative(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return number
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -117,6 +142,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code, as that of training."""
     parser = argparse.ArgumentParser(prog="rmrl check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=_positive, default=1, metavar="N", help="rows to show (default: %(default)s)")
+    parser.add_argument(
+        "--shift-rows",
+        type=_not_negative,
+        default=4,
+        metavar="N",
+        help="rows that rewards in reduced precision score together and one by one; 0: none (default: %(default)s)",
+    )
     parser.add_argument(
         "--response", action="append", metavar="TEXT", help="score this text instead of the row's own response; several make a group"
     )

@@ -29,6 +29,9 @@ _SIZES = {
 }  # fmt: skip
 _FLOATS = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"}
 _DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "half": 2, "bfloat16": 2}
+_STORED = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_COMPUTED = ("float32", "float16", "bfloat16")
+"""Types that models are computed in, the most precise first."""
 _NO_LIMIT = 1 << 30
 
 
@@ -189,6 +192,34 @@ def weight_bytes(path: str | Path, dtype: str) -> int:
         raise ConfigError(f"dtype '{dtype}' is not known; use one of auto, {', '.join(sorted(_DTYPE_BYTES))}")
     headers = tensor_headers(path)
     return sum(t.count * (_SIZES[t.dtype] if stored or t.dtype not in _FLOATS else _DTYPE_BYTES[dtype]) for t in headers)
+
+
+def checkpoint_dtype(path: str | Path) -> str:
+    """The type the checkpoint is made for: float32, bfloat16 or float16.
+
+    It is the type that most bytes of the floating-point tensors are stored in (equal shares: the more precise one; float64 counts
+    as float32). Quantized checkpoints, and folders without safetensors, have the type that config.json names; without one float32.
+    """
+    config = read_config(path)
+    if config.get("quantization_config") or not any(local_checkpoint(path).glob("*.safetensors")):
+        return _named_dtype(config)
+    stored_bytes = dict.fromkeys(_COMPUTED, 0)
+    for tensor in tensor_headers(path):
+        name = _STORED.get(tensor.dtype, "")
+        if name:
+            stored_bytes["float32" if name == "float64" else name] += tensor.count * _SIZES[tensor.dtype]
+    if not any(stored_bytes.values()):
+        return _named_dtype(config)
+    return max(_COMPUTED, key=lambda name: stored_bytes[name])
+
+
+def _named_dtype(config: Mapping[str, Any]) -> str:
+    """What config.json calls `dtype` (older: `torch_dtype`), also below `text_config`."""
+    for section in (config, config.get("text_config") or {}):
+        name = str(section.get("dtype") or section.get("torch_dtype") or "").removeprefix("torch.")
+        if name in _COMPUTED:
+            return name
+    return "float32"
 
 
 def max_positions(path: str | Path) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rmrl.config.schema import RewardCacheConfig
 from rmrl.offline.check import CheckedScoring
+from rmrl.offline.shift import shift_lines
 from rmrl.rewards.items import ResponseRow, score_item
 from rmrl.rewards.scorer import Scorer
 from rmrl.rewards.spec import RewardSpec
@@ -22,12 +23,17 @@ def for_looking(checked: CheckedScoring) -> CheckedScoring:
     return dataclasses.replace(checked, config=dataclasses.replace(checked.config, reward=settings))
 
 
-async def show(scorer: Scorer, rows: Sequence[ResponseRow]) -> str:
-    """Scores the rows twice: the first time loads engines, the second is timed and shown."""
+async def show(scorer: Scorer, rows: Sequence[ResponseRow], *, compared: Sequence[ResponseRow] = ()) -> str:
+    """Scores the rows twice: the first time loads engines, the second is timed and shown.
+
+    `compared`: rows on which rewards in reduced precision are scored together and one by one.
+    """
     loading = await scorer.score(rows, learn=False)
     shown = await scorer.score(rows, learn=False)
     responses = [_response(b, row, scorer.specs, shown) for b, row in enumerate(rows)]
-    return "\n\n".join([*responses, *_loads(loading.metrics)])
+    shifts = await shift_lines(scorer, compared)
+    precision = ["\n".join(["precision", *(f"  {line}" for line in shifts)])] if shifts else []
+    return "\n\n".join([*responses, *precision, *_loads(loading.metrics)])
 
 
 def _response(b: int, row: ResponseRow, specs: Sequence[RewardSpec], batch: RewardBatch) -> str:

@@ -14,6 +14,7 @@ from rmrl.models.checkpoint_inspect import check_scalar_head, check_writes_text,
 from rmrl.registry import did_you_mean
 from rmrl.rewards.dropin import DropIn, without_postprocess
 from rmrl.rewards.engines.base import EngineSpec, Runner
+from rmrl.rewards.engines.precision import check_batch_invariant, resolve_dtype
 from rmrl.rewards.entries import check_choices, known_entries, sampling_of, seconds
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.remote import RemoteReward, http_spec
@@ -280,12 +281,16 @@ def _engine(request: _Request, role: str, runner: Runner, options: Any, settings
     if runner == "generate":
         check_writes_text(path)
     name = "sentence_transformers" if runner == "embed" and settings["name"] == "vllm" else settings["name"]
+    device = request.around.device
+    if settings["batch_invariant"]:
+        check_batch_invariant(name, device=device, where=f"{where}.engine.batch_invariant")
     return EngineSpec(
         path=path,
         runner=runner,
-        device=request.around.device,  # type: ignore[arg-type]
+        device=device,  # type: ignore[arg-type]
+        dtype=resolve_dtype(str(settings["dtype"]), path=path, runner=runner, device=device, where=f"{where}.engine.dtype"),
         threads=int(settings["threads"] or request.around.threads),
         trust_remote_code=request.around.trust_remote_code,
         name=name,
-        **{key: value for key, value in settings.items() if key not in (*_OF_RESIDENCY, "threads", "name")},
+        **{key: value for key, value in settings.items() if key not in (*_OF_RESIDENCY, "threads", "name", "dtype")},
     )

@@ -121,6 +121,14 @@ class Scorer:
         if self._store is not None:
             self._store.close()
 
+    async def results_of(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreResult]:
+        """Entry c of `parts` alone on `rows`: no gates, no combination, nothing learnt. Errors as in `finish`."""
+        with self._broker.participant():
+            results = await self.kind(c).score([score_item(row, self.parts[c]) for row in rows])
+        await self._broker.idle()
+        await self.residency.settle()
+        return results
+
     def items_for(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreItem]:
         """What component c is told of the rows."""
         return [score_item(row, self.specs[c]) for row in rows]

@@ -60,7 +60,7 @@ def _runs_on(spec: RewardSpec) -> str:
     if not spec.engines:
         return "its members" if spec.kind == "ensemble" else f"worker processes, {spec.timeout_s:g} s each"
     return " + ".join(
-        f"{Path(e.path).name} ({e.name} {e.runner}{', pool ' + e.pool if e.pool else ''}, {spec.residency})" for e in spec.engines.values()
+        f"{Path(e.path).name} ({e.name} {e.runner}, {e.precision}{', pool ' + e.pool if e.pool else ''}, {spec.residency})" for e in spec.engines.values()
     )
 
 

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, TypeVar
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError, StallError
 from rmrl.rollout.base import RolloutEngineSettings, refuse_overlong, sample_seed
+from rmrl.serving import batch_invariance
 from rmrl.serving.arguments import ServingSettings, engine_arguments
 from rmrl.serving.sampling import sampling_params
 from rmrl.types import Generation, Sampling
@@ -162,6 +163,7 @@ class VLLMRollout:
     # --- on the engine thread ---
 
     def _load(self) -> None:
+        batch_invariance.check_device()
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         from vllm import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine

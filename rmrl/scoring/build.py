@@ -47,7 +47,8 @@ def make_residency(engines: Sequence[EnginePlan], budget: Budget, *, seats: Seat
     """Engines of place "" live on `seats`, the others in their pools."""
 
     def host_of(plan: EnginePlan) -> ProcessHost:
-        environment = engine_environment(device=plan.spec.device, threads=plan.spec.threads)
+        spec = plan.spec
+        environment = engine_environment(device=spec.device, threads=spec.threads, batch_invariant=spec.batch_invariant)
         first, width = plan.devices[0], len(plan.devices)
         return pools.host(plan.place, first, environment, devices=width) if plan.place else seats.host(first, environment, devices=width)
 

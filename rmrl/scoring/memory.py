@@ -81,7 +81,7 @@ def _engine(plan: EnginePlan) -> Claim:
     width = "".join(f" {word}{n}" for word, n in (("tp", spec.tensor_parallel_size), ("x", spec.replicas)) if n > 1)
     return Claim(
         who=plan.label,
-        what=f"{Path(spec.path).name} {spec.name}/{spec.runner}{width}, {how}",
+        what=f"{Path(spec.path).name} {spec.name}/{spec.runner} {spec.dtype}{width}, {how}",
         awake_bytes=plan.awake_bytes,
         away_bytes=plan.awake_bytes if resident else plan.away_bytes,
         # A pool scores while others sample and train; on the policy's devices a resident engine stays through all phases.

@@ -6,6 +6,10 @@ Two facts of the CPU build shape this file. Linear weights live in packed oneDNN
 `layer.weight`; and a reload repacks the layers whose loader ran, which a *tied* output head's never does: it would go on
 computing with the old weights. Experts are packed at the first load alone: after a reload their kernel would misread them.
 In both cases only logprobs would tell.
+
+A third: torch's matrix product of float32 chooses its kernel, and with it the order of a sum, by the number of rows. Scoring heads
+are such products over the sequences of a step, so that a score would change with its neighbours; here they get `HEAD_ROWS` rows each
+time.
 """
 
 from __future__ import annotations
@@ -14,12 +18,16 @@ import ctypes
 import gc
 import mmap
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.v1.worker.cpu_worker import CPUWorker
 
+HEAD_ROWS = 32
+"""Rows that a head computes at once; missing ones are zeros."""
 Storages = list[tuple[torch.UntypedStorage, int]]
 """Each storage once, with the bytes it had before it was emptied."""
 
@@ -38,6 +46,11 @@ class SleepingCPUWorker(CPUWorker):
         """As vLLM's; then repairs seeded sampling, see `rewind_discarded_draws`."""
         super().init_device()
         rewind_discarded_draws(self.model_runner)
+
+    def load_model(self, *args: Any, **kwargs: Any) -> None:
+        """As vLLM's; then lets heads compute blocks of one size."""
+        super().load_model(*args, **kwargs)
+        steady_heads(self.model_runner.get_model())
 
     def sleep(self, level: int = 1) -> None:
         """Free memory; sleeping again at a deeper level frees the rest."""
@@ -94,6 +107,27 @@ def rewind_discarded_draws(runner: Any) -> None:
             runner.input_batch.generators = generators
 
     runner._sample, runner._bookkeeping_sync = sample_and_rewind, bookkeep_without_offsets
+
+
+def steady_heads(model: torch.nn.Module) -> int:
+    """Let every `torch.nn.Linear` compute `HEAD_ROWS` rows at a time, whatever comes in; returns how many there are.
+
+    Layers of the trunk are vLLM's own modules; plain ones are the projections and heads of scoring and embedding models.
+    """
+    heads = [module for module in model.modules() if type(module) is torch.nn.Linear]
+    for head in heads:
+        head.forward = partial(in_blocks, head.forward)  # type: ignore[method-assign]
+    return len(heads)
+
+
+def in_blocks(compute: Callable[[torch.Tensor], torch.Tensor], x_RI: torch.Tensor) -> torch.Tensor:
+    """`compute` of each row of x_RI ([rows, inputs] -> [rows, outputs]), in blocks of `HEAD_ROWS` rows."""
+    if x_RI.ndim != 2 or not len(x_RI):
+        return compute(x_RI)
+    missing = -len(x_RI) % HEAD_ROWS
+    padded = torch.nn.functional.pad(x_RI, (0, 0, 0, missing))
+    blocks = [compute(block) for block in padded.split(HEAD_ROWS)]
+    return torch.cat(blocks)[: len(x_RI)]
 
 
 def repack(model: torch.nn.Module) -> None:

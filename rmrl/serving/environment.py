@@ -7,6 +7,7 @@ from typing import Literal
 
 Device = Literal["cpu", "cuda"]
 
+BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 _PASSED_ON = ("HF_HUB_OFFLINE", "HF_HOME", "VLLM_LOGGING_LEVEL", "VLLM_USE_V2_MODEL_RUNNER")
 
 
@@ -31,9 +32,10 @@ def train_environment(*, threads: int, megatron: bool) -> dict[str, str]:
     return variables
 
 
-def engine_environment(*, device: Device, threads: int) -> dict[str, str]:
+def engine_environment(*, device: Device, threads: int, batch_invariant: bool = False) -> dict[str, str]:
     """Variables for a process that will hold one engine on `device` with `threads` CPU threads (at least 1).
 
+    `batch_invariant` alone decides on vLLM's batch-invariant kernels: on CPU the variable of that name would break them.
     What the user has set of HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and VLLM_USE_V2_MODEL_RUNNER is passed on and wins.
     """
     variables = {
@@ -44,6 +46,7 @@ def engine_environment(*, device: Device, threads: int) -> dict[str, str]:
         "VLLM_LOGGING_LEVEL": "WARNING",
         # The first model runner has one sampler for CPU and CUDA, which exact rollout logprobs rely on.
         "VLLM_USE_V2_MODEL_RUNNER": "0",
+        BATCH_INVARIANT: "1" if batch_invariant else "0",
         # Ray would otherwise hide all GPUs from actors that ask for none.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }

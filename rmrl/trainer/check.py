@@ -209,6 +209,11 @@ def _part_problems(config: Config, device: str) -> list[str]:
     ):
         problems += _problem_of(lambda table=table, name=name: table[name], key, table.what)
     problems += _package_problems(config, device)
+    if rollout.batch_invariant and (rollout.name, device) != ("vllm", "cuda"):
+        problems.append(
+            f"actor_rollout_ref.rollout.batch_invariant=True: only vllm on NVIDIA GPUs samples so, and this run samples with {rollout.name}"
+            f" on {device}; leave it out"
+        )
     checkpoints = {"actor_rollout_ref.model.path": config.actor_rollout_ref.model.path}
     if needs_critic(config):
         checkpoints["critic.model.path"] = config.critic.model.path

@@ -34,7 +34,8 @@ async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
     seats = places.of(rollout.pool)
     nodes = config.trainer.nnodes if rollout.pool is None else pool_sizes(config.trainer.resource_pools)[rollout.pool].nnodes
     count = threads(config.trainer, processes=-(-replicas(checked) // nodes))
-    environment = engine_environment(device=checked.device, threads=count)  # type: ignore[arg-type]
+    device: Any = checked.device
+    environment = engine_environment(device=device, threads=count, batch_invariant=rollout.batch_invariant)
 
     async def spawn(replica: int) -> Any:
         settings = RolloutEngineSettings.of(

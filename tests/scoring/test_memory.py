@@ -45,7 +45,7 @@ def test_an_auto_engine_is_awake_while_scoring_and_away_otherwise(tiny_llama: Pa
     assert (claim.who, claim.place, claim.when, claim.alternates) == ("judge", "", ("score",), True)
     assert claim.awake_bytes == 2 * WEIGHTS + 100 * MIB + ENGINE_PROCESS_BYTES["cpu"]
     assert claim.away_bytes == ENGINE_PROCESS_BYTES["cpu"]
-    assert claim.what == f"{tiny_llama.name} vllm/generate, auto, sleep2"
+    assert claim.what == f"{tiny_llama.name} vllm/generate bfloat16, auto, sleep2"
 
 
 def test_a_resident_engine_and_one_in_a_pool_hold_their_memory_always(tiny_llama: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_resident_engine_and_one_in_a_pool_hold_their_memory_always(tiny_llama
     assert (resident.when, resident.alternates) == (PHASES, False)
     assert (pooled.when, pooled.alternates, pooled.away_bytes, pooled.place) == (PHASES, True, 0, "judges")
     assert pooled.awake_bytes == 2 * resident.awake_bytes
-    assert pooled.what == f"{tiny_llama.name} vllm/generate x2, auto, unload"
+    assert pooled.what == f"{tiny_llama.name} vllm/generate bfloat16 x2, auto, unload"
 
 
 def test_the_largest_engine_must_fit_with_the_others_away(tiny_llama: Path) -> None:

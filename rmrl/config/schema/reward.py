@@ -12,8 +12,12 @@ class RewardEngineConfig:
 
     name: str = "vllm"
     """vllm, sglang, sentence_transformers, hf (reference implementation) or fake (tests)."""
-    dtype: str = "bfloat16"
-    """Compute type."""
+    dtype: str = "auto"
+    """Type to compute in: auto, float32, bfloat16 or float16. auto: the checkpoint's own (the type that most bytes of its weights are
+    stored in); on CPU float32 for scoring and embedding models of at most 1e9 parameters, and for float16 checkpoints."""
+    batch_invariant: bool = False
+    """Compute every row independently of what else is in its batch: vllm on NVIDIA GPUs of compute capability 8.0 or higher
+    (VLLM_BATCH_INVARIANT), hf and sentence_transformers a row at a time; elsewhere refused."""
     max_model_len: int | None = None
     """Tokens the reward model may read and write; null: what its checkpoint allows, at most 4096."""
     max_num_seqs: int = 128

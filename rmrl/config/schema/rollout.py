@@ -47,6 +47,9 @@ class RolloutConfig:
     """Engine seed."""
     dtype: str = "bfloat16"
     """Compute type of the engine."""
+    batch_invariant: bool = False
+    """Compute every sample independently of what else is in its batch: vllm on NVIDIA GPUs of compute capability 8.0 or higher
+    (VLLM_BATCH_INVARIANT); elsewhere refused."""
     gpu_memory_utilization: float = 0.5
     """Share of the GPU the engine may take while awake (CUDA)."""
     kv_cache_bytes: int = 256 * 2**20

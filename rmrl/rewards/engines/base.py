@@ -32,6 +32,7 @@ class EngineSpec:
     name: str
     """Entry of the table ENGINES."""
     dtype: str
+    """Type to compute in, by name: float32, bfloat16 or float16; `auto` has been resolved."""
     max_model_len: int | None
     """None: what the checkpoint allows, at most 4096."""
     max_num_seqs: int
@@ -47,6 +48,8 @@ class EngineSpec:
     """Resource pool it lives in; "": it shares the policy's devices."""
     replicas: int = 1
     """Processes that hold the same model and share its requests."""
+    batch_invariant: bool = False
+    """Every row is computed independently of what else is in its batch."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Passed to the engine as they are."""
 
@@ -56,6 +59,11 @@ class EngineSpec:
         path = os.path.realpath(self.path) if os.path.exists(self.path) else self.path  # noqa: PTH110 (a string either way)
         rest = tuple(getattr(self, f.name) for f in fields(self) if f.name not in ("path", "kwargs"))
         return (path, *rest, json.dumps(dict(self.kwargs), sort_keys=True, default=repr))
+
+    @property
+    def precision(self) -> str:
+        """How it computes, for people."""
+        return f"{self.dtype} batch-invariant" if self.batch_invariant else self.dtype
 
     def context_length(self) -> int:
         """`max_model_len`, resolved against the checkpoint; reads its config.json."""

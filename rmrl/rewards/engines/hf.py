@@ -38,7 +38,10 @@ _LOADERS = {
 
 
 class HFEngine:
-    """A `RewardEngine` on transformers. Of the settings it honours dtype, max_model_len, max_num_seqs and max_num_batched_tokens."""
+    """A `RewardEngine` on transformers.
+
+    Of the settings it honours dtype, max_model_len, max_num_seqs, max_num_batched_tokens and batch_invariant (a row at a time).
+    """
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
@@ -140,7 +143,8 @@ class HFEngine:
         model = self._held.awake()
         results: list[Any] = [None] * len(requests)
         lengths = [len(r.token_ids) for r in requests]
-        for batch in sorted_batches(lengths, max_rows=self.spec.max_num_seqs, max_tokens=self.spec.max_num_batched_tokens):
+        most = 1 if self.spec.batch_invariant else self.spec.max_num_seqs
+        for batch in sorted_batches(lengths, max_rows=most, max_tokens=self.spec.max_num_batched_tokens):
             for i, result in zip(batch, compute(model, [requests[i] for i in batch]), strict=True):
                 results[i] = result
         return results

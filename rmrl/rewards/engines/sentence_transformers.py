@@ -32,7 +32,8 @@ _UNCUT = 1 << 30
 class SentenceTransformersEngine:
     """A `RewardEngine` for runner=embed. `spec.kwargs` reach the constructor of `SentenceTransformer`.
 
-    Of the settings it honours dtype, max_model_len, max_num_seqs and max_num_batched_tokens.
+    Of the settings it honours dtype, max_model_len, max_num_seqs, max_num_batched_tokens and batch_invariant. On CPU it embeds a text
+    at a time in any case: that takes no longer there (measured), and a text's vector then never depends on its batch.
     """
 
     package: ClassVar[str] = "sentence_transformers"
@@ -50,12 +51,13 @@ class SentenceTransformersEngine:
         self._held.start()
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
-        """Batches of similar length hold at most max_num_seqs rows and max_num_batched_tokens padded tokens."""
+        """Batches of similar length hold at most max_num_seqs rows and max_num_batched_tokens padded tokens; see the class."""
         model = self._held.awake()
         lengths = [_token_count(model, r.text) for r in requests]
         outputs = [overlong_vector(n, self.context_length) for n in lengths]
         short = [i for i, n in enumerate(lengths) if n <= self.context_length]
-        limits = {"max_rows": self.spec.max_num_seqs, "max_tokens": self.spec.max_num_batched_tokens}
+        alone = self.spec.batch_invariant or self.spec.device == "cpu"
+        limits = {"max_rows": 1 if alone else self.spec.max_num_seqs, "max_tokens": self.spec.max_num_batched_tokens}
         for batch in sorted_batches([lengths[i] for i in short], **limits):
             indices = [short[i] for i in batch]
             vectors = _vectors(model, [requests[i].text for i in indices])

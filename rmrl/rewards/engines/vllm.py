@@ -33,6 +33,7 @@ from rmrl.rewards.engines.base import (
     overlong_value,
 )
 from rmrl.rewards.engines.fitting import answered, overlong_logits, overlong_vector
+from rmrl.serving import batch_invariance
 from rmrl.serving.arguments import ServingSettings, engine_arguments
 from rmrl.serving.sampling import sampling_params
 
@@ -61,8 +62,10 @@ class VLLMEngine:
     def start(self) -> None:
         """Check the checkpoint, then load it.
 
-        Raises RewardError when its head is missing and EngineLoadError, with the end of vLLM's own reason, when loading fails.
+        Raises RewardError when its head is missing and EngineLoadError when the GPU lacks what `spec.batch_invariant` needs or, with
+        the end of vLLM's own reason, when loading fails.
         """
+        batch_invariance.check_device()
         self._inspect()
         arguments = engine_arguments(_settings(self.spec, self.context_length))
         if self._task:

@@ -1,0 +1,61 @@
+"""The type a reward engine computes in, and whether its scores may depend on what else is in the batch. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from rmrl.errors import ConfigError
+from rmrl.models.checkpoint_inspect import checkpoint_dtype, parameter_count
+from rmrl.registry import did_you_mean
+
+AUTO = "auto"
+REDUCED = ("bfloat16", "float16")
+"""Types of 8 and 11 significant bits, against 24 of float32."""
+SMALL_PARAMETERS = 1_000_000_000
+"""A scoring or embedding model of at most so many parameters (4 GB in float32) is small."""
+_NAMES = {
+    "auto": AUTO, "float32": "float32", "bfloat16": "bfloat16", "float16": "float16", "float64": "float64",
+    "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16",
+}  # fmt: skip
+_ROW_BY_ROW = ("hf", "sentence_transformers")
+
+
+def resolve_dtype(given: str, *, path: str, runner: str, device: str, where: str) -> str:
+    """The type to compute in; `given` is `engine.dtype`, `where` the key that an error names.
+
+    auto is the checkpoint's own type, with two exceptions on CPU, both float32: scoring and embedding models of at most
+    SMALL_PARAMETERS, and float16 checkpoints (most CPUs have no float16 arithmetic, and float32 holds every float16 number).
+    Raises ConfigError for an unknown name.
+    """
+    name = _NAMES.get(given, "")
+    if not name:
+        raise ConfigError(f"{where}={given}: not a type to compute in{did_you_mean(given, list(_NAMES))}")
+    if name != AUTO:
+        return name
+    own = checkpoint_dtype(path)
+    if device == "cpu" and (own == "float16" or (runner != "generate" and _is_small(path))):
+        return "float32"
+    return own
+
+
+def check_batch_invariant(name: str, *, device: str, where: str) -> None:
+    """Raise ConfigError where engine `name` cannot compute every row independently of the others in its batch.
+
+    vLLM can on CUDA, with kernels of its own; that the GPU has them is checked in the engine's process. hf and
+    sentence_transformers can everywhere: they compute a row at a time.
+    """
+    if name in _ROW_BY_ROW or name == "fake" or ":" in name:
+        return
+    if name == "vllm" and device == "cuda":
+        return
+    if name == "vllm":
+        raise ConfigError(
+            f"{where}=True: vLLM has batch-invariant kernels for NVIDIA GPUs of compute capability 8.0 or higher, and this engine runs"
+            " on CPU; leave it out and use engine.dtype=float32, in which scores on CPU do not depend on the batch"
+        )
+    raise ConfigError(f"{where}=True: engine {name} is not known to compute so; use engine.name=vllm on CUDA, or leave it out")
+
+
+def _is_small(path: str) -> bool:
+    try:
+        return parameter_count(path) <= SMALL_PARAMETERS
+    except ConfigError:  # no safetensors, whose headers count them
+        return False
