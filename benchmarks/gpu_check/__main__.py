@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_check import megatron, sampling, training
+from benchmarks.gpu_check import megatron, sampling, scoring, training
 from benchmarks.gpu_check.model import SHAPES, write_model
 from benchmarks.gpu_check.rig import Failed, Numbers, Rig, Skip, read
 
@@ -32,6 +32,7 @@ CHECKS: Mapping[str, Callable[[Rig], Numbers]] = {
         training.offload, training.offload_policy, training.checkpoint, training.lora, training.critic,
         megatron.megatron_step, megatron.megatron_packing, megatron.megatron_offload, megatron.megatron_checkpoint,
         sampling.hf_rollout, sampling.hf_publish, sampling.vllm_rollout, sampling.vllm_sleep, sampling.vllm_publish,
+        scoring.vllm_invariant_judge, scoring.vllm_invariant_scalar,
     )
 }  # fmt: skip
 BATCHES = {"tiny": (6, 24), "small": (16, 256), "large": (32, 512)}

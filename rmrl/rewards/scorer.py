@@ -126,7 +126,6 @@ class Scorer:
         with self._broker.participant():
             results = await self.kind(c).score([score_item(row, self.parts[c]) for row in rows])
         await self._broker.idle()
-        await self.residency.settle()
         return results
 
     def items_for(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreItem]:

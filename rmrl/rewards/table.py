@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from rmrl.rewards.engines.base import EngineSpec
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.transforms import chain_of
 from rmrl.types import RewardBatch
@@ -59,9 +60,13 @@ def _runs_on(spec: RewardSpec) -> str:
         return f"{urlsplit(spec.remote.url).netloc} ({spec.remote.wire})"
     if not spec.engines:
         return "its members" if spec.kind == "ensemble" else f"worker processes, {spec.timeout_s:g} s each"
-    return " + ".join(
-        f"{Path(e.path).name} ({e.name} {e.runner}, {e.precision}{', pool ' + e.pool if e.pool else ''}, {spec.residency})" for e in spec.engines.values()
-    )
+    return " + ".join(f"{Path(engine.path).name} ({_how(engine)}, {spec.residency})" for engine in spec.engines.values())
+
+
+def _how(engine: EngineSpec) -> str:
+    """Engine, runner, type of compute, and where it lives."""
+    pool = f", pool {engine.pool}" if engine.pool else ""
+    return f"{engine.name} {engine.runner}, {engine.precision}{pool}"
 
 
 def _table(title: str, rows: Sequence[tuple[str, ...]]) -> str:

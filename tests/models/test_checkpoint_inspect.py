@@ -10,6 +10,7 @@ from rmrl.models.checkpoint_inspect import (
     check_scalar_head,
     check_token_head,
     check_writes_text,
+    checkpoint_dtype,
     checkpoint_kind,
     label_count,
     local_checkpoint,
@@ -208,3 +209,36 @@ def test_sentence_settings(tmp_path: Path) -> None:
     assert (sentence_settings(tmp_path).max_tokens, sentence_settings(tmp_path).prefix) == (256, "")
     prompts.write_text('{"prompts": {"query": "query: "}, "default_prompt_name": "query"}')
     assert sentence_settings(tmp_path).prefix == "query: "
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_headers_say_the_type_whatever_the_config_says(tmp_path: Path, dtype: torch.dtype) -> None:
+    folder = checkpoint(tmp_path, {"torch_dtype": "float16", "dtype": "bfloat16"}, w=torch.zeros(4, 4, dtype=dtype))
+    assert f"torch.{checkpoint_dtype(folder)}" == str(dtype)
+
+
+def test_float64_is_computed_in_float32(tmp_path: Path) -> None:
+    assert checkpoint_dtype(checkpoint(tmp_path, {}, w=torch.zeros(4, dtype=torch.float64))) == "float32"
+
+
+def test_of_mixed_types_the_one_with_most_bytes_counts(tmp_path: Path) -> None:
+    body, ids = torch.zeros(100, dtype=torch.bfloat16), torch.zeros(1000, dtype=torch.int64)  # 200 bytes; integers do not count
+    (tmp_path / "half").mkdir()
+    (tmp_path / "equal").mkdir()
+    assert checkpoint_dtype(checkpoint(tmp_path / "half", {}, body=body, head=torch.zeros(49), ids=ids)) == "bfloat16"  # 196 bytes
+    assert checkpoint_dtype(checkpoint(tmp_path / "equal", {}, body=body, head=torch.zeros(50))) == "float32"  # 200 bytes
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [({"torch_dtype": "bfloat16"}, "bfloat16"), ({"dtype": "torch.float16"}, "float16"), ({}, "float32"),
+     ({"text_config": {"dtype": "bfloat16"}}, "bfloat16"), ({"dtype": "int8"}, "float32")],
+)  # fmt: skip
+def test_without_safetensors_the_config_says_it(tmp_path: Path, config: dict[str, object], dtype: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert checkpoint_dtype(tmp_path) == dtype
+
+
+def test_a_quantized_checkpoint_is_computed_in_the_type_of_its_config(tmp_path: Path) -> None:
+    config: dict[str, object] = {"quantization_config": {"quant_method": "gptq"}, "dtype": "bfloat16"}
+    assert checkpoint_dtype(checkpoint(tmp_path, config, scales=torch.zeros(8, dtype=torch.float16))) == "bfloat16"

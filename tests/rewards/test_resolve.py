@@ -337,3 +337,26 @@ def test_overlong_is_refused_where_there_is_nothing_to_cut(place: Place):
     server = {"url": "http://127.0.0.1:9/v1", "model": "m"}
     problem = place.problem("judge", specs={"judge": {"server": server, "rubric": "short", "overlong": "truncate_left"}})
     assert "reward.specs.judge.overlong=truncate_left: how many tokens the server's model takes is not known here" in problem
+
+
+# --- the type to compute in ----------------------------------------------------------------------------------------
+
+
+def test_an_engine_computes_in_its_checkpoints_own_type_unless_told_otherwise(place: Place) -> None:
+    path = str(checkpoint(place.root / "scalar", head=True))  # stored in float32
+    engine = place.one("q", specs={"q": {"path": path}}).engine
+    assert engine is not None
+    assert engine.dtype == "float32"
+    reduced = place.one("q", specs={"q": {"path": path, "engine": {"dtype": "bf16"}}}).engine
+    assert reduced is not None
+    assert reduced.dtype == "bfloat16"
+    assert reduced.key != engine.key
+
+
+def test_batch_invariance_of_vllm_on_cpu_is_refused_before_anything_starts(place: Place) -> None:
+    path = str(checkpoint(place.root / "scalar", head=True))
+    said = place.problem("q", specs={"q": {"path": path, "engine": {"batch_invariant": True}}})
+    assert said.startswith("reward.specs.q.engine.batch_invariant=True: vLLM has batch-invariant kernels for NVIDIA GPUs")
+    engine = place.one("q", specs={"q": {"path": path, "engine": {"name": "hf", "batch_invariant": True}}}).engine
+    assert engine is not None
+    assert engine.batch_invariant

@@ -91,3 +91,9 @@ def test_on_gpus_each_engine_has_its_devices_and_sleeps_in_host_memory(tiny_llam
 def test_the_budget_is_what_was_asked_for_or_what_is_free() -> None:
     assert budgets(ScoreTrainerConfig(memory_budget_gb=1.5), device="cpu") == {"budget_bytes": 3 * GIB // 2, "host_bytes": None}
     assert budgets(ScoreTrainerConfig(), device="cpu")["budget_bytes"] > 100 * MIB
+
+
+def test_a_float32_judge_takes_twice_the_memory_and_the_plan_says_why(tiny_llama: Path) -> None:
+    half, single = (engine_claims(engines(reward("judge", tiny_llama, dtype=dtype)))[0] for dtype in ("bfloat16", "float32"))
+    assert single.awake_bytes - half.awake_bytes == 2 * WEIGHTS  # twice 2 bytes more each: loading holds the weights twice
+    assert "vllm/generate float32" in single.what

@@ -59,6 +59,14 @@ def test_the_critic_has_the_actors_layout_where_it_names_none() -> None:
     assert critic_settings(made).megatron == MegatronConfig(tensor_model_parallel_size=4)
 
 
+def test_batch_invariant_sampling_is_refused_where_no_engine_has_it() -> None:
+    made = config("gae")
+    made.actor_rollout_ref.rollout.batch_invariant = True
+    refused = "actor_rollout_ref.rollout.batch_invariant=True: only vllm on NVIDIA GPUs samples so, and this run samples with vllm on cpu"
+    assert any(problem.startswith(refused) for problem in _part_problems(made, "cpu"))
+    assert not any("batch_invariant" in problem for problem in _part_problems(made, "cuda"))
+
+
 def test_a_strategy_that_is_not_there_is_named_by_its_key() -> None:
     made = config("gae")
     made.critic.strategy = "megatorn"

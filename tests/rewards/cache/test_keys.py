@@ -46,7 +46,7 @@ def checkpoint(folder: Path, sizes: dict[str, int], *, changed: str = "") -> Pat
 def test_what_moves_the_number_moves_the_key() -> None:
     changes: list[dict[str, Any]] = [
         {}, {"path": "other"}, {"runner": "pooling"}, {"dtype": "float32"}, {"max_model_len": 512}, {"seed": 1}, {"kwargs": {"x": 1}},
-        {"trust_remote_code": True},
+        {"trust_remote_code": True}, {"batch_invariant": True},
     ]  # fmt: skip
     keys = [key(**each) for each in changes]
     assert len(set(keys)) == len(changes)

@@ -30,8 +30,9 @@ def test_key_sees_one_folder_behind_two_names(tmp_path: Path, monkeypatch: pytes
 
 def test_key_differs_with_every_setting(tmp_path: Path) -> None:
     first = spec(str(tmp_path))
-    others = [replace(first, runner="generate"), replace(first, dtype="bfloat16"), replace(first, kwargs={"a": 1}), spec("org/name")]
-    assert len({first.key, *(o.key for o in others)}) == 5
+    changes: list[dict[str, Any]] = [{"runner": "generate"}, {"dtype": "bfloat16"}, {"kwargs": {"a": 1}}, {"batch_invariant": True}]
+    others = [spec("org/name"), *(replace(first, **change) for change in changes)]
+    assert len({first.key, *(o.key for o in others)}) == 6
 
 
 def test_key_ignores_the_order_of_kwargs() -> None:

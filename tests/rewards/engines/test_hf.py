@@ -27,8 +27,8 @@ GIVEN: dict[str, Any] = {
 SEQUENCES = [tuple(range(5, 5 + n)) for n in (9, 3, 17, 1, 30)]
 
 
-def spec(path: Path, runner: Any) -> EngineSpec:
-    return EngineSpec(path=str(path), runner=runner, **GIVEN)
+def spec(path: Path, runner: Any, **changed: Any) -> EngineSpec:
+    return EngineSpec(path=str(path), runner=runner, **(GIVEN | changed))
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +156,10 @@ def test_sleep_and_wake(folder: Path) -> None:
             engine.classify([PoolingRequest(SEQUENCES[0])])
         engine.wake()
         assert engine.classify([PoolingRequest(SEQUENCES[0])]) == before
+
+
+def test_batch_invariant_scores_are_those_of_single_sequences_to_the_last_bit(folder: Path) -> None:
+    engine = build_engine(spec(write_llama_scorer(folder / "steady"), "pooling", batch_invariant=True))
+    engine.start()
+    together = [output.value for output in engine.classify([PoolingRequest(s) for s in SEQUENCES])]
+    assert together == [engine.classify([PoolingRequest(s)])[0].value for s in SEQUENCES]

@@ -117,3 +117,10 @@ def test_a_real_model(all_minilm: Path) -> None:
     cosines = [sum(a * b for a, b in zip(eating.vector, other.vector, strict=True)) for other in (bread, baby)]
     assert cosines == pytest.approx([0.755, -0.105], abs=0.005)
     assert (overlong.failure, overlong.tokens_in) == ("overlong", 257)  # the folder allows 256, two of them special
+
+
+def test_a_vector_does_not_depend_on_its_batch(engine: RewardEngine) -> None:
+    texts = ["".join(chr(97 + (7 * i + j) % 26) for j in range(3 + 5 * i % 50)) for i in range(12)]
+    together = [output.vector for output in embedded(engine, texts)]
+    alone = [embedded(engine, [text])[0].vector for text in texts]
+    assert together == alone  # to the last bit
