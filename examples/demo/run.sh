@@ -14,6 +14,7 @@ exec "$python" -m rmrl.main_ppo \
     reward.weights=[0.2,0.3,0.5] \
     reward.max_missing=0.4 \
     reward.specs.answer_judge.path="$models/smollm2" \
+    reward.specs.answer_judge.engine.dtype=float32 \
     reward.specs.relevance.path="$models/ms-marco-minilm" \
     data.train_files="$data/train.parquet" \
     data.val_files="$data/test.parquet" \

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The customer-service task: a policy replies to couriers in JSON; a rule on the form opens the gate to two judges and a similarity.
 #   bash examples/rider/run.sh [key=value ...]        any setting can be replaced or added
-# POLICY, JUDGE and EMBEDDER name other models, DATA another folder of train.parquet and test.parquet.
+# POLICY, JUDGE and EMBEDDER name other models, DATA another folder of train.parquet and test.parquet. REWARD_DTYPE: of the judges and
+# the embedder; in float32 the samples score the same in any batch.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=${PYTHON_BIN:-.venv/bin/python}
@@ -22,6 +23,7 @@ exec "$python" -m rmrl.main_ppo \
     reward.specs.rider_reward.path="$judge" \
     reward.specs.consistency_reward.path="$judge" \
     reward.specs.rider_similarity.path="$embedder" \
+    reward.engine.dtype="${REWARD_DTYPE:-float32}" \
     data.train_files="$data/train.parquet" \
     data.val_files="$data/test.parquet" \
     data.train_batch_size=4 \

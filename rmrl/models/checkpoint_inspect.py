@@ -203,14 +203,14 @@ def checkpoint_dtype(path: str | Path) -> str:
     config = read_config(path)
     if config.get("quantization_config") or not any(local_checkpoint(path).glob("*.safetensors")):
         return _named_dtype(config)
-    stored_bytes = dict.fromkeys(_COMPUTED, 0)
+    stored_bytes: dict[str, int] = dict.fromkeys(_COMPUTED, 0)
     for tensor in tensor_headers(path):
         name = _STORED.get(tensor.dtype, "")
         if name:
             stored_bytes["float32" if name == "float64" else name] += tensor.count * _SIZES[tensor.dtype]
     if not any(stored_bytes.values()):
         return _named_dtype(config)
-    return max(_COMPUTED, key=lambda name: stored_bytes[name])
+    return max(stored_bytes, key=lambda name: stored_bytes[name])
 
 
 def _named_dtype(config: Mapping[str, Any]) -> str:

@@ -44,18 +44,18 @@ async def _sentence(scorer: Scorer, c: int, rows: Sequence[ResponseRow]) -> str:
     apart: list[ScoreResult] = []
     for part in parts:
         apart += await scorer.results_of(c, part)
-    return f"{compared(together, apart)}; engine.dtype=float32 computes more precisely (docs/rewards/engines.md, Precision)"
+    return f"{compared(together, apart, texts=spec.sampling is not None)}; engine.dtype=float32 computes more precisely (docs/rewards/engines.md, Precision)"
 
 
-def compared(together: Sequence[ScoreResult], apart: Sequence[ScoreResult]) -> str:
-    """The largest difference of two series of scores of the same rows, in words."""
+def compared(together: Sequence[ScoreResult], apart: Sequence[ScoreResult], *, texts: bool) -> str:
+    """The largest difference of two series of scores of the same rows, in words; with `texts` also of what a judge wrote."""
     pairs = list(zip(together, apart, strict=True))
     moves = [abs(a.value - b.value) for a, b in pairs if a.value is not None and b.value is not None]
     changed = sum((a.value is None) != (b.value is None) for a, b in pairs)
-    texts = sum(a.raw_text != b.raw_text for a, b in pairs)
+    rewritten = sum(a.raw_text != b.raw_text for a, b in pairs) if texts else 0
     words = f"over {len(pairs)} rows, scored together and one by one, scores differ by up to {max(moves, default=0.0):.3g}"
-    words += f", {texts} of its texts differ" if texts else ""
-    return words + (f", {changed} verdicts are there in one case only" if changed else "")
+    words += f", {rewritten} of its texts differ" if rewritten else ""
+    return words + (f", verdicts that are there in one case only: {changed}" if changed else "")
 
 
 def _parts(spec: RewardSpec, rows: Sequence[ResponseRow]) -> list[list[ResponseRow]]:

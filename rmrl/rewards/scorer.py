@@ -126,6 +126,7 @@ class Scorer:
         with self._broker.participant():
             results = await self.kind(c).score([score_item(row, self.parts[c]) for row in rows])
         await self._broker.idle()
+        self._take_metrics()  # ends the batch: the next call's equal requests are computed anew
         return results
 
     def items_for(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreItem]:

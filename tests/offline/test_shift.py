@@ -67,6 +67,6 @@ def test_the_start_table_and_the_memory_plan_name_the_type(bench: Bench) -> None
 def test_verdicts_and_texts_that_changed_are_counted() -> None:
     together = [ScoreResult(value=1.0, status="ok", raw_text="a"), ScoreResult(value=None, status="unparseable", raw_text="b")]
     apart = [ScoreResult(value=0.5, status="ok", raw_text="a"), ScoreResult(value=2.0, status="ok", raw_text="c")]
-    words = compared(together, apart)
+    words = compared(together, apart, texts=True)
     assert words.startswith("over 2 rows, scored together and one by one, scores differ by up to 0.5")
-    assert words.endswith(", 1 of its texts differ, 1 verdicts are there in one case only")
+    assert words.endswith(", 1 of its texts differ, verdicts that are there in one case only: 1")
