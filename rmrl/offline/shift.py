@@ -44,7 +44,8 @@ async def _sentence(scorer: Scorer, c: int, rows: Sequence[ResponseRow]) -> str:
     apart: list[ScoreResult] = []
     for part in parts:
         apart += await scorer.results_of(c, part)
-    return f"{compared(together, apart, texts=spec.sampling is not None)}; engine.dtype=float32 computes more precisely (docs/rewards/engines.md, Precision)"
+    words = compared(together, apart, texts=spec.sampling is not None)
+    return f"{words}; engine.dtype=float32 computes more precisely (docs/rewards/engines.md, Precision)"
 
 
 def compared(together: Sequence[ScoreResult], apart: Sequence[ScoreResult], *, texts: bool) -> str:

@@ -29,3 +29,20 @@ def test_its_pages_return_to_the_system() -> None:
     assert before - psutil.Process().memory_info().rss > 2**26 * 0.9
     tensor[:100] = 3
     assert int(tensor.sum()) == 300
+
+
+def test_a_head_computes_each_row_as_if_it_were_alone() -> None:
+    from rmrl.serving.cpu_worker import HEAD_ROWS, in_blocks, steady_heads
+
+    torch.manual_seed(0)
+    head, x_RI = torch.nn.Linear(384, 1), torch.randn(3 * HEAD_ROWS + 5, 384)
+    model = torch.nn.Sequential(head)
+    with torch.inference_mode():
+        expected_RO = head(x_RI)
+        assert steady_heads(model) == 1
+        whole_RO = model(x_RI)
+        torch.testing.assert_close(whole_RO, expected_RO, atol=1e-5, rtol=0)
+        for rows in (1, 2, 3, 7, 31, 32, 33, len(x_RI)):
+            assert torch.equal(model(x_RI[:rows]), whole_RO[:rows])
+        assert torch.equal(model(x_RI[9:]), whole_RO[9:])  # elsewhere in its block
+    assert in_blocks(torch.relu, x_RI[:0]).shape == (0, 384)
