@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,9 @@ from rmrl.rewards.spec import OnMissing, RewardSpec
 from rmrl.rewards.transforms import chain_of, parse_transforms
 from rmrl.types import Sampling
 
-SHARED_KEYS = ("kind", "path", "function", "sampling", "engine", "server", "on_missing", "overlong", "timeout_s", "transform", "gate")
+SHARED_KEYS = (
+    "kind", "path", "function", "sampling", "engine", "server", "on_missing", "overlong", "timeout_s", "transform", "gate", "counts_at",
+)  # fmt: skip
 """Entries of every kind; each kind's `Options` has further ones."""
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))
 _OF_RESIDENCY = ("residency", "put_away", "load_timeout_s")
@@ -104,6 +107,7 @@ def _shared(request: _Request, *, timeout_s: float) -> dict[str, Any]:
         "timeout_s": seconds(entries.get("timeout_s"), timeout_s, f"{where}.timeout_s"),
         "transforms": _transforms(request),
         "gates": _names(entries.get("gate"), f"{where}.gate"),
+        "counts_at": _scores(entries.get("counts_at"), f"{where}.counts_at"),
     }
 
 
@@ -142,6 +146,18 @@ def _names(given: Any, where: str) -> tuple[str, ...]:
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{where}={given!r}: give the name of a component, or a list of names")
     return tuple(names)
+
+
+def _scores(given: Any, where: str) -> dict[str, float]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not given or not all(_is_finite(score) for score in given.values()):
+        raise ConfigError(f"{where}={given!r}: give components and the score each must have, e.g. {where}={{gsm8k: 1}}")
+    return {str(name): float(score) for name, score in given.items()}
+
+
+def _is_finite(score: Any) -> bool:
+    return isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
 
 
 def _options(request: _Request, kind: Any) -> Any:

@@ -112,8 +112,19 @@ def _add_gates(resolved: Resolved, config: RewardConfig) -> None:
             if gate not in gates and not resolved.problems:
                 hint = did_you_mean(gate, list(gates))
                 resolved.problems.append(f"reward '{spec.name}' has the gate '{gate}', which is no component{hint}")
+        resolved.problems += _counts_at_problems(spec, known=list(gates))
         if _waits_for_itself(spec.name, gates):
             resolved.problems.append(f"reward '{spec.name}' waits for itself through its gates ({', '.join(spec.gates)}): leave one out")
+
+
+def _counts_at_problems(spec: RewardSpec, *, known: Sequence[str]) -> list[str]:
+    """One sentence for every name of `counts_at` that is no other component."""
+    where = f"reward.specs.{spec.name}.counts_at"
+    return [
+        f"{where}: '{name}' is {'the reward itself' if name == spec.name else 'no component'}{did_you_mean(name, known)}"
+        for name in spec.counts_at
+        if name == spec.name or name not in known
+    ]
 
 
 def _waits_for_itself(name: str, gates: Mapping[str, Sequence[str]]) -> bool:

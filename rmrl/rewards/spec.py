@@ -93,6 +93,8 @@ class RewardSpec:
     """Entries of each transform in order, `kind` among them; checked."""
     gates: tuple[str, ...] = ()
     """Components that must hold where this one counts; elsewhere it is not even asked."""
+    counts_at: Mapping[str, float] = field(default_factory=dict)
+    """Component -> the score it must have where this one counts as it is; on other rows this one counts 0."""
     sources: SourceWeights | None = None
     """data_source -> weight; None: every row, with `weight`."""
     part_of: str = ""

@@ -42,7 +42,8 @@ def _row(spec: RewardSpec) -> tuple[str, ...]:
 
 def _where(spec: RewardSpec) -> str:
     gates = [f"{gate} holds" for gate in spec.gates]
-    return " and ".join([*gates, *_of_sources(spec)]) or "everywhere"
+    scores = [f"{name} is {score:g}, else 0" for name, score in spec.counts_at.items()]
+    return " and ".join([*gates, *scores, *_of_sources(spec)]) or "everywhere"
 
 
 def _of_sources(spec: RewardSpec) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import ConfigError
-from rmrl.rewards.combine.gates import counted
+from rmrl.rewards.combine.gates import counted, zeroed
 from rmrl.rewards.combine.missing import apply_missing, rescaled
 from rmrl.rewards.combine.steps import rows_with_steps, step_problems, to_tokens, weighted_steps
 from rmrl.rewards.combine.table import COMBINERS, CombineInputs
@@ -36,6 +36,7 @@ def combine(
 
     A component that is absent on a row (status "skipped", closed gate, other data source) contributes nothing and masks nothing; nor
     does one that is watched there (weight 0, see `watched`). `parts`: members of ensembles that are no components.
+    One whose `counts_at` does not hold counts 0 there, after transforms, whatever its verdict; that masks nothing either.
     A row without any component for its data source has no reward; one whose gates leave nothing to count has 0, and so has one whose
     components are all watched (lexicographic: 0.5, as every response ties).
     Without `learn` the transforms' running statistics stay as they are.
@@ -46,8 +47,10 @@ def combine(
         raise ConfigError(problems)
     applies_BC = ~np.isnan(weights_BC)
     takes_part_BC = takes_part(specs, weights_BC, settings=settings, parts=parts)
-    absent_BC = ~counted(scores, specs, settings=settings, applies_BC=applies_BC)
-    columns_BC = _transformed(scores, rows, transforms, absent_BC=absent_BC, learn=learn)
+    zeroed_BC = zeroed(scores, specs, applies_BC=applies_BC)
+    absent_BC = ~counted(scores, specs, settings=settings, applies_BC=applies_BC) & ~zeroed_BC
+    columns_BC = _transformed(scores, rows, transforms, absent_BC=absent_BC | zeroed_BC, learn=learn)
+    columns_BC[zeroed_BC] = 0.0
     weights = np.where(absent_BC, 0.0, weights_BC)
     missing_BC = np.isnan(columns_BC) & ~absent_BC & takes_part_BC
     if settings.combine == "product":  # it is 0 already, whatever a missing factor would have been
@@ -56,7 +59,7 @@ def combine(
     weights, left_B = rescaled(weights, present_BC, how=settings.combine)
     keep_B &= left_B & applies_BC.any(axis=1)
     weighted_BC = applies_BC & (weights_BC != 0)
-    apart_BC = rows_with_steps(scores, specs) & ~absent_BC & weighted_BC & keep_B[:, None]
+    apart_BC = rows_with_steps(scores, specs) & ~absent_BC & ~zeroed_BC & weighted_BC & keep_B[:, None]
     return RewardBatch(
         scores=scores,
         weights_C=common_weights(weights_BC, specs),

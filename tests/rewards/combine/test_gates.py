@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rmrl.rewards.spec import RewardSpec, SourceWeights
 from tests.rewards.combine.parts import combined, rewards, rows, spec
 
 
@@ -68,3 +69,43 @@ def test_a_gate_that_has_no_part_in_a_source_is_no_gate_there():
     specs = [spec("format", sources={"math": 1.0}), spec("helpful")]
     about = rows(3, sources=["math", "math", "chat"])
     assert rewards(combined(specs, [1.0, 0.0, "skipped"], [2.0, 2.0, 2.0], how="gate", gates=["format"], about=about)) == [3.0, 0.0, 2.0]
+
+
+# --- counts_at -------------------------------------------------------------------------------------------------------
+
+RULE_SCORES = [0.0, 0.5, 1.0]
+
+
+def judged(op: str, *, weight: float = 0.3) -> list[RewardSpec]:
+    """A rule, and a judge that is asked where the rule is not 0 and counts where it is 1."""
+    return [spec("rule"), spec("judge", weight, op=op, gates=("rule",), counts_at={"rule": 1.0})]
+
+
+def test_a_component_counts_0_where_another_has_not_the_score_it_needs():
+    # add: rule + 0.3 * judge;  mul: rule * 0.3 * judge, so that a judge that does not count makes the reward 0
+    columns = (RULE_SCORES, ["skipped", 0.8, 0.8])
+    assert rewards(combined(judged("add"), *columns, how="fold")) == [0.0, 0.5, 1.24]
+    assert rewards(combined(judged("mul"), *columns, how="fold")) == [0.0, 0.0, 0.24]
+    assert rewards(combined(judged("add"), *columns)) == [0.0, 0.5, 1.24]
+
+
+def test_what_does_not_count_is_not_missing_and_shapes_no_statistics():
+    failed = combined(judged("add"), RULE_SCORES, [None, None, 0.8], how="fold")
+    assert rewards(failed) == [0.0, 0.5, 1.24]
+    scaled = [judged("add")[0], spec("judge", counts_at={"rule": 1.0}, transforms=({"kind": "standardize", "by": "batch", "eps": 0.0},))]
+    # 3 and 5 standardize to -1/sqrt(2) and 1/sqrt(2); the 900 of a row whose rule is not 1 takes no part
+    batch = combined(scaled, [1.0, 0.5, 1.0], [3.0, 900.0, 5.0])
+    assert rewards(batch) == [round(1 - 0.5**0.5, 9), 0.5, round(1 + 0.5**0.5, 9)]
+
+
+def test_a_missing_verdict_of_the_other_component_becomes_no_number():
+    assert rewards(combined(judged("add"), [None], [0.8], how="fold")) == [None]
+    passed_over = [spec("rule", policy="renormalize"), judged("add")[1]]
+    assert rewards(combined(passed_over, [None], [0.8], how="fold")) == [None]
+
+
+def test_a_score_that_another_source_has_is_not_compared():
+    about = rows(3, sources=["a", "b", "b"])
+    sources = SourceWeights({"a": 1.0}, None)
+    specs = [spec("rule", sources=sources), spec("judge", counts_at={"rule": 1.0})]
+    assert rewards(combined(specs, [0.5, 9.0, 9.0], [2.0, 3.0, 4.0], about=about)) == [0.5, 3.0, 4.0]
