@@ -9,11 +9,11 @@ from typing import Any
 
 from rmrl.cluster.devices import resolve_device
 from rmrl.config.check_reward import reward_problems
-from rmrl.config.legacy import translate
+from rmrl.config.legacy import needs_rule_of_source, translate
 from rmrl.config.plain_checks import choice_problems
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.data.groups import GroupTable, group_columns
-from rmrl.data.responses import Survey, survey
+from rmrl.data.responses import Survey, answered_rows, survey
 from rmrl.data.rows import file_list
 from rmrl.data.table_writer import SUFFIXES
 from rmrl.errors import ConfigError, DataError
@@ -24,7 +24,8 @@ from rmrl.rewards.residency import Budget, EnginePlan
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.table import reward_table
 from rmrl.scoring.memory import budget_of, budgets, prepare_engines, scoring_plan
-from rmrl.scoring.resolve import resolve
+from rmrl.scoring.resolve import kind_of, resolve
+from rmrl.scoring.rules_by_source import choose_rules_of
 
 Notice = Callable[[str], None]
 
@@ -56,7 +57,7 @@ def check_scoring(config: ScoreConfig, *, shipped_functions: Path, notice: Notic
 
     Without `needs_out` the rows are not looked at yet, and `out` may be left out.
     """
-    for line in translate(config):
+    for line in [*translate(config, kind_of=kind_of), *_rules(config)]:
         notice(line)
     device = resolve_device(config.trainer.device)
     trust = config.trainer.trust_remote_code
@@ -85,6 +86,13 @@ def check_scoring(config: ScoreConfig, *, shipped_functions: Path, notice: Notic
         out=out,
         survey=surveyed,
     )
+
+
+def _rules(config: ScoreConfig) -> list[str]:
+    """Older names start from the rule of each row's data_source, which only the rows know."""
+    if not needs_rule_of_source(config) or not config.data.files:
+        return []
+    return choose_rules_of(config, (row.prompt.data_source for row in answered_rows(config.data)))
 
 
 def needs_whole_groups(specs: Sequence[RewardSpec], settings: RewardConfig) -> bool:

@@ -27,6 +27,7 @@ from rmrl.types import Sampling
 
 SHARED_KEYS = (
     "kind", "path", "function", "sampling", "engine", "server", "on_missing", "overlong", "timeout_s", "transform", "gate", "counts_at",
+    "rm_prompt",
 )  # fmt: skip
 """Entries of every kind; each kind's `Options` has further ones."""
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))
@@ -107,6 +108,7 @@ def _shared(request: _Request, *, timeout_s: float) -> dict[str, Any]:
         "timeout_s": seconds(entries.get("timeout_s"), timeout_s, f"{where}.timeout_s"),
         "transforms": _transforms(request),
         "gates": _names(entries.get("gate"), f"{where}.gate"),
+        "rm_prompt": str(entries.get("rm_prompt", "")),
         "counts_at": _scores(entries.get("counts_at"), f"{where}.counts_at"),
     }
 

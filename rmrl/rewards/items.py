@@ -42,8 +42,11 @@ def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
 
 
 def rm_prompt(prompt: Prompt, spec: RewardSpec) -> str | Messages:
-    """rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else the last user turn. Empty ones do not count."""
-    for key in (spec.name, str(spec.model_index), ""):
+    """rm_prompt_<the spec's own>, else rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else the last user turn.
+
+    Empty ones do not count.
+    """
+    for key in (spec.rm_prompt, spec.name, str(spec.model_index), ""):
         if prompt.rm_prompts.get(key):
             return prompt.rm_prompts[key]
     users = [m["content"] for m in prompt.messages if m["role"] == "user"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from rmrl.cluster.devices import cores
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
+from rmrl.models.checkpoint_inspect import checkpoint_kind
 from rmrl.rewards.combine import combine_problems
 from rmrl.rewards.combine.steps import step_problems
 from rmrl.rewards.missing import budget_problems
@@ -30,6 +31,14 @@ def resolve(config: RewardConfig, *, device: str, shipped_functions: Path, trust
     if not problems and not resolved.problems:
         problems += step_problems(resolved.specs, [_chain(spec) for spec in resolved.specs], settings=config)
     return Resolved(specs=resolved.specs, problems=list(dict.fromkeys([*problems, *resolved.problems])))
+
+
+def kind_of(path: str) -> str:
+    """Kind of a checkpoint named in older keys; "generative" where it cannot be read, which resolving it will report."""
+    try:
+        return checkpoint_kind(path)
+    except ConfigError:
+        return "generative"
 
 
 def _chain(spec: RewardSpec) -> Chain:

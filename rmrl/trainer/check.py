@@ -28,7 +28,7 @@ from rmrl.rewards.table import reward_table
 from rmrl.rollout import ROLLOUT_ENGINES
 from rmrl.scoring.memory import budget_of, budgets, prepare_engines
 from rmrl.scoring.preflight import package_problem, reward_preflight
-from rmrl.scoring.resolve import resolve
+from rmrl.scoring.resolve import kind_of, resolve
 from rmrl.telemetry.sinks import SINKS
 from rmrl.tokenizer import load_tokenizer
 from rmrl.trainer import checkpoint, output_dir
@@ -115,7 +115,7 @@ def check(config: Config, *, shipped_functions: Path, notice: Notice, needs_out:
 def _settle(config: Config, problems: Problems, *, notice: Notice) -> str:
     """Translate older names, choose rules and fill in the number of processes, in place. Returns the device."""
     with problems.collecting():
-        for line in translate(config):
+        for line in translate(config, kind_of=kind_of):
             notice(line)
     with problems.collecting():
         for line in choose_rules(config):

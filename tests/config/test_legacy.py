@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmrl.config.legacy import translate
+from rmrl.config.legacy import needs_rule_of_source, start_from_rules, translate
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
 
@@ -37,8 +37,8 @@ def test_lists_are_per_model_and_scalars_hold_for_all():
     )
     translate(config)
     assert (config.reward.weights, config.reward.combine_ops) == ([0.3, 0.5], ["add", "mul"])
-    assert config.reward.specs["f"]["sampling"] == {"temperature": 0.1, "top_p": 0.5}
-    assert config.reward.specs["g"]["sampling"] == {"temperature": 0.9, "top_p": 0.5}
+    assert config.reward.specs["f"]["sampling"] == {"temperature": 0.1, "top_p": 0.5, "max_tokens": 4096}
+    assert config.reward.specs["g"]["sampling"] == {"temperature": 0.9, "top_p": 0.5, "max_tokens": 4096}
     assert config.reward.specs["g"]["path"] == "/m/two"
 
 
@@ -57,7 +57,8 @@ def test_a_cloud_model_is_a_server():
     judged.reward.specs = {"f": {"model": "Qwen/Qwen3-4B"}}
     translate(judged)
     assert judged.reward.specs["f"] == {
-        "kind": "remote", "url": "http://a:1/v1", "wire": "openai", "function": "f", "model": "Qwen/Qwen3-4B",
+        "kind": "remote", "url": "http://a:1/v1", "wire": "openai", "function": "f", "model": "Qwen/Qwen3-4B", "fence": False,
+        "sampling": {"temperature": 0.6, "max_tokens": 4096},
     }  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def test_the_fold_starts_from_the_rule(combine_reward: bool, models: list[str], 
         ({"model": {}}, "reward_model.model.path has 0 entries"),
         ({"model": "/m/one"}, "reward_model.model='/m/one': give entries, e.g. reward_model.model.path=..."),
         ({"model": {"path": ["/m/one", "/m/two"], "lora_rank": 3}}, "reward_model.model.lora_rank: no such key"),
-        ({"reward_model_type": "bert"}, "reward_model.reward_model_type=bert: not a choice; known: cloud, grm, scalar"),
+        ({"reward_model_type": "bert"}, "reward_model.reward_model_type=bert: not a choice; known: BT, cloud, grm, scalar"),
         ({"reward_weigth": 1}, "reward_model.reward_weigth: no such key; did you mean 'reward_weight'?"),
         (
             {"reward_vllm_rollout": {"temprature": 1}},
@@ -126,6 +127,125 @@ def test_older_and_newer_names_together_are_refused():
     config.custom_reward_function = {"path": "r.py"}
     config.reward.weights = [1.0]
     assert "use one of them" in message_of(config)
+
+
+def test_judges_are_asked_and_count_where_the_rule_of_that_time_let_them():
+    config = legacy(reward_weight=[0.3, 0.5])
+    config.custom_reward_function = {"path": "r.py"}
+    notices = translate(config)
+    assert [config.reward.specs[name]["gate"] for name in ("f", "g")] == [["r"], ["r"]]
+    assert [config.reward.specs[name]["counts_at"] for name in ("f", "g")] == [{"r": 1}, {"r": 1}]
+    assert any("f, g are asked where it is above 0 and count where it is 1" in line for line in notices)
+    alone = legacy(combine_reward=False)
+    translate(alone)
+    assert "gate" not in alone.reward.specs["f"]
+
+
+def test_the_rule_of_the_data_source_comes_first_once_the_rows_are_known():
+    config = legacy(reward_weight=[0.3, 0.5], reward_combine_func=["add", "mul"])
+    translate(config)
+    assert needs_rule_of_source(config)
+    start_from_rules(config, {"gsm8k": ["openai/gsm8k"]})
+    reward = config.reward
+    assert (reward.models, reward.weights, reward.combine_ops) == (["gsm8k", "f", "g"], [1.0, 0.3, 0.5], ["add", "add", "mul"])
+    assert (reward.specs["g"]["gate"], reward.specs["g"]["counts_at"]) == (["gsm8k"], {"gsm8k": 1})
+    assert reward.by_source == {}
+
+
+def test_several_data_sources_start_from_a_rule_each():
+    config = legacy(reward_weight=[0.3, 0.5])
+    translate(config)
+    start_from_rules(config, {"gsm8k": ["openai/gsm8k"], "math_verify": ["lighteval/MATH", "hendrycks/math"]})
+    assert config.reward.models == ["gsm8k", "math_verify", "f", "g"]
+    assert sorted(config.reward.by_source) == ["hendrycks/math", "lighteval/MATH", "openai/gsm8k"]
+    assert config.reward.by_source["openai/gsm8k"] == {"models": ["gsm8k", "f", "g"], "weights": [1.0, 0.3, 0.5]}
+    assert config.reward.specs["f"]["counts_at"] == {"gsm8k": 1, "math_verify": 1}
+
+
+def test_a_line_with_only_the_keys_of_verl_has_the_model_alone():
+    """There the scores of a reward model are the reward, and the rule is not called."""
+    config = Config(reward_model={"enable": True, "model": {"path": "/m/one", "input_tokenizer": "/m/p"}, "micro_batch_size_per_gpu": 4})
+    translate(config, kind_of=lambda path: "bradley_terry")
+    assert not needs_rule_of_source(config)
+    assert (config.reward.models, config.reward.weights) == (["one"], [1.0])
+    assert config.reward.specs == {"one": {"kind": "bradley_terry", "path": "/m/one", "engine": {}}}
+    config = Config(reward_model={"enable": True, "model": {"path": "/m/one"}}, custom_reward_function={"path": "r.py"})
+    assert "type reward_model.combine_reward=True to count the model where the function gives 1" in message_of(config)
+
+
+def test_defaults_are_those_of_that_time():
+    config = Config(reward_model={"enable": True, "reward_model_type": "grm", "model": {"path": "/m/one"}})
+    translate(config)
+    assert (config.reward.models, config.reward.weights, config.reward.combine_ops) == (["rider_reward"], [0.5], ["add"])
+    spec = config.reward.specs["rider_reward"]
+    assert spec["sampling"] == {"temperature": 0.6, "max_tokens": 4096}
+    assert spec["fence"] is False
+    assert spec["engine"] == {"max_model_len": 512 + 512 + 512 + 4096}  # prompt, response, words around it, verdict
+
+
+def test_the_judges_length_has_two_names():
+    for key in ("rollout_response_length", "response_length"):
+        config = legacy(reward_vllm_rollout={key: 64})
+        translate(config)
+        assert config.reward.specs["f"]["sampling"]["max_tokens"] == 64
+    config = legacy(reward_vllm_rollout={"rollout_response_length": 64, "response_length": 2048})
+    translate(config)
+    assert config.reward.specs["f"]["sampling"]["max_tokens"] == 64
+
+
+def test_use_bge_is_a_similarity_that_comes_before_the_models():
+    config = legacy(use_bge=True, bge_weight=0.25, reward_weight=[0.3, 0.5], reward_combine_func=["add", "mul"])
+    translate(config)
+    reward = config.reward
+    assert (reward.models, reward.weights, reward.combine_ops) == (["bge", "f", "g"], [0.25, 0.3, 0.5], ["add", "add", "mul"])
+    assert reward.specs["bge"] == {"kind": "similarity", "path": "BAAI/bge-large-zh-v1.5", "function": "bge_similarity"}
+    # rm_prompt_0 belongs to the first model, though the similarity stands ahead of it
+    assert [reward.specs[name]["rm_prompt"] for name in ("f", "g")] == ["0", "1"]
+    off = legacy()
+    assert any(line.startswith("reward_model.use_bge is off") for line in translate(off))
+    assert "bge" not in off.reward.models
+
+
+def test_bt_is_the_other_name_of_a_scalar_model():
+    config = legacy(reward_model_type=["BT", "grm"])
+    translate(config)
+    assert [config.reward.specs[name]["kind"] for name in ("f", "g")] == ["bradley_terry", "generative"]
+    assert "sampling" not in config.reward.specs["f"]
+
+
+def test_the_overlong_buffer_shapes_the_rule():
+    config = Config(
+        reward_model={
+            "reward_manager": "dapo",
+            "reward_kwargs": {
+                "max_resp_len": 8192,
+                "overlong_buffer_cfg": {"enable": True, "len": 4096, "penalty_factor": 1.0, "log": False},
+            },
+        },
+        custom_reward_function={"path": "r.py"},
+    )
+    assert "reward.transforms.r=" in translate(config)[-1]
+    assert config.reward.transforms == {"r": {"kind": "overlong", "max_length": 8192, "buffer": 4096, "penalty": 1.0}}
+    early = Config(reward_model={"overlong_buffer": {"enable": True, "len": 128, "penalty_factor": 0.5}})
+    early.reward.models = ["gsm8k"]
+    translate(early)
+    assert early.reward.transforms == {"gsm8k": {"kind": "overlong", "max_length": 512, "buffer": 128, "penalty": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"max_length": 2048}, "reward_model.max_length=2048: nothing is cut"),
+        ({"sandbox_fusion": {"url": "http://s:1"}}, "reward_model.sandbox_fusion.url=http://s:1: code is not run in sandboxes"),
+        ({"model": {"path": ["/a", "/b"], "update": "before"}}, "reward_model.model.update=before: PRIME trains its reward model"),
+        ({"reward_vllm_rollout": {"multi_turn": {"enable": True}}}, "multi_turn.enable=True: one response per prompt"),
+        ({"reward_vllm_rollout": {"use_fire_sampling": True}}, "use_fire_sampling=True"),
+        ({"reward_manager": "mine"}, "reward_model.reward_manager=mine: managers of one's own are not loaded"),
+        ({"reward_vllm_rollout": {"n": 1}, "rollout": {"n": 1}}, "are both given: use one of them"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_with_what_to_use(section: dict[str, Any], words: str):
+    assert words in message_of(legacy(**section))
 
 
 def test_keys_without_effect_are_told():

@@ -203,8 +203,9 @@ def test_the_two_judge_command_line_composes_and_translates(tmp_path: Path):
         "kind": "generative",
         "path": f"{tmp_path}/rm1",
         "function": "rider_reward",
-        "sampling": {"temperature": 0.7},
-        "engine": {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8},
+        "sampling": {"temperature": 0.7, "max_tokens": 4096},
+        "fence": False,
+        "engine": {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8, "max_model_len": 6144 + 2048 + 512 + 4096},
     }
     assert config.actor_rollout_ref.rollout.tensor_parallel_size == 4
     assert config_problems(config) == []

@@ -46,22 +46,24 @@ def checked(words: list[str]) -> Config:
     return config
 
 
-def test_two_judges_on_one_node():
-    config = checked(typed(TWO_JUDGES, TRAIN="train.parquet", RM1="/m/one", RM2="/m/two", POLICY="/m/policy"))
-    reward = config.reward
-    assert (reward.models, reward.weights) == (["rider_reward", "consistency_reward"], [0.3, 0.5])
-    assert (reward.combine, reward.combine_ops) == ("fold", ["add", "add"])
-    assert [reward.specs[name]["path"] for name in reward.models] == ["/m/one", "/m/two"]
-    assert [reward.specs[name]["sampling"] for name in reward.models] == [{"temperature": 0.7}] * 2
-    assert reward.specs["rider_reward"]["engine"] == {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
+def test_two_judges_on_one_node(gsm8k: Path):
+    config = checked(typed(TWO_JUDGES, TRAIN=gsm8k / "train.parquet", RM1="/m/one", RM2="/m/two", POLICY="/m/policy"))
+    reward, judges = config.reward, ("rider_reward", "consistency_reward")
+    assert (reward.models, reward.weights) == (["gsm8k", *judges], [1.0, 0.3, 0.5])
+    assert (reward.combine, reward.combine_ops) == ("fold", ["add", "add", "add"])
+    assert [reward.specs[name]["counts_at"] for name in judges] == [{"gsm8k": 1}] * 2
+    assert [reward.specs[name]["path"] for name in judges] == ["/m/one", "/m/two"]
+    assert [reward.specs[name]["sampling"] for name in judges] == [{"temperature": 0.7, "max_tokens": 4096}] * 2
+    engine = reward.specs["rider_reward"]["engine"]
+    assert engine == {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8, "max_model_len": 12800}
     assert (config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n) == ("reinforce_plus_plus", 4)
     assert config.actor_rollout_ref.actor.fsdp_config.param_offload
     assert config.actor_rollout_ref.actor.fsdp_config.optimizer_offload
     assert (config.trainer.save_freq, config.trainer.test_freq, config.trainer.total_epochs) == (30, 1_000_000, 15)
 
 
-def test_two_judges_on_several_nodes():
-    paths = {"TRAIN": "train.parquet", "RM1": "/m/one", "RM2": "/m/two", "POLICY": "/m/policy", "OUT": "/runs/rider"}
+def test_two_judges_on_several_nodes(gsm8k: Path):
+    paths = {"TRAIN": gsm8k / "train.parquet", "RM1": "/m/one", "RM2": "/m/two", "POLICY": "/m/policy", "OUT": "/runs/rider"}
     config = checked(changed(typed(TWO_JUDGES + SEVERAL_NODES, **paths), trainer__nnodes=4))
     actor = config.actor_rollout_ref.actor
     assert (actor.use_kl_loss, actor.kl_loss_coef, actor.kl_loss_type, actor.entropy_coeff) == (True, 1e-4, "low_var_kl", 0)

@@ -146,22 +146,28 @@ def four_dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_reference_command_line_runs_on_a_cpu(untrained: Path, four_dialogues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Paths and counts are others, nothing else: two steps of two dialogues each, one process instead of eight GPUs."""
-    overrides = changed(
-        typed(TWO_JUDGES),
-        data__train_files=four_dialogues,
-        data__val_files=four_dialogues,
-        data__train_batch_size=2,
-        reward_model__model__path=f"[{untrained},{untrained}]",
-        reward_model__model__input_tokenizer=untrained,
-        reward_model__model__tensor_model_parallel_size=1,
-        reward_model__reward_vllm_rollout__tensor_model_parallel_size=1,
-        actor_rollout_ref__model__path=untrained,
-        actor_rollout_ref__actor__ppo_mini_batch_size=2,
-        actor_rollout_ref__rollout__tensor_model_parallel_size=1,
-        trainer__n_gpus_per_node=1,
-        trainer__total_epochs=1,
-    )
+    """Two steps of two dialogues each, one process instead of eight GPUs.
+
+    Paths and counts are others, and the rule is left out: an untrained policy never gives the judges a reply that counts.
+    """
+    overrides = [
+        "reward_model.combine_reward=False",
+        *changed(
+            typed(TWO_JUDGES),
+            data__train_files=four_dialogues,
+            data__val_files=four_dialogues,
+            data__train_batch_size=2,
+            reward_model__model__path=f"[{untrained},{untrained}]",
+            reward_model__model__input_tokenizer=untrained,
+            reward_model__model__tensor_model_parallel_size=1,
+            reward_model__reward_vllm_rollout__tensor_model_parallel_size=1,
+            actor_rollout_ref__model__path=untrained,
+            actor_rollout_ref__actor__ppo_mini_batch_size=2,
+            actor_rollout_ref__rollout__tensor_model_parallel_size=1,
+            trainer__n_gpus_per_node=1,
+            trainer__total_epochs=1,
+        ),
+    ]
     monkeypatch.setattr("tests.trainer.job.LIMIT_S", 480.0)  # replies of 2048 tokens take their time
     out, printed = run_typed(overrides, tmp_path)
     assert "reward_model.* is now reward.models=[rider_reward,consistency_reward]" in printed

@@ -72,6 +72,7 @@ def test_older_names_are_translated(bench: Bench) -> None:
         f"reward_model.model.path={bench.folder}/judge-model",
         "reward_model.reward_function=judge",
         "reward_model.reward_weight=0.25",
+        "reward_model.combine_reward=False",
         f"data.files={bench.rows('a')}",
         f"out={bench.folder}/s.jsonl",
     )
