@@ -109,7 +109,7 @@ def _reward_model(config: Config | ScoreConfig, kind_of: models.KindOf) -> list[
         terms.append(fold.Term(name=name, weight=weight, operation=models.operation_of(section, index), spec=entries))
     fold.place_terms(reward, terms)
     if rules:
-        fold.start_from(reward, {rule: () for rule in rules})
+        fold.start_from(reward, dict.fromkeys(rules, ()))
     return _notices(config, counting=bool(rules))
 
 

@@ -108,7 +108,7 @@ def _shared(request: _Request, *, timeout_s: float) -> dict[str, Any]:
         "timeout_s": seconds(entries.get("timeout_s"), timeout_s, f"{where}.timeout_s"),
         "transforms": _transforms(request),
         "gates": _names(entries.get("gate"), f"{where}.gate"),
-        "rm_prompt": str(entries.get("rm_prompt", "")),
+        "rm_prompt": None if entries.get("rm_prompt") is None else str(entries["rm_prompt"]),
         "counts_at": _scores(entries.get("counts_at"), f"{where}.counts_at"),
     }
 

@@ -4,7 +4,7 @@ A drop-in file is a model reward (`rm_preprocess` and `rm_postprocess`; the firs
 (`compute_score`); docs/rewards.md holds the contract. Files are loaded under a private module name, so that a drop-in called
 `math_verify.py` never shadows the package `math_verify`; a file whose text did not change is executed once per process.
 
-Rule workers import this module too: it needs the standard library, `rmrl.errors` and `rule_forms` only.
+Rule workers import this module too: it needs the standard library, `rmrl.errors`, `imports` and `rule_forms` only.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from rmrl.errors import RewardFunctionError
 from rmrl.registry import did_you_mean
+from rmrl.rewards import imports
 from rmrl.rewards.rule_forms import RULE_SIGNATURE, made, parameters_of, rule_form, takes
 
 KNOWN_ARGUMENTS = ("ground_truths", "extra_infos", "data_sources", "prompts", "responses", "fences")
@@ -66,6 +67,7 @@ class FunctionSource:
         if self.is_file:
             module: Any = load_module(Path(self.target), self.code)
         else:
+            imports.importable()
             try:
                 module = importlib.import_module(self.target)
             except Exception as error:  # whatever the module raises while it is imported
@@ -124,7 +126,7 @@ def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = N
         "path": path,
         "kind": kind,
         "spec": spec,
-        "code_hash": hashlib.sha256(code.encode()).hexdigest(),
+        "code_hash": code_hash_of(code, path.parent),
     }
     if kind == "rule":
         rule_arguments(functions["compute_score"], f"{path}:compute_score")
@@ -171,15 +173,25 @@ def load_module(path: Path, code: str | None = None) -> ModuleType:
         return sys.modules[module_name]
     module = ModuleType(module_name)
     module.__file__ = str(path)
+    module.__package__ = imports.package_of(path.parent)
+    imports.importable(path.parent)
     sys.modules[module_name] = module  # before it runs: dataclasses and pickle look their module up
     try:
-        exec(compile(code, str(path), "exec"), module.__dict__)
+        with imports.names_of_verl(path.parent):
+            exec(compile(code, str(path), "exec"), module.__dict__)
     except BaseException as error:
         del sys.modules[module_name]
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise RewardFunctionError(f"Loading {path} raised {describe_exception(error, str(path))}.") from error
+        sentence = f"Loading {path} raised {describe_exception(error, str(path))}."
+        raise RewardFunctionError(sentence + imports.missing_of_verl(error)) from error
     return module
+
+
+def code_hash_of(code: str, folder: Path) -> str:
+    """sha256 of a drop-in's text and of the files beside it that it imports, hexadecimal."""
+    texts = [code.encode(), *(file.read_bytes() for file in imports.siblings(code, folder))]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
 def read_source(path: Path) -> str:

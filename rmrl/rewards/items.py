@@ -46,7 +46,8 @@ def rm_prompt(prompt: Prompt, spec: RewardSpec) -> str | Messages:
 
     Empty ones do not count.
     """
-    for key in (spec.rm_prompt, spec.name, str(spec.model_index), ""):
+    own = [] if spec.rm_prompt is None else [spec.rm_prompt]
+    for key in (*own, spec.name, str(spec.model_index), ""):
         if prompt.rm_prompts.get(key):
             return prompt.rm_prompts[key]
     users = [m["content"] for m in prompt.messages if m["role"] == "user"]

@@ -70,8 +70,8 @@ class RewardSpec:
     weight: float
     model_index: int = -1
     """Position among the model rewards (picks rm_prompt_<i>); -1 for the others."""
-    rm_prompt: str = ""
-    """Which column it reads ahead of all others: "0" is rm_prompt_0; "" leaves it to name and position."""
+    rm_prompt: str | None = None
+    """Which column it reads ahead of all others: "0" is rm_prompt_0; None leaves it to name and position."""
     combine_op: str = "add"
     on_missing: OnMissing = field(default_factory=OnMissing)
     overlong: str = "missing"

@@ -21,8 +21,20 @@ class Verdict:
     """Why a judge's text holds none, in front of "in <the text>"; "" where nothing more is known."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """Stands where a function that takes all rows at once has nothing to return for one of them."""
+
+    what: str
+    """The function, e.g. "rm_preprocess of reward 'judge'"."""
+    detail: str
+    """What it did: the end of a sentence that begins with `what`."""
+
+
 def check_verdict(returned: Any) -> Verdict:
     """A number, a bool, None, or a dict with "score" plus extra columns; NaN, infinities and everything else are problems."""
+    if isinstance(returned, RowError):
+        return Verdict(None, problem=returned.detail)
     if isinstance(returned, Mapping):
         if "score" not in returned:
             return Verdict(None, problem=f"returned a dict without 'score' (keys: {', '.join(map(str, returned)) or 'none'})")

@@ -88,8 +88,8 @@ async def test_one_score_for_all_is_refused(score: Score, tmp_path: Path):
 async def test_a_drop_in_that_raises_is_named_with_its_line(score: Score, tmp_path: Path, function: str):
     code = JUDGE + f"\ndef {function}:\n    raise KeyError('verdict')\n"
     line = len(JUDGE.splitlines()) + 3
-    with pytest.raises(RewardFunctionError, match=rf"of reward 'judge' raised KeyError: 'verdict' \(.*judge\.py:{line} in rm_"):
-        await score([judge(tmp_path, code=code)], ["a"])
+    with pytest.raises(MissingVerdictsError, match=rf"raised KeyError: 'verdict' \(.*judge\.py:{line} in rm_.* on the response 'a'"):
+        await score([judge(tmp_path, code=code)], ["a", "b"], max_missing=0.5)
 
 
 async def test_too_many_missing_verdicts_stop_the_run(score: Score, tmp_path: Path):
@@ -159,8 +159,8 @@ async def test_two_engines_take_turns(score: Score, tmp_path: Path):
 
 
 async def test_a_failing_reward_does_not_hang_the_one_beside_it(score: Score, tmp_path: Path, engine_calls: list[Any]):
-    code = JUDGE + "\ndef rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    raise ValueError('mine')\n"
-    with pytest.raises(RewardFunctionError, match="mine"):
+    code = JUDGE + "\ndef rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    return []\n"
+    with pytest.raises(RewardFunctionError, match="returned 0 inputs"):
         await score([judge(tmp_path, "a", engine=RECORDING), judge(tmp_path, "b", code=code, engine=RECORDING)], ["x"])
     assert len(engine_calls) <= 1
 

@@ -142,12 +142,12 @@ async def test_a_component_here_waits_for_a_gate_that_streamed(opened: Opened, t
 
 
 async def test_the_first_error_ends_the_step_with_its_own_words(opened: Opened, tmp_path: Path) -> None:
-    code = JUDGE + "\ndef rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    raise ValueError('mine')\n"
+    code = JUDGE + "\ndef rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    return []\n"
     slow = rule(tmp_path, "slow", "import time; time.sleep(20); return 1", timeout_s=30.0)
     gated = judge(tmp_path, "gated", engine=RECORDING, gates=("broken",))
     started = time.monotonic()
     async with opened([slow, gated, judge(tmp_path, "broken", code=code, engine=RECORDING)]) as scorer:
-        with pytest.raises(RewardFunctionError, match="mine"):
+        with pytest.raises(RewardFunctionError, match="rm_preprocess of reward 'broken' returned 0 inputs"):
             await scorer.score(rows("a"))
     assert time.monotonic() - started < 15
 

@@ -19,10 +19,10 @@ from rmrl.rewards.judging.steps import cut_steps, locate_steps, step_ends, token
 from rmrl.rewards.judging.untrusted import neutralised_with_map
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.process_frame import Frame, frame_of, plain_frame
-from rmrl.rewards.kinds.rendering import NOTHING_TO_READ, Rendered, postprocess, preprocess
+from rmrl.rewards.kinds.rendering import Rendered, nothing_to_read, postprocess, preprocess
 from rmrl.rewards.kinds.truncation import Limit, kept_numbers, pooling_limit, with_cuts
 from rmrl.rewards.spec import RewardSpec
-from rmrl.rewards.verdict import check_verdict
+from rmrl.rewards.verdict import RowError, check_verdict
 from rmrl.types import Message, ScoreItem, ScoreResult, Step
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
@@ -122,7 +122,7 @@ class ProcessReward:
         values = [None if read.rendered.empty else next(found) for read in reads]
         verdicts, told = self._verdicts(items, values), iter(outputs)
         results = [
-            NOTHING_TO_READ if read.rendered.empty else self._result(next(told), steps or [], read, verdict)
+            nothing_to_read(read.rendered) if read.rendered.empty else self._result(next(told), steps or [], read, verdict)
             for read, steps, verdict in zip(reads, values, verdicts, strict=True)
         ]
         left_out = [read.rendered.left_out for read in reads]
@@ -138,10 +138,14 @@ class ProcessReward:
         tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
         all_parts = self._dropin_parts(items, tokenizer) if self._dropin is not None else [self._own_parts(i, tokenizer) for i in items]
         limit = pooling_limit(self._spec, tokenizer)
-        reads = [self._read(item, parts, tokenizer) for item, parts in zip(items, all_parts, strict=True)]
-        if limit is None:
-            return reads
-        return [self._fitted(item, read, limit) for item, read in zip(items, reads, strict=True)]
+        reads: list[_Read] = []
+        for item, parts in zip(items, all_parts, strict=True):
+            if isinstance(parts, RowError):
+                reads.append(_unread(parts))
+                continue
+            whole = self._read(item, parts, tokenizer)
+            reads.append(whole if limit is None else self._fitted(item, whole, limit))
+        return reads
 
     def _fitted(self, item: ScoreItem, whole: _Read, limit: Limit) -> _Read:
         """The read with as many whole steps as fit; as it was where not even one does. A step that is left out has no score."""
@@ -168,11 +172,14 @@ class ProcessReward:
         cuts = [0, *(bisect.bisect_left(places, end) for end in ends[:-1]), len(text)]
         return Parts(tuple(text[a:b] for a, b in pairwise(cuts)), tuple(ends))
 
-    def _dropin_parts(self, items: Sequence[ScoreItem], tokenizer: Any) -> list[Parts]:
+    def _dropin_parts(self, items: Sequence[ScoreItem], tokenizer: Any) -> list[Parts | RowError]:
         assert self._dropin is not None
         where = f"rm_preprocess of reward '{self._spec.name}'"
         returned = preprocess(self._dropin, items, tokenizer)
-        return [_parts_of(each, item, tokenizer, where=where) for each, item in zip(returned, items, strict=True)]
+        return [
+            each if isinstance(each, RowError) else _parts_of(each, item, tokenizer, where=where)
+            for each, item in zip(returned, items, strict=True)
+        ]
 
     def _read(self, item: ScoreItem, parts: Parts, tokenizer: Any) -> _Read:
         prompt = item.rm_prompt if parts.prompt is None else parts.prompt
@@ -262,6 +269,11 @@ class ProcessReward:
             "rm_preprocess returned a step that is not in the response as it was given, so its score belongs to no token; return parts "
             f"of text_responses in their order, or set reward.specs.{self._spec.name}.to_tokens=false"
         )
+
+
+def _unread(error: RowError) -> _Read:
+    """A row of which rm_preprocess made nothing."""
+    return _Read(Rendered("", (), problem=f"{error.what} {error.detail}"), (), Parts((), ()))
 
 
 def _parts_of(returned: Any, item: ScoreItem, tokenizer: Any, *, where: str) -> Parts:

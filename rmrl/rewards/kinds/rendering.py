@@ -12,7 +12,14 @@ from rmrl.errors import RewardFunctionError
 from rmrl.rewards.dropin import DropIn, call_with_known_arguments, describe_exception
 from rmrl.rewards.engines.base import GenerateRequest
 from rmrl.rewards.judging.untrusted import Fence, neutraliser, new_fence
+from rmrl.rewards.kinds.row_errors import Batched, checked_length
+from rmrl.rewards.verdict import RowError
 from rmrl.types import Messages, Sampling, ScoreItem, ScoreResult
+
+__all__ = [
+    "NOTHING_TO_READ", "Exhibit", "Rendered", "as_judge_input", "checked_length", "chosen", "exhibits", "fill_in", "generate_requests",
+    "named_columns", "nothing_to_read", "postprocess", "preprocess", "tokenize", "with_note", "without_torn_fence",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,8 @@ class Rendered:
     """Of the response, for cleaning what the judge writes."""
     left_out: int = 0
     """Tokens that were cut so that it fits (`overlong`)."""
+    problem: str = ""
+    """Why there is nothing to read: a sentence on what rm_preprocess did."""
 
     @property
     def empty(self) -> bool:
@@ -52,7 +61,12 @@ NOTHING_TO_READ = ScoreResult(value=None, status="user_error", detail="the rewar
 def fill_in(rendered: Sequence[Rendered], scored: Sequence[ScoreResult]) -> list[ScoreResult]:
     """The results of all inputs, given those of the ones that hold a token: engines refuse empty inputs."""
     results = iter(scored)
-    return [NOTHING_TO_READ if read.empty else next(results) for read in rendered]
+    return [nothing_to_read(read) if read.empty else next(results) for read in rendered]
+
+
+def nothing_to_read(read: Rendered) -> ScoreResult:
+    """The result of an empty input."""
+    return ScoreResult(value=None, status="user_error", detail=read.problem) if read.problem else NOTHING_TO_READ
 
 
 def exhibits(items: Sequence[ScoreItem], tokenizer: Any, *, fenced: bool) -> list[Exhibit]:
@@ -86,19 +100,28 @@ def preprocess(dropin: DropIn, items: Sequence[ScoreItem], tokenizer: Any, *, sh
 
     `shown`: the items' responses as `exhibits` made them; None: not fenced. Further arguments that rm_preprocess may name: `fences`, one
     `Fence` per response, whether or not the responses stand in them, and `responses`, inert and without a fence.
-    Raises RewardFunctionError when rm_preprocess raises or returns another number of inputs.
+    A row on which it raises has a `RowError` in the place of its input. Raises RewardFunctionError when rm_preprocess returns another
+    number of inputs.
     """
     assert dropin.preprocess is not None
     shown = exhibits(items, tokenizer, fenced=False) if shown is None else shown
     named = named_columns(items) | {"fences": [each.fence for each in shown], "responses": [each.fence.text for each in shown]}
-    positional = ([item.rm_prompt for item in items], [exhibit.text for exhibit in shown], tokenizer)
+    function = dropin.preprocess
+
+    def call(rows: Sequence[int]) -> Any:
+        prompts = [items[i].rm_prompt for i in rows]
+        texts = [shown[i].text for i in rows]
+        return call_with_known_arguments(function, (prompts, texts, tokenizer), chosen(named, rows))
+
     what = f"rm_preprocess of reward '{dropin.name}'"
-    try:
-        returned = call_with_known_arguments(dropin.preprocess, positional, named)
-    except Exception as error:
-        raise RewardFunctionError(f"{what} raised {describe_exception(error)}") from error
-    inputs = checked_length(returned, len(items), what=what, noun="input")
+    responses = [item.response for item in items]
+    inputs = Batched(call=call, responses=responses, what=what, noun="input", file=str(dropin.path)).rows()
     return [with_note(without_torn_fence(read, exhibit), exhibit) for read, exhibit in zip(inputs, shown, strict=True)]
+
+
+def chosen(named: Mapping[str, Sequence[Any] | None], rows: Sequence[int]) -> dict[str, Any]:
+    """The columns of some rows."""
+    return {name: None if column is None else [column[i] for i in rows] for name, column in named.items()}
 
 
 def without_torn_fence(read: Any, exhibit: Exhibit) -> Any:
@@ -115,27 +138,19 @@ def without_torn_fence(read: Any, exhibit: Exhibit) -> Any:
 def postprocess(
     dropin: DropIn, results: list[Any], items: Sequence[ScoreItem], *, fences: Sequence[Fence | None] | None = None
 ) -> list[Any]:
-    """rm_postprocess on all results, with the same checks; `fences` may be named as in `preprocess`, and is None for scalar models.
+    """rm_postprocess on all results, with the same checks and `RowError`s; `fences` may be named as in `preprocess`, and is None for scalar models.
 
     `responses` are as the policy wrote them: `response=` of rmrl.rewards.judging.verdicts.
     """
     assert dropin.postprocess is not None
-    try:
-        returned = call_with_known_arguments(dropin.postprocess, (results,), {**named_columns(items), "fences": fences})
-    except Exception as error:
-        raise RewardFunctionError(f"rm_postprocess of reward '{dropin.name}' raised {describe_exception(error)}") from error
-    return checked_length(returned, len(results), what=f"rm_postprocess of reward '{dropin.name}'", noun="score")
+    function, named = dropin.postprocess, {**named_columns(items), "fences": fences}
 
+    def call(rows: Sequence[int]) -> Any:
+        return call_with_known_arguments(function, ([results[i] for i in rows],), chosen(named, rows))
 
-def checked_length(returned: Any, expected: int, *, what: str, noun: str) -> list[Any]:
-    """`returned` as a list of `expected` entries; never broadcast, never cut."""
-    if isinstance(returned, str | bytes | Mapping) or not hasattr(returned, "__len__"):
-        raise RewardFunctionError(f"{what} returned {type(returned).__name__}; a list with one {noun} per response is needed")
-    if len(returned) != expected:
-        raise RewardFunctionError(
-            f"{what} returned {len(returned)} {noun}s for {expected} responses; return exactly one per response, in order"
-        )
-    return list(returned)
+    what = f"rm_postprocess of reward '{dropin.name}'"
+    responses = [item.response for item in items]
+    return Batched(call=call, responses=responses, what=what, noun="score", file=str(dropin.path)).rows()
 
 
 def with_note(read: Any, exhibit: Exhibit) -> Any:
@@ -171,6 +186,8 @@ def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) 
     Token ids may be a list, an array of one dimension, or what `tokenizer(text)` returns. With `tokenizer` None, for servers that
     tokenize by themselves, strings and messages are passed on. Raises RewardFunctionError naming `where`.
     """
+    if isinstance(read, RowError):
+        return Rendered("", (), tokenized=tokenizer is not None, problem=f"{read.what} {read.detail}")
     if tokenizer is None:
         return _untokenized(read, where)
     if isinstance(read, str):

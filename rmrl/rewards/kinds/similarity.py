@@ -22,7 +22,7 @@ from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rendering import Rendered, postprocess, preprocess
 from rmrl.rewards.kinds.truncation import Cutting, Limit, fitted, with_cuts
 from rmrl.rewards.spec import RewardSpec
-from rmrl.rewards.verdict import check_verdict
+from rmrl.rewards.verdict import RowError, check_verdict
 from rmrl.types import ScoreItem, ScoreResult
 
 SHAPES = ("exponential", "linear")
@@ -148,6 +148,8 @@ class SimilarityReward:
 
     def _of_dropin(self, returned: Any, item: ScoreItem, *, where: str) -> Compared:
         """A string to embed in the response's place, or (response, reference or references)."""
+        if isinstance(returned, RowError):
+            return Compared(item.response, missing=f"{returned.what} {returned.detail}")
         if isinstance(returned, str):
             own = own_references(item, self._options.reference)
             return Compared(returned, own.references, own.missing)

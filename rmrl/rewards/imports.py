@@ -1,0 +1,147 @@
+"""What a user's reward file may import: its siblings, what lies in the working directory, and the places its siblings had in verl.
+
+`import helper` and `from .helper import f` find helper.py beside the file. Folder and working directory are looked at last, so that a
+drop-in called math_verify.py never shadows the package math_verify, and sys.path stays as it is. In VeRL-with-RMs reward files lie in verl/workers/reward_function
+and verl/utils/reward_score and import each other by these names; while a file is executed, and only then, the names lead to its siblings.
+
+Rule workers import this module: it needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+_PLACES = ("verl.workers.reward_function", "verl.utils.reward_score")
+"""Packages of verl whose modules are looked for beside the file."""
+_PARENTS = ("verl", "verl.workers", "verl.utils", *_PLACES)
+
+
+class _Folders(importlib.abc.MetaPathFinder):
+    """Finds top-level modules in folders of reward files, the newest first, and in the working directory."""
+
+    def __init__(self) -> None:
+        self.folders: list[str] = []
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        if path is not None:
+            return None
+        return importlib.machinery.PathFinder.find_spec(fullname, [*self.folders, os.getcwd()], target)
+
+
+_FOLDERS = _Folders()
+
+
+def importable(folder: Path | None = None) -> None:
+    """Let modules in `folder` and in the working directory be imported, where nothing installed has their name.
+
+    A module that another folder of reward files has under the same name is forgotten: each file gets its own sibling.
+    """
+    if _FOLDERS not in sys.meta_path:
+        sys.meta_path.append(_FOLDERS)
+    if folder is None:
+        return
+    others = [place for place in _FOLDERS.folders if place != str(folder)]
+    _FOLDERS.folders = [str(folder), *others]
+    for file in folder.glob("*.py"):
+        known = getattr(sys.modules.get(file.stem), "__file__", None)
+        if known and str(Path(known).parent) in others:
+            del sys.modules[file.stem]
+
+
+def package_of(folder: Path) -> str:
+    """Name of a package of our own whose modules are the files of `folder`: where relative imports of a drop-in lead."""
+    name = f"_rmrl_dropins_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
+    if name not in sys.modules:
+        package = ModuleType(name)
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
+    return name
+
+
+@contextlib.contextmanager
+def names_of_verl(folder: Path) -> Iterator[None]:
+    """Inside the block the packages of `_PLACES` hold the files of `folder`; an installed verl comes first where it has the module."""
+    finder = _Siblings(folder)
+    before = set(sys.modules)
+    sys.meta_path.append(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in finder.made - before:
+            sys.modules.pop(name, None)
+
+
+def siblings(code: str, folder: Path) -> list[Path]:
+    """Files of `folder` that a text imports, and those that these import; sorted. What cannot be parsed imports nothing."""
+    files: set[Path] = set()
+    texts = [code]
+    while texts:
+        for name in _imported(texts.pop()):
+            file = folder / f"{name}.py"
+            if file.is_file() and file not in files:
+                files.add(file)
+                texts.append(file.read_text(encoding="utf-8", errors="replace"))
+    return sorted(files)
+
+
+def _imported(code: str) -> set[str]:
+    """First and last parts of every module that a text imports, and the names it takes from them: any may be a sibling's."""
+    names: set[str] = set()
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return names
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return {part for name in names for part in (name.partition(".")[0], name.rpartition(".")[2])}
+
+
+def missing_of_verl(error: BaseException) -> str:
+    """What to do where a file imports a part of verl that is not here; "" for every other error."""
+    if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] != "verl":
+        return ""
+    name = (error.name or "verl").rpartition(".")[2]
+    return (
+        f" verl is not installed here, and there is no {name}.py beside the file: copy what the file needs of verl into a file beside "
+        "it and import that, or install verl."
+    )
+
+
+class _Siblings(importlib.abc.MetaPathFinder):
+    """Finds verl's reward packages, empty, and in them the files of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.made: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        del path, target
+        if fullname in _PARENTS:
+            self.made.add(fullname)
+            return importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+        parent, _, name = fullname.rpartition(".")
+        file = self._folder / f"{name}.py"
+        if parent not in _PLACES or not file.is_file():
+            return None
+        self.made.add(fullname)
+        return importlib.util.spec_from_file_location(fullname, file)
