@@ -44,6 +44,17 @@ _RENAMED = {
     "actor_rollout_ref.actor.policy_loss": "actor_rollout_ref.actor.policy_loss.loss_mode",
 }
 
+# Newer names of verl for what older names say here as well: a key, or all keys of a section.
+_RENAMED_SECTIONS = {
+    "reward.custom_reward_function": "custom_reward_function",
+    "reward.reward_manager.name": "reward_model.reward_manager",
+    "reward.reward_kwargs": "reward_model.reward_kwargs",
+    "reward.sandbox_fusion": "reward_model.sandbox_fusion",
+    "reward.num_workers": "reward.rule_workers",
+    "reward.reward_model.model_path": "reward_model.model.path",
+    "reward.reward_model": "reward_model",
+}
+
 
 def shipped(folder: str) -> Path:
     """A folder that ships with rmrl ("configs", "reward_functions"): beside the package in a checkout, inside it in a wheel."""
@@ -156,6 +167,10 @@ def _check_override(text: str, root: type) -> tuple[str | None, str | None]:
         return None, text
     if key in _RENAMED and not isinstance(override.value(), dict):
         key, text = _RENAMED[key], text.lstrip("+").replace(key, _RENAMED[key], 1)  # ours is there: nothing to add
+    section = next((name for name in _RENAMED_SECTIONS if key == name or key.startswith(f"{name}.")), None)
+    if section is not None:
+        key = _RENAMED_SECTIONS[section] + key.removeprefix(section)
+        text = text.lstrip("+").replace(section, _RENAMED_SECTIONS[section], 1)
     value = override.value()
     refused = refusal(key, value)
     if refused is not None:

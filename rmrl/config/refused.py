@@ -37,6 +37,7 @@ _TABLE: dict[str, tuple[tuple[Any, ...], str]] = {
         (None,),
         "install models as packages that transformers knows, or allow model.trust_remote_code",
     ),
+    "actor_rollout_ref.model.is_custome_model": ((True, False), ""),  # its chat template is the tokenizer's there, too
     "actor_rollout_ref.rollout.mode": (("async",), "the rollout engine is always asynchronous; leave it out"),
     "actor_rollout_ref.rollout.calculate_log_probs": ((True,), "rollout logprobs are always returned; leave it out"),
 }

@@ -218,3 +218,20 @@ def test_the_command_line_for_several_nodes_composes(tmp_path: Path):
     translate(config)
     assert config_problems(config) == []
     assert config.actor_rollout_ref.ref.param_offload is True
+
+
+def test_newer_names_of_verl_lead_to_the_same_places():
+    config = compose_config(
+        [
+            "reward.custom_reward_function.path=mine.py",
+            "reward.custom_reward_function.name=rate",
+            "+reward.custom_reward_function.reward_kwargs.k=3",
+            "reward.reward_manager.name=dapo",
+            "reward.num_workers=3",
+            "reward.reward_model.enable=False",
+            "actor_rollout_ref.model.is_custome_model=True",
+        ]
+    )
+    assert config.custom_reward_function == {"path": "mine.py", "name": "rate", "reward_kwargs": {"k": 3}}
+    assert config.reward_model == {"reward_manager": "dapo", "enable": False}
+    assert config.reward.rule_workers == 3

@@ -128,3 +128,17 @@ def test_every_right_reply_passes_and_no_cut_of_it(said: str, solution: str, agr
     text = json.dumps(reply, ensure_ascii=ascii_only)
     assert judged(text)["problem"] == ""
     assert all(judged(text[:end])["score"] == 0.0 for end in range(0, len(text), 7))
+
+
+def test_a_thought_belongs_to_the_form_where_the_reference_has_one():
+    assert RULE is not None
+
+    def problem(text: str, truth: str | None) -> str:
+        return RULE(data_source="rider", solution_str=text, ground_truth=truth, extra_info=ROW)["problem"]
+
+    thinking = written(Thought="先安抚")
+    assert problem(thinking, thinking) == ""
+    assert problem(written(Thought=""), thinking) == ""
+    assert "keys that are missing: Thought" in problem(written(), thinking)
+    assert "that do not belong: Thought" in problem(thinking, written())
+    assert "Thought is 1 instead of a text" in problem(written(Thought=1), thinking)

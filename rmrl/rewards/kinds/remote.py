@@ -48,6 +48,9 @@ class Options:
     """Tries of one request; only 429, 5xx and broken connections are tried again."""
     batch_size: int = 16
     """openrlhf: responses per post."""
+    template: str = ""
+    """A checkpoint or tokenizer folder, or a hub id: the prompt is sent through its chat template, generation prompt included, as
+    servers need it that split query at the policy's template. "": the reward's rm_prompt as plain text."""
     extra_body: dict[str, Any] = field(default_factory=dict)
     """Entries put into every post; null takes one of ours out."""
 
@@ -69,6 +72,7 @@ class RemoteReward:
                 f"use kind: generative for it, or one of {', '.join(REWARD_WIRES)}"
             )
         self._context = context
+        self._template = spec.options.template if isinstance(spec.options, Options) else ""
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RemoteReward:
@@ -84,13 +88,24 @@ class RemoteReward:
         """The server's number per item, or why there is none."""
         if not items:
             return []
-        requests = [_request(item) for item in items]
+        requests = [self._request(item) for item in items]
         outputs: list[ValueOutput] = await self._context.calls_to("remote").submit("reward", requests, deterministic=True)
         return [_result(*pair) for pair in zip(outputs, requests, strict=True)]
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the server is sent, as text; tokens are its own affair."""
-        return [Rendered(_shown(_request(item)), ()) for item in items]
+        return [Rendered(_shown(self._request(item)), ()) for item in items]
+
+    def _request(self, item: ScoreItem) -> RewardRequest:
+        prompt = self._templated(item) if self._template else _prompt(item)
+        return RewardRequest(prompt, item.response, item.ground_truth)
+
+    def _templated(self, item: ScoreItem) -> str:
+        """The conversation of the row as the policy read it."""
+        tokenizer = self._context.tokenizer(self._template)
+        if not tokenizer.chat_template:
+            return _prompt(item)
+        return tokenizer.apply_chat_template([dict(turn) for turn in item.messages], tokenize=False, add_generation_prompt=True)
 
 
 def http_spec(options: Options, where: str) -> HTTPSpec:
@@ -120,6 +135,8 @@ def check_server(options: Options, where: str) -> list[str]:
         problems.append(f"{where}.wire={options.wire}: no such wire{did_you_mean(options.wire, tuple(WIRES))}")
     if options.wire == "openai" and not options.model:
         problems.append(f"{where}.model: the wire openai needs the name of a model, as the server's /v1/models lists it")
+    if options.wire == "openai" and options.template:
+        problems.append(f"{where}.template={options.template}: a server of the wire openai applies its model's own template; leave it out")
     if options.api_key_env and not os.environ.get(options.api_key_env, "").strip():
         problems.append(f"{where}.api_key_env={options.api_key_env}: this environment variable is not set; export it with the key")
     return problems + _url_problems(options.url, where) + _number_problems(options, where)
@@ -159,10 +176,6 @@ def _number_problems(options: Options, where: str) -> list[str]:
             f" or timeout_s={math.ceil(2 * wait_s)}"
         )
     return problems
-
-
-def _request(item: ScoreItem) -> RewardRequest:
-    return RewardRequest(_prompt(item), item.response, item.ground_truth)
 
 
 def _prompt(item: ScoreItem) -> str:

@@ -2,7 +2,8 @@
 
 openrlhf    POST {"query": [prompt + response], "prompts": [...], "labels": [...]}
             -> {"rewards": [...], "scores": [...], "extra_logs": {...}}; a bare list is taken for the rewards.
-            A row's `prompt` here is the reward's rm_prompt as plain text, where OpenRLHF sends the policy's templated prompt.
+            A row's `prompt` here is the reward's rm_prompt as plain text, where OpenRLHF sends the policy's templated prompt; with
+            `template` it is that templated prompt.
             `rewards` count; `scores` and those `extra_logs` that have one entry per response become further columns.
 slime       POST {"prompt", "response", "label"} -> the reward: a number, or an object with "score" (or "reward") and further columns.
 

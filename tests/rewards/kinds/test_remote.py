@@ -159,3 +159,27 @@ def test_all_problems_at_once() -> None:
 def test_types_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"max_tries='many': give a whole number"):
         known_entries({"max_tries": "many"}, Options, "w")
+
+
+async def test_a_templated_prompt_is_what_the_policy_read(tokenizer: Any) -> None:
+    """Servers written for a policy's template split `query` there, to find the prompt and the response."""
+    remote_rows = [item("four", prompt="another text for reward models")]
+    with serving(script(Reply({"rewards": [1.0]}))) as server:
+        options = Options(wire="openrlhf", url=server.url, max_tries=1, template="/policy")
+        remote = http_spec(options, "reward.specs.r")
+        calls = Direct(remote)
+        spec = RewardSpec(name="r", kind="remote", weight=1.0, remote=remote, options=options)
+        context = KindContext(pool=None, tokenizer=lambda path: tokenizer, calls={"remote": calls})  # type: ignore[arg-type]
+        try:
+            (result,) = await RemoteReward.from_spec(spec, context).score(remote_rows)
+        finally:
+            await calls.wire.aclose()
+    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "Q?"}], tokenize=False, add_generation_prompt=True)
+    assert result.value == 1.0
+    assert server.seen[0].body["query"] == [prompt + "four"]
+    assert server.seen[0].body["prompts"] == [prompt]
+
+
+def test_a_template_is_for_reward_servers_alone() -> None:
+    with pytest.raises(ConfigError, match="a server of the wire openai applies its model's own template"):
+        http_spec(Options(wire="openai", url="http://a:1/v1", model="m", template="/policy"), "reward.specs.r")
