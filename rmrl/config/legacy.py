@@ -19,7 +19,7 @@ from rmrl.registry import did_you_mean
 _CUSTOM = ("path", "name", "reward_kwargs")
 
 
-def translate(config: Config | ScoreConfig, *, kind_of: models.KindOf = lambda path: "generative") -> list[str]:
+def translate(config: Config | ScoreConfig, *, kind_of: models.KindOf = models.a_judge) -> list[str]:
     """Move older names into `config.reward` in place; returns one notice line per section translated.
 
     `kind_of` reads the kind of a checkpoint whose reward_model_type is not typed. Raises ConfigError when both older and new names

@@ -97,7 +97,7 @@ def _rules(config: ScoreConfig) -> list[str]:
 
 def needs_whole_groups(specs: Sequence[RewardSpec], settings: RewardConfig) -> bool:
     """Whether the responses to one prompt are compared with each other."""
-    by_kind = any(getattr(REWARD_KINDS[spec.kind], "whole_groups", False) for spec in specs)
+    by_kind = any(spec.whole_groups or getattr(REWARD_KINDS[spec.kind], "whole_groups", False) for spec in specs)
     by_transform = any(_by(t) == "group" for spec in specs for t in spec.transforms)
     return by_kind or by_transform or settings.combine == "lexicographic"
 

@@ -21,6 +21,7 @@ from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.remote import RemoteReward, http_spec
 from rmrl.rewards.kinds.truncation import WAYS
 from rmrl.rewards.remote.spec import HTTPSpec
+from rmrl.rewards.rule_forms import InLists, rule_form
 from rmrl.rewards.spec import OnMissing, RewardSpec
 from rmrl.rewards.transforms import chain_of, parse_transforms
 from rmrl.types import Sampling
@@ -189,7 +190,10 @@ def _rule(request: _Request) -> RewardSpec:
         raise ConfigError(
             f"{where}: a rule needs a function: {where}.function=<file.py>:<function> or a drop-in of that name with compute_score"
         )
-    return RewardSpec(**_shared(request, timeout_s=request.config.rule_timeout_s), function=dropin.source, options=options)
+    function = dropin.compute_score
+    in_lists = function is not None and isinstance(rule_form(function, where), InLists)
+    shared = _shared(request, timeout_s=request.config.rule_timeout_s)
+    return RewardSpec(**shared, function=dropin.source, options=options, whole_groups=in_lists)
 
 
 def _remote(request: _Request) -> RewardSpec:

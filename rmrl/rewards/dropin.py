@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import json
 import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +24,7 @@ from typing import Any, Literal
 from rmrl.errors import RewardFunctionError
 from rmrl.registry import did_you_mean
 from rmrl.rewards import imports
-from rmrl.rewards.rule_forms import RULE_SIGNATURE, made, parameters_of, rule_form, takes
+from rmrl.rewards.rule_forms import RULE_SIGNATURE, bound, made, parameters_of, rule_form, takes
 
 KNOWN_ARGUMENTS = ("ground_truths", "extra_infos", "data_sources", "prompts", "responses", "fences")
 """Columns that `rm_preprocess` and `rm_postprocess` get when their signature names them."""
@@ -48,6 +49,8 @@ class FunctionSource:
     attribute: str = "compute_score"
     code: str | None = field(default=None, repr=False)
     """Text to run instead of reading the file, so that a file edited during a run cannot change its rewards."""
+    arguments: str = ""
+    """The rule's own arguments, a JSON object; "": none."""
 
     @property
     def is_file(self) -> bool:
@@ -60,7 +63,7 @@ class FunctionSource:
         """The same source with the file's present text in it; a module stays a module."""
         if not self.is_file or self.code is not None:
             return self
-        return FunctionSource(str(Path(self.target).resolve()), self.attribute, read_source(Path(self.target)))
+        return FunctionSource(str(Path(self.target).resolve()), self.attribute, read_source(Path(self.target)), self.arguments)
 
     def load(self) -> Callable[..., Any]:
         """Import the function; of a class, an instance. RewardFunctionError when the import raises or there is no such function."""
@@ -78,11 +81,12 @@ class FunctionSource:
                 names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
                 raise RewardFunctionError(f"{self.target} has no '{self.attribute}'{did_you_mean(self.attribute, names)}")
             found = getattr(found, part)
+        arguments = json.loads(self.arguments) if self.arguments else {}
         if inspect.isclass(found):
-            return made(found, str(self))
+            return made(found, str(self), arguments)
         if not callable(found):
             raise RewardFunctionError(f"{self} is {type(found).__name__}; name a function.")
-        return found
+        return bound(found, arguments, str(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +113,10 @@ class DropIn:
     """Where a worker process finds `compute_score`; None of a model reward."""
 
 
-def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = None) -> DropIn:
+def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = None, arguments: str = "") -> DropIn:
     """Load and check the drop-in file `path` for the reward `name`. `known_keys`: what SPEC may contain; None: anything.
+
+    `arguments`: those of a rule, as in `FunctionSource`.
 
     RewardFunctionError: the import raised, functions are missing or have the wrong parameters, SPEC is malformed. A file with
     rm_preprocess alone is loaded: whether that is enough depends on the reward's entries (`without_postprocess`).
@@ -129,9 +135,10 @@ def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = N
         "code_hash": code_hash_of(code, path.parent),
     }
     if kind == "rule":
-        rule_arguments(functions["compute_score"], f"{path}:compute_score")
-        source = FunctionSource(str(path), "compute_score", code)
-        return DropIn(**common, compute_score=functions["compute_score"], source=source)
+        source = FunctionSource(str(path), "compute_score", code, arguments)
+        function = source.load()
+        rule_arguments(function, f"{path}:compute_score")
+        return DropIn(**common, compute_score=function, source=source)
     critique = getattr(module, "rm_critique", None)
     for each, function in {**functions, **({"rm_critique": critique} if callable(critique) else {})}.items():
         if each != "compute_score":
@@ -148,10 +155,10 @@ def without_postprocess(dropin: DropIn) -> str:
     )
 
 
-def load_function(target: str, name: str) -> DropIn:
+def load_function(target: str, name: str, *, arguments: str = "") -> DropIn:
     """Load the rule `target`, "package.module:function". RewardFunctionError as with `load_dropin`."""
     module_name, _, attribute = target.partition(":")
-    source = FunctionSource(module_name, attribute or "compute_score")
+    source = FunctionSource(module_name, attribute or "compute_score", arguments=arguments)
     function = source.load()
     rule_arguments(function, target)
     file = getattr(sys.modules[module_name], "__file__", None)

@@ -1,8 +1,9 @@
 """What a user's reward file may import: its siblings, what lies in the working directory, and the places its siblings had in verl.
 
 `import helper` and `from .helper import f` find helper.py beside the file. Folder and working directory are looked at last, so that a
-drop-in called math_verify.py never shadows the package math_verify, and sys.path stays as it is. In VeRL-with-RMs reward files lie in verl/workers/reward_function
-and verl/utils/reward_score and import each other by these names; while a file is executed, and only then, the names lead to its siblings.
+drop-in called math_verify.py never shadows the package math_verify, and sys.path stays as it is.
+In VeRL-with-RMs reward files lie in verl/workers/reward_function and verl/utils/reward_score and import each other by these names;
+while a file is executed, and only then, the names lead to its siblings.
 
 Rule workers import this module: it needs the standard library only.
 """
@@ -15,7 +16,6 @@ import hashlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ class _Folders(importlib.abc.MetaPathFinder):
         """See `importlib.abc.MetaPathFinder`."""
         if path is not None:
             return None
-        return importlib.machinery.PathFinder.find_spec(fullname, [*self.folders, os.getcwd()], target)
+        return importlib.machinery.PathFinder.find_spec(fullname, [*self.folders, str(Path.cwd())], target)
 
 
 _FOLDERS = _Folders()

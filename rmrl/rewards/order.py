@@ -63,4 +63,4 @@ def _cheaper(c: int, specs: Sequence[RewardSpec], scheduled: Collection[str]) ->
 def _streams(spec: RewardSpec) -> bool:
     """Nothing of it runs on the policy's devices, and it need not see a whole group at once."""
     whole_groups = getattr(REWARD_KINDS[spec.kind], "whole_groups", False)
-    return not whole_groups and all(engine.pool for engine in spec.engines.values())
+    return not (whole_groups or spec.whole_groups) and all(engine.pool for engine in spec.engines.values())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,6 +187,7 @@ def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
 
 def _dropin_of(name: str, given: dict[str, Any], around: Surroundings) -> DropIn | None:
     function = given.get("function")
+    arguments = _arguments(given.get("arguments"), f"reward.specs.{name}.arguments")
     if function is None:
         if name.partition(":")[0].endswith(".py"):
             short = Path(name.partition(":")[0]).stem
@@ -193,30 +195,36 @@ def _dropin_of(name: str, given: dict[str, Any], around: Surroundings) -> DropIn
                 f"reward.models: '{name}' is a file: name it reward.models=[{short}] with reward.specs.{short}.function={name}"
             )
         if ":" in name and "/" not in name:
-            return _importable(name)
+            return load_function(name, name, arguments=arguments)
         path = find_dropin(name, around)
-        return load_dropin(path, name) if path else None
+        return load_dropin(path, name, arguments=arguments) if path else None
     target, _, attribute = str(function).partition(":")
     if target.endswith(".py"):
-        return _function_file(Path(target).expanduser(), name, attribute)
+        return _function_file(FunctionSource(target, attribute or "compute_score", arguments=arguments), name)
     if attribute:
-        return _importable(str(function))
+        return load_function(str(function), str(function), arguments=arguments)
     path = find_dropin(target, around)
     if path is None:
         raise ConfigError(f"reward.specs.{name}.function={function}: no {target}.py in {', '.join(map(str, around.functions_dirs))}")
-    return load_dropin(path, name)
+    return load_dropin(path, name, arguments=arguments)
 
 
-def _importable(target: str) -> DropIn:
-    return load_function(target, target)
+def _arguments(given: Any, where: str) -> str:
+    """A rule's own arguments as JSON: what another process can be told. ConfigError naming `where`."""
+    if not given:
+        return ""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where}={given!r}: give entries, e.g. {where}.threshold=0.5")
+    return json.dumps(dict(given), sort_keys=True, default=str)
 
 
-def _function_file(path: Path, name: str, attribute: str) -> DropIn:
+def _function_file(named: FunctionSource, name: str) -> DropIn:
+    path = Path(named.target).expanduser()
     if not path.is_file():
         raise ConfigError(f"reward '{name}': there is no file {path}; give the path of a drop-in file")
-    if attribute in ("", "compute_score"):
-        return load_dropin(path, name)
-    source = FunctionSource(str(path), attribute).frozen()
+    if named.attribute == "compute_score":
+        return load_dropin(path, name, arguments=named.arguments)
+    source = dataclasses.replace(named, target=str(path)).frozen()
     function = source.load()
     rule_arguments(function, str(source))
     code_hash = hashlib.sha256((source.code or "").encode()).hexdigest()

@@ -4,7 +4,12 @@
     reward(prompts, completions, completion_ids, **columns) -> list of numbers and None        as TRL calls it
     a class with __call__(completions, **columns) -> list of numbers                           as ms-swift calls it
 
-Each may be async. The list forms get lists of one. Rule workers import this module: it needs the standard library and `rmrl.errors` only.
+    compute_score(data_sources, solution_strs, ground_truths, extra_infos)                     as verl's batch manager calls it
+    reward_func(queries, prompts, labels)                                                      as OpenRLHF calls it
+
+Each may be async. The list forms get the responses to one prompt together (`rule_lists`). A rule may have arguments of its own, given
+in the configuration, and so may what makes it: a class, or a function that returns a rule.
+Rule workers import this module: it needs the standard library, `rmrl.errors` and `rule_lists` only.
 """
 
 from __future__ import annotations
@@ -17,6 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmrl.errors import RewardFunctionError
+from rmrl.registry import did_you_mean
+from rmrl.rewards.rule_lists import InLists, MisfitError, awaited, shape_of
+
+__all__ = ["InLists", "MisfitError", "OneByOne", "RuleForm", "bound", "made", "parameters_of", "rule_form", "takes"]
 
 RULE_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 """What `compute_score` is called with, by keyword."""
@@ -24,24 +33,14 @@ RULE_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 RULE_EXTRAS = ("finish_reason", "response_tokens")
 """What `compute_score` gets as well where its signature names it."""
 
-LIST_ARGUMENTS = ("prompts", "completions", "completion_ids")
-"""A rule that names one of these takes lists."""
-
-COLUMNS = ("ground_truth", "answer", "solution", "data_source", "extra_info", "finish_reason", "response_tokens")
-"""What a rule that takes lists may name besides the entries of extra_info, which win; the first three are the ground truth."""
-
-LOGS = ("log_extra", "log_metric")
-"""Functions that TRL hands over; what they are called with becomes extra columns of the score."""
+LIST_ARGUMENTS = ("prompts", "completions", "completion_ids", "solution_strs", "queries")
+"""A rule that names one of these takes lists (`rule_lists`)."""
 
 RULE_SIGNATURE = "compute_score(data_source, solution_str, ground_truth, extra_info=None)"
 LIST_SIGNATURE = "reward(prompts, completions, completion_ids, **columns)"
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
-
-
-class MisfitError(Exception):
-    """A rule and a row do not fit: the end of a sentence that begins with the rule's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,49 +53,7 @@ class OneByOne:
 
     def call(self, offered: Mapping[str, Any]) -> Any:
         """What the function returns, awaited where it is async. Whatever it raises comes through."""
-        return _awaited(self.function(**{name: offered[name] for name in self.names if name in offered}))
-
-
-@dataclass(frozen=True, slots=True)
-class InLists:
-    """TRL's and ms-swift's form: columns as lists, here of one entry each."""
-
-    function: Callable[..., Any]
-    names: tuple[str, ...]
-    """What it names; with `any_column` it is given every column besides."""
-    required: tuple[str, ...]
-    any_column: bool
-    as_text: bool
-    """Completions are strings even where the prompt is a conversation, as for ms-swift's classes."""
-
-    def call(self, offered: Mapping[str, Any]) -> Any:
-        """The one verdict of the returned list. MisfitError: a column is missing, or what was returned is no list of one."""
-        logged: dict[str, Any] = {}
-        columns = {**_columns(offered), **self._own(offered)} | _logs(logged)
-        missing = [name for name in self.required if name not in columns]
-        if missing:
-            raise MisfitError(self._lacks(missing, offered))
-        wanted = {k: v for k, v in columns.items() if k in self.names or (self.any_column and k not in (*LOGS, "completion_ids"))}
-        verdict = _only(_awaited(self.function(**wanted)))
-        return {"score": verdict, **logged} if logged and not isinstance(verdict, Mapping) else verdict
-
-    def _own(self, offered: Mapping[str, Any]) -> dict[str, Any]:
-        """prompts, completions and, where they are known, completion_ids."""
-        text, turns = offered["solution_str"], offered["messages"]
-        plain = offered["plain_text"]
-        completion = text if plain or self.as_text else [{"role": "assistant", "content": text}]
-        prompt = turns[0]["content"] if plain else turns
-        ids = offered.get("completion_ids")
-        return {"prompts": [prompt], "completions": [completion]} | ({"completion_ids": [list(ids)]} if ids else {})
-
-    def _lacks(self, missing: list[str], offered: Mapping[str, Any]) -> str:
-        if "completion_ids" in missing:
-            return "needs completion_ids, and this response came as text, without its tokens"
-        entries = ", ".join(map(str, offered["extra_info"])) or "none"
-        return (
-            f"needs {', '.join(missing)}, which this row does not have: a column is {', '.join(COLUMNS)}, or an entry of the row's "
-            f"extra_info (here: {entries})"
-        )
+        return awaited(self.function(**{name: offered[name] for name in self.names if name in offered}))
 
 
 RuleForm = OneByOne | InLists
@@ -128,13 +85,39 @@ def takes(parameters: Iterable[inspect.Parameter], kind: Any) -> bool:
     return any(p.kind is kind for p in parameters)
 
 
-def made(cls: type, where: str) -> Callable[..., Any]:
-    """An instance of a class that is named as a rule. RewardFunctionError when it cannot be made without arguments, or called."""
+def bound(function: Callable[..., Any], arguments: Mapping[str, Any], where: str) -> Callable[..., Any]:
+    """`function` with arguments of its own; where these are all it takes, what it returns: a function that makes a rule.
+
+    RewardFunctionError for an argument that it does not take, and for a maker that raises or returns no function.
+    """
+    if not arguments:
+        return function
+    parameters = parameters_of(function, where)
+    named = [p.name for p in parameters if p.kind in _BY_NAME]
+    strange = [name for name in arguments if name not in named]
+    if strange and not takes(parameters, inspect.Parameter.VAR_KEYWORD):
+        raise RewardFunctionError(f"{where}: {_seen(function)} takes no argument '{strange[0]}'{did_you_mean(strange[0], named)}")
+    if "solution_str" in named or any(name in named for name in LIST_ARGUMENTS) or takes(parameters, inspect.Parameter.VAR_KEYWORD):
+        return functools.partial(function, **arguments)
     try:
-        instance = cls()
+        rule = function(**arguments)
     except Exception as error:
+        raise RewardFunctionError(f"{where}: {_seen(function)} raised {type(error).__name__}: {error}") from error
+    if not callable(rule):
+        raise RewardFunctionError(f"{where} returned {type(rule).__name__} for its arguments; it is to return a rule.")
+    return rule
+
+
+def made(cls: type, where: str, arguments: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    """An instance of a class that is named as a rule. RewardFunctionError when it cannot be made of its arguments, or called."""
+    given = arguments or {}
+    try:
+        instance = cls(**given)
+    except Exception as error:
+        listed = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        how = f"it is made with {listed}" if given else "it is made without arguments"
         raise RewardFunctionError(
-            f"{where} is a class and {cls.__name__}() raised {type(error).__name__}: {error}; it is made without arguments."
+            f"{where} is a class and {cls.__name__}({listed}) raised {type(error).__name__}: {error}; {how}."
         ) from error
     if not callable(instance):
         raise RewardFunctionError(f"{where} is a class without __call__(completions, **columns); name a function, or give it one.")
@@ -161,49 +144,16 @@ def _in_lists(function: Callable[..., Any], parameters: list[inspect.Parameter],
         raise RewardFunctionError(f"{where}: {_seen(function)} takes {', '.join(by_place)} by position only; it is called by keyword.")
     required = tuple(p.name for p in parameters if p.default is p.empty and p.kind in _BY_NAME)
     any_column = takes(parameters, inspect.Parameter.VAR_KEYWORD)
-    return InLists(function, named, required, any_column, as_text=not isinstance(function, _FUNCTIONS))
+    shape = shape_of(named) or "trl"
+    return InLists(function, named, required, any_column, as_text=not isinstance(function, _FUNCTIONS), shape=shape)
 
 
 def _seen(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__name__', type(function).__name__)}{inspect.signature(function)}"
 
 
-def _columns(offered: Mapping[str, Any]) -> dict[str, list[Any]]:
-    truth = offered.get("ground_truth")
-    known = {"ground_truth": truth, "answer": truth, "solution": truth} | {k: offered[k] for k in COLUMNS if k in offered}
-    return {str(name): [value] for name, value in {**known, **offered["extra_info"]}.items()}
-
-
-def _logs(logged: dict[str, Any]) -> dict[str, Callable[[str, Any], None]]:
-    def log_extra(column: str, values: Any) -> None:
-        logged[str(column)] = values[0] if isinstance(values, list | tuple) and len(values) == 1 else values
-
-    def log_metric(name: str, value: Any) -> None:
-        logged[str(name)] = value
-
-    return {"log_extra": log_extra, "log_metric": log_metric}
-
-
-def _only(returned: Any) -> Any:
-    """The entry of a list (or tuple, array, tensor) of one."""
-    if isinstance(returned, str | bytes | Mapping) or not hasattr(returned, "__len__") or not getattr(returned, "shape", (1,)):
-        shown = repr(returned)[:80]
-        raise MisfitError(f"returned {shown} ({type(returned).__name__}); a list with one reward per completion is needed")
-    if len(returned) != 1:
-        raise MisfitError(f"returned {len(returned)} rewards for 1 completion; return exactly one per completion, in order")
-    return returned[0]
-
-
-def _awaited(returned: Any) -> Any:
-    return _loop().run(_result_of(returned)) if inspect.isawaitable(returned) else returned
-
-
-async def _result_of(returned: Any) -> Any:
-    return await returned
-
-
 @functools.cache
-def _loop() -> Any:
+def loop() -> Any:
     """One event loop for all calls of a process: clients that a module keeps belong to the loop they were first used on."""
     import asyncio  # here, not above: most rules are not async, and every new worker would wait for it
 

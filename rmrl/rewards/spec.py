@@ -76,6 +76,8 @@ class RewardSpec:
     on_missing: OnMissing = field(default_factory=OnMissing)
     overlong: str = "missing"
     """What is left out of an input that does not fit the model's context; see `kinds.truncation`."""
+    whole_groups: bool = False
+    """It has to see all responses to a prompt together, though others of its kind need not."""
     timeout_s: float = 600.0
     dropin: DropIn | None = None
     """rm_preprocess / rm_postprocess of a model reward."""

@@ -1,5 +1,8 @@
 """The reward files of VeRL-with-RMs, unchanged, on replies as policies write them: whole, without their last brace, cut, garbage."""
 
+# ruff: noqa: RUF001
+# Chinese text has the punctuation of Chinese.
+
 from __future__ import annotations
 
 import json
@@ -12,10 +15,12 @@ import pytest
 from rmrl.config.legacy import translate
 from rmrl.config.schema import Config
 from rmrl.rewards.dropin import load_dropin, load_module
+from rmrl.rewards.items import score_item
 from rmrl.rewards.kinds.generative import GenerativeReward
 from rmrl.rewards.rule_forms import rule_form
 from rmrl.rewards.spec import RewardSpec
 from rmrl.types import Sampling
+from tests.rewards.kinds.scripted import context
 from tests.rewards.parts import ENGINE, make_scorer, rows
 
 FORK = Path(__file__).resolve().parents[3] / "shared" / "data" / "fork"
@@ -87,9 +92,6 @@ def test_prompts_are_those_the_file_makes_by_itself(name: str, tokenizer: Any):
     module = load_module(FILES / f"{name}.py")
     labels = JUDGED[name]
     expected = module.rm_preprocess(["对话：{response}"] * len(labels), [REPLIES[label] for label in labels], tokenizer)
-    from rmrl.rewards.items import score_item
-    from tests.rewards.kinds.scripted import context
-
     spec = older_spec(name)
     items = [score_item(row, spec) for row in rows(*(REPLIES[label] for label in labels), prompt="对话：{response}")]
     rendered = GenerativeReward.from_spec(spec, context(tokenizer)).render(items)

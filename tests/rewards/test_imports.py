@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.dropin import FunctionSource, load_dropin, load_module
+from rmrl.rewards.dropin import DropIn, FunctionSource, load_dropin, load_module
+from rmrl.rewards.spec import RewardSpec
 from rmrl.types import ScoreResult
 from tests.rewards.parts import items, make_scorer, rows, rule
 
@@ -52,10 +54,8 @@ async def test_a_sibling_is_found_here_and_in_a_worker(tmp_path: Path, line: str
     assert batch.scores.results[0][0].value == 3.0
 
 
-def _with(spec: object, dropin: object) -> object:
-    import dataclasses
-
-    return dataclasses.replace(spec, name="mine", dropin=dropin, function=dropin.source)  # type: ignore[attr-defined, type-var]
+def _with(spec: RewardSpec, dropin: DropIn) -> RewardSpec:
+    return dataclasses.replace(spec, name="mine", dropin=dropin, function=dropin.source)
 
 
 def test_a_part_of_verl_that_is_not_here_is_named_with_its_line(tmp_path: Path):
@@ -87,7 +87,8 @@ def test_a_file_never_shadows_a_package(tmp_path: Path):
     (tmp_path / "hashlib.py").write_text("raise RuntimeError('the wrong one')\n")
     path = tmp_path / "mine.py"
     path.write_text("import hashlib\nWORDS = [hashlib.sha256]\n" + RULE)
-    assert load_module(path).WORDS == [hashlib.sha256]
+    (found,) = load_module(path).WORDS
+    assert found is hashlib.sha256
 
 
 def test_the_hash_of_a_drop_in_follows_its_siblings(tmp_path: Path):

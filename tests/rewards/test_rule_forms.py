@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,51 @@ def two(completions): return [1.0, 2.0]
 def bare(completions): return 1.0
 def broken(completions): return [1.0 / 0]
 def text(completions): return ["0.5"]
+
+def ranks(completions):
+    texts = [c[0]["content"] for c in completions]
+    return [sorted(texts).index(text) for text in texts]
+
+def needs_state(completions, trainer_state):
+    return [0.0 for _ in completions]
+
+def batch(data_sources, solution_strs, ground_truths, extra_infos):
+    return [{"score": float(s == g), "count": len(solution_strs)} for s, g in zip(solution_strs, ground_truths, strict=True)]
+
+class Tensor:
+    def __init__(self, values):
+        self.values = values
+
+    def tolist(self):
+        return self.values
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, i):
+        return self.values[i]
+
+def reward_func(queries, prompts, labels, **kwargs):
+    ends = [float(query.removeprefix(prompt) == label) for query, prompt, label in zip(queries, prompts, labels, strict=True)]
+    return {"rewards": Tensor(ends), "scores": Tensor(ends), "extra_logs": {"length": [len(q) for q in queries], "mean": 0.5}}
+
+def above(solution_str, threshold):
+    return float(len(solution_str) > threshold)
+
+def longer_than(limit):
+    def rule(completions, **columns):
+        return [float(len(c[0]["content"]) > limit) for c in completions]
+    return rule
+
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, completions, **columns):
+        return [self.factor for _ in completions]
+
+def breaks(completions, **columns):
+    return [1 / int(c[0]["content"]) for c in completions]
 """
 
 Score = Callable[..., Any]
@@ -203,3 +249,90 @@ def test_arrays_of_one_are_lists_of_one() -> None:
 def test_both_forms_at_once_are_refused() -> None:
     with pytest.raises(RewardFunctionError, match=r"here: function.* names both solution_str and prompts"):
         rule_form(signature("solution_str, prompts"), "here")
+
+
+# --- groups, other trainers' signatures, arguments -------------------------------------------------------------------
+
+
+def grouped(*texts: str, group: int = 0) -> list[ResponseRow]:
+    return [dataclasses.replace(row(text), group=group) for text in texts]
+
+
+@pytest.fixture
+def resolved_with(tmp_path: Path, score: Score, tokenizer: Any) -> Score:
+    """resolved_with(function, arguments, *rows): a rule with arguments of its own."""
+    around = Surroundings(device="cpu", threads=1, functions_dirs=[tmp_path])
+
+    async def run(function: str, arguments: dict[str, Any], *rows: ResponseRow) -> Any:
+        spec = {"kind": "rule", "function": f"rules_of_others:{function}", "arguments": arguments}
+        resolved = resolve_rewards(RewardConfig(models=["mine"], specs={"mine": spec}), around)
+        if resolved.problems:
+            return resolved.problems
+        scorer = make_scorer(resolved.specs, tokenizer)
+        try:
+            return (await scorer.score(rows)).rewards_B.tolist()
+        finally:
+            await scorer.close()
+
+    return run
+
+
+async def test_a_function_that_looks_at_the_group_gets_the_group(score: Score) -> None:
+    """Alone every response would have the rank 0."""
+    batch = await score("rules_of_others:ranks", *grouped("b", "c", "a"), *grouped("z", "y", group=1))
+    assert batch.rewards_B.tolist() == [1.0, 2.0, 0.0, 1.0, 0.0]
+
+
+async def test_a_group_that_raises_costs_the_rows_it_has_to(score: Score) -> None:
+    batch = await score("rules_of_others:breaks", *grouped("2", "0", "4"))
+    assert [result.value for result in batch.scores.results[0]] == [0.5, None, 0.25]
+    assert "ZeroDivisionError" in batch.scores.results[0][1].detail
+
+
+async def test_the_batch_signature_of_verl(score: Score) -> None:
+    batch = await score("rules_of_others:batch", *grouped("four", "no"))
+    assert batch.rewards_B.tolist() == [1.0, 0.0]
+    assert [result.extra["count"] for result in batch.scores.results[0]] == [2, 2]
+
+
+async def test_the_signature_of_openrlhf(score: Score) -> None:
+    batch = await score("rules_of_others:reward_func", *grouped("four", "no"))
+    assert batch.rewards_B.tolist() == [1.0, 0.0]
+    first, second = (result.extra for result in batch.scores.results[0])
+    assert (first["scores"], second["scores"]) == (1.0, 0.0)
+    assert (first["length"], second["length"]) == (len("2+2?four"), len("2+2?no"))
+    assert first["mean"] == 0.5
+
+
+async def test_a_function_that_needs_the_trainers_state_is_told_what_to_use(score: Score) -> None:
+    (result,) = (await score("rules_of_others:needs_state", row())).scores.results[0]
+    assert result.status == "user_error"
+    assert "change weights by step with reward.weight_schedules" in result.detail
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "expected"),
+    [
+        ("above", {"threshold": 3}, [1.0, 0.0]),
+        ("longer_than", {"limit": 3}, [1.0, 0.0]),
+        ("Scaled", {"factor": 2.5}, [2.5, 2.5]),
+    ],
+)
+async def test_a_rule_may_have_arguments_of_its_own(
+    resolved_with: Score, function: str, arguments: dict[str, Any], expected: list[float]
+) -> None:
+    assert await resolved_with(function, arguments, row("four"), row("no")) == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "words"),
+    [
+        ("above", {"treshold": 3}, "takes no argument 'treshold'; did you mean 'threshold'?"),
+        ("above", {}, "needs threshold, which no rule is given"),
+        ("Scaled", {"speed": 1}, "Scaled(speed=1) raised TypeError"),
+        ("above", "3", "reward.specs.mine.arguments='3': give entries, e.g. reward.specs.mine.arguments.threshold=0.5"),
+    ],
+)
+async def test_wrong_arguments_are_found_before_anything_starts(resolved_with: Score, function: str, arguments: Any, words: str) -> None:
+    (problem,) = await resolved_with(function, arguments)
+    assert words in problem

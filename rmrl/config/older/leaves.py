@@ -63,7 +63,8 @@ IDLE = (
         for key in (
             "reward_batch_name", "rm_prompt_name", "mode", "enforce_eager", "free_cache_engine", "load_format", "layered_summon",
             "log_prob_micro_batch_size", "log_prob_micro_batch_size_per_gpu", "log_prob_use_dynamic_bsz", "log_prob_max_token_len_per_gpu",
-            "disable_log_stats", "enable_chunked_prefill", "enable_prefix_caching", "val_kwargs", "engine_kwargs.sglang", "cudagraph_capture_sizes",
+            "disable_log_stats", "enable_chunked_prefill", "enable_prefix_caching", "val_kwargs", "engine_kwargs.sglang",
+            "cudagraph_capture_sizes",
             "data_parallel_size", "expert_parallel_size", "skip_tokenizer_init", "disable_mm_preprocessor_cache",
         )
     ),

@@ -138,8 +138,9 @@ def without_torn_fence(read: Any, exhibit: Exhibit) -> Any:
 def postprocess(
     dropin: DropIn, results: list[Any], items: Sequence[ScoreItem], *, fences: Sequence[Fence | None] | None = None
 ) -> list[Any]:
-    """rm_postprocess on all results, with the same checks and `RowError`s; `fences` may be named as in `preprocess`, and is None for scalar models.
+    """rm_postprocess on all results, with the same checks and `RowError`s.
 
+    `fences` may be named as in `preprocess`, and is None for scalar models.
     `responses` are as the policy wrote them: `response=` of rmrl.rewards.judging.verdicts.
     """
     assert dropin.postprocess is not None

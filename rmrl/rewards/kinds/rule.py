@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rmrl.rewards.dropin import FunctionSource, rule_arguments
 from rmrl.rewards.kinds.rule_pool import RulePool
+from rmrl.rewards.kinds.rule_worker import GROUP
 from rmrl.types import ScoreItem, ScoreResult
 
 if TYPE_CHECKING:
@@ -21,11 +23,26 @@ if TYPE_CHECKING:
     from rmrl.rewards.spec import RewardSpec
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Entries that only this kind has."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """The rule's own arguments, by name: of the function, of the class, or of the function that makes the rule."""
+
+
 class RuleReward:
     """A rule as a reward kind. A drop-in file is read once, here: editing it during a run changes nothing."""
 
-    def __init__(self, name: str, function: FunctionSource, *, pool: RulePool, timeout_s: float, token_ids: bool = False) -> None:
-        """`timeout_s`: deadline of one response, in seconds from when the function is called with it; `token_ids`: it asks for them."""
+    Options: ClassVar[type[Options]] = Options
+
+    def __init__(
+        self, name: str, function: FunctionSource, *, pool: RulePool, timeout_s: float, token_ids: bool = False, groups: bool = False
+    ) -> None:
+        """`timeout_s`: deadline of one response, in seconds from when the function is called with it; `token_ids`: it needs them.
+
+        `groups`: it takes lists, and is called with the responses to one prompt together.
+        """
         if timeout_s <= 0:
             raise ValueError(f"reward '{name}': timeout_s is {timeout_s}; give a positive number of seconds, e.g. 10.")
         self.name = name
@@ -33,18 +50,47 @@ class RuleReward:
         self.pool = pool
         self.timeout_s = timeout_s
         self.token_ids = token_ids
+        self.groups = groups
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RuleReward:
         assert spec.function is not None
         function = spec.dropin.compute_score if spec.dropin is not None else None
         token_ids = function is not None and "completion_ids" in rule_arguments(function, spec.name)
-        return cls(spec.name, spec.function, pool=context.pool, timeout_s=spec.timeout_s, token_ids=token_ids)
+        groups = spec.whole_groups
+        return cls(spec.name, spec.function, pool=context.pool, timeout_s=spec.timeout_s, token_ids=token_ids, groups=groups)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One verdict per item, in order. RewardFunctionError when a worker cannot import the function."""
-        future = self.pool.submit(self.source, [call_of(item, token_ids=self.token_ids) for item in items], self.timeout_s)
-        return await asyncio.wrap_future(future)
+        calls = [call_of(item, token_ids=self.token_ids) for item in items]
+        if not self.groups:
+            return await asyncio.wrap_future(self.pool.submit(self.source, calls, self.timeout_s))
+        groups = groups_of(items)
+        longest = max(map(len, groups), default=1)
+        packed = [{GROUP: [calls[i] for i in group]} for group in groups]
+        answered = await asyncio.wrap_future(self.pool.submit(self.source, packed, self.timeout_s * longest))
+        results: list[ScoreResult | None] = [None] * len(items)
+        for group, answer in zip(groups, answered, strict=True):
+            for i, result in zip(group, unpacked(answer, len(group)), strict=True):
+                results[i] = result
+        return [result for result in results if result is not None]
+
+
+def groups_of(items: Sequence[ScoreItem]) -> list[list[int]]:
+    """Positions of the items of each group, in order of the groups' first items."""
+    groups: dict[int, list[int]] = {}
+    for i, item in enumerate(items):
+        groups.setdefault(item.group, []).append(i)
+    return list(groups.values())
+
+
+def unpacked(answer: ScoreResult, count: int) -> list[ScoreResult]:
+    """The results of one group's responses; one that timed out or ended its worker says so of all of them."""
+    if GROUP not in answer.extra:
+        return [answer] * count
+    rows = answer.extra[GROUP]
+    share = answer.latency_s / count
+    return [ScoreResult(value=value, status=status, detail=detail, extra=extra, latency_s=share) for status, value, detail, extra in rows]
 
 
 def call_of(item: ScoreItem, *, token_ids: bool = False) -> dict[str, Any]:

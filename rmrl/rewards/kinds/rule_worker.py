@@ -28,6 +28,7 @@ from typing import Any, BinaryIO
 from rmrl.errors import RewardFunctionError
 from rmrl.rewards.dropin import FunctionSource, describe_exception
 from rmrl.rewards.rule_forms import MisfitError, RuleForm, rule_form
+from rmrl.rewards.rule_lists import InLists
 from rmrl.rewards.verdict import check_verdict
 
 HEADER = struct.Struct(">I")
@@ -38,6 +39,9 @@ import_module(sys.argv[4]).main(int(sys.argv[2]), int(sys.argv[3]))"""
 """Program of a worker, run with `python -P -c BOOT <sys.path as JSON> <socket's descriptor> <parent's pid> <this module>`."""
 
 _PR_SET_PDEATHSIG = 1
+
+GROUP = "responses of a group"
+"""Name under which a call, and its answer, hold those of all responses to one prompt."""
 
 Answer = tuple[str, float | None, str, dict[str, Any]]
 """status, value, detail, extra."""
@@ -115,10 +119,28 @@ class Rule:
 
     def answer(self, payload: bytes) -> Answer:
         """One call; whatever the function does short of ending the process becomes an answer."""
-        function = self.form.function
-        label = getattr(function, "__name__", type(function).__name__)
+        offered = received(payload)
+        return self._group(offered[GROUP]) if GROUP in offered else self._one(offered)
+
+    def _group(self, group: list[Mapping[str, Any]]) -> Answer:
+        """All responses to one prompt in one call; where that raises or misfits, one by one, so that it costs the rows it has to."""
+        assert isinstance(self.form, InLists)
         try:
-            answer = answer_of(self.form.call(received(payload)), label)
+            answers = [answer_of(returned, self._label) for returned in self.form.call_group(group)]
+            json.dumps([answer[3] for answer in answers])
+        except BaseException:
+            answers = [self._one(offered) for offered in group]
+        return "ok", 0.0, "", {GROUP: [list(answer) for answer in answers]}
+
+    @property
+    def _label(self) -> str:
+        function = self.form.function
+        return getattr(function, "__name__", type(function).__name__)
+
+    def _one(self, offered: Mapping[str, Any]) -> Answer:
+        label = self._label
+        try:
+            answer = answer_of(self.form.call(offered), label)
             if answer[3]:
                 json.dumps(answer[3])  # here, where what JSON cannot carry is the rule's mistake
             return answer
