@@ -113,12 +113,12 @@ def _add_gates(resolved: Resolved, config: RewardConfig) -> None:
             if gate not in gates and not resolved.problems:
                 hint = did_you_mean(gate, list(gates))
                 resolved.problems.append(f"reward '{spec.name}' has the gate '{gate}', which is no component{hint}")
-        resolved.problems += _counts_at_problems(spec, known=list(gates))
+        resolved.problems += _counts_at_problems(spec, list(gates))
         if _waits_for_itself(spec.name, gates):
             resolved.problems.append(f"reward '{spec.name}' waits for itself through its gates ({', '.join(spec.gates)}): leave one out")
 
 
-def _counts_at_problems(spec: RewardSpec, *, known: Sequence[str]) -> list[str]:
+def _counts_at_problems(spec: RewardSpec, known: list[str]) -> list[str]:
     """One sentence for every name of `counts_at` that is no other component."""
     where = f"reward.specs.{spec.name}.counts_at"
     return [

@@ -166,9 +166,9 @@ def _of_openrlhf(returned: Mapping[str, Any], logged: list[dict[str, Any]]) -> A
     extra = returned.get("extra_logs")
     more = {"scores": returned.get("scores"), **(extra if isinstance(extra, Mapping) else {})}
     for name, values in more.items():
-        values = values.tolist() if hasattr(values, "tolist") else values
         if values is None:
             continue
+        values = values.tolist() if hasattr(values, "tolist") else values
         each = values if isinstance(values, list) and len(values) == len(logged) else [values] * len(logged)
         for row, value in zip(logged, each, strict=True):
             row[str(name)] = value
