@@ -4,6 +4,7 @@
     score/<name>/{mean,std,min,max}                one component's verdicts
     score/<name>/{missing,skipped,missing_<why>}   shares of responses, 0..1
     score/<name>/{latency_s,tokens_in,tokens_out,cached}
+    score/<name>/extra_<column>                    mean of an extra column that is a number, e.g. of what a rule returned beside its score
     score/<name>/{corr_<other>,corr_length}        Pearson's r, -1..1
     score/<name>/<share>                           what the component's kind counts, e.g. position_flips, truncated, 0..1
     score/<name>/{duplicates,cache_hits}           shares of its requests that were not sent, 0..1
@@ -44,6 +45,9 @@ VALIDATION = "val/"
 MONITOR_HINTS = "monitor/hints"
 
 _BELOW = re.compile(r"/(mean|std|best|worst|maj)@\d+(/\w+)?$|/missing$")
+
+_NAME = re.compile(r"[\w.-]{1,64}")
+"""Extra columns whose names make a metric's name."""
 
 MIN_PAIRS = 3
 """Pairs a correlation needs: through two points there is always a straight line."""
@@ -139,7 +143,19 @@ def _component(name: str, column: Sequence[ScoreResult]) -> Metrics:
     out |= {score_key(name, f"missing_{why}"): n * share for why, n in counts.items() if why not in ("ok", "skipped")}
     out |= _mean(score_key(name, "latency_s"), np.asarray([r.latency_s for r in asked]))
     out |= {score_key(name, f"tokens_{way}"): sum(getattr(r, f"tokens_{way}") for r in column) for way in ("in", "out")}
+    out |= _extras(name, column)
     return out | _mean(score_key(name, "cached"), np.asarray([float(r.cached) for r in column]))
+
+
+def _extras(name: str, column: Sequence[ScoreResult]) -> Metrics:
+    """Means of the extra columns that are numbers wherever they are there."""
+    values: dict[str, list[float]] = {}
+    for result in column:
+        for extra, value in result.extra.items():
+            if isinstance(value, int | float) and _NAME.fullmatch(extra):
+                values.setdefault(extra, []).append(float(value))
+    means = (_mean(score_key(name, f"extra_{extra}"), np.asarray(each)) for extra, each in values.items())
+    return {key: value for mean in means for key, value in mean.items()}
 
 
 def _spread(prefix: str, values: np.ndarray) -> Metrics:

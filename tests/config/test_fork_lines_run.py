@@ -67,7 +67,7 @@ def test_the_lines_of_its_readme_train(line: str, place: Path, tiny_llama: Path)
         "trainer__n_gpus_per_node": 1,
         "trainer__total_epochs": 1,
     }
-    paths = {"TRAIN": place / "train.parquet", "RM1": tiny_llama, "RM2": tiny_llama, "POLICY": tiny_llama, "OUT": place / "out"}
+    paths = {"TRAIN": place / "train.parquet", "RM1": tiny_llama, "RM2": tiny_llama, "POLICY": tiny_llama, "OUT": place / "runs" / "rider"}
     rule = f"custom_reward_function.path={FORK / 'rule_rider_agent_reason_v2.py'}"
     out, printed = run_typed([*changed(typed(line, **paths), **counts), rule], place)
     assert "rider_reward, consistency_reward are asked where it is above 0 and count where it is 1" in printed

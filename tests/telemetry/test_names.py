@@ -105,3 +105,13 @@ def test_nothing_infinite_gets_out() -> None:
 
 def test_the_monitor_writes_the_name_that_is_read_here() -> None:
     assert list(Monitor(RewardMonitorConfig()).metrics()) == [MONITOR_HINTS]
+
+
+def test_extra_columns_that_are_numbers_have_a_mean():
+    results = tuple(
+        ScoreResult(value=1.0, extra=extra) for extra in ({"length": 4, "right": True, "why": "x"}, {"length": 8}, {"a/b": 1.0})
+    )
+    scores = Scores(names=("rule",), results=(results,))
+    metrics = score_metrics(scores, batch(scores, [1.0] * 3), [1, 1, 1])
+    assert (metrics["score/rule/extra_length"], metrics["score/rule/extra_right"]) == (6.0, 1.0)
+    assert [key for key in metrics if "extra_" in key] == ["score/rule/extra_length", "score/rule/extra_right"]

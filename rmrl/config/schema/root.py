@@ -33,6 +33,6 @@ class Config:
     reward_model: dict[str, Any] = field(default_factory=dict)
     """Older names; translated by rmrl.config.legacy."""
     custom_reward_function: dict[str, Any] = field(default_factory=dict)
-    """Older names; {path, name} of a rule."""
+    """Older names; {path, name, reward_kwargs} of a rule."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     ray_kwargs: ClusterConfig = field(default_factory=ClusterConfig)

@@ -65,6 +65,6 @@ class ScoreConfig:
     reward_model: dict[str, Any] = field(default_factory=dict)
     """Older names; translated by rmrl.config.legacy."""
     custom_reward_function: dict[str, Any] = field(default_factory=dict)
-    """Older names; {path, name} of a rule."""
+    """Older names; {path, name, reward_kwargs} of a rule."""
     trainer: ScoreTrainerConfig = field(default_factory=ScoreTrainerConfig)
     ray_kwargs: ClusterConfig = field(default_factory=ClusterConfig)
