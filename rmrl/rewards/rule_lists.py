@@ -86,7 +86,10 @@ class InLists:
 
     def _lacks(self, missing: list[str], offered: Offered) -> str:
         if "completion_ids" in missing:
-            return "needs completion_ids, and this response came as text, without its tokens"
+            return (
+                "needs completion_ids, and this response came as text, without its tokens; "
+                "give reward.specs.<name>.tokenizer=<the policy's>"
+            )
         if "trainer_state" in missing:
             return "needs trainer_state, and rules do not know the step here; change weights by step with reward.weight_schedules"
         entries = ", ".join(map(str, offered["extra_info"])) or "none"

@@ -169,7 +169,8 @@ async def test_token_ids_where_there_are_some(score: Score) -> None:
     known, unknown = batch.scores.results[0]
     assert known.value == 15.0
     assert (unknown.status, unknown.detail) == (
-        "user_error", "tokens needs completion_ids, and this response came as text, without its tokens",
+        "user_error", "tokens needs completion_ids, and this response came as text, without its tokens; "
+        "give reward.specs.<name>.tokenizer=<the policy's>",
     )  # fmt: skip
 
 
@@ -336,3 +337,15 @@ async def test_a_rule_may_have_arguments_of_its_own(
 async def test_wrong_arguments_are_found_before_anything_starts(resolved_with: Score, function: str, arguments: Any, words: str) -> None:
     (problem,) = await resolved_with(function, arguments)
     assert words in problem
+
+
+async def test_token_ids_of_text_come_from_the_tokenizer_that_is_named(tmp_path: Path, score: Score, tokenizer: Any) -> None:
+    spec = {"kind": "rule", "function": "rules_of_others:tokens", "tokenizer": "/policy"}
+    around = Surroundings(device="cpu", threads=1, functions_dirs=[tmp_path])
+    resolved = resolve_rewards(RewardConfig(models=["mine"], specs={"mine": spec}), around)
+    scorer = make_scorer(resolved.specs, tokenizer)
+    try:
+        batch = await scorer.score([row("four"), row(token_ids=(7, 8))])
+    finally:
+        await scorer.close()
+    assert batch.rewards_B.tolist() == [sum(tokenizer("four", add_special_tokens=False)["input_ids"]), 15.0]

@@ -8,6 +8,7 @@ else has no verdict, status "user_error"; it is never a 0.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ class Options:
 
     arguments: dict[str, Any] = field(default_factory=dict)
     """The rule's own arguments, by name: of the function, of the class, or of the function that makes the rule."""
+    tokenizer: str = ""
+    """The policy's checkpoint or tokenizer, for a rule that takes completion_ids: responses that came as text are tokenized with it."""
 
 
 class RuleReward:
@@ -37,11 +40,19 @@ class RuleReward:
     Options: ClassVar[type[Options]] = Options
 
     def __init__(
-        self, name: str, function: FunctionSource, *, pool: RulePool, timeout_s: float, token_ids: bool = False, groups: bool = False
+        self,
+        name: str,
+        function: FunctionSource,
+        *,
+        pool: RulePool,
+        timeout_s: float,
+        token_ids: bool = False,
+        groups: bool = False,
+        tokenizer: Any = None,
     ) -> None:
         """`timeout_s`: deadline of one response, in seconds from when the function is called with it; `token_ids`: it needs them.
 
-        `groups`: it takes lists, and is called with the responses to one prompt together.
+        `groups`: it takes lists, and is called with the responses to one prompt together. `tokenizer`: for responses that came as text.
         """
         if timeout_s <= 0:
             raise ValueError(f"reward '{name}': timeout_s is {timeout_s}; give a positive number of seconds, e.g. 10.")
@@ -51,18 +62,27 @@ class RuleReward:
         self.timeout_s = timeout_s
         self.token_ids = token_ids
         self.groups = groups
+        self.tokenizer = tokenizer
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RuleReward:
         assert spec.function is not None
         function = spec.dropin.compute_score if spec.dropin is not None else None
         token_ids = function is not None and "completion_ids" in rule_arguments(function, spec.name)
-        groups = spec.whole_groups
-        return cls(spec.name, spec.function, pool=context.pool, timeout_s=spec.timeout_s, token_ids=token_ids, groups=groups)
+        path = spec.options.tokenizer if isinstance(spec.options, Options) else ""
+        return cls(
+            spec.name,
+            spec.function,
+            pool=context.pool,
+            timeout_s=spec.timeout_s,
+            token_ids=token_ids,
+            groups=spec.whole_groups,
+            tokenizer=context.tokenizer(path) if token_ids and path else None,
+        )
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One verdict per item, in order. RewardFunctionError when a worker cannot import the function."""
-        calls = [call_of(item, token_ids=self.token_ids) for item in items]
+        calls = [call_of(self._with_token_ids(item), token_ids=self.token_ids) for item in items]
         if not self.groups:
             return await asyncio.wrap_future(self.pool.submit(self.source, calls, self.timeout_s))
         groups = groups_of(items)
@@ -74,6 +94,12 @@ class RuleReward:
             for i, result in zip(group, unpacked(answer, len(group)), strict=True):
                 results[i] = result
         return [result for result in results if result is not None]
+
+    def _with_token_ids(self, item: ScoreItem) -> ScoreItem:
+        if self.tokenizer is None or item.token_ids:
+            return item
+        ids = self.tokenizer(item.response, add_special_tokens=False)["input_ids"]
+        return dataclasses.replace(item, token_ids=tuple(ids))
 
 
 def groups_of(items: Sequence[ScoreItem]) -> list[list[int]]:
