@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 from rmrl.data.write import write_rows
 from tests.config.reference_lines import SEVERAL_NODES, TWO_JUDGES, changed, typed
-from tests.trainer.job import run_typed
+from tests.trainer.job import REPOSITORY, run_typed
 
 FORK = Path(__file__).resolve().parents[3] / "shared" / "data" / "fork"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not FORK.is_dir(), reason=f"{FORK} is not here")]
@@ -91,7 +92,8 @@ def test_its_judges_are_asked_and_count_where_its_rule_is_1(place: Path, tiny_ll
         f"custom_reward_function.path={FORK / 'rule_rider_agent_reason_v2.py'}", "reward.engine.name=hf", "trainer.device=cpu",
         "reward.max_missing=1.0",
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=240, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     (scored,) = [json.loads(text) for text in (place / "scored.jsonl").read_text(encoding="utf-8").splitlines()]
     rules = scored["score_rule_rider_agent_reason_v2"]
