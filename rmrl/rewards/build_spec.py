@@ -264,11 +264,11 @@ def _sampling(request: _Request, kind: Any) -> Sampling | None:
 def _check_dropin(request: _Request, kind: Any, options: Any, sampling: Sampling | None) -> None:
     """Some kinds can ask by themselves, some only where their options say how; a kind may refuse a drop-in altogether.
 
-    Raises RewardFunctionError for a drop-in that renders but does not read, unless token probabilities are the verdict.
+    Raises RewardFunctionError for a drop-in that renders but does not read, where neither token probabilities nor a parser do it.
     """
     dropin = request.dropin
-    reads_nothing = bool(getattr(options, "score_tokens", None))
-    if dropin is not None and dropin.preprocess is not None and dropin.postprocess is None and not reads_nothing:
+    reads_otherwise = any(getattr(options, name, None) for name in ("score_tokens", "parser"))
+    if dropin is not None and dropin.preprocess is not None and dropin.postprocess is None and not reads_otherwise:
         raise RewardFunctionError(without_postprocess(dropin))
     problem = kind.dropin_problem(request.dropin, options, sampling) if hasattr(kind, "dropin_problem") else ""
     if problem and "/" in request.name:

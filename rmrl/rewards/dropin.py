@@ -151,7 +151,7 @@ def without_postprocess(dropin: DropIn) -> str:
     """What is wrong with a model reward whose file has rm_preprocess alone and whose verdicts are to be read."""
     return (
         f"{dropin.path} defines rm_preprocess but not rm_postprocess: a model reward needs both. Add {SIGNATURES['rm_postprocess']}; "
-        "a generative reward with score_tokens={Yes:1,No:0} reads nothing and needs rm_preprocess alone."
+        "a reward with score_tokens={Yes:1,No:0} reads nothing and one with a parser reads by that: these need rm_preprocess alone."
     )
 
 

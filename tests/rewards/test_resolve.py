@@ -315,7 +315,9 @@ def test_whose_verdicts_are_read_needs_rm_postprocess(place: Place):
     place.write("right", RENDERS)
     problem = place.problem("right", specs={"right": {"path": str(checkpoint(place.root / "judge"))}})
     assert "right.py defines rm_preprocess but not rm_postprocess: a model reward needs both. Add rm_postprocess(results)" in problem
-    assert "score_tokens={Yes:1,No:0} reads nothing and needs rm_preprocess alone" in problem
+    assert "score_tokens={Yes:1,No:0} reads nothing and one with a parser reads by that: these need rm_preprocess alone" in problem
+    spec = place.one("right", specs={"right": {"path": str(place.root / "judge"), "parser": "Score: (?P<score>[0-9]+)"}})
+    assert spec.dropin is not None
 
 
 # --- inputs that do not fit ----------------------------------------------------------------------------------------
