@@ -60,7 +60,7 @@ def _of_scoring(given: argparse.Namespace) -> Shown:
     from rmrl.offline.check import check_scoring
     from rmrl.offline.score import response_rows, token_counter
 
-    config = compose_config(given.overrides, ScoreConfig)
+    config = compose_config(given.overrides, ScoreConfig, notice=say)
     checked = check_scoring(config, shipped_functions=shipped("reward_functions"), notice=say, needs_out=False)
     wanted = _wanted(given, checked.specs)
     answered = list(itertools.islice(answered_rows(config.data, count_tokens=token_counter(checked)), max(wanted)))
@@ -77,7 +77,7 @@ def _of_training(given: argparse.Namespace) -> Shown:
     from rmrl.offline.check import CheckedScoring, depends_on_batch, needs_whole_groups
     from rmrl.trainer.check import check
 
-    config = compose_config(given.overrides, Config)
+    config = compose_config(given.overrides, Config, notice=say)
     found = check(config, shipped_functions=shipped("reward_functions"), notice=say, needs_out=False)
     if found.train_prompts is None:
         raise ConfigError("data.train_files is empty: rmrl check shows the rewards of its first prompts")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from rmrl.config.load import compose_config, hydra_command, normalise, shipped, to_yaml
 from rmrl.config.schema import Config
+from rmrl.config.verl import own_arguments
 from rmrl.exit import exit_code, say
 
 
@@ -41,10 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     with exit_code() as code:
+        given = own_arguments(given)
         if any(argument.startswith("-") for argument in given):
-            hydra_command(normalise(given), run)
+            hydra_command(normalise(given, notice=say), run)
         else:
-            run(compose_config(given))
+            run(compose_config(given, notice=say))
     return code.value
 
 

@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     with exit_code() as code, ended_by_signals():
         if any(argument.startswith("-") for argument in given):
-            hydra_command(normalise(given, ScoreConfig), run, ScoreConfig)
+            hydra_command(normalise(given, ScoreConfig, notice=say), run, ScoreConfig)
         else:
-            run(compose_config(given, ScoreConfig))
+            run(compose_config(given, ScoreConfig, notice=say))
     return code.value
 
 

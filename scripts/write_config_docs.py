@@ -24,9 +24,9 @@ HEAD = """# Configuration
 
 Every key with its default, written from the dataclasses in `rmrl/config/schema` by `scripts/write_config_docs.py`. Give keys on the
 command line (`trainer.seed=3`, lists as `[a,b]`), or in YAML files of your own with `--config-dir`.
-`python -m rmrl.main_ppo --cfg job` prints the composed result, and each run writes it to `config.yaml` in its folder. Keys of similar
-trainers that have no effect here are refused with what to use instead (`rmrl/config/refused.py`); the older `reward_model.*` and
-`custom_reward_function.*` are translated.
+`python -m rmrl.main_ppo --cfg job` prints the composed result, and each run writes it to `config.yaml` in its folder. Keys of verl
+are translated, have no effect here (one line says so), or are refused with what to use instead ([coming from](coming-from.md)); the
+older `reward_model.*` and `custom_reward_function.*` are translated.
 
 All problems are reported at once, before Ray, a GPU or a model is touched, with exit code 2.
 """

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmrl.config.load import compose_config, unknown_key
-from rmrl.config.refused import refusal
 from rmrl.config.schema import Config, ScoreConfig
+from rmrl.config.verl import TABLE, fate_of
 from tests import docs_pages
 from tests.trainer.fake_run import fake_run, records, train_and_close
 
@@ -52,7 +52,7 @@ def keys(text: str) -> set[str]:
 
 def wrong(key: str) -> str | None:
     """A sentence for a key that neither training nor scoring has, and that is not refused with a sentence either."""
-    if refusal(key, None) is not None:
+    if fate_of(key, TABLE) is not None:
         return None
     said = [unknown_key(Config, key), unknown_key(ScoreConfig, key)]
     return None if None in said else said[0]
@@ -109,7 +109,8 @@ def test_settings_worth_changing_compose():
     }
     assert len(suggested) > 20
     for setting in sorted(suggested):
-        if refusal(*setting.split("=", 1)) is None:
+        row = fate_of(setting.partition("=")[0], TABLE)
+        if row is None or row.fate != "refused":
             compose_config([setting])
 
 

@@ -116,6 +116,12 @@ def _batches(config: Config) -> Iterator[str]:
             )
         if not trained.use_dynamic_bsz and trained.ppo_micro_batch_size_per_gpu is None:
             yield f"{key}.use_dynamic_bsz=False needs {key}.ppo_micro_batch_size_per_gpu=<responses per forward pass>"
+    rounds = data.gen_batch_size
+    if rounds is not None and (rounds < 1 or not config.algorithm.filter_groups.enable):
+        yield (
+            f"data.gen_batch_size={rounds} is the number of prompts in a round of dynamic sampling: give at least 1, with "
+            "algorithm.filter_groups.enable=True, or leave it out"
+        )
     for name in ("gamma", "lam"):
         value = getattr(config.algorithm, name)
         if not 0 <= value <= 1:
@@ -135,6 +141,11 @@ def _kept(config: Config) -> Iterator[str]:
 
 def _corrections(config: Config) -> Iterator[str]:
     asked = config.algorithm.rollout_correction
+    if asked.bypass_mode and asked.rollout_rs is not None:
+        yield (
+            f"algorithm.rollout_correction.bypass_mode=True with rollout_rs={asked.rollout_rs}: pi_old is pi_rollout then and nothing "
+            "would be rejected; leave one of the two out"
+        )
     high, low = asked.rollout_rs_threshold, asked.rollout_rs_threshold_lower
     if asked.rollout_rs is not None and high > 0 and (1 / high if low is None else low) > high:
         shown = f"{1 / high:g} (1 / rollout_rs_threshold)" if low is None else f"{low:g}"
@@ -185,13 +196,7 @@ def _placement(config: Config) -> Iterator[str]:
 
 
 def _backend(config: Config) -> Iterator[str]:
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    if actor.ulysses_sequence_parallel_size != 1:
-        yield (
-            f"actor_rollout_ref.actor.ulysses_sequence_parallel_size={actor.ulysses_sequence_parallel_size}: no kept library splits one "
-            "sequence over processes under FSDP for these models yet; use 1, and gradient checkpointing or offload_policy for long ones, "
-            "or strategy=megatron with megatron.context_parallel_size"
-        )
+    rollout = config.actor_rollout_ref.rollout
     devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
     if config.trainer.device == "cuda" and rollout.pool is None and devices % rollout.tensor_parallel_size:
         width = rollout.tensor_parallel_size

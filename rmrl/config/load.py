@@ -22,8 +22,8 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rmrl.config.refused import refusal
 from rmrl.config.schema import Config, ScoreConfig
+from rmrl.config.verl import Given, apply
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
@@ -34,26 +34,8 @@ RECIPE = "recipe"
 CONFIG_NAMES: dict[type, str] = {Config: "ppo_trainer", ScoreConfig: "score"}
 """Root dataclass -> the file in configs/ that its composition starts from."""
 
-# Keys of similar trainers -> ours, same meaning and values.
-_RENAMED = {
-    "actor_rollout_ref.rollout.tensor_model_parallel_size": "actor_rollout_ref.rollout.tensor_parallel_size",
-    "actor_rollout_ref.ref.fsdp_config.param_offload": "actor_rollout_ref.ref.param_offload",
-    "actor_rollout_ref.ref.megatron.param_offload": "actor_rollout_ref.ref.param_offload",
-    "critic.model.fsdp_config.param_offload": "critic.fsdp_config.param_offload",
-    "critic.model.fsdp_config.optimizer_offload": "critic.fsdp_config.optimizer_offload",
-    "actor_rollout_ref.actor.policy_loss": "actor_rollout_ref.actor.policy_loss.loss_mode",
-}
-
-# Newer names of verl for what older names say here as well: a key, or all keys of a section.
-_RENAMED_SECTIONS = {
-    "reward.custom_reward_function": "custom_reward_function",
-    "reward.reward_manager.name": "reward_model.reward_manager",
-    "reward.reward_kwargs": "reward_model.reward_kwargs",
-    "reward.sandbox_fusion": "reward_model.sandbox_fusion",
-    "reward.num_workers": "reward.rule_workers",
-    "reward.reward_model.model_path": "reward_model.model.path",
-    "reward.reward_model": "reward_model",
-}
+Notice = Callable[[str], None]
+_GROUPS_OF_VERL = ("actor", "critic", "ref", "rollout", "data", "model", "reward", "reward_model", "engine", "optim", "distillation")
 
 
 def shipped(folder: str) -> Path:
@@ -69,35 +51,59 @@ def register() -> None:
     ConfigStore.instance().store(name="rmrl_score_defaults", node=ScoreConfig)
 
 
-def compose_config(overrides: Sequence[str], root: type[Root] = Config) -> Root:
-    """Typed configuration from Hydra overrides such as "trainer.seed=3".
+def compose_config(overrides: Sequence[str], root: type[Root] = Config, *, notice: Notice | None = None) -> Root:
+    """Typed configuration from Hydra overrides such as "trainer.seed=3". `notice` gets one line per reason why keys have no effect.
 
     Raises ConfigError with every problem: unknown keys (with the nearest known one), refused keys (with what to use), wrong types.
     """
     register()
-    overrides = normalise(overrides, root)
+    overrides = normalise(overrides, root, notice=notice)
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(shipped("configs")), version_base="1.3", job_name="rmrl"):
         return _compose_checked(overrides, root)
 
 
-def normalise(overrides: Sequence[str], root: type = Config) -> list[str]:
-    """The overrides as Hydra wants them: keys that ask for what is always so are dropped, entries of free-form sections get "++".
+def normalise(overrides: Sequence[str], root: type = Config, *, notice: Notice | None = None) -> list[str]:
+    """The overrides as Hydra wants them: keys of verl as ours, entries of free-form sections with "++".
 
-    Raises ConfigError with every unknown, refused or malformed one. Flags ("--cfg") pass through.
+    Raises ConfigError with every unknown, refused or malformed one. Flags ("--cfg") pass through. `notice`: see `compose_config`.
     """
-    problems: list[str] = []
+    given, problems = parse(overrides)
+    applied = apply([one for one in given if _is_of_verl(one, root)])
+    problems += applied.problems
+    theirs = {one.origin for one in given if _is_of_verl(one, root)}
     kept: list[str] = []
-    for before, text in zip(["", *overrides], overrides, strict=False):
-        if text.startswith("-") or (before.startswith("-") and "=" not in text):
-            kept.append(text)
+    for text in applied.converted:
+        kept += _check_override(text, root, problems)
+    flags = set(range(len(overrides))) - {one.origin for one in given}
+    for origin, text in enumerate(overrides):
+        if origin in flags:
+            kept += [text]
             continue
-        problem, override = _check_override(text, root)
-        problems += [problem] if problem else []
-        kept += [override] if override else []
+        for override in applied.kept(origin) if origin in theirs else [text]:
+            kept += _check_override(override, root, problems)
     if problems:
         raise ConfigError(problems)
+    for line in applied.notices if notice else ():
+        notice(line)
     return kept
+
+
+def parse(overrides: Sequence[str]) -> tuple[list[Given], list[str]]:
+    """(overrides with their values, sentences for what is malformed). Flags are in neither."""
+    given: list[Given] = []
+    problems: list[str] = []
+    for origin, (before, text) in enumerate(zip(["", *overrides], overrides, strict=False)):
+        if text.startswith("-") or (before.startswith("-") and "=" not in text):
+            continue
+        override, problem = _parse(text)
+        if override is None:
+            problems.append(problem)
+            continue
+        plain = not override.is_sweep_override() and not override.is_delete()
+        value = override.value() if plain else None
+        given.append(Given(key=_key(override), value=value, text=text, plain=plain, origin=origin))
+    return given, problems
 
 
 def hydra_command(arguments: Sequence[str], run: Callable[[Root], None], root: type[Root] = Config) -> None:
@@ -154,33 +160,52 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def _check_override(text: str, root: type) -> tuple[str | None, str | None]:
-    """(problem, override to pass on): at most one of the two; neither when the override asks for nothing."""
+def _parse(text: str) -> tuple[Override | None, str]:
+    """(override, "") or (None, what is wrong)."""
     try:
-        override: Override = OverridesParser.create().parse_override(text)
+        return OverridesParser.create().parse_override(text), ""
     except HydraException as error:
-        return f"{text}: {_first_line(error)}; overrides look like section.key=value, lists like [a,b]", None
+        return None, f"{text}: {_first_line(error)}; overrides look like section.key=value, lists like [a,b]"
+
+
+def _key(override: Override) -> str:
+    return override.key_or_group if override.package is None else f"{override.key_or_group}@{override.package}"
+
+
+def _is_of_verl(one: Given, root: type) -> bool:
+    """Whether the table of verl's keys may know it: of other commands than training only what they lack themselves."""
+    if one.key == RECIPE or one.key.partition("/")[0].partition(".")[0] == "hydra":
+        return False
+    return root is Config or unknown_key(root, one.key) is not None
+
+
+def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
+    """The override to pass on, if it is one of ours; else one more problem."""
+    override, problem = _parse(text)
+    if override is None:
+        problems.append(problem)
+        return []
     key = override.key_or_group
     if key == RECIPE and root is Config:
-        return None, text if text.startswith(("+", "~")) else f"+{text}"
-    if key == "hydra" or key.startswith(("hydra.", "hydra/")) or override.package is not None:
-        return None, text
-    if key in _RENAMED and not isinstance(override.value(), dict):
-        key, text = _RENAMED[key], text.lstrip("+").replace(key, _RENAMED[key], 1)  # ours is there: nothing to add
-    section = next((name for name in _RENAMED_SECTIONS if key == name or key.startswith(f"{name}.")), None)
-    if section is not None:
-        key = _RENAMED_SECTIONS[section] + key.removeprefix(section)
-        text = text.lstrip("+").replace(section, _RENAMED_SECTIONS[section], 1)
-    value = override.value()
-    refused = refusal(key, value)
-    if refused is not None:
-        return refused or None, None
+        return [text if text.startswith(("+", "~")) else f"+{text}"]
+    if key == "hydra" or key.startswith(("hydra.", "hydra/")):
+        return [text]
+    if override.package is not None:
+        if key in _GROUPS_OF_VERL:
+            problems.append(f"{text}: verl's groups of configuration files are not here; give the keys that the group sets")
+            return []
+        return [text]
     problem = unknown_key(root, key)
     if problem:
-        return problem, None
+        problems.append(problem)
+        return []
+    free = _in_free_section(root, key)
+    if not free and not override.is_delete():
+        text = text.lstrip("+")  # verl adds keys that stand in the schema here
+    value = override.value()
     if _is_list(root, key) and not override.is_sweep_override() and value is not None and not isinstance(value, list):
         text = f"{text.partition('=')[0]}=[{text.partition('=')[2]}]"
-    return None, "++" + text if text.startswith(key) and _in_free_section(root, key) else text
+    return ["++" + text if text.startswith(key) and free else text]
 
 
 def unknown_key(schema: type, key: str) -> str | None:

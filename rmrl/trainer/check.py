@@ -37,6 +37,7 @@ from rmrl.trainer.check_place import fill_processes, finished_step, process_advi
 from rmrl.trainer.cost import step_cost
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.rules_by_source import choose_rules
+from rmrl.trainer.sampled import BEFORE_TRANSFORMS
 
 Notice = Callable[[str], None]
 
@@ -308,7 +309,7 @@ def _critic_problems(config: Config) -> Iterator[str]:
 
 def _group_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
     """What compares the responses of a prompt needs several of them; what dynamic sampling looks at is there."""
-    filters, known = config.algorithm.filter_groups, ["reward", *(spec.name for spec in specs if not spec.part_of)]
+    filters, known = config.algorithm.filter_groups, ["reward", *BEFORE_TRANSFORMS, *(spec.name for spec in specs if not spec.part_of)]
     if filters.enable and filters.metric is not None and filters.metric not in known:
         yield f"algorithm.filter_groups.metric={filters.metric}: no reward of that name{did_you_mean(filters.metric, known)}"
     estimator, n = config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n

@@ -60,7 +60,7 @@ MAY_CHANGE = frozenset(
         "actor_rollout_ref.rollout.tensor_parallel_size", "actor_rollout_ref.rollout.data_parallel_size",
         "actor_rollout_ref.rollout.enforce_eager", "actor_rollout_ref.rollout.free_cache_engine",
         "actor_rollout_ref.rollout.timeout_s", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
-        "trainer.resource_pools", *REWARD_MAY_CHANGE,
+        "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", "trainer.resource_pools", *REWARD_MAY_CHANGE,
     }
 )  # fmt: skip
 """Keys (a section's name stands for all below it) that a resumed run may set otherwise; any other key makes it another run."""

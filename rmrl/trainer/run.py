@@ -276,7 +276,12 @@ class Run:
             return batch
 
         async def policy() -> dict[str, Any]:
-            old = {"old_logprobs": await models.actor.logprobs(train)} if self._needs_old_logprobs() else {}
+            old: dict[str, Any] = {}
+            if self.config.algorithm.rollout_correction.bypass_mode:
+                assert train.rollout_logprobs is not None, "every rollout engine returns logprobs"
+                old = {"old_logprobs": train.rollout_logprobs}
+            elif self._needs_old_logprobs():
+                old = {"old_logprobs": await models.actor.logprobs(train)}
             return old | ({"ref_logprobs": await models.reference.logprobs(train)} if models.reference is not None else {})
 
         async def critic() -> dict[str, Any]:

@@ -15,6 +15,8 @@ from rmrl.trainer.step_rewards import rewards_with_steps
 from rmrl.types import Metrics, RewardBatch, Rollouts, Scores
 
 Round = tuple[Rollouts, RewardBatch]
+BEFORE_TRANSFORMS = ("score", "acc")
+"""Values of algorithm.filter_groups.metric that look at scores before their transforms."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,10 @@ def concatenate(rounds: Sequence[Round]) -> Round:
 
 
 def contrast(rollouts: Rollouts, rewards: RewardBatch, metric: str | None) -> np.ndarray:
-    """bool [B]: the response's group differs in `metric`, which is a component's name, or null or "reward": the whole reward.
+    """bool [B]: the response's group differs in `metric`.
+
+    A component's name; null or "reward": the whole reward; "score": the weighted sum of the scores before their transforms; "acc": what a
+    reward returned as `acc` beside its score, else the same as "score".
 
     The whole reward is the combined one plus the scores of the response's steps. A response that cannot train (no reward, no token, no
     verdict of the component) is in no statistic and is never chosen. Raises ConfigError for a component that is not there.
@@ -72,11 +77,24 @@ def contrast(rollouts: Rollouts, rewards: RewardBatch, metric: str | None) -> np
 def _values(rewards: RewardBatch, metric: str | None) -> np.ndarray:
     if metric in (None, "reward"):
         return rewards_with_steps(rewards.rewards_B, rewards.steps)
+    if metric in BEFORE_TRANSFORMS and metric not in rewards.scores.names:
+        return _before_transforms(rewards, metric)
     if metric not in rewards.scores.names:
         raise ConfigError(
             f"algorithm.filter_groups.metric={metric}: no reward of that name; known: reward, {', '.join(rewards.scores.names)}"
         )
     return rewards.scores.values_BC[:, rewards.scores.names.index(metric)]
+
+
+def _before_transforms(rewards: RewardBatch, metric: str) -> np.ndarray:
+    """[B] what a reward returned beside its score under the name of the metric; else the weighted sum of the scores."""
+    values_B = (np.nan_to_num(rewards.scores.values_BC) * np.nan_to_num(rewards.weights_C)).sum(axis=1)
+    if metric == "acc":
+        for column in rewards.scores.results:
+            for row, result in enumerate(column):
+                if isinstance(result.extra.get(metric), int | float):
+                    values_B[row] = float(result.extra[metric])
+    return values_B
 
 
 def _joined_scores(parts: Sequence[Scores]) -> Scores:

@@ -43,14 +43,17 @@ class Sampler:
     """Some reward model lives on the policy's devices, so that scoring and training take turns."""
 
     async def sample(self, loader: PromptLoader, step: int) -> Sampled:
-        """The batch of `step`; with dynamic sampling as many rounds as it takes, each of the prompts that still lack."""
-        rounds = [await self._round(loader.take(loader.batch_size), step, 0)]
-        settings, chosen_B = self.config.algorithm.filter_groups, None
+        """The batch of `step`; with dynamic sampling as many rounds as it takes, of data.gen_batch_size prompts or those that lack."""
+        settings, at_once = self.config.algorithm.filter_groups, self.config.data.gen_batch_size
+        first = at_once if settings.enable and at_once is not None else loader.batch_size
+        rounds = [await self._round(loader.take(first), step, 0)]
+        chosen_B = None
         if settings.enable:
             chosen_B = self._chosen(rounds)
             while (lacking := loader.batch_size - self._groups(chosen_B)) > 0 and not 0 < settings.max_num_gen_batches <= len(rounds):
-                rounds.append(await self._round(loader.take(lacking), step, len(rounds)))
+                rounds.append(await self._round(loader.take(at_once or lacking), step, len(rounds)))
                 chosen_B = self._chosen(rounds)
+            chosen_B = self._first(chosen_B, loader.batch_size)
         rollouts, rewards = concatenate([(r, b) for r, b, _ in rounds])
         baselines = [b for _, _, b in rounds if b is not None]
         metrics = {} if chosen_B is None else {"group/rounds": float(len(rounds)), "group/chosen_fraction": float(chosen_B.mean())}
@@ -112,6 +115,12 @@ class Sampler:
     def _chosen(self, rounds: Sequence[tuple[*Round, np.ndarray | None]]) -> np.ndarray:
         metric = self.config.algorithm.filter_groups.metric
         return np.concatenate([contrast(rollouts, rewards, metric) for rollouts, rewards, _ in rounds])
+
+    def _first(self, chosen_B: np.ndarray, groups: int) -> np.ndarray:
+        """The chosen responses of the first `groups` prompts that have any; a round may bring more."""
+        n = self.config.actor_rollout_ref.rollout.n
+        has_any_P = chosen_B.reshape(-1, n).any(axis=1)
+        return chosen_B & np.repeat(np.cumsum(has_any_P) <= groups, n)
 
     def _groups(self, chosen_B: np.ndarray) -> int:
         """Prompts of which at least one response is chosen."""

@@ -64,7 +64,13 @@ def train_settings(checked: Checked) -> dict[str, TrainSettings]:
     policy: dict[str, Any] = {"model": part.model, "total_steps": _optimizer_steps(checked, part.actor, learning), **shared}
     frozen: dict[str, Any] = {**policy, "model": replace(part.model, lora_rank=0)}
     engines = {
-        "actor": TrainSettings(role="actor", actor=part.actor, logprob_max_rows=part.rollout.log_prob_micro_batch_size_per_gpu, **policy)
+        "actor": TrainSettings(
+            role="actor",
+            actor=part.actor,
+            logprob_max_rows=part.rollout.log_prob_micro_batch_size_per_gpu,
+            logprob_max_tokens=part.rollout.log_prob_max_token_len_per_gpu,
+            **policy,
+        )
     }
     if checked.needs_reference:
         fsdp, megatron = (replace(kind, param_offload=part.ref.param_offload) for kind in (part.actor.fsdp_config, part.actor.megatron))

@@ -54,7 +54,12 @@ def test_a_sound_configuration_has_no_problems():
         ({"critic.ppo_mini_batch_size": 4000}, "critic.ppo_mini_batch_size=4000 is larger", "at most 1024"),
         ({"critic.use_dynamic_bsz": False}, "critic.use_dynamic_bsz=False needs", "critic.ppo_micro_batch_size_per_gpu=<"),
         ({"algorithm.lam": 1.5}, "algorithm.lam=1.5 lies outside 0..1", "algorithm.lam=1.0"),
-        ({"actor_rollout_ref.actor.ulysses_sequence_parallel_size": 2}, "ulysses_sequence_parallel_size=2", "use 1"),
+        ({"data.gen_batch_size": 8}, "data.gen_batch_size=8 is the number of prompts in a round", "filter_groups.enable=True"),
+        (
+            {"algorithm.rollout_correction.bypass_mode": True, "algorithm.rollout_correction.rollout_rs": "token"},
+            "bypass_mode=True with rollout_rs=token",
+            "leave one of the two out",
+        ),
         ({"trainer.resume_mode": "resume_path"}, "resume_mode=resume_path", "trainer.resume_from_path=<folder"),
         ({"actor_rollout_ref.rollout.temperature": 0.0}, "temperature=0 samples the same", "above 0"),
         ({"actor_rollout_ref.rollout.max_model_len": 1023}, "max_model_len=1023 is less than", "at least 1024"),

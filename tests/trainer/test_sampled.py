@@ -53,8 +53,8 @@ def test_contrast_may_be_asked_of_one_component() -> None:
     made = sampled_round([0, 1, 0, 1], other=[1, 1, 0, 1])
     assert contrast(*made, "other").tolist() == [False, False, True, True]
     assert contrast(*made, "reward").tolist() == [True] * 4
-    with pytest.raises(ConfigError, match=r"filter_groups.metric=acc: no reward of that name; known: reward, main, other"):
-        contrast(*made, "acc")
+    with pytest.raises(ConfigError, match=r"filter_groups.metric=mian: no reward of that name; known: reward, main, other"):
+        contrast(*made, "mian")
 
 
 def test_rounds_are_joined_in_order_with_groups_that_stay_apart() -> None:

@@ -211,8 +211,6 @@ class ActorConfig(TrainedConfig):
     """Its coefficient."""
     kl_loss_type: str = "low_var_kl"
     """Estimator: kl (k1), abs, mse (k2), low_var_kl (k3); with a + behind it the value is this one's and the gradient that of k2."""
-    ulysses_sequence_parallel_size: int = 1
-    """Processes that share one sequence; 1: none do."""
 
 
 @dataclass(kw_only=True, slots=True)

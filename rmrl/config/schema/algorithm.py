@@ -24,7 +24,9 @@ class FilterGroupsConfig:
     enable: bool = False
     """Sample on until train_batch_size prompts have contrast."""
     metric: str | None = None
-    """What must differ within a group: a component's name, or null / reward: the combined reward, scores of steps included."""
+    """What must differ within a group: a component's name; null or reward: the combined reward, scores of steps included; score: the
+    weighted sum of the scores before their transforms (overlong shaping is one); acc: what a rule returned as acc beside its score, else
+    as score."""
     max_num_gen_batches: int = 10
     """Rounds of sampling per step, at most; then the step trains on what there is. 0: no bound."""
 
@@ -56,6 +58,8 @@ class RolloutCorrectionConfig:
     """Reject where the ratio lies above this."""
     rollout_rs_threshold_lower: float | None = None
     """Reject where it lies below this; null: 1 / rollout_rs_threshold."""
+    bypass_mode: bool = False
+    """Take the rollout engine's logprobs for those of the old policy: no forward pass for them, and the clip is around pi_rollout."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -26,6 +26,9 @@ class DataConfig:
     """Tokens generated at most."""
     train_batch_size: int = 1024
     """Prompts per training step."""
+    gen_batch_size: int | None = None
+    """Prompts per round of dynamic sampling (algorithm.filter_groups); those beyond train_batch_size with contrast are left out. null: as
+    many as still lack."""
     val_batch_size: int | None = None
     """Prompts per validation batch; null: all at once."""
     shuffle: bool = True

@@ -74,6 +74,8 @@ class RolloutConfig:
     """Prefill a prompt once for its whole group; reset after every weight update."""
     log_prob_micro_batch_size_per_gpu: int | None = None
     """Responses per forward pass when old logprobs are computed; null: by tokens."""
+    log_prob_max_token_len_per_gpu: int | None = None
+    """Padded tokens per forward pass when old logprobs are computed; null: the actor's."""
     timeout_s: float = 1800.0
     """Deadline of one step's generation."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)

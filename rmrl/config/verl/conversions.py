@@ -1,0 +1,290 @@
+"""Keys of verl whose meaning depends on others: one function each.
+
+A function gets its own keys with their values and those of the whole command line; the last value of a key counts, as for Hydra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmrl.config.plain_checks import look_up
+from rmrl.config.schema import Config
+from rmrl.config.verl.given import override
+
+Values = Mapping[str, Any]
+_ROLLOUT, _ACTOR, _REF = "actor_rollout_ref.rollout", "actor_rollout_ref.actor", "actor_rollout_ref.ref"
+_CORRECTION = "algorithm.rollout_correction"
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}
+_REJECTIONS = {"token_k1": "token", "seq_sum_k1": "sequence", "seq_mean_k1": "geometric"}
+_METRICS = {"seq_reward": "reward", "seq_final_reward": "reward"}
+_ENGINES = {"vllm_async": "vllm", "sglang_async": "sglang"}
+_COPIED = {"strategy": "strategy", "megatron": "layout", "fsdp_config": "dtypes"}
+_SAME_NUMBERS = {"fsdp": "fsdp2"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """What a conversion makes of its keys. A key that stands nowhere here has become part of `overrides`."""
+
+    overrides: tuple[str, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Key -> why it is refused and what to use."""
+    idle: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Key -> why it has no effect; "": it asks for what is so anyway."""
+
+
+def model_engine(mine: Values, values: Values) -> Converted:
+    """The training backend by its name."""
+    del values
+    (key, name), *_ = mine.items()
+    if name in (None, "dp", "fsdp"):
+        return Converted(idle={key: ""})
+    if name == "megatron":
+        return Converted(overrides=(override(f"{_ACTOR}.strategy", "megatron"),))
+    return Converted(problems={key: "training has fsdp2, fsdp and megatron; use actor_rollout_ref.actor.strategy=fsdp2 or megatron"})
+
+
+def global_micro_batch(mine: Values, values: Values) -> Converted:
+    """Responses per forward pass over all processes -> of one process."""
+    texts: list[str] = []
+    for key, total in mine.items():
+        if total is not None and values.get(f"{key}_per_gpu") is None:
+            texts.append(override(f"{key}_per_gpu", _per_process(total, values)))
+    return Converted(overrides=tuple(texts), idle={key: "" for key, total in mine.items() if total is None})
+
+
+def logprob_batches(mine: Values, values: Values) -> Converted:
+    """Forward passes by rows or by tokens; the tokens' own key has the same name here."""
+    texts: list[str] = []
+    idle: dict[str, str] = {}
+    for part in (_ROLLOUT, _REF):
+        keys = {name: f"{part}.log_prob_{name}" for name in ("use_dynamic_bsz", "micro_batch_size", "micro_batch_size_per_gpu")}
+        rows = mine.get(keys["micro_batch_size_per_gpu"])
+        if rows is None and mine.get(keys["micro_batch_size"]) is not None:
+            rows = _per_process(mine[keys["micro_batch_size"]], values)
+        if mine.get(keys["use_dynamic_bsz"]) is True:
+            reason = f"{keys['use_dynamic_bsz']}=True: micro-batches are cut by tokens alone"
+            idle |= {keys[name]: reason for name in ("micro_batch_size", "micro_batch_size_per_gpu") if keys[name] in mine}
+        elif rows is not None:
+            texts.append(override(keys["micro_batch_size_per_gpu"], rows))
+    return Converted(overrides=tuple(texts), idle=idle)
+
+
+def as_actor(mine: Values, values: Values) -> Converted:
+    """Keys of the reference, which has what the actor has."""
+    problems: dict[str, str] = {}
+    for key, value in mine.items():
+        ours = key.replace(_REF, _ACTOR, 1)
+        actual = _of_actor(ours, values)
+        if not _alike(value, actual):
+            what = _COPIED[key.removeprefix(f"{_REF}.").partition(".")[0]]
+            problems[key] = f"the reference has the actor's {what}, and {ours} is {_shown(actual)}; leave it out"
+    return Converted(problems=problems, idle={key: "" for key in mine if key not in problems})
+
+
+def min_lr(mine: Values, values: Values) -> Converted:
+    """The last learning rate -> its share of the first."""
+    texts: list[str] = []
+    for key, last in mine.items():
+        optim = key.removesuffix(".min_lr")
+        first = values.get(f"{optim}.lr", look_up(Config(), f"{optim}.lr"))
+        texts.append(override(f"{optim}.min_lr_ratio", float(last) / float(first) if first else 0.0))
+    return Converted(overrides=tuple(texts))
+
+
+def adam_betas(mine: Values, values: Values) -> Converted:
+    """adam_beta1 and adam_beta2 -> optim.betas."""
+    del values
+    texts: list[str] = []
+    for optim in dict.fromkeys(key.partition(".override_optimizer_config")[0] for key in mine):
+        default = look_up(Config(), f"{optim}.betas")
+        names = [f"{optim}.override_optimizer_config.adam_beta{number}" for number in (1, 2)]
+        texts.append(override(f"{optim}.betas", [mine.get(name, beta) for name, beta in zip(names, default, strict=True)]))
+    return Converted(overrides=tuple(texts))
+
+
+def rollout_name(mine: Values, values: Values) -> Converted:
+    """Engines under verl's other names for them."""
+    del values
+    (key, name), *_ = mine.items()
+    if name == "trtllm":
+        return Converted(problems={key: "responses are sampled by vllm, sglang or hf; use vllm"})
+    return Converted(overrides=(override(key, _ENGINES.get(name, name)),))
+
+
+def expert_parallel(mine: Values, values: Values) -> Converted:
+    """How vLLM spreads experts over the devices of an engine."""
+    (key, size), *_ = mine.items()
+    if size in (None, 1):
+        return Converted(idle={key: ""})
+    if values.get(f"{_ROLLOUT}.name", "vllm") not in ("vllm", "vllm_async"):
+        return Converted(idle={key: "how an engine spreads its experts changes no number; use rollout.engine_kwargs"})
+    return Converted(overrides=(override(f"{_ROLLOUT}.engine_kwargs.vllm.enable_expert_parallel", True),))
+
+
+def lengths(mine: Values, values: Values) -> Converted:
+    """Lengths that stand a second time below rollout."""
+    problems: dict[str, str] = {}
+    for key, value in mine.items():
+        ours = f"data.max_{key.rpartition('.')[2]}"
+        actual = values.get(ours, look_up(Config(), ours))
+        if value is not None and value != actual:
+            problems[key] = f"{ours} is {actual}; give that alone"
+    return Converted(problems=problems, idle={key: "" for key in mine if key not in problems})
+
+
+def filter_metric(mine: Values, values: Values) -> Converted:
+    """What dynamic sampling looks at."""
+    (key, metric), *_ = mine.items()
+    if metric == "seq_final_reward" and values.get("algorithm.use_kl_in_reward") is True:
+        return Converted(problems={key: "groups are chosen before the KL penalty is taken off; use algorithm.filter_groups.metric=reward"})
+    return Converted(overrides=(override(key, _METRICS.get(metric, metric)),))
+
+
+def rollout_correction(mine: Values, values: Values) -> Converted:
+    """Rejection by K1 bounds and two-sided thresholds."""
+    keys = {name: f"{_CORRECTION}.{name}" for name in ("rollout_rs", "rollout_rs_threshold", "rollout_is_threshold")}
+    problems: dict[str, str] = {}
+    texts: list[str] = []
+    rejection = mine.get(keys["rollout_rs"])
+    if rejection not in (None, "token", "sequence", "geometric", *_REJECTIONS):
+        problems[keys["rollout_rs"]] = (
+            "rejection looks at one ratio: use token (token_k1), sequence (seq_sum_k1) or geometric (seq_mean_k1)"
+        )
+    elif keys["rollout_rs"] in mine:
+        texts.append(override(keys["rollout_rs"], _REJECTIONS.get(rejection, rejection)))
+    weights = mine.get(keys["rollout_is_threshold"])
+    if isinstance(weights, str):
+        problems[keys["rollout_is_threshold"]] = (
+            "weights are cut off above one number and none is set to 0; use e.g. rollout_is_threshold=4.0, and rollout_rs=token with "
+            "rollout_rs_threshold and rollout_rs_threshold_lower to leave tokens out"
+        )
+    elif weights is not None:
+        texts.append(override(keys["rollout_is_threshold"], weights))
+    if keys["rollout_rs_threshold"] in mine:
+        bound = mine[keys["rollout_rs_threshold"]]
+        bound = values.get(keys["rollout_is_threshold"], 2.0) if bound is None and rejection is not None else bound
+        made = _bounds(bound)
+        if made is None:
+            problems[keys["rollout_rs_threshold"]] = "give one number, or lower_upper such as 0.5_2.0"
+        texts += made or []
+    return Converted(overrides=tuple(texts), problems=problems)
+
+
+def bypass(mine: Values, values: Values) -> Converted:
+    """The rollout engine's log-probabilities as those of the old policy."""
+    asked = {key.rpartition(".")[2]: value for key, value in mine.items()}
+    on = bool(asked.get("bypass_mode") or asked.get("bypass_old_logprob_for_rollout"))
+    if not on:
+        return Converted(idle={key: "it is read with bypass_mode=True alone" if value else "" for key, value in mine.items()})
+    problems: dict[str, str] = {}
+    for key, value in mine.items():
+        name = key.rpartition(".")[2]
+        unclipped = name in ("use_policy_gradient", "use_pure_rollout_correction") and value
+        if unclipped or (name == "loss_type" and value not in (None, "ppo_clip")):
+            problems[key] = (
+                "with bypass_mode the loss is the clipped one (ppo_clip); use that, or bypass_mode=False with rollout_is and "
+                "actor.policy_loss.loss_mode=gpg for a loss without clipping"
+            )
+    if values.get(f"{_CORRECTION}.rollout_rs") is not None:
+        wrong = next(key for key, value in mine.items() if value)
+        problems[wrong] = "rollout_rs rejects by pi_old / pi_rollout, which is 1 with bypass_mode; leave one of the two out"
+    return Converted(overrides=() if problems else (override(f"{_CORRECTION}.bypass_mode", True),), problems=problems)
+
+
+def tis_cap(mine: Values, values: Values) -> Converted:
+    """An older key of truncated importance weights."""
+    del values
+    (key, cap), *_ = mine.items()
+    if cap is None or cap <= 0:
+        return Converted(idle={key: ""})
+    return Converted(overrides=(override(f"{_CORRECTION}.rollout_is", "token"), override(f"{_CORRECTION}.rollout_is_threshold", cap)))
+
+
+def gen_batch_size(mine: Values, values: Values) -> Converted:
+    """Prompts that are sampled at a time: of a round of dynamic sampling, else of a step."""
+    (key, size), *_ = mine.items()
+    if size is None:
+        return Converted(idle={key: ""})
+    if values.get("algorithm.filter_groups.enable") is True:
+        return Converted(overrides=(override(key, size),))
+    batch = values.get("data.train_batch_size", Config().data.train_batch_size)
+    if size == batch:
+        return Converted(idle={key: ""})
+    return Converted(
+        problems={key: f"without algorithm.filter_groups.enable=True a step samples data.train_batch_size={batch} prompts; leave it out"}
+    )
+
+
+def critic_checkpoints(mine: Values, values: Values) -> Converted:
+    """How many of the critic's checkpoints stay."""
+    (key, count), *_ = mine.items()
+    if count is None or count == values.get("trainer.max_actor_ckpt_to_keep"):
+        return Converted(idle={key: ""})
+    return Converted(problems={key: "one checkpoint holds policy and critic; use trainer.max_actor_ckpt_to_keep"})
+
+
+def _per_process(total: Any, values: Values) -> int:
+    """Of a number of responses over all processes, at least 1."""
+    trainer = Config().trainer
+    nodes = values.get("trainer.nnodes", trainer.nnodes)
+    devices = values.get("trainer.n_gpus_per_node", trainer.n_gpus_per_node)
+    return max(1, int(total) // max(1, int(nodes or 1) * int(devices or 1)))
+
+
+def _of_actor(key: str, values: Values) -> Any:
+    """Value of a key of the actor, or its default; None for an entry of a free-form section that is not given."""
+    key = key.replace(".mixed_precision.", ".").replace(".fsdp_config.dtype", ".fsdp_config.param_dtype")
+    given = {name.replace(".mixed_precision.", "."): value for name, value in values.items()}
+    if key in given:
+        return given[key]
+    if key == f"{_ACTOR}.strategy" and values.get("model_engine") == "megatron":
+        return "megatron"
+    try:
+        return look_up(Config(), key)
+    except AttributeError:
+        return None
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Equal, up to names of dtypes and strategies with the same numbers; no size is 1."""
+    if one is None or other is None:
+        return all(value in (None, 1, False) for value in (one, other))
+    return _plain(one) == _plain(other)
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    name = _DTYPES.get(value, value)
+    return _SAME_NUMBERS.get(name, name)
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)
+
+
+def _bounds(bound: Any) -> list[str] | None:
+    """Overrides for a threshold; None for what is none."""
+    key = f"{_CORRECTION}.rollout_rs_threshold"
+    if bound is None:
+        return []
+    if not isinstance(bound, str):
+        return [override(key, bound)]
+    lower, _, upper = bound.partition("_")
+    try:
+        return [override(key, float(upper)), override(f"{key}_lower", float(lower))]
+    except ValueError:
+        return None
+
+
+CONVERSIONS: dict[str, Callable[[Values, Values], Converted]] = {
+    function.__name__: function
+    for function in (
+        model_engine, global_micro_batch, logprob_batches, as_actor, min_lr, adam_betas, rollout_name, expert_parallel, lengths,
+        filter_metric, rollout_correction, bypass, tis_cap, gen_batch_size, critic_checkpoints,
+    )
+}  # fmt: skip
+"""Name in the table -> function."""

@@ -1,0 +1,98 @@
+"""`--config-path` and `--config-name`: verl's configuration files, and a user's own that start from them, as overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from rmrl.config.verl.given import leaves, override
+from rmrl.errors import ConfigError
+
+_PATH, _NAME = ("--config-path", "-cp"), ("--config-name", "-cn")
+STARTS: Mapping[str, tuple[str, ...]] = {
+    "ppo_trainer": (),
+    "ppo_megatron_trainer": ("actor_rollout_ref.actor.strategy=megatron",),
+}
+"""Files that ship with verl -> what they have that the defaults here have not."""
+_IGNORED = ("hydra", "defaults", "_target_")
+
+
+def own_arguments(arguments: Sequence[str]) -> list[str]:
+    """The command line with --config-path and --config-name replaced by the overrides that the file stands for, before the others.
+
+    Without --config-path (or with --config-dir) they are Hydra's own, but for the names of verl's files. Raises ConfigError for a file
+    that is not there, and for one that starts from a file that is neither verl's nor beside it.
+    """
+    folder, rest = _taken(arguments, _PATH)
+    name, without_name = _taken(rest, _NAME)
+    stem = (name or "").removesuffix(".yaml").removesuffix(".yml")
+    if folder is None and stem not in STARTS:
+        return list(arguments)
+    if folder is None or not _file(Path(folder), stem or "ppo_trainer").is_file():
+        if stem and stem not in STARTS:
+            raise ConfigError(
+                f"--config-path={folder} --config-name={name}: no such file; run where it can be found, or give its keys as overrides "
+                f"(verl's own files {' and '.join(STARTS)} need none)"
+            )
+        return [*STARTS[stem or "ppo_trainer"], *without_name]
+    return [*_overrides(_file(Path(folder), stem or "ppo_trainer")), *without_name]
+
+
+def _taken(arguments: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:
+    """(value of the flag or None, the other arguments). `--flag value` and `--flag=value`."""
+    value: str | None = None
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        flag, equals, behind = word.partition("=")
+        if flag in names:
+            value = behind if equals else next(words, "")
+        else:
+            rest.append(word)
+    return value, rest
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.yaml"
+
+
+def _overrides(path: Path) -> Iterator[str]:
+    """Of a file and those that it starts from, in the order in which they replace each other."""
+    content = _read(path)
+    defaults = cast("list[Any]", content.get("defaults") or [])
+    own_last = "_self_" in defaults
+    before = defaults[: defaults.index("_self_")] if own_last else defaults
+    after = defaults[defaults.index("_self_") + 1 :] if own_last else []
+    for entry in before:
+        yield from _start(entry, path)
+    for key, value in leaves("", {name: part for name, part in content.items() if name not in _IGNORED}):
+        if key.rpartition(".")[2] not in _IGNORED:
+            yield override(key, value)
+    for entry in after:
+        yield from _start(entry, path)
+
+
+def _start(entry: Any, path: Path) -> Iterator[str]:
+    name = str(entry).removesuffix(".yaml") if isinstance(entry, str) else ""
+    if name in STARTS and not _file(path.parent, name).is_file():
+        yield from STARTS[name]
+    elif name and "@" not in name and _file(path.parent, name).is_file():
+        yield from _overrides(_file(path.parent, name))
+    else:
+        raise ConfigError(
+            f"{path}: defaults has {entry!r}; a file starts from {' or '.join(STARTS)} or from another file beside it: give the keys of "
+            "that group as overrides"
+        )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}; give a YAML file of sections and keys") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: {type(content).__name__} at the top; give a YAML file of sections and keys")
+    return cast("dict[str, Any]", content)

@@ -1,0 +1,24 @@
+"""All rows; the first that matches a key counts."""
+
+from __future__ import annotations
+
+from rmrl.config.verl.fates import KeyFate
+from rmrl.config.verl.rows_run import ALGORITHM, DATA, REWARD, ROLLOUT, TOP, TRAINER
+from rmrl.config.verl.rows_training import ACTOR_AND_CRITIC, FSDP, MEGATRON, MODEL, OPTIMIZER, REFERENCE
+
+SECTIONS: dict[str, tuple[KeyFate, ...]] = {
+    "Policy and critic": ACTOR_AND_CRITIC,
+    "Optimizer": OPTIMIZER,
+    "FSDP": FSDP,
+    "Megatron": MEGATRON,
+    "Reference and log-probabilities": REFERENCE,
+    "Model": MODEL,
+    "Rollout": ROLLOUT,
+    "Algorithm": ALGORITHM,
+    "Data": DATA,
+    "Rewards": REWARD,
+    "Trainer": TRAINER,
+    "Other sections": TOP,
+}
+"""Heading -> rows, in the order in which they are looked at."""
+TABLE: tuple[KeyFate, ...] = tuple(row for rows in SECTIONS.values() for row in rows)
