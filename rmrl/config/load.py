@@ -200,7 +200,7 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
         problems.append(problem)
         return []
     free = _in_free_section(root, key)
-    if not free and not override.is_delete():
+    if not free and not _is_section(root, key):
         text = text.lstrip("+")  # verl adds keys that stand in the schema here
     value = override.value()
     if _is_list(root, key) and not override.is_sweep_override() and value is not None and not isinstance(value, list):
@@ -232,6 +232,14 @@ def _in_free_section(schema: type, key: str) -> bool:
             return True
         node = typing.get_type_hints(node)[part]
     return typing.get_origin(node) is dict
+
+
+def _is_section(schema: type, key: str) -> bool:
+    """Whether the key names a section, which +section=name takes from a file."""
+    node: Any = schema
+    for part in key.split("."):
+        node = typing.get_type_hints(node)[part]
+    return dataclasses.is_dataclass(node)
 
 
 def _is_list(schema: type, key: str) -> bool:
