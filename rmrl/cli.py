@@ -16,6 +16,7 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
         "show": "rmrl.main_show:main",
         "cache": "rmrl.main_cache:main",
         "export": "rmrl.main_export:main",
+        "migrate": "rmrl.main_migrate:main",
     },
 )
 

@@ -1,0 +1,50 @@
+"""Entry of `rmrl migrate`: the rmrl command for a shell script that starts verl, and the differences.
+
+rmrl migrate run_grpo.sh                  reads the script, runs nothing of it
+rmrl migrate < overrides.txt              a list of overrides, or a script
+
+The command comes first and the differences as comments behind it, so that `rmrl migrate run.sh > new.sh` is a script. What rmrl has no
+counterpart for is left out of the command and named with what to use instead; the exit code is 2 then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rmrl.config.migrate import migrate, preamble, shown
+from rmrl.errors import ConfigError
+from rmrl.exit import exit_code
+
+
+def run(path: Path | None) -> int:
+    """Print one command for each in the script; returns 2 where something of it is refused."""
+    text = _text(path)
+    commands = migrate(text)
+    print("\n\n".join(shown(command, preamble=preamble(text)) for command in commands))
+    return 2 if any(command.refused for command in commands) else 0
+
+
+def _text(path: Path | None) -> str:
+    if path is None:
+        return sys.stdin.read()
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}; give a shell script, or overrides on standard input") from error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="rmrl migrate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("script", nargs="?", type=Path, help="shell script; left out: standard input")
+    given = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
+    with exit_code() as code:
+        code.value = run(given.script)
+    return code.value
+
+
+if __name__ == "__main__":
+    sys.exit(main())
