@@ -9,6 +9,7 @@ import dataclasses
 import sys
 import typing
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -160,6 +161,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0]
 
 
+@lru_cache(maxsize=4096)
 def _parse(text: str) -> tuple[Override | None, str]:
     """(override, "") or (None, what is wrong)."""
     try:

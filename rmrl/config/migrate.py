@@ -47,7 +47,7 @@ def migrate(text: str) -> list[Migrated]:
     notes = tuple(_notes(script))
     if not commands:
         words = [word for words in script.statements for word in words if not word.startswith("-")]
-        if not words or not all(re.match(r"[+~]{0,2}[\w.@/]+(=|$)", word) for word in words):
+        if not words or not all(re.match(r"[+~]{0,2}[\w.@/]+=", word) for word in words):
             raise ConfigError(
                 "no line that starts verl (python3 -m verl.trainer.main_ppo ...) and no list of overrides (section.key=value ...): give a "
                 "script with one of them"

@@ -55,12 +55,18 @@ def scripts(path: Path = SCRIPTS) -> dict[str, list[str]]:
     return {name: [word for word in words[2:] if word.strip()] for name, words in named.items()}
 
 
-def measure(lines: Mapping[str, Sequence[str]]) -> Measured:
-    """Each override in the light of its line, and each line as a whole."""
+def measure_overrides(lines: Mapping[str, Sequence[str]]) -> Measured:
+    """Each override in the light of its line."""
     measured = Measured()
+    for words in lines.values():
+        _count([word for word in words if not word.startswith("-")], measured)
+    return measured
+
+
+def measure(lines: Mapping[str, Sequence[str]]) -> Measured:
+    """Each override, and each line as a whole."""
+    measured = measure_overrides(lines)
     for name, words in lines.items():
-        overrides = [word for word in words if not word.startswith("-")]
-        _count(overrides, measured)
         problems = line_problems(words)
         if problems:
             measured.broken[name] = problems

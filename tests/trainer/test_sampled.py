@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,24 @@ def test_contrast_may_be_asked_of_one_component() -> None:
     assert contrast(*made, "reward").tolist() == [True] * 4
     with pytest.raises(ConfigError, match=r"filter_groups.metric=mian: no reward of that name; known: reward, main, other"):
         contrast(*made, "mian")
+
+
+def test_contrast_of_scores_is_that_before_transforms() -> None:
+    """Overlong shaping made rewards of equal scores differ: [1, 0.8] and [0, 1] are scores [1, 1] and [0, 1]."""
+    rollouts, rewards = sampled_round([1, 1, 0, 1])
+    shaped = dataclasses.replace(rewards, rewards_B=np.asarray([1, 0.8, 0, 1]))
+    assert contrast(rollouts, shaped, "reward").tolist() == [True] * 4
+    assert contrast(rollouts, shaped, "score").tolist() == [False, False, True, True]
+    assert contrast(rollouts, shaped, "acc").tolist() == [False, False, True, True]
+
+
+def test_contrast_of_acc_is_what_the_rule_returned_beside_its_score() -> None:
+    """Scores 0.5 and 1 of two right answers: acc is 1 for both."""
+    rollouts, rewards = sampled_round([0.5, 1, -1, 1])
+    results = [dataclasses.replace(r, extra={"acc": acc}) for r, acc in zip(rewards.scores.results[0], [1, True, False, 1.0], strict=True)]
+    with_acc = dataclasses.replace(rewards, scores=dataclasses.replace(rewards.scores, results=(tuple(results),)))
+    assert contrast(rollouts, with_acc, "acc").tolist() == [False, False, True, True]
+    assert contrast(rollouts, with_acc, "score").tolist() == [True] * 4
 
 
 def test_rounds_are_joined_in_order_with_groups_that_stay_apart() -> None:

@@ -98,6 +98,32 @@ def test_the_rounds_of_a_step_are_bounded(tmp_path: Path) -> None:
     assert metric(out, "group/rounds") == [1.0, 1.0]
 
 
+def test_a_round_may_bring_more_prompts_than_the_step_trains_on(tmp_path: Path) -> None:
+    """12 prompts at once: about 6 groups of two differ, and the first 4 of them train."""
+    out = go(tmp_path, 2, **filters(data__gen_batch_size=12))
+    assert metric(out, "group/rounds")[0] <= 2.0
+    lines = [line for line in records(out / "samples.jsonl") if line["step"] == 1]
+    assert len(lines) in (24, 48)
+    rewards: dict[int, set[float]] = {}
+    for number, line in enumerate(lines):
+        rewards.setdefault(number // 2, set()).add(line["reward"])
+    differ = [number for number, seen in sorted(rewards.items()) if len(seen) > 1]
+    assert len(differ) >= 4
+    assert sorted({number // 2 for number, line in enumerate(lines) if line["advantage"] is not None}) == differ[:4]
+
+
+def test_bypass_mode_takes_the_engines_logprobs_for_those_of_the_old_policy(tmp_path: Path) -> None:
+    """Two mini-batches a step need old log-probabilities; none is computed, and none differs from the engine's."""
+    parts = FakeParts()
+    settings = {"actor_rollout_ref__actor__ppo_mini_batch_size": 2, "algorithm__rollout_correction__bypass_mode": True}
+    out = go(tmp_path, 2, parts, **settings)
+    assert "actor.logprobs" not in parts.workers[0].calls
+    assert len(metric(out, "policy/loss")) == 2
+    other = FakeParts()
+    go(tmp_path / "other", 2, other, actor_rollout_ref__actor__ppo_mini_batch_size=2)
+    assert "actor.logprobs" in other.workers[0].calls
+
+
 def test_a_step_in_which_no_group_has_contrast_trains_on_nothing(tmp_path: Path) -> None:
     parts = FakeParts()
     always = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n"

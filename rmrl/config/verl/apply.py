@@ -64,8 +64,9 @@ def apply(given: Sequence[Given], table: Sequence[KeyFate] = TABLE) -> Applied:
 def _in_leaves(one: Given, table: Sequence[KeyFate]) -> Iterator[Given]:
     """A mapping with entries that rows know is as many overrides as it has entries."""
     entries = list(leaves(one.key, one.value)) if isinstance(one.value, dict) else []
-    row = fate_of(one.key, table)
-    if (row is not None and row.fate == "refused") or all(fate_of(key, table) is None for key, _ in entries):
+    rows = [fate_of(key, table) for key, _ in entries]
+    whole = fate_of(one.key, table)
+    if all(row is None or row is whole for row in rows):
         yield one
         return
     plus = one.text[: len(one.text) - len(one.text.lstrip("+"))]

@@ -57,16 +57,14 @@ class Script:
     def expand(self, raw: str) -> list[str]:
         """The words that one raw word stands for: quotes gone, variables filled in, unquoted ones split at blanks."""
         fields: list[str] = [""]
-        started = False
+        started = nothing = False
         for text, quoted, several in self._pieces(raw):
-            if several is not None:
-                parts = several
-            else:
-                parts = [text] if quoted else (text.split() or [""])
+            parts = _fields(text, quoted) if several is None else several
             started = started or quoted or bool(text) or bool(several)
+            nothing = nothing or several == []
             fields[-1] += parts[0] if parts else ""
             fields += parts[1:]
-        return fields if started else []
+        return fields if started and not (nothing and fields == [""]) else []
 
     def _assign(self, name: str, raw: str, *, adds: bool) -> None:
         if raw.startswith("("):
@@ -82,9 +80,9 @@ class Script:
         while at < len(raw):
             letter = raw[at]
             if letter == "'" and not double:
-                end = raw.find("'", at + 1)
-                yield raw[at + 1 : end], True, None
-                at = end + 1
+                end = _behind(raw, "'", at + 1)
+                yield raw[at + 1 : end].removesuffix("'"), True, None
+                at = end
             elif letter == '"':
                 double = not double
                 yield "", True, None
@@ -180,6 +178,11 @@ def raw_words(text: str) -> Iterator[list[str]]:
             end = _end_of_piece(text, at, array=bool(re.fullmatch(r"[A-Za-z_]\w*\+?=", word)))
             word, at = word + text[at:end], end
     yield [*words, *([word] if word else [])]
+
+
+def _fields(text: str, quoted: bool) -> list[str]:
+    """A value that stands outside quotes is several words where it has blanks."""
+    return [text] if quoted else text.split() or [""]
 
 
 def _line_end(text: str, at: int) -> int:
