@@ -19,6 +19,8 @@ ROOT = docs_pages.ROOT
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*/*.md"))]
 OLDER_NAMES = "older-names.md"
 """This page is about keys that are translated."""
+OF_OTHERS = (OLDER_NAMES, "keys-of-verl.md")
+"""Pages whose keys are those of other trainers."""
 SHORT = {
     "actor.": "actor_rollout_ref.",
     "rollout.": "actor_rollout_ref.",
@@ -60,8 +62,8 @@ def wrong(key: str) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_key_is_one(page: Path):
-    if page.name == OLDER_NAMES:
-        pytest.skip("its keys are older ones")
+    if page.name in OF_OTHERS:
+        pytest.skip("its keys are those of another trainer")
     assert [said for key in sorted(keys(code(page))) if (said := wrong(key)) is not None] == []
 
 
@@ -104,7 +106,7 @@ def test_settings_worth_changing_compose():
     suggested = {
         f"{key}={value}"
         for page in PAGES
-        if page.name != OLDER_NAMES
+        if page.name not in OF_OTHERS
         for key, value in re.findall(r"`((?:actor_rollout_ref|algorithm|critic|data|trainer)\.[a-z_.]+)=([\w./\[\],-]+)`", code_spans(page))
     }
     assert len(suggested) > 20

@@ -85,8 +85,9 @@ def normalise(overrides: Sequence[str], root: type = Config, *, notice: Notice |
             kept += _check_override(override, root, problems)
     if problems:
         raise ConfigError(problems)
-    for line in applied.notices if notice else ():
-        notice(line)
+    if notice is not None:
+        for line in applied.notices:
+            notice(line)
     return kept
 
 

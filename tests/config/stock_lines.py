@@ -37,13 +37,14 @@ STOCK: dict[str, str] = {
     "actor_rollout_ref.actor.profiler.enable=True actor_rollout_ref.actor.profiler.ranks=[0,1] " + GROUPS,
     "dr_grpo": "algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=False "
     "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm actor_rollout_ref.actor.use_kl_loss=False " + GROUPS,
-    "dapo": "algorithm.adv_estimator=grpo algorithm.filter_groups.enable=True algorithm.filter_groups.metric=acc data.gen_batch_size=1536 "
-    "algorithm.filter_groups.max_num_gen_batches=10 actor_rollout_ref.actor.clip_ratio_low=0.2 actor_rollout_ref.actor.clip_ratio_high=0.28 "
-    "actor_rollout_ref.actor.clip_ratio_c=10.0 actor_rollout_ref.actor.loss_agg_mode=token-mean " + GROUPS + DYNAMIC,
+    "dapo": "algorithm.adv_estimator=grpo algorithm.filter_groups.enable=True algorithm.filter_groups.metric=acc "
+    "data.gen_batch_size=1536 algorithm.filter_groups.max_num_gen_batches=10 actor_rollout_ref.actor.clip_ratio_low=0.2 "
+    "actor_rollout_ref.actor.clip_ratio_high=0.28 actor_rollout_ref.actor.clip_ratio_c=10.0 "
+    "actor_rollout_ref.actor.loss_agg_mode=token-mean " + GROUPS + DYNAMIC,
     "gspo": "algorithm.adv_estimator=grpo actor_rollout_ref.actor.policy_loss.loss_mode=gspo actor_rollout_ref.actor.clip_ratio_low=3e-4 "
     "actor_rollout_ref.actor.clip_ratio_high=4e-4 actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean " + GROUPS,
-    "gmpo": "algorithm.adv_estimator=grpo actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean actor_rollout_ref.actor.clip_ratio_low=0.4 "
-    "actor_rollout_ref.actor.clip_ratio_high=0.4 " + GROUPS,
+    "gmpo": "algorithm.adv_estimator=grpo actor_rollout_ref.actor.policy_loss.loss_mode=geo_mean "
+    "actor_rollout_ref.actor.clip_ratio_low=0.4 actor_rollout_ref.actor.clip_ratio_high=0.4 " + GROUPS,
     "gpg": "algorithm.adv_estimator=gpg actor_rollout_ref.actor.policy_loss.loss_mode=gpg " + GROUPS,
     "cispo": "algorithm.adv_estimator=grpo actor_rollout_ref.actor.policy_loss.loss_mode=cispo actor_rollout_ref.actor.clip_ratio_low=10 "
     "actor_rollout_ref.actor.clip_ratio_high=0.2 " + GROUPS,

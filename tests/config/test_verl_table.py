@@ -145,7 +145,10 @@ def test_the_page_is_in_step():
             ["algorithm.rollout_correction.rollout_is=token", "algorithm.rollout_correction.rollout_is_threshold=2"],
         ),
         (["trainer.max_critic_ckpt_to_keep=1", "trainer.max_actor_ckpt_to_keep=1"], ["trainer.max_actor_ckpt_to_keep=1"]),
-        (["+actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype=fp32"], ["actor_rollout_ref.actor.fsdp_config.reduce_dtype=fp32"]),
+        (
+            ["+actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype=fp32"],
+            ["actor_rollout_ref.actor.fsdp_config.reduce_dtype=fp32"],
+        ),
         (["actor_rollout_ref.actor.optim.clip_grad=0.5"], ["actor_rollout_ref.actor.grad_clip=0.5"]),
         (["reward.custom_reward_function.path=a.py"], ["++custom_reward_function.path=a.py"]),
         (["ray_init.num_cpus=8"], ["++ray_kwargs.ray_init.num_cpus=8"]),
@@ -201,7 +204,8 @@ SIZES = ["actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "actor
 
 
 def test_the_references_layout_is_the_actors_or_refused():
-    equal = ["actor_rollout_ref.ref.megatron.tensor_model_parallel_size=2", "actor_rollout_ref.ref.megatron.pipeline_model_parallel_size=1"]
+    layout = "actor_rollout_ref.ref.megatron"
+    equal = [f"{layout}.tensor_model_parallel_size=2", f"{layout}.pipeline_model_parallel_size=1"]
     assert normalise([*equal, *SIZES]) == SIZES
     (problem,) = problems_of("actor_rollout_ref.ref.megatron.tensor_model_parallel_size=4", *SIZES)
     assert problem.startswith("actor_rollout_ref.ref.megatron.tensor_model_parallel_size=4: the reference has the actor's layout")
@@ -251,7 +255,7 @@ def test_the_last_value_counts_and_what_conversions_make_comes_first():
 def test_a_stock_line_composes_with_its_meaning():
     config = compose_config(
         [
-            "algorithm.adv_estimator=grpo", "actor_rollout_ref.actor.use_dynamic_bsz=True", "actor_rollout_ref.ref.log_prob_use_dynamic_bsz=True",
+            "actor_rollout_ref.actor.use_dynamic_bsz=True", "actor_rollout_ref.ref.log_prob_use_dynamic_bsz=True",
             "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True", "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=24000",
             "actor_rollout_ref.rollout.load_format=safetensors", "actor_rollout_ref.rollout.layered_summon=True",
             "+actor_rollout_ref.actor.fsdp_config.model_dtype=bfloat16",

@@ -148,7 +148,7 @@ def rollout_correction(mine: Values, values: Values) -> Converted:
     keys = {name: f"{_CORRECTION}.{name}" for name in ("rollout_rs", "rollout_rs_threshold", "rollout_is_threshold")}
     problems: dict[str, str] = {}
     texts: list[str] = []
-    rejection = mine.get(keys["rollout_rs"])
+    rejection: Any = mine.get(keys["rollout_rs"])
     if rejection not in (None, "token", "sequence", "geometric", *_REJECTIONS):
         problems[keys["rollout_rs"]] = (
             "rejection looks at one ratio: use token (token_k1), sequence (seq_sum_k1) or geometric (seq_mean_k1)"
