@@ -163,7 +163,7 @@ MODEL: tuple[KeyFate, ...] = (
     no_effect(f"{_MODEL}.fused_kernel_options.*", _KERNELS),
     no_effect(f"{_MODEL}.tiled_mlp.*", _MEMORY, accepts=(False,)),
     refused(f"{_MODEL}.lora.type", "adapters are LoRA; leave it out", accepts=("lora",)),
-    refused(f"{_MODEL}.is_custome_model", "use actor_rollout_ref.model.trust_remote_code=True for models with code of their own"),
+    no_effect(f"{_MODEL}.is_custome_model", "prompts are rendered by the tokenizer's chat template, there too"),
     refused(f"{_MODEL}.lora.lora_A_init_method", "adapters start from kaiming; leave it out", accepts=("kaiming",)),
     refused(f"{_MODEL}.lora.lora_B_init_method", "adapters start from zero; leave it out", accepts=("zero",)),
     refused(f"{_MODEL}.lora.*", "use model.lora_rank, model.lora_alpha and model.target_modules", accepts=(0, 0.0)),
