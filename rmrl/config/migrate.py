@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -43,10 +44,11 @@ def migrate(text: str) -> list[Migrated]:
     Raises ConfigError where there is neither.
     """
     script = read_script(text)
-    commands = [found for words in script.statements if (found := _command(words)) is not None]
+    commands = [command for words in script.statements if (command := _command(words)) is not None]
     notes = tuple(_notes(script))
     if not commands:
-        words = [word for words in script.statements for word in words if not word.startswith("-")]
+        every_word = itertools.chain.from_iterable(script.statements)
+        words = [word for word in every_word if not word.startswith("-")]
         if not words or not all(re.match(r"[+~]{0,2}[\w.@/]+=", word) for word in words):
             raise ConfigError(
                 "no line that starts verl (python3 -m verl.trainer.main_ppo ...) and no list of overrides (section.key=value ...): give a "
@@ -89,8 +91,8 @@ def _migrated(program: str, words: Sequence[str], notes: Sequence[str]) -> Migra
         arguments = [word for word in words if not word.startswith("--config-")]
     given, malformed = parse(arguments)
     applied = apply(given)
-    flags = tuple(word for number, word in enumerate(arguments) if number not in {one.origin for one in given} and word.startswith("-"))
-    texts = [*applied.converted, *(text for record in applied.records for text in _passed_on(record))]
+    flags = tuple(word for word in arguments if word.startswith("-"))
+    texts = [*applied.converted, *itertools.chain.from_iterable(map(_passed_on, applied.records))]
     kept: list[str] = []
     for text in texts:
         problem = _unknown(text)

@@ -14,7 +14,9 @@ from rmrl.config.schema import Config
 from rmrl.config.verl.given import override
 
 Values = Mapping[str, Any]
-_ROLLOUT, _ACTOR, _REF = "actor_rollout_ref.rollout", "actor_rollout_ref.actor", "actor_rollout_ref.ref"
+_ROLLOUT = "actor_rollout_ref.rollout"
+_ACTOR = "actor_rollout_ref.actor"
+_REF = "actor_rollout_ref.ref"
 _CORRECTION = "algorithm.rollout_correction"
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}
 _REJECTIONS = {"token_k1": "token", "seq_sum_k1": "sequence", "seq_mean_k1": "geometric"}
@@ -35,10 +37,10 @@ class Converted:
     """Key -> why it has no effect; "": it asks for what is so anyway."""
 
 
-def model_engine(mine: Values, values: Values) -> Converted:
+def model_engine(own: Values, values: Values) -> Converted:
     """The training backend by its name."""
     del values
-    (key, name), *_ = mine.items()
+    (key, name), *_ = own.items()
     if name in (None, "dp", "fsdp"):
         return Converted(idle={key: ""})
     if name == "megatron":
@@ -46,77 +48,77 @@ def model_engine(mine: Values, values: Values) -> Converted:
     return Converted(problems={key: "training has fsdp2, fsdp and megatron; use actor_rollout_ref.actor.strategy=fsdp2 or megatron"})
 
 
-def global_micro_batch(mine: Values, values: Values) -> Converted:
+def global_micro_batch(own: Values, values: Values) -> Converted:
     """Responses per forward pass over all processes -> of one process."""
     texts: list[str] = []
-    for key, total in mine.items():
+    for key, total in own.items():
         if total is not None and values.get(f"{key}_per_gpu") is None:
             texts.append(override(f"{key}_per_gpu", _per_process(total, values)))
-    return Converted(overrides=tuple(texts), idle={key: "" for key, total in mine.items() if total is None})
+    return Converted(overrides=tuple(texts), idle={key: "" for key, total in own.items() if total is None})
 
 
-def logprob_batches(mine: Values, values: Values) -> Converted:
+def logprob_batches(own: Values, values: Values) -> Converted:
     """Forward passes by rows or by tokens; the tokens' own key has the same name here."""
     texts: list[str] = []
     idle: dict[str, str] = {}
     for part in (_ROLLOUT, _REF):
         keys = {name: f"{part}.log_prob_{name}" for name in ("use_dynamic_bsz", "micro_batch_size", "micro_batch_size_per_gpu")}
-        rows = mine.get(keys["micro_batch_size_per_gpu"])
-        if rows is None and mine.get(keys["micro_batch_size"]) is not None:
-            rows = _per_process(mine[keys["micro_batch_size"]], values)
-        if mine.get(keys["use_dynamic_bsz"]) is True:
+        rows = own.get(keys["micro_batch_size_per_gpu"])
+        if rows is None and own.get(keys["micro_batch_size"]) is not None:
+            rows = _per_process(own[keys["micro_batch_size"]], values)
+        if own.get(keys["use_dynamic_bsz"]) is True:
             reason = f"{keys['use_dynamic_bsz']}=True: micro-batches are cut by tokens alone"
-            idle |= {keys[name]: reason for name in ("micro_batch_size", "micro_batch_size_per_gpu") if keys[name] in mine}
+            idle |= {keys[name]: reason for name in ("micro_batch_size", "micro_batch_size_per_gpu") if keys[name] in own}
         elif rows is not None:
             texts.append(override(keys["micro_batch_size_per_gpu"], rows))
     return Converted(overrides=tuple(texts), idle=idle)
 
 
-def as_actor(mine: Values, values: Values) -> Converted:
+def as_actor(own: Values, values: Values) -> Converted:
     """Keys of the reference, which has what the actor has."""
     problems: dict[str, str] = {}
-    for key, value in mine.items():
+    for key, value in own.items():
         ours = key.replace(_REF, _ACTOR, 1)
         actual = _of_actor(ours, values)
         if not _alike(value, actual):
             what = _COPIED[key.removeprefix(f"{_REF}.").partition(".")[0]]
             problems[key] = f"the reference has the actor's {what}, and {ours} is {_shown(actual)}; leave it out"
-    return Converted(problems=problems, idle={key: "" for key in mine if key not in problems})
+    return Converted(problems=problems, idle={key: "" for key in own if key not in problems})
 
 
-def min_lr(mine: Values, values: Values) -> Converted:
+def min_lr(own: Values, values: Values) -> Converted:
     """The last learning rate -> its share of the first."""
     texts: list[str] = []
-    for key, last in mine.items():
+    for key, last in own.items():
         optim = key.removesuffix(".min_lr")
         first = values.get(f"{optim}.lr", look_up(Config(), f"{optim}.lr"))
         texts.append(override(f"{optim}.min_lr_ratio", float(last) / float(first) if first else 0.0))
     return Converted(overrides=tuple(texts))
 
 
-def adam_betas(mine: Values, values: Values) -> Converted:
+def adam_betas(own: Values, values: Values) -> Converted:
     """adam_beta1 and adam_beta2 -> optim.betas."""
     del values
     texts: list[str] = []
-    for optim in dict.fromkeys(key.partition(".override_optimizer_config")[0] for key in mine):
+    for optim in dict.fromkeys(key.partition(".override_optimizer_config")[0] for key in own):
         default = look_up(Config(), f"{optim}.betas")
         names = [f"{optim}.override_optimizer_config.adam_beta{number}" for number in (1, 2)]
-        texts.append(override(f"{optim}.betas", [mine.get(name, beta) for name, beta in zip(names, default, strict=True)]))
+        texts.append(override(f"{optim}.betas", [own.get(name, beta) for name, beta in zip(names, default, strict=True)]))
     return Converted(overrides=tuple(texts))
 
 
-def rollout_name(mine: Values, values: Values) -> Converted:
+def rollout_name(own: Values, values: Values) -> Converted:
     """Engines under verl's other names for them."""
     del values
-    (key, name), *_ = mine.items()
+    (key, name), *_ = own.items()
     if name == "trtllm":
         return Converted(problems={key: "responses are sampled by vllm, sglang or hf; use vllm"})
     return Converted(overrides=(override(key, _ENGINES.get(name, name)),))
 
 
-def expert_parallel(mine: Values, values: Values) -> Converted:
+def expert_parallel(own: Values, values: Values) -> Converted:
     """How vLLM spreads experts over the devices of an engine."""
-    (key, size), *_ = mine.items()
+    (key, size), *_ = own.items()
     if size in (None, 1):
         return Converted(idle={key: ""})
     if values.get(f"{_ROLLOUT}.name", "vllm") not in ("vllm", "vllm_async"):
@@ -124,38 +126,38 @@ def expert_parallel(mine: Values, values: Values) -> Converted:
     return Converted(overrides=(override(f"{_ROLLOUT}.engine_kwargs.vllm.enable_expert_parallel", True),))
 
 
-def lengths(mine: Values, values: Values) -> Converted:
+def lengths(own: Values, values: Values) -> Converted:
     """Lengths that stand a second time below rollout."""
     problems: dict[str, str] = {}
-    for key, value in mine.items():
+    for key, value in own.items():
         ours = f"data.max_{key.rpartition('.')[2]}"
         actual = values.get(ours, look_up(Config(), ours))
         if value is not None and value != actual:
             problems[key] = f"{ours} is {actual}; give that alone"
-    return Converted(problems=problems, idle={key: "" for key in mine if key not in problems})
+    return Converted(problems=problems, idle={key: "" for key in own if key not in problems})
 
 
-def filter_metric(mine: Values, values: Values) -> Converted:
+def filter_metric(own: Values, values: Values) -> Converted:
     """What dynamic sampling looks at."""
-    (key, metric), *_ = mine.items()
+    (key, metric), *_ = own.items()
     if metric == "seq_final_reward" and values.get("algorithm.use_kl_in_reward") is True:
         return Converted(problems={key: "groups are chosen before the KL penalty is taken off; use algorithm.filter_groups.metric=reward"})
     return Converted(overrides=(override(key, _METRICS.get(metric, metric)),))
 
 
-def rollout_correction(mine: Values, values: Values) -> Converted:
+def rollout_correction(own: Values, values: Values) -> Converted:
     """Rejection by K1 bounds and two-sided thresholds."""
     keys = {name: f"{_CORRECTION}.{name}" for name in ("rollout_rs", "rollout_rs_threshold", "rollout_is_threshold")}
     problems: dict[str, str] = {}
     texts: list[str] = []
-    rejection: Any = mine.get(keys["rollout_rs"])
+    rejection = own.get(keys["rollout_rs"])
     if rejection not in (None, "token", "sequence", "geometric", *_REJECTIONS):
         problems[keys["rollout_rs"]] = (
             "rejection looks at one ratio: use token (token_k1), sequence (seq_sum_k1) or geometric (seq_mean_k1)"
         )
-    elif keys["rollout_rs"] in mine:
-        texts.append(override(keys["rollout_rs"], _REJECTIONS.get(rejection, rejection)))
-    weights = mine.get(keys["rollout_is_threshold"])
+    elif keys["rollout_rs"] in own:
+        texts.append(override(keys["rollout_rs"], _REJECTIONS.get(str(rejection), rejection)))
+    weights = own.get(keys["rollout_is_threshold"])
     if isinstance(weights, str):
         problems[keys["rollout_is_threshold"]] = (
             "weights are cut off above one number and none is set to 0; use e.g. rollout_is_threshold=4.0, and rollout_rs=token with "
@@ -163,24 +165,24 @@ def rollout_correction(mine: Values, values: Values) -> Converted:
         )
     elif weights is not None:
         texts.append(override(keys["rollout_is_threshold"], weights))
-    if keys["rollout_rs_threshold"] in mine:
-        bound = mine[keys["rollout_rs_threshold"]]
+    if keys["rollout_rs_threshold"] in own:
+        bound = own[keys["rollout_rs_threshold"]]
         bound = values.get(keys["rollout_is_threshold"], 2.0) if bound is None and rejection is not None else bound
-        made = _bounds(bound)
-        if made is None:
+        overrides = _bounds(bound)
+        if overrides is None:
             problems[keys["rollout_rs_threshold"]] = "give one number, or lower_upper such as 0.5_2.0"
-        texts += made or []
+        texts += overrides or []
     return Converted(overrides=tuple(texts), problems=problems)
 
 
-def bypass(mine: Values, values: Values) -> Converted:
+def bypass(own: Values, values: Values) -> Converted:
     """The rollout engine's log-probabilities as those of the old policy."""
-    asked = {key.rpartition(".")[2]: value for key, value in mine.items()}
-    on = bool(asked.get("bypass_mode") or asked.get("bypass_old_logprob_for_rollout"))
+    by_name = {key.rpartition(".")[2]: value for key, value in own.items()}
+    on = bool(by_name.get("bypass_mode") or by_name.get("bypass_old_logprob_for_rollout"))
     if not on:
-        return Converted(idle={key: "it is read with bypass_mode=True alone" if value else "" for key, value in mine.items()})
+        return Converted(idle={key: "it is read with bypass_mode=True alone" if value else "" for key, value in own.items()})
     problems: dict[str, str] = {}
-    for key, value in mine.items():
+    for key, value in own.items():
         name = key.rpartition(".")[2]
         unclipped = name in ("use_policy_gradient", "use_pure_rollout_correction") and value
         if unclipped or (name == "loss_type" and value not in (None, "ppo_clip")):
@@ -189,23 +191,23 @@ def bypass(mine: Values, values: Values) -> Converted:
                 "actor.policy_loss.loss_mode=gpg for a loss without clipping"
             )
     if values.get(f"{_CORRECTION}.rollout_rs") is not None:
-        wrong = next(key for key, value in mine.items() if value)
+        wrong = next(key for key, value in own.items() if value)
         problems[wrong] = "rollout_rs rejects by pi_old / pi_rollout, which is 1 with bypass_mode; leave one of the two out"
     return Converted(overrides=() if problems else (override(f"{_CORRECTION}.bypass_mode", True),), problems=problems)
 
 
-def tis_cap(mine: Values, values: Values) -> Converted:
+def tis_cap(own: Values, values: Values) -> Converted:
     """An older key of truncated importance weights."""
     del values
-    (key, cap), *_ = mine.items()
+    (key, cap), *_ = own.items()
     if cap is None or cap <= 0:
         return Converted(idle={key: ""})
     return Converted(overrides=(override(f"{_CORRECTION}.rollout_is", "token"), override(f"{_CORRECTION}.rollout_is_threshold", cap)))
 
 
-def gen_batch_size(mine: Values, values: Values) -> Converted:
+def gen_batch_size(own: Values, values: Values) -> Converted:
     """Prompts that are sampled at a time: of a round of dynamic sampling, else of a step."""
-    (key, size), *_ = mine.items()
+    (key, size), *_ = own.items()
     if size is None:
         return Converted(idle={key: ""})
     if values.get("algorithm.filter_groups.enable") is True:
@@ -218,9 +220,9 @@ def gen_batch_size(mine: Values, values: Values) -> Converted:
     )
 
 
-def critic_checkpoints(mine: Values, values: Values) -> Converted:
+def critic_checkpoints(own: Values, values: Values) -> Converted:
     """How many of the critic's checkpoints stay."""
-    (key, count), *_ = mine.items()
+    (key, count), *_ = own.items()
     if count is None or count == values.get("trainer.max_actor_ckpt_to_keep"):
         return Converted(idle={key: ""})
     return Converted(problems={key: "one checkpoint holds policy and critic; use trainer.max_actor_ckpt_to_keep"})

@@ -11,7 +11,8 @@ import yaml
 from rmrl.config.verl.given import leaves, override
 from rmrl.errors import ConfigError
 
-_PATH, _NAME = ("--config-path", "-cp"), ("--config-name", "-cn")
+_PATH = ("--config-path", "-cp")
+_NAME = ("--config-name", "-cn")
 STARTS: Mapping[str, tuple[str, ...]] = {
     "ppo_trainer": (),
     "ppo_megatron_trainer": ("actor_rollout_ref.actor.strategy=megatron",),

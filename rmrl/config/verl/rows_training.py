@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from rmrl.config.verl.fates import KeyFate, converted, no_effect, refused, renamed
 
-_ACTOR, _REF, _MODEL, _ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("actor", "ref", "model", "rollout"))
+_ACTOR = "actor_rollout_ref.actor"
+_REF = "actor_rollout_ref.ref"
+_MODEL = "actor_rollout_ref.model"
+_ROLLOUT = "actor_rollout_ref.rollout"
 _TRAINED = "(actor_rollout_ref.actor|critic)"
 _ANY = "(actor_rollout_ref.actor|actor_rollout_ref.ref|critic)"
 _KERNELS = "a faster way to compute the same numbers"

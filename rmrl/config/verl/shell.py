@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_BEFORE_ARRAY = re.compile(r"[A-Za-z_]\w*\+?=")
 _WITH_DEFAULT = re.compile(r"(\w+|@):?[-=](.*)", re.DOTALL)
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\[[@*]\]")
 _REDIRECTION = re.compile(r"\d*(>>?|<)(&\d)?.*")
-_OPENS, _CLOSES = ("if", "for", "while", "until", "case"), ("fi", "done", "esac")
+_OPENS = ("if", "for", "while", "until", "case")
+_CLOSES = ("fi", "done", "esac")
+_BRACKETS = {"(": ")", "{": "}"}
 _LEADING = (*_OPENS, *_CLOSES, "then", "else", "elif", "do", "{", "}", "export", "local", "declare", "readonly")
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Div: operator.floordiv,
@@ -57,7 +60,8 @@ class Script:
     def expand(self, raw: str) -> list[str]:
         """The words that one raw word stands for: quotes gone, variables filled in, unquoted ones split at blanks."""
         fields: list[str] = [""]
-        started = nothing = False
+        started = False
+        nothing = False
         for text, quoted, several in self._pieces(raw):
             parts = _fields(text, quoted) if several is None else several
             started = started or quoted or bool(text) or bool(several)
@@ -76,7 +80,8 @@ class Script:
 
     def _pieces(self, raw: str) -> Iterator[tuple[str, bool, list[str] | None]]:
         """(text, whether quoted, the words of an array where it is one), from left to right."""
-        at, double = 0, False
+        at = 0
+        double = False
         while at < len(raw):
             letter = raw[at]
             if letter == "'" and not double:
@@ -164,20 +169,25 @@ def read_script(text: str) -> Script:
 def raw_words(text: str) -> Iterator[list[str]]:
     """Words of each statement with their quotes; comments are left out. A statement ends at a line's end and at `;`, `&`, `|`."""
     words: list[str] = []
-    word, at = "", 0
+    word = ""
+    at = 0
     while at < len(text):
         letter = text[at]
+        ends_statement = letter in "\n;|" or (letter == "&" and not word.endswith((">", "<")))
         if letter == "#" and not word:
             at = _line_end(text, at)
-        elif letter in " \t\r":
-            words, word, at = [*words, *([word] if word else [])], "", at + 1
-        elif letter in "\n;|" or (letter == "&" and not word.endswith((">", "<"))):
-            yield [*words, *([word] if word else [])]
-            words, word, at = [], "", at + 1
+        elif letter in " \t\r" or ends_statement:
+            words += [word] if word else []
+            word = ""
+            at += 1
         else:
-            end = _end_of_piece(text, at, array=bool(re.fullmatch(r"[A-Za-z_]\w*\+?=", word)))
-            word, at = word + text[at:end], end
-    yield [*words, *([word] if word else [])]
+            end = _end_of_piece(text, at, array=_BEFORE_ARRAY.fullmatch(word) is not None)
+            word += text[at:end]
+            at = end
+        if ends_statement:
+            yield words
+            words = []
+    yield [*words, word] if word else words
 
 
 def _fields(text: str, quoted: bool) -> list[str]:
@@ -226,7 +236,8 @@ def _end_of_expansion(text: str, at: int) -> int:
 
 def _end_of_brackets(text: str, at: int) -> int:
     """Behind the bracket that closes the one at `at`; quotes hide brackets."""
-    opening, closing = text[at], {"(": ")", "{": "}"}[text[at]]
+    opening = text[at]
+    closing = _BRACKETS[opening]
     depth = 0
     while at < len(text):
         if text[at] == "'":
