@@ -18,7 +18,19 @@ PACKAGE = ROOT / "rmrl"
 LAYERS: tuple[tuple[str, ...], ...] = (
     # Top to bottom. A part may import the layers below its own, and itself; never its own layer's other parts, never upwards.
     ("cli",),
-    ("main_ppo", "main_score", "main_eval", "main_serve", "main_rm", "main_report", "main_check", "main_show", "main_cache", "main_export", "main_migrate"),
+    (
+        "main_ppo",
+        "main_score",
+        "main_eval",
+        "main_serve",
+        "main_rm",
+        "main_report",
+        "main_check",
+        "main_show",
+        "main_cache",
+        "main_export",
+        "main_migrate",
+    ),
     ("exit",),
     ("trainer", "offline"),
     ("scoring",),

@@ -23,6 +23,8 @@ _REJECTIONS = {"token_k1": "token", "seq_sum_k1": "sequence", "seq_mean_k1": "ge
 _METRICS = {"seq_reward": "reward", "seq_final_reward": "reward"}
 _ENGINES = {"vllm_async": "vllm", "sglang_async": "sglang"}
 _COPIED = {"strategy": "strategy", "megatron": "layout", "fsdp_config": "dtypes"}
+_DEVICES = 8
+"""verl's default of trainer.n_gpus_per_node."""
 _SAME_NUMBERS = {"fsdp": "fsdp2"}
 
 
@@ -229,11 +231,10 @@ def critic_checkpoints(own: Values, values: Values) -> Converted:
 
 
 def _per_process(total: Any, values: Values) -> int:
-    """Of a number of responses over all processes, at least 1."""
-    trainer = Config().trainer
-    nodes = values.get("trainer.nnodes", trainer.nnodes)
-    devices = values.get("trainer.n_gpus_per_node", trainer.n_gpus_per_node)
-    return max(1, int(total) // max(1, int(nodes or 1) * int(devices or 1)))
+    """Of a number of responses over all processes, at least 1. Where the processes are not typed they are verl's default."""
+    nodes = int(values.get("trainer.nnodes") or 1)
+    devices = int(values.get("trainer.n_gpus_per_node") or _DEVICES)
+    return max(1, int(total) // max(1, nodes * (devices if devices > 0 else _DEVICES)))
 
 
 def _of_actor(key: str, values: Values) -> Any:
