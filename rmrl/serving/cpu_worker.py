@@ -7,9 +7,9 @@ Two facts of the CPU build shape this file. Linear weights live in packed oneDNN
 computing with the old weights. Experts are packed at the first load alone: after a reload their kernel would misread them.
 In both cases only logprobs would tell.
 
-A third: torch's matrix product of float32 chooses its kernel, and with it the order of a sum, by the number of rows. Scoring heads
-are such products over the sequences of a step, so that a score would change with its neighbours; here they get `HEAD_ROWS` rows each
-time.
+A third: matrix products of float32 choose their kernel, and with it the order of a sum, by the number of rows, so that a score would
+change with its neighbours. Scoring heads are torch's products over the sequences of a step: they get `HEAD_ROWS` rows each time.
+oneDNN's, in all other layers, differ for a single row alone (a lone sequence that writes its next token): see `pair_lone_rows`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class SleepingCPUWorker(CPUWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._emptied: dict[str, Storages] = {}
+        self._pairs = False
 
     def init_device(self) -> None:
         """As vLLM's; then repairs seeded sampling, see `rewind_discarded_draws`."""
@@ -51,6 +52,11 @@ class SleepingCPUWorker(CPUWorker):
         """As vLLM's; then lets heads compute blocks of one size."""
         super().load_model(*args, **kwargs)
         steady_heads(self.model_runner.get_model())
+
+    def pair_lone_rows(self) -> None:
+        """From now on, also after a reload, no linear layer computes a single row; see the function of this name."""
+        self._pairs = True
+        pair_lone_rows(self.model_runner.get_model())
 
     def sleep(self, level: int = 1) -> None:
         """Free memory; sleeping again at a deeper level frees the rest."""
@@ -72,13 +78,17 @@ class SleepingCPUWorker(CPUWorker):
     def reload_weights(self, *args: Any, **kwargs: Any) -> None:
         """As vLLM's, then repack what it leaves out."""
         super().reload_weights(*args, **kwargs)
-        repack(self.model_runner.get_model())
-        _return_memory()
+        self._repack()
 
     def finish_weight_update(self) -> None:
         """As vLLM's, then repack what it leaves out."""
         super().finish_weight_update()
+        self._repack()
+
+    def _repack(self) -> None:
         repack(self.model_runner.get_model())
+        if self._pairs:
+            pair_lone_rows(self.model_runner.get_model())
         _return_memory()
 
 
@@ -118,6 +128,30 @@ def steady_heads(model: torch.nn.Module) -> int:
     for head in heads:
         head.forward = partial(in_blocks, head.forward)  # type: ignore[method-assign]
     return len(heads)
+
+
+class _Paired:
+    """A packed linear layer that computes a single row as one of two equal ones."""
+
+    def __init__(self, compute: Callable[..., torch.Tensor]) -> None:
+        self._compute = compute
+
+    def __call__(self, x_RI: torch.Tensor, *weights: torch.Tensor | None) -> torch.Tensor:
+        if x_RI.ndim != 2 or len(x_RI) != 1:
+            return self._compute(x_RI, *weights)
+        return self._compute(torch.cat([x_RI, x_RI]), *weights)[:1]
+
+
+def pair_lone_rows(model: torch.nn.Module) -> int:
+    """Let packed linear layers compute two rows or more; returns how many were changed.
+
+    For one row oneDNN takes another kernel, which adds up in another order.
+    """
+    packed: list[tuple[Any, Any]] = [(module, getattr(module, "cpu_linear", None)) for module in model.modules()]
+    single = [(module, compute) for module, compute in packed if compute is not None and not isinstance(compute, _Paired)]
+    for module, compute in single:
+        module.cpu_linear = _Paired(compute)
+    return len(single)
 
 
 def in_blocks(compute: Callable[[torch.Tensor], torch.Tensor], x_RI: torch.Tensor) -> torch.Tensor:

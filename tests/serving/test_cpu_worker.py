@@ -46,3 +46,23 @@ def test_a_head_computes_each_row_as_if_it_were_alone() -> None:
             assert torch.equal(model(x_RI[:rows]), whole_RO[:rows])
         assert torch.equal(model(x_RI[9:]), whole_RO[9:])  # elsewhere in its block
     assert in_blocks(torch.relu, x_RI[:0]).shape == (0, 384)
+
+
+def test_a_lone_row_is_computed_as_one_of_two() -> None:
+    from rmrl.serving.cpu_worker import pair_lone_rows
+
+    counts: list[int] = []
+
+    def compute(x_RI: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        counts.append(len(x_RI))
+        return x_RI @ weight.T
+
+    layer = torch.nn.Module()
+    layer.cpu_linear = compute  # type: ignore[assignment]
+    model = torch.nn.Sequential(layer, torch.nn.Identity())
+    assert pair_lone_rows(model) == 1
+    assert pair_lone_rows(model) == 0  # once
+    weight, x_RI = torch.eye(4), torch.arange(12.0).reshape(3, 4)
+    torch.testing.assert_close(layer.cpu_linear(x_RI, weight, None), x_RI)
+    torch.testing.assert_close(layer.cpu_linear(x_RI[:1], weight, None), x_RI[:1])
+    assert counts == [3, 2]

@@ -40,6 +40,9 @@ from rmrl.serving.sampling import sampling_params
 Result = TypeVar("Result")
 
 _REASON_CHARACTERS = 1500
+_WHOLE_SEQUENCES = {"enable_prefix_caching": False, "enable_chunked_prefill": False}
+"""Of engines whose scores are the same in any batch: vLLM's attention on CPU adds up in another order when a prompt is computed in parts
+(its beginning cached, or cut where a step is full), and when it splits a sequence's keys among idle threads (VLLM_CPU_ATTN_SPLIT_KV)."""
 
 
 class VLLMEngine:
@@ -68,6 +71,9 @@ class VLLMEngine:
         batch_invariance.check_device()
         self._inspect()
         arguments = engine_arguments(_settings(self.spec, self.context_length))
+        if self._is_exact:
+            arguments = _WHOLE_SEQUENCES | arguments  # what spec.kwargs say wins
+            os.environ.setdefault("VLLM_CPU_ATTN_SPLIT_KV", "0")
         if self._task:
             given = dict(arguments.get("pooler_config") or {})
             arguments["pooler_config"] = _pooler(self._task, self.spec.path) | given
@@ -79,6 +85,8 @@ class VLLMEngine:
             from vllm import LLM
 
             self._llm = LLM(**arguments)
+            if self._is_exact:
+                self._llm.collective_rpc("pair_lone_rows")
         except Exception as error:  # vLLM raises every kind of error here
             reason = f"{type(error).__name__}: {error}"[-_REASON_CHARACTERS:]
             raise EngineLoadError(
@@ -180,6 +188,11 @@ class VLLMEngine:
             settings = sentence_settings(path)
             self.context_length = min(self.context_length, settings.max_tokens)
             self._task, self._prefix = "embed", settings.prefix
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether a score is to be the same in any batch, to the last bit: in float32 on CPU."""
+        return self.spec.device == "cpu" and self.spec.dtype == "float32"
 
     def _fits(self, request: PoolingRequest) -> bool:
         return 0 < len(request.token_ids) <= self.context_length
