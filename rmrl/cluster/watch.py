@@ -231,7 +231,7 @@ async def unless_lost(work: Awaitable[Result], *, until: float = 0.0) -> Result:
         watch.forget(tell)
         if not task.done():
             task.cancel()
-            await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT_S)
+            await asyncio.wait({task}, timeout=None if watch.loss is None else _CANCEL_TIMEOUT_S)
 
 
 async def _outcome(task: asyncio.Future[Result], watch: ClusterWatch, lost: asyncio.Event) -> Result:

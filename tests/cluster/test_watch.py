@@ -113,6 +113,28 @@ async def test_work_is_broken_off_at_the_loss(monkeypatch: pytest.MonkeyPatch) -
     assert loss() is None
 
 
+async def test_work_that_is_cancelled_otherwise_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does on its way out, such as closing a file, is done before the one who waits goes on."""
+    monkeypatch.setattr(ClusterWatch, "start", lambda _: None)
+    monkeypatch.setattr("rmrl.cluster.watch._CANCEL_TIMEOUT_S", 0.01)
+    ended = []
+
+    async def closes_slowly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.1)
+            ended.append(True)
+
+    with watching(watch_of(True)):
+        task = asyncio.create_task(unless_lost(closes_slowly()))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert ended == [True]
+
+
 async def test_work_that_may_still_end_after_the_loss_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterWatch, "start", lambda _: None)
     with watching(watch_of(True)) as watch:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as parquet
 import pytest
 
 from tests.faults.test_resume import assert_same
@@ -80,8 +81,8 @@ def test_offline_scoring_keeps_what_is_scored_and_ends_with_code_4(tmp_path: Pat
 
 
 def rows_on_disk(folder: Path) -> int:
-    """Lines of the output, whatever it is called while it grows."""
-    return sum(len(path.read_text().splitlines()) for path in folder.rglob("lost.jsonl*") if path.is_file())
+    """Of the parts that are closed."""
+    return sum(parquet.read_metadata(path).num_rows for path in folder.rglob("part-*.parquet"))
 
 
 def goes_on_with_the_same_numbers(job: Job, out: str, steps: int) -> None:
