@@ -58,6 +58,8 @@ class RewardError(RmrlError):
     """The reward layer cannot give an honest number."""
 
     exit_code = 3
+    scores: object = None
+    """The batch's `rmrl.types.Scores`, where the error is about verdicts that are there."""
 
 
 class RewardFunctionError(RewardError):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.config.schema import RewardConfig
+from rmrl.errors import RewardError
 from rmrl.rewards.broker import Broker, call_deadlines
 from rmrl.rewards.cache.calls import CachedCalls, CacheStats
 from rmrl.rewards.cache.keys import scorer_key
@@ -193,14 +194,18 @@ class Scorer:
         weights_BC = weights_matrix(self.specs, about, step=step, schedules=self._schedules)
         members = [spec for spec in self.parts if spec.part_of]
         takes_part_BC = takes_part(self.specs, weights_BC, settings=self._settings, parts=members)
-        if within_budget:
-            allowed = self._settings.max_missing
-            by_cause = self._settings.max_missing_by_cause
-            check_missing(scores, allowed=allowed, by_cause=by_cause, takes_part_BC=takes_part_BC)
         chains = [self._chains[c] for c in shown]
-        return combine(
-            scores, self.specs, about, settings=self._settings, weights_BC=weights_BC, transforms=chains, parts=members, learn=learn
-        )
+        try:
+            if within_budget:
+                allowed = self._settings.max_missing
+                by_cause = self._settings.max_missing_by_cause
+                check_missing(scores, allowed=allowed, by_cause=by_cause, takes_part_BC=takes_part_BC)
+            return combine(
+                scores, self.specs, about, settings=self._settings, weights_BC=weights_BC, transforms=chains, parts=members, learn=learn
+            )
+        except RewardError as error:
+            error.scores = scores
+            raise
 
     def _ensemble(
         self, c: int, members: Sequence[int], results: Sequence[Sequence[ScoreResult]], about: Rows, *, learn: bool

@@ -137,7 +137,7 @@ def _telemetry(checked: Checked, resume_step: int | None, notice: Notice) -> Tel
         config=asdict(checked.config),
     )
     return Telemetry(
-        sinks=open_sinks(trainer.logger, context, notice=notice),
+        sinks=open_sinks([*trainer.logger, "jsonl"], context, notice=notice),  # curves and resumes need metrics.jsonl
         samples=SampleWriter(checked.out_dir / "samples.jsonl", trainer.rollout_samples_per_step, resume_step=resume_step, notice=notice),
         val_samples=SampleWriter(checked.out_dir / "val_samples.jsonl", resume_step=resume_step, notice=notice),
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
+from rmrl.trainer.failure import saved_when_it_fails
 from rmrl.trainer.run import Run
 
 
 async def train(run: Run) -> None:
     """prompts -> responses -> scores -> advantages -> update, until the last step or the user's interrupt."""
-    async with run.saved_when_cluster_is_lost():
+    async with saved_when_it_fails(run):
         await _train(run)
 
 

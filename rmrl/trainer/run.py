@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import signal
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -15,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from rmrl.algorithms.kl import KLController
-from rmrl.cluster.watch import CHECKPOINTS_END, UPDATES_END, keep_in_mind, loss, seconds_left, unless_lost
+from rmrl.cluster.watch import UPDATES_END, keep_in_mind, loss, unless_lost
 from rmrl.config.schema import Config, CriticConfig, TrainedConfig
 from rmrl.data.dataset import PromptTable
 from rmrl.data.loader import PromptLoader
-from rmrl.errors import CheckpointError, ClusterLostError, Interrupted, RmrlError
+from rmrl.errors import CheckpointError, ClusterLostError, Interrupted
 from rmrl.rewards.monitor import Monitor
 from rmrl.rewards.table import observed_table
 from rmrl.telemetry.clock import StepClock
@@ -62,6 +63,11 @@ class Telemetry:
         self.val_samples.close()
 
 
+_SAVE_EVERY_S = 1800.0
+_KEPT_BY_TIME = 2
+"""Checkpoints kept where save_freq and max_actor_ckpt_to_keep are both null."""
+
+
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Run:
     """Everything a run owns. `step` counts finished updates; weights of version `step` are what rolls out next."""
@@ -92,9 +98,10 @@ class Run:
     _published: Published = dataclasses.field(default_factory=lambda: Published(-1))
     _after: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     """States of the loader and the rewards as of the last batch that was taken up; batches sampled ahead are sampled again on resume."""
+    _saved_at: float = dataclasses.field(default_factory=time.monotonic)
     _state: str = ""
     """trainer.json of the last finished step."""
-    _between_steps: bool = True
+    between_steps: bool = True
     """The models are those of step `step`, and so is `_state`: no update has begun since."""
 
     @property
@@ -140,27 +147,37 @@ class Run:
             for name, model in self._saved_models():
                 await model.load(str(found.path / name))
         self.step = self.saved_step = found.step
-        keep_in_mind(self._last_checkpoint(found.path))
+        keep_in_mind(self.last_checkpoint(found.path))
         self.notice(f"resuming from {found.path} (step {self.step} of {self.total_steps})")
 
     async def checkpoint_if_due(self) -> None:
         """Every save_freq steps, at the last step, and when the user interrupts. Raises what ends the run here."""
-        every = self.config.trainer.save_freq
         if lost := loss():
             raise lost
-        if (every > 0 and self.step % every == 0) or self.interrupted:
-            await self._save()
+        if self._checkpoint_is_due() or self.interrupted:
+            await self.save()
         if self.interrupted and self.step < self.total_steps:
             raise Interrupted(f"stopped at step {self.step} of {self.total_steps}; the same command goes on from there")
 
-    async def _save(self) -> None:
+    def _checkpoint_is_due(self) -> bool:
+        every = self.config.trainer.save_freq
+        if every is None:
+            return time.monotonic() - self._saved_at >= _SAVE_EVERY_S
+        return every > 0 and self.step % every == 0
+
+    async def save(self) -> None:
+        """A checkpoint of the last finished step, unless there is one."""
         if self.saved_step == self.step:
             return
         with self.clock("checkpoint"):
             saved = await checkpoint.save(self.checkpoints, self.step, self._write, config_fingerprint=self.config_fingerprint)
         self.saved_step = self.step
-        keep_in_mind(self._last_checkpoint(saved.path))
-        checkpoint.prune(self.checkpoints, self.config.trainer.max_actor_ckpt_to_keep)
+        self._saved_at = time.monotonic()
+        keep_in_mind(self.last_checkpoint(saved.path))
+        keep = self.config.trainer.max_actor_ckpt_to_keep
+        if keep is None and self.config.trainer.save_freq is None:
+            keep = _KEPT_BY_TIME
+        checkpoint.prune(self.checkpoints, keep)
         self.notice(f"checkpoint {saved.path}")
 
     def _saved_models(self) -> Iterator[tuple[str, TrainedModel]]:
@@ -183,36 +200,9 @@ class Run:
             "monitor": self.monitor.state_dict() if self.monitor else {},
         }
         self._state = json.dumps(state, indent=1)
-        self._between_steps = True
+        self.between_steps = True
 
-    @asynccontextmanager
-    async def saved_when_cluster_is_lost(self) -> AsyncIterator[None]:
-        """When the block ends with a loss: a checkpoint of the last finished step, where there is time, and a sentence on it."""
-        try:
-            yield
-        except ClusterLostError as error:
-            raise ClusterLostError(f"{loss() or error}; {await self._saved_after_loss()}") from error
-
-    async def _saved_after_loss(self) -> str:
-        """What is on disk, as the end of a sentence."""
-        newest = self.checkpoints / f"step_{self.saved_step:06d}"
-        if self.loader is None:
-            return "the same command starts again"
-        if self.saved_step == self.step:
-            return self._last_checkpoint(newest)
-        if not self._between_steps:
-            return f"it was in the middle of the update of step {self.step + 1}, so nothing was saved; {self._last_checkpoint(newest)}"
-        try:
-            async with asyncio.timeout(seconds_left(CHECKPOINTS_END)):
-                await self.sampler.rollouts.close()  # the models may need the room on their devices
-                await self.sampler.scorer.residency.close()
-                await self._save()
-        except (RmrlError, TimeoutError, OSError) as error:
-            why = "there was no time for it" if isinstance(error, TimeoutError) else str(error)
-            return f"no checkpoint of step {self.step} could be saved ({why}); {self._last_checkpoint(newest)}"
-        return self._last_checkpoint(self.checkpoints / f"step_{self.step:06d}")
-
-    def _last_checkpoint(self, path: Path) -> str:
+    def last_checkpoint(self, path: Path) -> str:
         """The end of a sentence."""
         if self.saved_step < 0:
             return "there is no checkpoint, the same command starts from the beginning"
@@ -237,7 +227,7 @@ class Run:
     async def finish(self) -> None:
         """The last checkpoint and the curves."""
         if self.loader is not None:
-            await self._save()
+            await self.save()
         drawn = draw_curves(self.out_dir / "metrics.jsonl", self.out_dir / "curves.png", f"{self.out_dir.parent.name}/{self.out_dir.name}")
         self.notice(f"finished at step {self.step}; everything is in {self.out_dir}" + (" (curves.png)" if drawn else ""))
 
@@ -309,7 +299,7 @@ class Run:
 
     async def update(self, batch: ScoredBatch) -> Metrics:
         """One optimizer step per mini-batch; nothing at all when no row has a reward. After a loss of the cluster it may still end."""
-        self._between_steps = False
+        self.between_steps = False
         if not len(batch.train):
             self.notice(f"step {self.step + 1}: no response has a reward, the weights stay as they are")
             return {}

@@ -11,13 +11,14 @@ import numpy as np
 
 from rmrl.config.schema import Config
 from rmrl.data.loader import PromptLoader
+from rmrl.errors import RewardError
 from rmrl.rewards.scorer import Scorer
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.progress import counting
 from rmrl.trainer.batches import response_row
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.sampled import Round, Sampled, concatenate, contrast
-from rmrl.types import Prompt, Response, Sampling
+from rmrl.types import Prompt, Response, Sampling, Scores
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -41,6 +42,8 @@ class Sampler:
     """Each step also samples one greedy response per prompt, whose reward is the baseline."""
     scores_on_policy_devices: bool = True
     """Some reward model lives on the policy's devices, so that scoring and training take turns."""
+    unrewarded: tuple[tuple[Response, ...], Scores] | None = None
+    """The last responses whose verdicts gave no rewards but an error."""
 
     async def sample(self, loader: PromptLoader, step: int) -> Sampled:
         """The batch of `step`; with dynamic sampling as many rounds as it takes, of data.gen_batch_size prompts or those that lack."""
@@ -87,7 +90,12 @@ class Sampler:
             if self.scores_on_policy_devices:
                 await stack.enter_async_context(self.turns.devices)
             with self.clock(timed[1]):
-                return rollouts, await self.scorer.finish(session, step=step, learn=learn)
+                try:
+                    return rollouts, await self.scorer.finish(session, step=step, learn=learn)
+                except RewardError as error:
+                    if isinstance(error.scores, Scores):
+                        self.unrewarded = (rollouts.responses, error.scores)
+                    raise
 
     async def _round(self, prompts: Sequence[Prompt], step: int, number: int) -> tuple[*Round, np.ndarray | None]:
         sampling = self._sampling(step, number)

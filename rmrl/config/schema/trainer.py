@@ -19,7 +19,8 @@ class TrainerConfig:
     default_local_dir: str | None = None
     """Output folder; null: runs/<project_name>/<experiment_name>."""
     logger: list[str] = field(default_factory=lambda: ["console", "jsonl", "tensorboard"])
-    """Where metrics go: console, jsonl, tensorboard, wandb, trackio, mlflow, swanlab, or package.module:factory."""
+    """Where metrics go, besides metrics.jsonl, which is always written: console, jsonl, tensorboard, wandb, trackio, mlflow, swanlab, or
+    package.module:factory."""
     nnodes: int = 1
     """Machines."""
     n_gpus_per_node: int = -1
@@ -28,8 +29,9 @@ class TrainerConfig:
     """auto, cuda or cpu."""
     seed: int = 1
     """Seed of everything that draws."""
-    save_freq: int = -1
-    """Checkpoint every so many steps; -1: only at the end."""
+    save_freq: int | None = None
+    """Checkpoint every so many steps; null: at the first step that ends half an hour after the last one, and the newest two stay;
+    -1: only at the end. Every run saves when it ends, by an error too."""
     test_freq: int = -1
     """Validate every so many steps; -1: never."""
     val_before_train: bool = True
@@ -41,7 +43,7 @@ class TrainerConfig:
     resume_from_path: str | None = None
     """Checkpoint folder for resume_mode=resume_path."""
     max_actor_ckpt_to_keep: int | None = None
-    """Older checkpoints are removed; null: all are kept."""
+    """Older checkpoints are removed; null: all are kept (with save_freq=null two)."""
     log_val_generations: int = 0
     """Validation samples printed."""
     log_sample_freq: int = 10
