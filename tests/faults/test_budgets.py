@@ -172,7 +172,7 @@ CASES: dict[str, tuple[dict[str, object], int, str]] = {
     "all is well": ({}, 0, ""),
     "a typing error": ({"reward.max_missin": 0.5}, 2, "did you mean 'max_missing'"),
     "a budget that is no share": ({"reward.max_missing": 1.5}, 2, "reward.max_missing=1.5 is a share"),
-    "too many missing": ({"data.files": "{tmp}/failing.parquet"}, 3, "reward 'number' gave no verdict for 2 of 4 responses (2 user_error)"),
+    "too many missing": ({"data.files": "{tmp}/failing.parquet"}, 3, "reward 'number' gave no verdict for 2 of 4 responses (50.0%)"),
     "a rule that cannot be imported": ({"reward.models": "[broken]"}, 2, "broken.py"),
     "no such file": ({"data.files": "{tmp}/none.parquet"}, 6, "none.parquet"),
     "no such column": ({"data.response_key": "answers"}, 6, "answers"),

@@ -72,7 +72,7 @@ _NEGATIVE = re.compile(
     r"\b(?:not|no|never|neither|nor|claim\w*|assert\w*|insists?|says|fail\w*|lack\w*|incorrect\w*|wrong\w*|worse|inferior"
     r"|weak\w*|bad\w*|poor\w*|incomplete|irrelevant|miss(?:es|ing|ed)"
     r"|unhelpful|inaccurate\w*|however|but|although|though|reject\w*|avoid\w*|error\w*"
-    r"|mistake\w*|if|whether|unless|both|other|tie)\b|n't\b|不|没|错|差",
+    r"|mistake\w*|(?:could|might|should) (?:be|have)|needs?|improve\w*|if|whether|unless|both|other|tie)\b|n't\b|不|没|错|差",
     re.IGNORECASE,
 )
 _SENTENCE_OF_MENTION = re.compile(rf"[^.!?。\n]{{0,400}}{MENTION}[^.!?。\n]{{0,400}}[.!?。]?")

@@ -49,7 +49,7 @@ _VERBS = (
     r"|lacks|includes|addresses|follows|answers|contains|takes|comes|deserves|gets|remains"
     r"|feels|looks|stands|does|than|it|as|by)"
 )
-_ARTICLE = re.compile(rf"\s+(?!{_VERBS}\b)[a-z]")
+_ARTICLE = re.compile(rf"\s+(?!(?:\w{{2,20}}ly\s+)?{_VERBS}\b)[a-z]")
 _STARTS = re.compile(r"(?:^|[.!?:;\n•|>\-–—。：])[\s\"'“‘(\[*#]*$")
 _LATEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit|mathit)\{([^{}\n]{1,40})\}")
 _TAGS_OF_STYLE = re.compile(r"</?(?:b|strong|i|em|u|br|p|span)\s?/?>", re.IGNORECASE)

@@ -17,8 +17,10 @@ from rmrl.rewards.judging.reading import Candidate, Form, Reading, decide
 _NUMBER = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?<![.,])"
     r"|(?<=\.\.))[-+]?[0-9]{1,15}(?:,[0-9]{3}){0,5}(?:\.[0-9]{1,15})?(?![A-Za-z0-9_]"
-    r"|\.[0-9])( ?%)?"
+    r"|\.[0-9]|,[0-9]{1,2}(?![0-9])|\s?[+\u00d7\u00f7]\s?[0-9]|\s?\*\s?[0-9]"
+    r"|\s?=\s?[0-9])( ?%)?"
 )
+"""A number, but for a part of another one (7,5) and for a term of a sum or a product (4 + 3 = 7)."""
 _RATIO = re.compile(r"[\s*_]{0,4}(?:/|out of|of)[\s*_]{0,4}(?:a (?:possible|maximum|total) (?:of )?)?", re.IGNORECASE)
 _RANGE = re.compile(r"\s{0,2}(?:-|\u2013|\u2014|~|to|至|到|\.\.|and)\s{0,2}", re.IGNORECASE)
 _SCALED = re.compile(

@@ -118,7 +118,8 @@ _ELSEWHERE = re.compile(
     r"|it (?:may|might|could)|at first|initially|on the surface|not (?:think|believe|say|mean"
     r"|true|clear|necessarily|certain|sure|the case"
     r"|that|because|convinced)|cannot (?:say|conclude|claim)|hard to say|instead of|no reason"
-    r"|fails? to)"
+    r"|fails? to|(?:wrong|incorrect|false|unfair|misleading|inaccurate|untrue|(?:a )?mistake)"
+    r" (?:to (?:say|claim|call|think|conclude|state|judge|assume)|that))"
     r"|n't (?:think|believe|say|mean|see|make|necessarily))\b(?:[^,;:]|, (?:that|which)\b)*$"
     r"|(?:如果|若|虽然|尽管|是否|声称|并非|不认为)[^,;]*$",
     re.IGNORECASE,

@@ -135,3 +135,29 @@ def test_long_texts_take_time_in_proportion(unit: str):
     read_number(text, 0, 10, response=text)
     strip_thinking(text + "</thought>")
     assert time.process_time() - start < 10  # linear: at most 3 s
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("It would be wrong to say that A is better.", None),
+        ("It is a mistake to claim that B is superior.", None),
+        ("A slightly edges out B.", "A"),
+        ("A narrowly beats B.", "A"),
+        ("A slightly longer answer is not always needed. I choose B.", "B"),
+        ("Response A could be better.", None),
+        ("Response A needs more detail.", None),
+    ],
+)
+def test_what_is_denied_or_wished_for_is_no_verdict(text: str, verdict: str | None):
+    assert last_choice(text, ["A", "B"]) == verdict
+
+
+@pytest.mark.parametrize("text", ["Total: 4+3=7 points", "Score: 3*2 = 6", "Score: 7,5", "7,5/10"])
+def test_a_term_of_a_sum_and_half_of_a_decimal_number_are_no_score(text: str):
+    assert last_number(text, 0, 10) is None
+
+
+def test_a_number_in_bold_and_one_with_thousands_are_still_read():
+    assert last_number("Score: **7** * 10 is the maximum", 0, 10) == 7
+    assert last_number("1,000", 0, 2000) == 1000
