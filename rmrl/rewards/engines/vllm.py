@@ -40,9 +40,6 @@ from rmrl.serving.sampling import sampling_params
 Result = TypeVar("Result")
 
 _REASON_CHARACTERS = 1500
-_WHOLE_SEQUENCES = {"enable_prefix_caching": False, "enable_chunked_prefill": False}
-"""Of engines whose scores are the same in any batch: vLLM's attention on CPU adds up in another order when a prompt is computed in parts
-(its beginning cached, or cut where a step is full), and when it splits a sequence's keys among idle threads (VLLM_CPU_ATTN_SPLIT_KV)."""
 
 
 class VLLMEngine:
@@ -72,7 +69,8 @@ class VLLMEngine:
         self._inspect()
         arguments = engine_arguments(_settings(self.spec, self.context_length))
         if self._is_exact:
-            arguments = _WHOLE_SEQUENCES | arguments  # what spec.kwargs say wins
+            # Attention adds up in another order when a full step cuts a prompt in two, or idle threads share a sequence's keys.
+            arguments = {"enable_chunked_prefill": False} | arguments
             os.environ.setdefault("VLLM_CPU_ATTN_SPLIT_KV", "0")
         if self._task:
             given = dict(arguments.get("pooler_config") or {})
