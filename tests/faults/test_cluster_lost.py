@@ -55,6 +55,7 @@ def test_a_killed_cluster_is_code_4_with_a_checkpoint_and_a_sentence(job: Job, n
     assert f"ClusterLostError: {sentence}" in printed
     assert "Traceback" not in printed
     assert "core_worker" not in printed
+    assert "Raylet is terminated" not in printed
     assert still_running(family) == []
     assert shared_memory() - before == set()
     step = job.lines(out)[-1]["step"]
