@@ -69,8 +69,9 @@ class VLLMEngine:
         self._inspect()
         arguments = engine_arguments(_settings(self.spec, self.context_length))
         if self._is_exact:
-            # Attention adds up in another order when a full step cuts a prompt in two, or idle threads share a sequence's keys.
-            arguments = {"enable_chunked_prefill": False} | arguments
+            # Attention adds up in another order when a prompt is computed in parts (its beginning cached, or cut where a step is
+            # full), and when idle threads share a sequence's keys. What spec.kwargs say wins.
+            arguments = {"enable_prefix_caching": False, "enable_chunked_prefill": False} | arguments
             os.environ.setdefault("VLLM_CPU_ATTN_SPLIT_KV", "0")
         if self._task:
             given = dict(arguments.get("pooler_config") or {})
