@@ -67,7 +67,7 @@ class VLLMEngine:
         """
         batch_invariance.check_device()
         self._inspect()
-        arguments = engine_arguments(_settings(self.spec, self.context_length))
+        arguments: dict[str, Any] = engine_arguments(_settings(self.spec, self.context_length))
         if self._is_exact:
             # Attention adds up in another order when a prompt is computed in parts (its beginning cached, or cut where a step is
             # full), and when idle threads share a sequence's keys. What spec.kwargs say wins.
