@@ -17,7 +17,7 @@ from rmrl.types import RewardBatch
 if TYPE_CHECKING:
     from rmrl.trainer.run import Run
 
-SAVE_S = 600.0
+SAVE_S = 60.0
 """Seconds given to the checkpoint of a run that failed with its cluster alive."""
 
 
