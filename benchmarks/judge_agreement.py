@@ -1,8 +1,10 @@
 """How often the answer judge agrees with the labels of recorded GSM8K solutions.
 
-    python benchmarks/judge_agreement.py --judge .models/smollm2 --solutions ../shared/data/rollouts/gsm8k_openai_solutions.jsonl
+    python benchmarks/judge_agreement.py --judge .models/smollm2 --solutions
+    ../shared/data/rollouts/gsm8k_openai_solutions.jsonl
 
-The file holds one object per line with response, gold and is_correct (openai/grade-school-math, example_model_solutions).
+The file holds one object per line with response, gold and is_correct (openai/grade-school-math,
+example_model_solutions).
 """
 
 from __future__ import annotations
@@ -25,19 +27,30 @@ def sample(path: Path, per_label: int) -> list[dict[str, Any]]:
     """As many right as wrong solutions, drawn with seed 0."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     draw = random.Random(0)
-    return [row for label in (True, False) for row in draw.sample([r for r in rows if r["is_correct"] is label], per_label)]
+    return [
+        row
+        for label in (True, False)
+        for row in draw.sample([r for r in rows if r["is_correct"] is label], per_label)
+    ]
 
 
 def response_row(index: int, row: dict[str, Any]) -> ResponseRow:
     """One recorded solution as the judge is told it."""
     messages = [{"role": "user", "content": row.get("question", "")}]
-    prompt = Prompt(id=str(index), messages=messages, token_ids=(), ground_truth=str(row["gold"]).replace(",", ""))
+    prompt = Prompt(
+        id=str(index),
+        messages=messages,
+        token_ids=(),
+        ground_truth=str(row["gold"]).replace(",", ""),
+    )
     return ResponseRow(prompt=prompt, text=row["response"], group=index)
 
 
 async def judge(rows: list[dict[str, Any]], path: str) -> list[Any]:
     """The judge's verdicts, through the same reward layer as in training."""
-    config = RewardConfig(models=["answer_judge"], specs={"answer_judge": {"path": path}}, max_missing=1.0)
+    config = RewardConfig(
+        models=["answer_judge"], specs={"answer_judge": {"path": path}}, max_missing=1.0
+    )
     async with open_scorer(config) as scorer:
         batch = await scorer.score([response_row(i, row) for i, row in enumerate(rows)])
     return list(batch.scores.results[0])
@@ -47,7 +60,9 @@ def main() -> None:
     """Parse arguments, judge, write the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--judge", default=".models/smollm2")
-    parser.add_argument("--solutions", default="../shared/data/rollouts/gsm8k_openai_solutions.jsonl")
+    parser.add_argument(
+        "--solutions", default="../shared/data/rollouts/gsm8k_openai_solutions.jsonl"
+    )
     parser.add_argument("--per-label", type=int, default=40)
     parser.add_argument("--out", default="benchmarks/results/judge_agreement.json")
     args = parser.parse_args()
@@ -59,8 +74,16 @@ def main() -> None:
     summary = {
         "judge": Path(args.judge).name,
         "solutions": Path(args.solutions).name,
-        "right": {"count": len(right), "accepted": sum(r.value == 1 for r in right), "no_verdict": sum(r.value is None for r in right)},
-        "wrong": {"count": len(wrong), "accepted": sum(r.value == 1 for r in wrong), "no_verdict": sum(r.value is None for r in wrong)},
+        "right": {
+            "count": len(right),
+            "accepted": sum(r.value == 1 for r in right),
+            "no_verdict": sum(r.value is None for r in right),
+        },
+        "wrong": {
+            "count": len(wrong),
+            "accepted": sum(r.value == 1 for r in wrong),
+            "no_verdict": sum(r.value is None for r in wrong),
+        },
     }
     Path(args.out).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(summary))

@@ -1,4 +1,5 @@
-"""What rmrl is measured against: the bare engine and a plain Hugging Face loop, each as a user would write it."""
+"""What rmrl is measured against: the bare engine and a plain Hugging Face loop, each as a user
+would write it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ class BareVLLM:
         from vllm import SamplingParams
 
         started = time.perf_counter()
-        self._llm.generate([{"prompt_token_ids": list(ids)} for ids in token_ids], SamplingParams(**sampling), use_tqdm=False)
+        self._llm.generate(
+            [{"prompt_token_ids": list(ids)} for ids in token_ids],
+            SamplingParams(**sampling),
+            use_tqdm=False,
+        )
         return time.perf_counter() - started
 
     def classify(self, token_ids: Sequence[Sequence[int]]) -> float:
@@ -31,14 +36,17 @@ class BareVLLM:
 
 
 class PaddedHuggingFace:
-    """AutoModelForSequenceClassification in batches of 32 padded to the longest, in the order given."""
+    """AutoModelForSequenceClassification in batches of 32 padded to the longest, in the order
+    given."""
 
     def __init__(self, path: str, dtype: str, threads: int) -> None:
         import torch
         from transformers import AutoModelForSequenceClassification
 
         torch.set_num_threads(threads)
-        self._model = AutoModelForSequenceClassification.from_pretrained(path, dtype=getattr(torch, dtype)).eval()
+        self._model = AutoModelForSequenceClassification.from_pretrained(
+            path, dtype=getattr(torch, dtype)
+        ).eval()
 
     def classify(self, token_ids: Sequence[Sequence[int]], batch_size: int = 32) -> float:
         """Seconds for all sequences."""

@@ -1,10 +1,13 @@
-"""How far scores move with the size of the batch they are computed in, by the type that the engine computes in.
+"""How far scores move with the size of the batch they are computed in, by the type that the engine
+computes in.
 
-    python benchmarks/precision.py --judge .models/smollm2 --scalar .models/ms-marco-minilm --out benchmarks/results/precision.json
+    python benchmarks/precision.py --judge .models/smollm2 --scalar .models/ms-marco-minilm --out
+    benchmarks/results/precision.json
 
-The rows are real questions and answers (or generated ones). Each side is one vLLM engine as rmrl starts it, in a process of its own;
-it gets all rows in batches of 1, 8 and 32 and once more shuffled in batches of 8. What moves is compared with batches of 1: logits of
-the scalar model, P(Yes) and greedy texts of the judge, whose prompts share a long beginning, as those of a rubric do.
+The rows are real questions and answers (or generated ones). Each side is one vLLM engine as rmrl
+starts it, in a process of its own; it gets all rows in batches of 1, 8 and 32 and once more
+shuffled in batches of 8. What moves is compared with batches of 1: logits of the scalar model,
+P(Yes) and greedy texts of the judge, whose prompts share a long beginning, as those of a rubric do.
 """
 
 from __future__ import annotations
@@ -23,22 +26,54 @@ from typing import Any
 
 SIZES = (1, 8, 32)
 RUBRIC = (
-    "You grade the answers of an assistant. An answer is good when it does what the question asks for, in the form that it asks for, "
-    "when what it states is true, and when nothing in it is beside the point. Length alone makes no answer better; neither does a polite "
-    "tone. An answer that refuses without need is bad, and so is one that repeats the question. Where a question has several parts, a "
-    "good answer treats all of them. Where it asks for a number, a name or a date, a good answer gives it plainly. Judge by the text alone "
-    "and do not guess at what its author may have meant. Say Yes when the answer is good and No when it is bad, and nothing else."
+    "You grade the answers of an assistant. An answer is good when it does what the question asks"
+    " for, in the form that it asks for, when what it states is true, and when nothing in it is"
+    " beside the point. Length alone makes no answer better; neither does a polite tone. An answer"
+    " that refuses without need is bad, and so is one that repeats the question. Where a question"
+    " has several parts, a good answer treats all of them. Where it asks for a number, a name or a"
+    " date, a good answer gives it plainly. Judge by the text alone and do not guess at what its"
+    " author may have meant. Say Yes when the answer is good and No when it is bad, and nothing"
+    " else."
 )
-WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "counted", "seven", "plus", "eight", "to", "be", "fifteen", "while", "it", "rained"]
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "and",
+    "counted",
+    "seven",
+    "plus",
+    "eight",
+    "to",
+    "be",
+    "fifteen",
+    "while",
+    "it",
+    "rained",
+]
 
 
 def texts(path: Path, count: int) -> list[tuple[str, str]]:
-    """(question, answer) pairs of a jsonl with instruction, output_1, output_2, drawn with seed 0; generated where it is not there."""
+    """(question, answer) pairs of a jsonl with instruction, output_1, output_2, drawn with seed 0;
+    generated where it is not there."""
     draw = random.Random(0)
     if not path.is_file():
-        return [(" ".join(draw.choices(WORDS, k=20)), " ".join(draw.choices(WORDS, k=draw.randint(10, 200)))) for _ in range(count)]
+        return [
+            (
+                " ".join(draw.choices(WORDS, k=20)),
+                " ".join(draw.choices(WORDS, k=draw.randint(10, 200))),
+            )
+            for _ in range(count)
+        ]
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    pairs = [(row["instruction"][:800], row[key][:1200]) for row in rows for key in ("output_1", "output_2")]
+    pairs = [
+        (row["instruction"][:800], row[key][:1200])
+        for row in rows
+        for key in ("output_1", "output_2")
+    ]
     return draw.sample(pairs, count)
 
 
@@ -58,7 +93,12 @@ def engine(path: str, runner: Any, *, dtype: str, threads: int) -> Any:
     return made
 
 
-def in_batches(compute: Callable[[list[Any]], list[Any]], requests: Sequence[Any], size: int, order: Sequence[int]) -> list[Any]:
+def in_batches(
+    compute: Callable[[list[Any]], list[Any]],
+    requests: Sequence[Any],
+    size: int,
+    order: Sequence[int],
+) -> list[Any]:
     """One result per request, computed `size` at a time in the given order."""
     results: dict[int, Any] = {}
     for start in range(0, len(order), size):
@@ -67,7 +107,9 @@ def in_batches(compute: Callable[[list[Any]], list[Any]], requests: Sequence[Any
     return [results[i] for i in range(len(requests))]
 
 
-def by_batch(compute: Callable[[list[Any]], list[Any]], requests: Sequence[Any]) -> dict[str, list[Any]]:
+def by_batch(
+    compute: Callable[[list[Any]], list[Any]], requests: Sequence[Any]
+) -> dict[str, list[Any]]:
     """The results in batches of each size, and in shuffled ones of 8."""
     order = list(range(len(requests)))
     results = {str(size): in_batches(compute, requests, size, order) for size in SIZES}
@@ -75,7 +117,9 @@ def by_batch(compute: Callable[[list[Any]], list[Any]], requests: Sequence[Any])
     return results | {"8 shuffled": in_batches(compute, requests, 8, order)}
 
 
-def scalar(path: str, pairs: Sequence[tuple[str, str]], *, dtype: str, threads: int) -> dict[str, dict[str, list[Any]]]:
+def scalar(
+    path: str, pairs: Sequence[tuple[str, str]], *, dtype: str, threads: int
+) -> dict[str, dict[str, list[Any]]]:
     """Raw logits of a pair scorer."""
     made = engine(path, "pooling", dtype=dtype, threads=threads)
     from transformers import AutoTokenizer
@@ -83,12 +127,18 @@ def scalar(path: str, pairs: Sequence[tuple[str, str]], *, dtype: str, threads: 
     from rmrl.rewards.engines.base import PoolingRequest
 
     tokenizer = AutoTokenizer.from_pretrained(path)
-    encoded = [tokenizer(question, answer, truncation=True, max_length=512) for question, answer in pairs]
+    encoded = [
+        tokenizer(question, answer, truncation=True, max_length=512) for question, answer in pairs
+    ]
     requests = [PoolingRequest(tuple(e["input_ids"]), tuple(e["token_type_ids"])) for e in encoded]
-    return {"logit": by_batch(lambda batch: [output.value for output in made.classify(batch)], requests)}
+    return {
+        "logit": by_batch(lambda batch: [output.value for output in made.classify(batch)], requests)
+    }
 
 
-def judge(path: str, pairs: Sequence[tuple[str, str]], *, dtype: str, threads: int) -> dict[str, dict[str, list[Any]]]:
+def judge(
+    path: str, pairs: Sequence[tuple[str, str]], *, dtype: str, threads: int
+) -> dict[str, dict[str, list[Any]]]:
     """P(Yes) against No of the first token, and greedy texts of 32 tokens."""
     made = engine(path, "generate", dtype=dtype, threads=threads)
     from transformers import AutoTokenizer
@@ -98,13 +148,32 @@ def judge(path: str, pairs: Sequence[tuple[str, str]], *, dtype: str, threads: i
 
     tokenizer = AutoTokenizer.from_pretrained(path)
     words = tuple(tokenizer.encode(word, add_special_tokens=False)[0] for word in ("Yes", "No"))
-    prompts = [f"{RUBRIC}\n\nQuestion: {question}\n\nAnswer: {answer}\n\nIs the answer good?" for question, answer in pairs]
+    prompts = [
+        f"{RUBRIC}\n\nQuestion: {question}\n\nAnswer: {answer}\n\nIs the answer good?"
+        for question, answer in pairs
+    ]
     chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
-    ids = [tuple(tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]) for chat in chats]
-    first = [GenerateRequest(tokens, Sampling(max_tokens=1, temperature=0.0), choice_tokens=words) for tokens in ids]
-    whole = [GenerateRequest(tokens, Sampling(max_tokens=32, temperature=0.0)) for tokens in ids[: len(ids) // 2]]
+    ids = [
+        tuple(
+            tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)[
+                "input_ids"
+            ]
+        )
+        for chat in chats
+    ]
+    first = [
+        GenerateRequest(tokens, Sampling(max_tokens=1, temperature=0.0), choice_tokens=words)
+        for tokens in ids
+    ]
+    whole = [
+        GenerateRequest(tokens, Sampling(max_tokens=32, temperature=0.0))
+        for tokens in ids[: len(ids) // 2]
+    ]
     return {
-        "P(Yes)": by_batch(lambda batch: [_share(output[0].choice_logprobs) for output in made.generate(batch)], first),
+        "P(Yes)": by_batch(
+            lambda batch: [_share(output[0].choice_logprobs) for output in made.generate(batch)],
+            first,
+        ),
         "text": by_batch(lambda batch: [output[0].text for output in made.generate(batch)], whole),
     }
 
@@ -115,7 +184,8 @@ def _share(logprobs: Sequence[float]) -> float:
 
 
 def shifts(values: dict[str, list[Any]]) -> dict[str, Any]:
-    """How far each way of batching is from batches of 1: the largest difference and the rows that moved; of texts those that differ."""
+    """How far each way of batching is from batches of 1: the largest difference and the rows that
+    moved; of texts those that differ."""
     alone = values["1"]
     moved: dict[str, Any] = {"rows": len(alone)}
     for batching, results in values.items():
@@ -124,7 +194,9 @@ def shifts(values: dict[str, list[Any]]) -> dict[str, Any]:
         differ = sum(a != b for a, b in zip(results, alone, strict=True))
         moved[batching] = {"differ": differ}
         if not isinstance(alone[0], str):
-            moved[batching]["largest"] = max(abs(a - b) for a, b in zip(results, alone, strict=True))
+            moved[batching]["largest"] = max(
+                abs(a - b) for a, b in zip(results, alone, strict=True)
+            )
     return moved
 
 
@@ -132,8 +204,28 @@ def side(args: argparse.Namespace, kind: str, dtype: str) -> dict[str, Any]:
     """The results of one engine, in a process of its own; by quantity."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
-        given = ["--judge", args.judge, "--scalar", args.scalar, "--texts", args.texts, "--items", str(args.items)]
-        command = [sys.executable, "-m", "benchmarks.precision", *given, "--threads", str(args.threads), "--one", kind, dtype, str(answer)]
+        given = [
+            "--judge",
+            args.judge,
+            "--scalar",
+            args.scalar,
+            "--texts",
+            args.texts,
+            "--items",
+            str(args.items),
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.precision",
+            *given,
+            "--threads",
+            str(args.threads),
+            "--one",
+            kind,
+            dtype,
+            str(answer),
+        ]
         root = str(Path(__file__).resolve().parent.parent)
         path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
         subprocess.run(command, check=True, timeout=1800, env={**os.environ, "PYTHONPATH": path})
@@ -143,13 +235,25 @@ def side(args: argparse.Namespace, kind: str, dtype: str) -> dict[str, Any]:
 def main() -> None:
     """Parse arguments, measure, write and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--judge", default=".models/smollm2", help="checkpoint of the generative judge")
-    parser.add_argument("--scalar", default=".models/ms-marco-minilm", help="checkpoint of the scalar model")
-    parser.add_argument("--texts", default="../shared/data/pref/llmbar.jsonl", help="jsonl with instruction, output_1, output_2")
+    parser.add_argument(
+        "--judge", default=".models/smollm2", help="checkpoint of the generative judge"
+    )
+    parser.add_argument(
+        "--scalar", default=".models/ms-marco-minilm", help="checkpoint of the scalar model"
+    )
+    parser.add_argument(
+        "--texts",
+        default="../shared/data/pref/llmbar.jsonl",
+        help="jsonl with instruction, output_1, output_2",
+    )
     parser.add_argument("--items", type=int, default=64, help="rows")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of an engine")
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], help="types to compute in")
-    parser.add_argument("--out", default="benchmarks/results/precision.json", help="where the JSON goes")
+    parser.add_argument(
+        "--dtypes", nargs="+", default=["float32", "bfloat16"], help="types to compute in"
+    )
+    parser.add_argument(
+        "--out", default="benchmarks/results/precision.json", help="where the JSON goes"
+    )
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -165,13 +269,22 @@ def main() -> None:
             for quantity, values in side(args, kind, dtype).items():
                 moved.setdefault(quantity, {})[dtype] = shifts(values)
                 print(quantity, dtype, json.dumps(moved[quantity][dtype]), flush=True)
-    result = {"device": "cpu", "cpu": _cpu_name(), "threads": args.threads, "against_batches_of_1": moved}
+    result = {
+        "device": "cpu",
+        "cpu": _cpu_name(),
+        "threads": args.threads,
+        "against_batches_of_1": moved,
+    }
     Path(args.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _cpu_name() -> str:
     """As the system names it, with the units that decide how bfloat16 is multiplied."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
+    lines = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        if Path("/proc/cpuinfo").is_file()
+        else []
+    )
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     names = {key.strip(): value for key, value in fields.items()}
     units = [unit for unit in ("avx512_bf16", "amx_bf16") if unit in names.get("flags", "").split()]

@@ -1,11 +1,14 @@
-"""Three different models, used in a row in memory that holds one: the peak of their processes against the largest model alone.
+"""Three different models, used in a row in memory that holds one: the peak of their processes
+against the largest model alone.
 
-    python benchmarks/residency.py --judge .models/smollm2 --scalar .models/ms-marco-minilm --out benchmarks/results/residency.json
+    python benchmarks/residency.py --judge .models/smollm2 --scalar .models/ms-marco-minilm --out
+    benchmarks/results/residency.json
 
-The third model is a copy of the judge with other weights, made in a temporary folder. A budget that holds one engine makes the
-residency unload each before the next is loaded; then the same under a budget that holds all of them, where nothing is swapped
-after the first step. Memory is the proportional set size (shared pages are counted once) of all engine processes and their
-children, sampled while they load and score. What parking costs is what the loads took.
+The third model is a copy of the judge with other weights, made in a temporary folder. A budget that
+holds one engine makes the residency unload each before the next is loaded; then the same under a
+budget that holds all of them, where nothing is swapped after the first step. Memory is the
+proportional set size (shared pages are counted once) of all engine processes and their children,
+sampled while they load and score. What parking costs is what the loads took.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ TEXT = "The cat sat on the mat and counted: seven plus eight is fifteen, while i
 
 
 class Watch:
-    """Samples the memory of all engine processes of this Ray session; `peak` since the last `reset`."""
+    """Samples the memory of all engine processes of this Ray session; `peak` since the last
+    `reset`."""
 
     def __init__(self, interval_s: float = 0.1) -> None:
         self.peak = 0
@@ -66,7 +70,12 @@ class Watch:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval_s):
-            family = [p for worker in ray_workers() if worker.pid not in self._before for p in with_children(worker)]
+            family = [
+                p
+                for worker in ray_workers()
+                if worker.pid not in self._before
+                for p in with_children(worker)
+            ]
             self.peak = max(self.peak, sum(proportional_bytes(p.pid) for p in family))
 
 
@@ -105,20 +114,33 @@ def other_weights(source: Path, folder: Path) -> Path:
 
     shutil.copytree(source, folder)
     for file in folder.glob("*.safetensors"):
-        save_file({name: tensor * 1.01 for name, tensor in load_file(file).items()}, file, metadata={"format": "pt"})
+        save_file(
+            {name: tensor * 1.01 for name, tensor in load_file(file).items()},
+            file,
+            metadata={"format": "pt"},
+        )
     return folder
 
 
 def reward(name: str, path: Path, runner: str, args: argparse.Namespace) -> RewardSpec:
     """A reward with one vLLM engine that is unloaded when it is put away."""
-    settings = RewardEngineConfig(max_model_len=512, kv_cache_bytes=args.kv_cache_mb * MIB, max_num_seqs=32)
+    settings = RewardEngineConfig(
+        max_model_len=512, kv_cache_bytes=args.kv_cache_mb * MIB, max_num_seqs=32
+    )
     engine = EngineSpec(
         path=str(path), runner=runner, name=settings.name, dtype=settings.dtype, max_model_len=settings.max_model_len,  # type: ignore[arg-type]
         max_num_seqs=settings.max_num_seqs, max_num_batched_tokens=settings.max_num_batched_tokens, tensor_parallel_size=1,
         gpu_memory_utilization=settings.gpu_memory_utilization, kv_cache_bytes=settings.kv_cache_bytes, device="cpu", threads=args.threads,
     )  # fmt: skip
     kind = "generative" if runner == "generate" else "bradley_terry"
-    return RewardSpec(name=name, kind=kind, weight=1.0, engines={"main": engine}, put_away="unload", load_timeout_s=DEADLINE_S)
+    return RewardSpec(
+        name=name,
+        kind=kind,
+        weight=1.0,
+        engines={"main": engine},
+        put_away="unload",
+        load_timeout_s=DEADLINE_S,
+    )
 
 
 def requests(plan: EnginePlan, count: int) -> tuple[str, list[Any]]:
@@ -126,12 +148,15 @@ def requests(plan: EnginePlan, count: int) -> tuple[str, list[Any]]:
     tokenizer = load_tokenizer(plan.spec.path, trust_remote_code=False)
     rows = [tuple(tokenizer(f"{i}. {TEXT * 3}")["input_ids"]) for i in range(count)]
     if plan.spec.runner == "generate":
-        return "generate", [GenerateRequest(row, Sampling(max_tokens=16, temperature=0.0)) for row in rows]
+        return "generate", [
+            GenerateRequest(row, Sampling(max_tokens=16, temperature=0.0)) for row in rows
+        ]
     return "classify", [PoolingRequest(row) for row in rows]
 
 
 async def one_step(residency: Residency, work: Mapping[Any, tuple[str, list[Any]]]) -> float:
-    """All engines once, in the order that swaps least, the next one's weights read ahead; seconds."""
+    """All engines once, in the order that swaps least, the next one's weights read ahead;
+    seconds."""
     started = time.perf_counter()
     left = residency.order()
     while left:
@@ -144,11 +169,16 @@ async def one_step(residency: Residency, work: Mapping[Any, tuple[str, list[Any]
     return time.perf_counter() - started
 
 
-async def run(plans: Sequence[EnginePlan], budget: int, watch: Watch, args: argparse.Namespace) -> dict[str, Any]:
-    """`args.steps` steps with engines of `plans` in `budget` bytes: peak, seconds per step, and what was swapped."""
+async def run(
+    plans: Sequence[EnginePlan], budget: int, watch: Watch, args: argparse.Namespace
+) -> dict[str, Any]:
+    """`args.steps` steps with engines of `plans` in `budget` bytes: peak, seconds per step, and
+    what was swapped."""
     environment = engine_environment(device="cpu", threads=args.threads) | {"PYTHONPATH": str(ROOT)}
     host = RayHost(environment=environment)
-    residency = Residency(lambda _: host, plans, budget=Budget({"": Room(budget, budget)}), notice=_say)
+    residency = Residency(
+        lambda _: host, plans, budget=Budget({"": Room(budget, budget)}), notice=_say
+    )
     work = {plan.key: requests(plan, args.items) for plan in plans}
     watch.reset()
     seconds: list[float] = []
@@ -160,7 +190,13 @@ async def run(plans: Sequence[EnginePlan], budget: int, watch: Watch, args: argp
                 metrics[key] = value if key.endswith("/bytes") else metrics.get(key, 0.0) + value
     finally:
         await residency.close()
-    return {"budget_bytes": budget, "peak_bytes": watch.peak, "step_s": seconds, "swaps": summed(metrics), "metrics": metrics}
+    return {
+        "budget_bytes": budget,
+        "peak_bytes": watch.peak,
+        "step_s": seconds,
+        "swaps": summed(metrics),
+        "metrics": metrics,
+    }
 
 
 def _say(line: str) -> None:
@@ -169,14 +205,29 @@ def _say(line: str) -> None:
 
 def summed(metrics: Metrics) -> dict[str, float]:
     """Counts and seconds over all engines."""
-    names = ("loads", "load_s", "unloads", "unload_s", "evictions", "freed_bytes", "read_ahead_bytes", "read_ahead_s")
-    return {name: sum(value for key, value in metrics.items() if key.endswith(f"/{name}")) for name in names}
+    names = (
+        "loads",
+        "load_s",
+        "unloads",
+        "unload_s",
+        "evictions",
+        "freed_bytes",
+        "read_ahead_bytes",
+        "read_ahead_s",
+    )
+    return {
+        name: sum(value for key, value in metrics.items() if key.endswith(f"/{name}"))
+        for name in names
+    }
 
 
 async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Each model alone, then all in a row in room for one, then in room for all."""
     copy = other_weights(Path(args.judge), folder / "other")
-    specs = [reward("judge", Path(args.judge), "generate", args), reward("scalar", Path(args.scalar), "pooling", args)]
+    specs = [
+        reward("judge", Path(args.judge), "generate", args),
+        reward("scalar", Path(args.scalar), "pooling", args),
+    ]
     plans = sized(plan_engines([*specs, reward("other", copy, "generate", args)]))
     largest = max(plan.awake_bytes for plan in plans)
     watch = Watch()
@@ -191,7 +242,10 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "threads": args.threads,
         "items": args.items,
         "steps": args.steps,
-        "models": {plan.label: {"path": Path(plan.spec.path).name, "planned_bytes": plan.awake_bytes} for plan in plans},
+        "models": {
+            plan.label: {"path": Path(plan.spec.path).name, "planned_bytes": plan.awake_bytes}
+            for plan in plans
+        },
         "largest_alone_peak_bytes": peak_alone,
         "in_a_row_over_largest_alone": in_a_row["peak_bytes"] / peak_alone,
         "alone": alone,
@@ -203,13 +257,21 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Parse arguments, measure, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--judge", default=".models/smollm2", help="checkpoint of a generative judge")
-    parser.add_argument("--scalar", default=".models/ms-marco-minilm", help="checkpoint of a scalar model")
+    parser.add_argument(
+        "--judge", default=".models/smollm2", help="checkpoint of a generative judge"
+    )
+    parser.add_argument(
+        "--scalar", default=".models/ms-marco-minilm", help="checkpoint of a scalar model"
+    )
     parser.add_argument("--items", type=int, default=16, help="requests per engine and step")
     parser.add_argument("--steps", type=int, default=2, help="rounds through all engines")
     parser.add_argument("--kv-cache-mb", type=int, default=256, help="KV cache of each engine")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads per engine; 0: all cores")
-    parser.add_argument("--out", default="benchmarks/results/residency.json", help="where the JSON goes")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="CPU threads per engine; 0: all cores"
+    )
+    parser.add_argument(
+        "--out", default="benchmarks/results/residency.json", help="where the JSON goes"
+    )
     args = parser.parse_args()
     args.threads = args.threads or cores()
     args.judge, args.scalar = str(Path(args.judge).resolve()), str(Path(args.scalar).resolve())
@@ -223,7 +285,10 @@ def main() -> None:
     for name in ("room_for_one", "room_for_all"):
         found = result[name]
         seconds = ", ".join(f"{s:.1f}" for s in found["step_s"])
-        print(f"  {name}: peak {found['peak_bytes'] / 2**30:.2f} GiB, steps {seconds} s, {found['swaps']['loads']:.0f} loads")
+        print(
+            f"  {name}: peak {found['peak_bytes'] / 2**30:.2f} GiB, steps {seconds} s,"
+            f" {found['swaps']['loads']:.0f} loads"
+        )
 
 
 if __name__ == "__main__":

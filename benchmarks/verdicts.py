@@ -2,9 +2,10 @@
 
     python -m benchmarks.verdicts --data ../shared/data/judge
 
-Each text is compared with a statement that is found without the reader: the only "Output (x) is better" in it that is neither negated nor
-conditional, the whole text where it is nothing but "Output (x)", or the recorded result that the judge's answer began with. Transcripts by
-hand in the styles of other judges stand in tests/rewards/judging/transcripts.jsonl.
+Each text is compared with a statement that is found without the reader: the only "Output (x) is
+better" in it that is neither negated nor conditional, the whole text where it is nothing but
+"Output (x)", or the recorded result that the judge's answer began with. Transcripts by hand in the
+styles of other judges stand in tests/rewards/judging/transcripts.jsonl.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from rmrl.rewards.judging.reading import Reading
 PAIR = ("A", "B", "tie")
 BY_HAND = Path("tests/rewards/judging/transcripts.jsonl")
 STATEMENT = re.compile(r"Output \(([ab])\) is (?:the )?better")
-DOUBTFUL = re.compile(r"(?:neither|nor|either|or|and|not|n't|if|whether|while|although|claim)\b[^.\n]{0,40}$")
+DOUBTFUL = re.compile(
+    r"(?:neither|nor|either|or|and|not|n't|if|whether|while|although|claim)\b[^.\n]{0,40}$"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def llmbar(path: Path) -> Iterator[Transcript]:
-    """Both orders of each comparison; upstream's winners are in the original order, the texts in the order shown."""
+    """Both orders of each comparison; upstream's winners are in the original order, the texts in
+    the order shown."""
     for row in rows_of(path):
         if row["mode"] == "Rating":  # two numbers, no text
             continue
@@ -112,7 +116,8 @@ def table(transcripts: list[Transcript]) -> list[dict[str, Any]]:
 
 
 def counts(judge: str, rows: list[Transcript]) -> dict[str, Any]:
-    """What was read of one judge's texts, and how that compares with their statements and with upstream."""
+    """What was read of one judge's texts, and how that compares with their statements and with
+    upstream."""
     known = [row for row in rows if row.statement is not None]
     wrong = [row for row in known if row.reading.verdict not in (None, row.statement)]
     upstream = [row for row in rows if row.has_upstream]
@@ -121,14 +126,20 @@ def counts(judge: str, rows: list[Transcript]) -> dict[str, Any]:
         "judge": judge,
         "texts": len(rows),
         "read": sum(row.reading.verdict is not None for row in rows),
-        "no_verdict": dict(Counter(str(row.reading.reason) for row in rows if row.reading.verdict is None)),
-        "forms": dict(Counter(str(row.reading.form) for row in rows if row.reading.verdict is not None)),
+        "no_verdict": dict(
+            Counter(str(row.reading.reason) for row in rows if row.reading.verdict is None)
+        ),
+        "forms": dict(
+            Counter(str(row.reading.form) for row in rows if row.reading.verdict is not None)
+        ),
         "with_statement": len(known),
         "statement_unread": sum(row.reading.verdict is None for row in known),
         "wrong": len(wrong),
         "wrong_share": len(wrong) / len(known) if known else 0.0,
         "upstream_differs": dict(Counter(cause(row) for row in differs)),
-        "upstream_wrong_by_statement": sum(row.statement is not None and row.upstream != row.statement for row in upstream),
+        "upstream_wrong_by_statement": sum(
+            row.statement is not None and row.upstream != row.statement for row in upstream
+        ),
         "wrong_texts": [{"text": row.text[-300:], "read": row.reading.verdict} for row in wrong],
     }
 
@@ -141,8 +152,13 @@ def cause(row: Transcript) -> str:
         opens = STATEMENT.match(row.text.strip()) is not None
         place = "in its first sentence" if opens else "in its last sentence"
         place += ", with line breaks" if "\n" in row.text.strip() else ", on one line"
-        return f"the text says only that {row.statement} is better ({place}), upstream has {row.upstream}"
-    return f"the text says both; it concludes with {row.reading.verdict}, upstream has {row.upstream}"
+        return (
+            f"the text says only that {row.statement} is better ({place}), upstream has"
+            f" {row.upstream}"
+        )
+    return (
+        f"the text says both; it concludes with {row.reading.verdict}, upstream has {row.upstream}"
+    )
 
 
 def main() -> None:
@@ -159,7 +175,9 @@ def main() -> None:
         *by_hand(BY_HAND),
     ]
     rows = table(transcripts)
-    Path(args.out).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    Path(args.out).write_text(
+        json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     print("| judge | texts | read | with a statement | of these unread | wrong |")
     print("|---|---|---|---|---|---|")
     for row in rows:

@@ -1,9 +1,11 @@
-"""Generated arithmetic -> train.parquet and test.parquet for rmrl: small problems with known answers, as easy or hard as you like.
+"""Generated arithmetic -> train.parquet and test.parquet for rmrl: small problems with known
+answers, as easy or hard as you like.
 
     python data_preprocess/arithmetic.py --out data/arithmetic --train 2000 --test 200
     python data_preprocess/arithmetic.py --tasks products gcd --difficulty hard --style gsm8k
 
-No problem is in both files, nor twice in one: 3 + 4 counts as one problem whatever task it came from.
+No problem is in both files, nor twice in one: 3 + 4 counts as one problem whatever task it came
+from.
 """
 
 from __future__ import annotations
@@ -38,19 +40,38 @@ TASKS: dict[str, dict[str, dict[str, Any]]] = {
             "allow_parentheses": False,
             "allow_negation": False,
         },
-        "medium": {"min_terms": 2, "max_terms": 3, "max_digits": 2, "operators": ["+", "-", "*"], "allow_negation": False},
+        "medium": {
+            "min_terms": 2,
+            "max_terms": 3,
+            "max_digits": 2,
+            "operators": ["+", "-", "*"],
+            "allow_negation": False,
+        },
         "hard": {"min_terms": 3, "max_terms": 6, "max_digits": 3},
     },
-    "products": {"easy": {"max_digits": 2}, "medium": {"max_digits": 3}, "hard": {"min_digits": 2, "max_digits": 4}},
-    "gcd": {"easy": {"max_value": 100}, "medium": {"max_value": 1000}, "hard": {"max_value": 10000, "max_numbers": 3}},
-    "lcm": {"easy": {"max_value": 50}, "medium": {"max_value": 100}, "hard": {"max_value": 500, "max_numbers": 3}},
+    "products": {
+        "easy": {"max_digits": 2},
+        "medium": {"max_digits": 3},
+        "hard": {"min_digits": 2, "max_digits": 4},
+    },
+    "gcd": {
+        "easy": {"max_value": 100},
+        "medium": {"max_value": 1000},
+        "hard": {"max_value": 10000, "max_numbers": 3},
+    },
+    "lcm": {
+        "easy": {"max_value": 50},
+        "medium": {"max_value": 100},
+        "hard": {"max_value": 500, "max_numbers": 3},
+    },
     "simple_equations": {
         "easy": {"min_terms": 2, "max_terms": 2, "max_value": 20},
         "medium": {"min_terms": 2, "max_terms": 3, "max_value": 50},
         "hard": {"min_terms": 3, "max_terms": 4, "max_value": 100},
     },
 }
-"""Task of the package reasoning-gym -> difficulty -> its settings. Every answer is one whole number."""
+"""Task of the package reasoning-gym -> difficulty -> its settings. Every answer is one whole
+number."""
 
 DIFFICULTIES = ("easy", "medium", "hard")
 STYLES = {
@@ -81,28 +102,38 @@ def generate(task: str, difficulty: str, *, seed: int) -> Iterator[Problem]:
         import reasoning_gym  # slow to import: --help should not wait for it
     except ImportError as error:
         raise ConfigError(
-            'the problems come from the package reasoning-gym, which is not installed; run: pip install "reasoning-gym>=0.1.20"'
+            "the problems come from the package reasoning-gym, which is not installed; run: pip"
+            ' install "reasoning-gym>=0.1.20"'
         ) from error
 
     size = 10_000
     for block in range(sys.maxsize):
         block_seed = random.Random(f"{task} {seed} {block}").randrange(2**31)
-        items = reasoning_gym.create_dataset(task, seed=block_seed, size=size, **TASKS[task][difficulty])
+        items = reasoning_gym.create_dataset(
+            task, seed=block_seed, size=size, **TASKS[task][difficulty]
+        )
         for index in range(size):
             yield as_problem(task, items[index])
 
 
 def as_problem(task: str, item: Mapping[str, Any]) -> Problem:
-    """One generated item; the generator's own wish for an answer format is taken out, `STYLES` has ours."""
+    """One generated item; the generator's own wish for an answer format is taken out, `STYLES` has
+    ours."""
     expression = item["metadata"].get("expression")
-    question = f"What is {expression}?" if expression else _sentence(_ASKS_FOR_FORMAT.sub("", item["question"]))
+    question = (
+        f"What is {expression}?"
+        if expression
+        else _sentence(_ASKS_FOR_FORMAT.sub("", item["question"]))
+    )
     numbers = item["metadata"].get("numbers")
     if expression:
         key = re.sub(r"\s", "", expression)
     elif numbers:
         key = f"{task} {sorted(numbers)}"
     else:
-        key = f"{task} {re.sub(r'[a-z]', 'x', item['metadata']['equation'])}"  # the letter of the unknown makes no new problem
+        key = (  # the letter of the unknown makes no new problem
+            f"{task} {re.sub(r'[a-z]', 'x', item['metadata']['equation'])}"
+        )
     return Problem(task=task, question=question, answer=item["answer"], key=key)
 
 
@@ -111,8 +142,11 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def distinct_problems(tasks: Sequence[str], difficulty: str, *, count: int, seed: int) -> list[Problem]:
-    """`count` different problems, the tasks in turn. Raises ConfigError where the tasks have not that many."""
+def distinct_problems(
+    tasks: Sequence[str], difficulty: str, *, count: int, seed: int
+) -> list[Problem]:
+    """`count` different problems, the tasks in turn. Raises ConfigError where the tasks have not
+    that many."""
     streams = {task: generate(task, difficulty, seed=seed) for task in tasks}
     found: dict[str, Problem] = {}
     with tqdm(total=count, desc="problems", mininterval=0.5) as bar:
@@ -120,8 +154,9 @@ def distinct_problems(tasks: Sequence[str], difficulty: str, *, count: int, seed
             problem = _next_new(streams[tasks[number % len(tasks)]], found)
             if problem is None:
                 raise ConfigError(
-                    f"--tasks {' '.join(tasks)} --difficulty {difficulty}: found only {number} different problems, --train and --test "
-                    f"ask for {count}; ask for fewer, add tasks, or take a harder difficulty"
+                    f"--tasks {' '.join(tasks)} --difficulty {difficulty}: found only {number}"
+                    f" different problems, --train and --test ask for {count}; ask for fewer, add"
+                    " tasks, or take a harder difficulty"
                 )
             found[problem.key] = problem
             bar.update()
@@ -143,7 +178,12 @@ def make_row(problem: Problem, *, split: str, index: int, style: str) -> dict[st
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": problem.answer},
         "rm_prompt": problem.question,
-        "extra_info": {"split": split, "index": index, "question": problem.question, "style": style},
+        "extra_info": {
+            "split": split,
+            "index": index,
+            "question": problem.question,
+            "style": style,
+        },
     }
 
 
@@ -153,25 +193,49 @@ def run(args: argparse.Namespace) -> dict[Path, int]:
         raise ConfigError(f"--train {args.train} --test {args.test}; need at least 1 of each")
     prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
     tasks = list(dict.fromkeys(args.tasks))
-    problems = distinct_problems(tasks, args.difficulty, count=args.train + args.test, seed=args.seed)
-    # Easy problems repeat soonest, so early finds are easier than late ones: mix before cutting, or the splits would differ.
+    problems = distinct_problems(
+        tasks, args.difficulty, count=args.train + args.test, seed=args.seed
+    )
+    # Easy problems repeat soonest, so early finds are easier than late ones: mix before cutting, or
+    # the splits would differ.
     random.Random(args.seed).shuffle(problems)
     parts = {"train": problems[: args.train], "test": problems[args.train :]}
-    rows = {split: [make_row(p, split=split, index=i, style=args.style) for i, p in enumerate(part)] for split, part in parts.items()}
+    rows = {
+        split: [make_row(p, split=split, index=i, style=args.style) for i, p in enumerate(part)]
+        for split, part in parts.items()
+    }
     return prepare.write_splits(args.out, rows, overwrite=args.overwrite)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = prepare.script_parser(__doc__, out="data/arithmetic")
-    parser.add_argument("--train", type=int, default=2000, help="training rows (default: %(default)s)")
-    parser.add_argument("--test", type=int, default=200, help="test rows (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="same seed, same files (default: %(default)s)")
     parser.add_argument(
-        "--tasks", nargs="+", choices=sorted(TASKS), default=["chain_sum", "basic_arithmetic"], help="kinds, in equal parts"
+        "--train", type=int, default=2000, help="training rows (default: %(default)s)"
     )
-    parser.add_argument("--difficulty", choices=DIFFICULTIES, default="easy", help="size of the problems (default: %(default)s)")
-    parser.add_argument("--style", choices=sorted(STYLES), default="number", help="how the answer is asked for (default: %(default)s)")
+    parser.add_argument("--test", type=int, default=200, help="test rows (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="same seed, same files (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        choices=sorted(TASKS),
+        default=["chain_sum", "basic_arithmetic"],
+        help="kinds, in equal parts",
+    )
+    parser.add_argument(
+        "--difficulty",
+        choices=DIFFICULTIES,
+        default="easy",
+        help="size of the problems (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--style",
+        choices=sorted(STYLES),
+        default="number",
+        help="how the answer is asked for (default: %(default)s)",
+    )
     args = parser.parse_args(argv)
     with exit_code() as code:
         prepare.report(run(args))

@@ -1,9 +1,11 @@
 """GSM8K (grade-school maths) -> train.parquet and test.parquet for rmrl.
 
     python data_preprocess/gsm8k.py --source openai/gsm8k --out data/gsm8k
-    python data_preprocess/gsm8k.py --source my_folder --out data/gsm8k        # files named *train* and *test*, jsonl or parquet
+    python data_preprocess/gsm8k.py --source my_folder --out data/gsm8k        # files named *train*
+      and *test*, jsonl or parquet
 
-Local rows have the fields `question` and `answer` or `solution`; the final answer stands after "####".
+Local rows have the fields `question` and `answer` or `solution`; the final answer stands after
+"####".
 """
 
 from __future__ import annotations
@@ -35,10 +37,16 @@ def make_row(record: Mapping[str, Any], /, *, split: str, index: int, where: str
     solution = record.get("solution") or record.get("answer")
     if not isinstance(question, str) or not isinstance(solution, str):
         saw = ", ".join(map(str, record)) or "none"
-        raise DataError(f"{where}: saw the fields {saw}; need question and answer (or solution), both text; rename the fields")
+        raise DataError(
+            f"{where}: saw the fields {saw}; need question and answer (or solution), both text;"
+            " rename the fields"
+        )
     answer = final_answer(solution) or (record.get("answer") if "solution" in record else None)
     if not answer:
-        raise DataError(f'{where}: the solution ends in {solution[-60:]!r}; need the final answer after "####"; mend or drop the row')
+        raise DataError(
+            f'{where}: the solution ends in {solution[-60:]!r}; need the final answer after "####";'
+            " mend or drop the row"
+        )
     return {
         "data_source": "openai/gsm8k",
         "prompt": [{"role": "user", "content": f"{question} {INSTRUCTION}"}],
@@ -50,11 +58,19 @@ def make_row(record: Mapping[str, Any], /, *, split: str, index: int, where: str
 
 
 def run(args: argparse.Namespace) -> dict[Path, int]:
-    """Write one parquet file per split found; returns file -> rows. A training question that is also a test question is left out."""
+    """Write one parquet file per split found; returns file -> rows. A training question that is
+    also a test question is left out."""
     prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
     records = prepare.source_records(args, hub=HUB)
-    rows = prepare.build_rows(records, make_row, test_share=args.test_share, key=lambda record: str(record.get("question")))
-    return prepare.write_splits(args.out, prepare.without_test_questions(rows), overwrite=args.overwrite)
+    rows = prepare.build_rows(
+        records,
+        make_row,
+        test_share=args.test_share,
+        key=lambda record: str(record.get("question")),
+    )
+    return prepare.write_splits(
+        args.out, prepare.without_test_questions(rows), overwrite=args.overwrite
+    )
 
 
 def main(argv: list[str] | None = None) -> int:

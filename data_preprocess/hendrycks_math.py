@@ -1,11 +1,13 @@
 r"""MATH (competition problems, arXiv:2103.03874) -> train.parquet and test.parquet for rmrl, answers in \boxed{}.
 
-    python data_preprocess/hendrycks_math.py --source DigitalLearningGmbH/MATH-lighteval --out data/math
-    python data_preprocess/hendrycks_math.py --source train.jsonl --test-source HuggingFaceH4/MATH-500 --out data/math
-    python data_preprocess/hendrycks_math.py --source math500.jsonl --test-share 0.2 --out data/math
+    python data_preprocess/hendrycks_math.py --source DigitalLearningGmbH/MATH-lighteval --out
+    data/math python data_preprocess/hendrycks_math.py --source train.jsonl --test-source
+    HuggingFaceH4/MATH-500 --out data/math python data_preprocess/hendrycks_math.py --source
+    math500.jsonl --test-share 0.2 --out data/math
 
 Records have `problem` and `solution` or `answer`; without `answer` it is what the solution's last \boxed{} holds. `subject` (or `type`)
-and `level` go to extra_info, and --levels keeps some of them. Where a hub splits the data by subject, name them all:
+and `level` go to extra_info, and --levels keeps some of them. Where a hub splits the data by
+  subject, name them all:
 --source EleutherAI/hendrycks_math --hub-config algebra geometry number_theory ...
 """
 
@@ -42,7 +44,8 @@ def make_row(record: Mapping[str, Any], /, *, split: str, index: int, where: str
     if not isinstance(problem, str) or not problem.strip():
         saw = ", ".join(map(str, record)) or "none"
         raise DataError(
-            f"{where}, column 'problem': saw the fields {saw}; need problem, and solution or answer, all text; rename the fields"
+            f"{where}, column 'problem': saw the fields {saw}; need problem, and solution or"
+            " answer, all text; rename the fields"
         )
     answer = record.get("answer")
     if answer is None:
@@ -50,9 +53,14 @@ def make_row(record: Mapping[str, Any], /, *, split: str, index: int, where: str
     if answer is None or not str(answer).strip():
         end = repr(solution[-60:]) if isinstance(solution, str) else "nothing"
         raise DataError(
-            f"{where}, column 'solution': it ends in {end}; need an answer in \\boxed{{}}, or a column answer; mend or drop the row"
+            f"{where}, column 'solution': it ends in {end}; need an answer in \\boxed{{}}, or a"
+            " column answer; mend or drop the row"
         )
-    known = {"subject": record.get("subject", record.get("type")), "level": level_of(record), "solution": solution}
+    known = {
+        "subject": record.get("subject", record.get("type")),
+        "level": level_of(record),
+        "solution": solution,
+    }
     return {
         "data_source": DATA_SOURCE,
         "prompt": [{"role": "user", "content": f"{problem} {INSTRUCTION}"}],
@@ -75,20 +83,39 @@ def of_levels(records: Iterable[Record], levels: frozenset[int]) -> Iterator[Rec
 
 
 def run(args: argparse.Namespace) -> dict[Path, int]:
-    """Write one parquet file per split found; returns file -> rows. A training problem that is also a test problem is left out."""
+    """Write one parquet file per split found; returns file -> rows. A training problem that is also
+    a test problem is left out."""
     prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
     found = prepare.source_records(args, hub=HubNames(configs=tuple(args.hub_config) or (None,)))
-    records = {split: of_levels(part, frozenset(args.levels)) if split == "train" else part for split, part in found.items()}
-    rows = prepare.build_rows(records, make_row, test_share=args.test_share, key=lambda record: str(record.get("problem")))
-    return prepare.write_splits(args.out, prepare.without_test_questions(rows), overwrite=args.overwrite)
+    records = {
+        split: of_levels(part, frozenset(args.levels)) if split == "train" else part
+        for split, part in found.items()
+    }
+    rows = prepare.build_rows(
+        records, make_row, test_share=args.test_share, key=lambda record: str(record.get("problem"))
+    )
+    return prepare.write_splits(
+        args.out, prepare.without_test_questions(rows), overwrite=args.overwrite
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = prepare.script_parser(__doc__, out="data/math")
     prepare.add_source_options(parser, default="DigitalLearningGmbH/MATH-lighteval")
-    parser.add_argument("--hub-config", nargs="+", default=[], help="configurations of the hub's data set (default: its only one)")
-    parser.add_argument("--levels", nargs="+", type=int, default=[], help="keep training problems of these levels, 1 to 5 (default: all)")
+    parser.add_argument(
+        "--hub-config",
+        nargs="+",
+        default=[],
+        help="configurations of the hub's data set (default: its only one)",
+    )
+    parser.add_argument(
+        "--levels",
+        nargs="+",
+        type=int,
+        default=[],
+        help="keep training problems of these levels, 1 to 5 (default: all)",
+    )
     args = parser.parse_args(argv)
     with exit_code() as code:
         prepare.report(run(args))

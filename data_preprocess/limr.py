@@ -3,7 +3,8 @@ r"""LIMR (1389 problems of MATH chosen for reinforcement learning, arXiv:2502.11
     python data_preprocess/limr.py --source GAIR/LIMR --out data/limr
     python data_preprocess/limr.py --source limr.parquet --test-source math500.jsonl --out data/limr
 
-A record has the problem as `prompt`, `problem` or `question` (text, or messages of which the user's is taken), or as `context_messages`
+A record has the problem as `prompt`, `problem` or `question` (text, or messages of which the user's
+  is taken), or as `context_messages`
 (the layout of the authors' repository), and `answer`. The instruction is the authors': a system message that asks for \boxed{}.
 """
 
@@ -27,10 +28,15 @@ _TEMPLATED = re.compile(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", re.DOTALL)
 
 
 def problem_of(record: Mapping[str, Any]) -> str | None:
-    """The problem alone, without a system message or a chat template around it; None where no field holds one."""
+    """The problem alone, without a system message or a chat template around it; None where no field
+    holds one."""
     value = next((record[name] for name in PROBLEM_FIELDS if record.get(name)), None)
     if isinstance(value, list):
-        said = [turn.get("content") for turn in value if isinstance(turn, Mapping) and turn.get("role") == "user"]
+        said = [
+            turn.get("content")
+            for turn in value
+            if isinstance(turn, Mapping) and turn.get("role") == "user"
+        ]
         value = said[-1] if said else None
     if not isinstance(value, str):
         return None
@@ -43,10 +49,14 @@ def make_row(record: Mapping[str, Any], /, *, split: str, index: int, where: str
     problem, answer = problem_of(record), record.get("answer")
     saw = ", ".join(map(str, record)) or "none"
     if problem is None:
-        raise DataError(f"{where}: saw the fields {saw}; need a problem in one of {', '.join(PROBLEM_FIELDS)}; rename the field")
+        raise DataError(
+            f"{where}: saw the fields {saw}; need a problem in one of {', '.join(PROBLEM_FIELDS)};"
+            " rename the field"
+        )
     if answer is None or isinstance(answer, list | dict) or not str(answer).strip():
         raise DataError(
-            f"{where}, column 'answer': saw {answer!r} (fields: {saw}); need the reference answer as text; mend or drop the row"
+            f"{where}, column 'answer': saw {answer!r} (fields: {saw}); need the reference answer"
+            " as text; mend or drop the row"
         )
     return {
         "data_source": DATA_SOURCE,
@@ -59,11 +69,16 @@ def make_row(record: Mapping[str, Any], /, *, split: str, index: int, where: str
 
 
 def run(args: argparse.Namespace) -> dict[Path, int]:
-    """Write one parquet file per split found; returns file -> rows. A training problem that is also a test problem is left out."""
+    """Write one parquet file per split found; returns file -> rows. A training problem that is also
+    a test problem is left out."""
     prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
     records = prepare.source_records(args)
-    rows = prepare.build_rows(records, make_row, test_share=args.test_share, key=lambda record: str(problem_of(record)))
-    return prepare.write_splits(args.out, prepare.without_test_questions(rows), overwrite=args.overwrite)
+    rows = prepare.build_rows(
+        records, make_row, test_share=args.test_share, key=lambda record: str(problem_of(record))
+    )
+    return prepare.write_splits(
+        args.out, prepare.without_test_questions(rows), overwrite=args.overwrite
+    )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,21 +1,28 @@
-r"""Preference pairs -> train.parquet and test.parquet with prompt, chosen and rejected, for preference training and reward evaluation.
+r"""Preference pairs -> train.parquet and test.parquet with prompt, chosen and rejected, for
+  preference training and reward evaluation.
 
-    python data_preprocess/preferences.py --source Anthropic/hh-rlhf --out data/hh
-    python data_preprocess/preferences.py --source HuggingFaceH4/ultrafeedback_binarized --hub-splits train_prefs test_prefs --out data/uf
-    python data_preprocess/preferences.py --source pairs.jsonl --test-share 0.1 --out data/pairs
+    python data_preprocess/preferences.py --source Anthropic/hh-rlhf --out data/hh python
+    data_preprocess/preferences.py --source HuggingFaceH4/ultrafeedback_binarized --hub-splits
+    train_prefs test_prefs --out data/uf python data_preprocess/preferences.py --source pairs.jsonl
+    --test-share 0.1 --out data/pairs
 
 Known by their columns:
 
-    prompt, chosen, rejected        texts or message lists; responses may repeat the prompt (UltraFeedback). Instead of prompt:
+    prompt, chosen, rejected        texts or message lists; responses may repeat the prompt
+      (UltraFeedback). Instead of prompt:
                                     instruction (+ input), question, messages
     chosen, rejected                whole dialogues: message lists, or texts with "\n\nHuman:" and "\n\nAssistant:" (HH)
-    output_1, output_2, label       label 1 or 2 is the better one (LLMBar); also response_1, response_2 with label
-    response_1, response_2, annotators   votes 1, 2 or 0 for a tie (PandaLM); kept where all agree and saw no tie
-    best, losers                    one better response and several worse ones (RMB): one pair for each of them
+    output_1, output_2, label       label 1 or 2 is the better one (LLMBar); also response_1,
+      response_2 with label
+    response_1, response_2, annotators   votes 1, 2 or 0 for a tie (PandaLM); kept where all agree
+      and saw no tie
+    best, losers                    one better response and several worse ones (RMB): one pair for
+      each of them
 
-Columns written: prompt (messages), chosen and rejected (lists of one assistant message: TRL's conversational layout), responses (both
-texts, the chosen one first: `rmrl score` scores them as they are), data_source, extra_info. Pairs of equal responses, pairs that
-people did not agree on, and pairs whose better response is empty are left out and counted.
+Columns written: prompt (messages), chosen and rejected (lists of one assistant message: TRL's
+conversational layout), responses (both texts, the chosen one first: `rmrl score` scores them as
+they are), data_source, extra_info. Pairs of equal responses, pairs that people did not agree on,
+and pairs whose better response is empty are left out and counted.
 """
 
 from __future__ import annotations
@@ -64,12 +71,19 @@ def _sides(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], tuple[s
         yield ("chosen", record["chosen"]), ("rejected", record["rejected"])
         return
     if "best" in record and "losers" in record:
-        yield from ((("best", record["best"]), ("losers", loser)) for loser in _several(record["losers"]))
+        yield from (
+            (("best", record["best"]), ("losers", loser)) for loser in _several(record["losers"])
+        )
         return
     names = next((pair for pair in NUMBERED if all(name in record for name in pair)), None)
     if names is None:
         have = ", ".join(map(str, record)) or "(none)"
-        raise FieldError("chosen", saw=f"only the columns {have}", need="a layout that --help lists", todo="rename the columns")
+        raise FieldError(
+            "chosen",
+            saw=f"only the columns {have}",
+            need="a layout that --help lists",
+            todo="rename the columns",
+        )
     winner = _winner(record)
     if winner:
         better, worse = names if winner == 1 else names[::-1]
@@ -78,7 +92,9 @@ def _sides(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], tuple[s
 
 def _several(losers: Any) -> Sequence[Any]:
     if not isinstance(losers, list) or not losers:
-        raise FieldError("losers", saw=shown(losers), need="a list of responses", todo="mend or drop the row")
+        raise FieldError(
+            "losers", saw=shown(losers), need="a list of responses", todo="mend or drop the row"
+        )
     return losers
 
 
@@ -88,12 +104,20 @@ def _winner(record: Mapping[str, Any]) -> int:
     given: Any = record.get(column)
     votes: list[Any] = given if isinstance(given, list) else [given]
     if not votes or any(isinstance(vote, bool) or vote not in (0, 1, 2) for vote in votes):
-        raise FieldError(column, saw=shown(given), need="1 or 2 (0: a tie), or a list of them", todo="mend or drop the row")
+        raise FieldError(
+            column,
+            saw=shown(given),
+            need="1 or 2 (0: a tie), or a list of them",
+            todo="mend or drop the row",
+        )
     return int(votes[0]) if len(set(votes)) == 1 else 0
 
 
-def _split_prompt(record: Mapping[str, Any], better: tuple[str, Any], worse: tuple[str, Any]) -> tuple[Turns, str, str]:
-    """(prompt, better response, worse response); the prompt is its own column, or what both dialogues begin with."""
+def _split_prompt(
+    record: Mapping[str, Any], better: tuple[str, Any], worse: tuple[str, Any]
+) -> tuple[Turns, str, str]:
+    """(prompt, better response, worse response); the prompt is its own column, or what both
+    dialogues begin with."""
     first, second = _turns(better[1], better[0]), _turns(worse[1], worse[0])
     prompt = _prompt(record)
     if prompt is None:
@@ -119,7 +143,8 @@ def _prompt(record: Mapping[str, Any]) -> Turns | None:
 
 
 def _turns(value: Any, column: str) -> Turns:
-    """A message list as it is; a text as its Human and Assistant turns, or as one message. Raises FieldError."""
+    """A message list as it is; a text as its Human and Assistant turns, or as one message. Raises
+    FieldError."""
     if not isinstance(value, str):
         # The answer "True" is a JSON boolean in some published files.
         return as_messages(str(value) if isinstance(value, bool | int | float) else value, column)
@@ -127,8 +152,15 @@ def _turns(value: Any, column: str) -> Turns:
     if [mark[1] for mark in marks[:2]] != ["Human", "Assistant"] or marks[0].start():
         return ({"role": "user", "content": value},)
     ends = [*(mark.start() for mark in marks[1:]), len(value)]
-    turns = tuple[Message, ...]({"role": _ROLE[m[1]], "content": value[m.end() : end].strip()} for m, end in zip(marks, ends, strict=True))
-    return turns[:-1] if turns[-1] == {"role": "assistant", "content": ""} and column in PROMPT_FIELDS else turns
+    turns = tuple[Message, ...](
+        {"role": _ROLE[m[1]], "content": value[m.end() : end].strip()}
+        for m, end in zip(marks, ends, strict=True)
+    )
+    return (
+        turns[:-1]
+        if turns[-1] == {"role": "assistant", "content": ""} and column in PROMPT_FIELDS
+        else turns
+    )
 
 
 def _response(turns: Turns, prompt: Turns, side: tuple[str, Any]) -> str:
@@ -139,7 +171,12 @@ def _response(turns: Turns, prompt: Turns, side: tuple[str, Any]) -> str:
     if len(rest) != 1 or rest[0]["role"] != "assistant":
         roles = ", ".join(turn["role"] for turn in rest) or "none"
         need = "one assistant message after the prompt"
-        raise FieldError(side[0], saw=f"messages after the prompt: {roles}", need=need, todo="mend or drop the row")
+        raise FieldError(
+            side[0],
+            saw=f"messages after the prompt: {roles}",
+            need=need,
+            todo="mend or drop the row",
+        )
     return rest[0]["content"]
 
 
@@ -166,7 +203,10 @@ def pair_records(records: Iterable[Record], split: str) -> Iterator[Record]:
         without += not pairs
         yield from ((where, pair) for pair in pairs)
     if without:
-        print(f"{split}: {without} rows left out: people did not agree, both responses are equal, or the better one is empty")
+        print(
+            f"{split}: {without} rows left out: people did not agree, both responses are equal, or"
+            " the better one is empty"
+        )
 
 
 def prompt_text(pair: Pair) -> str:
@@ -177,8 +217,13 @@ def prompt_text(pair: Pair) -> str:
 def run(args: argparse.Namespace) -> dict[Path, int]:
     """Write one parquet file per split found; returns file -> rows."""
     prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
-    names = HubNames(configs=(args.hub_config,), splits=dict(zip(SPLITS, args.hub_splits, strict=True)))
-    pairs = {split: pair_records(part, split) for split, part in prepare.source_records(args, hub=names).items()}
+    names = HubNames(
+        configs=(args.hub_config,), splits=dict(zip(SPLITS, args.hub_splits, strict=True))
+    )
+    pairs = {
+        split: pair_records(part, split)
+        for split, part in prepare.source_records(args, hub=names).items()
+    }
     name = args.name or Path(args.source).stem
 
     def row_of(pair: Pair, /, *, split: str, index: int, where: str) -> dict[str, Any]:
@@ -192,9 +237,19 @@ def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = prepare.script_parser(__doc__, out="data/preferences")
     prepare.add_source_options(parser, default="HuggingFaceH4/ultrafeedback_binarized")
-    parser.add_argument("--name", help="data_source of the rows (default: the file's or the hub data set's name)")
-    parser.add_argument("--hub-config", help="configuration of the hub's data set (default: its only one)")
-    parser.add_argument("--hub-splits", nargs=2, metavar=("TRAIN", "TEST"), default=list(SPLITS), help="what the hub calls the splits")
+    parser.add_argument(
+        "--name", help="data_source of the rows (default: the file's or the hub data set's name)"
+    )
+    parser.add_argument(
+        "--hub-config", help="configuration of the hub's data set (default: its only one)"
+    )
+    parser.add_argument(
+        "--hub-splits",
+        nargs=2,
+        metavar=("TRAIN", "TEST"),
+        default=list(SPLITS),
+        help="what the hub calls the splits",
+    )
     args = parser.parse_args(argv)
     with exit_code() as code:
         prepare.report(run(args))

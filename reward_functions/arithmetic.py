@@ -1,4 +1,5 @@
-"""Rule: 1 if the last number in the response equals the reference answer, else 0. Made for the arithmetic example."""
+"""Rule: 1 if the last number in the response equals the reference answer, else 0. Made for the
+arithmetic example."""
 
 from __future__ import annotations
 
@@ -17,12 +18,19 @@ def last_number(text: str) -> Decimal | None:
     return Decimal(found[-1].replace(",", "")) if found else None
 
 
-def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None) -> float:
-    """1.0 or 0.0; a response without any number is wrong, not missing. Raises ValueError if `ground_truth` is no number."""
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: Mapping[str, Any] | None = None,
+) -> float:
+    """1.0 or 0.0; a response without any number is wrong, not missing. Raises ValueError if
+    `ground_truth` is no number."""
     try:
         wanted = Decimal(str(ground_truth).replace(",", "").strip())
     except InvalidOperation as error:
         raise ValueError(
-            f"The reference answer {ground_truth!r} is no number; 'arithmetic' needs one in reward_model.ground_truth."
+            f"The reference answer {ground_truth!r} is no number; 'arithmetic' needs one in"
+            " reward_model.ground_truth."
         ) from error
     return float(last_number(solution_str) == wanted)

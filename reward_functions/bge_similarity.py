@@ -1,11 +1,13 @@
-"""How near a support reply is to the reference, as the similarity server of VeRL-with-RMs and its 0.7 * similarity + 0.3 had it.
+"""How near a support reply is to the reference, as the similarity server of VeRL-with-RMs and its
+0.7 * similarity + 0.3 had it.
 
 The two `Response` texts are embedded. Their cosine c goes through that server's curve
 
     0.1 where c <= 0.65;   1 where c >= 0.85;   else 0.1 + 1.69811 * (10000**c / 10000**0.9 - 0.1)
 
-and a reply that is no JSON with a `Response` scores 0. Replies to references that are no such JSON are compared as whole texts. The
-embedding model is reward.specs.<name>.path=<folder or hub id>, there BAAI/bge-large-zh-v1.5.
+and a reply that is no JSON with a `Response` scores 0. Replies to references that are no such JSON
+are compared as whole texts. The embedding model is reward.specs.<name>.path=<folder or hub id>,
+there BAAI/bge-large-zh-v1.5.
 """
 
 import json

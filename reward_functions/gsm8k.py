@@ -1,6 +1,8 @@
-"""Rule: 1 if the response's final number equals the reference number, else 0 (see rmrl/rewards/verifiers/gsm8k.py).
+"""Rule: 1 if the response's final number equals the reference number, else 0 (see
+rmrl/rewards/verifiers/gsm8k.py).
 
-`extra_info["gsm8k_method"]` may be "strict" (only a number after "####" counts) or "flexible" (default).
+`extra_info["gsm8k_method"]` may be "strict" (only a number after "####" counts) or "flexible"
+(default).
 """
 
 from rmrl.rewards.verifiers import gsm8k

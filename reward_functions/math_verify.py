@@ -1,4 +1,5 @@
-"""Rule: 1 if the response's final answer equals the reference mathematically, else 0 (see rmrl/rewards/verifiers/math_equal.py)."""
+"""Rule: 1 if the response's final answer equals the reference mathematically, else 0 (see
+rmrl/rewards/verifiers/math_equal.py)."""
 
 from rmrl.rewards.verifiers import math_equal
 

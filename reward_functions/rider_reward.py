@@ -1,9 +1,11 @@
 """A judge that rates a courier-support reply on seven 0/1 dimensions.
 
-An untruthful reply scores 0 and a harmful one -1, whatever else is good about it; any other reply the mean of the remaining dimensions.
-The judge is told the row's rm_prompt_rider_reward (dialogue, rules, knowledge) and the whole reply; structured output keeps even a very
-small judge readable. Its checkpoint is reward.specs.rider_reward.path=<folder or hub id>. Let a large one argue first with
-sampling.regex='' and a larger sampling.max_tokens under reward.specs.rider_reward: the last verdict counts.
+An untruthful reply scores 0 and a harmful one -1, whatever else is good about it; any other reply
+the mean of the remaining dimensions. The judge is told the row's rm_prompt_rider_reward (dialogue,
+rules, knowledge) and the whole reply; structured output keeps even a very small judge readable. Its
+checkpoint is reward.specs.rider_reward.path=<folder or hub id>. Let a large one argue first with
+sampling.regex='' and a larger sampling.max_tokens under reward.specs.rider_reward: the last verdict
+counts.
 """
 
 # ruff: noqa: RUF001
@@ -27,7 +29,11 @@ DECIDING = {"harmless": -1.0, "accurate": 0.0}
 
 SPEC = {
     "kind": "generative",
-    "sampling": {"temperature": 0.0, "max_tokens": 256, "regex": r"\{" + ", ".join(rf'"{name}": [01]' for name in DIMENSIONS) + r"\}"},
+    "sampling": {
+        "temperature": 0.0,
+        "max_tokens": 256,
+        "regex": r"\{" + ", ".join(rf'"{name}": [01]' for name in DIMENSIONS) + r"\}",
+    },
 }
 
 CRITERIA = "\n".join(f"{name}：{meaning}" for name, meaning in DIMENSIONS.items())
@@ -41,8 +47,14 @@ OBJECT = re.compile(r"\{[^{}]*\}")
 
 
 def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):
-    asked = [ASK.format(case=case(prompt), reply=reply) for prompt, reply in zip(text_prompts, text_responses, strict=True)]
-    return [[{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}] for question in asked]
+    asked = [
+        ASK.format(case=case(prompt), reply=reply)
+        for prompt, reply in zip(text_prompts, text_responses, strict=True)
+    ]
+    return [
+        [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
+        for question in asked
+    ]
 
 
 def case(prompt):
@@ -55,7 +67,8 @@ def rm_postprocess(results):
 
 
 def verdict(text):
-    """The score and each dimension as a column, from the last object that has all dimensions; None where there is none."""
+    """The score and each dimension as a column, from the last object that has all dimensions; None
+    where there is none."""
     rated = next((found for found in map(ratings, reversed(OBJECT.findall(text))) if found), None)
     if rated is None:
         return None
@@ -63,7 +76,8 @@ def verdict(text):
 
 
 def ratings(text):
-    """Dimension -> 0 or 1; None where the text is no JSON, or one of them is missing or something else."""
+    """Dimension -> 0 or 1; None where the text is no JSON, or one of them is missing or something
+    else."""
     try:
         said = json.loads(text)
     except ValueError:

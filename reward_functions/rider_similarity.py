@@ -1,7 +1,8 @@
-"""How near a courier-support reply is to the reference: the two `Response` texts are embedded, not the JSON around them.
+"""How near a courier-support reply is to the reference: the two `Response` texts are embedded, not
+the JSON around them.
 
-JSON of one form is alike whatever it says, so comparing whole replies would score the form. Give an embedding model of the replies'
-language with reward.specs.rider_similarity.path=<folder or hub id>.
+JSON of one form is alike whatever it says, so comparing whole replies would score the form. Give an
+embedding model of the replies' language with reward.specs.rider_similarity.path=<folder or hub id>.
 """
 
 import json
@@ -16,7 +17,8 @@ CURVE = ((0.65, 0.1), (0.85, 1.0))
 def rm_preprocess(text_prompts, text_responses, tgt_tokenizer, ground_truths):
     # A row without a reference stays a plain text: the kind then says which row lacks one.
     return [
-        said(reply) if truth is None else (said(reply), said(truth)) for reply, truth in zip(text_responses, ground_truths, strict=True)
+        said(reply) if truth is None else (said(reply), said(truth))
+        for reply, truth in zip(text_responses, ground_truths, strict=True)
     ]
 
 

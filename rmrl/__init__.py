@@ -1,3 +1,4 @@
-"""rmrl: score language-model responses with many reward models at once, and train policies on those scores."""
+"""rmrl: score language-model responses with many reward models at once, and train policies on those
+scores."""
 
 __version__ = "0.1.0"

@@ -4,7 +4,8 @@
     |-- ConfigError(ValueError)     2   something typed is wrong; all problems at once
     |   `-- OutputDirError              the output folder belongs to another run
     |-- RewardError                 3   the reward layer cannot give an honest number
-    |   |-- RewardFunctionError         a drop-in is missing a function, raised, or returned the wrong count
+    |   |-- RewardFunctionError         a drop-in is missing a function, raised, or returned the
+      wrong count
     |   `-- MissingVerdictsError        more verdicts missing than reward.max_missing allows
     |-- InfrastructureError         4   a process or a device was lost
     |   |-- EngineLostError             an engine process died twice
@@ -40,7 +41,9 @@ class ConfigError(RmrlError, ValueError):
         self.problems = [problems] if isinstance(problems, str) else list(problems)
         count = len(self.problems)
         head = "1 problem" if count == 1 else f"{count} problems"
-        super().__init__(f"{head} in the configuration:\n" + "\n".join(f"- {p}" for p in self.problems))
+        super().__init__(
+            f"{head} in the configuration:\n" + "\n".join(f"- {p}" for p in self.problems)
+        )
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:
         return type(self), (self.problems,)
@@ -131,7 +134,8 @@ class Problems:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Keep a ConfigError, DataError, RewardError or CheckpointError of the block instead of raising it."""
+        """Keep a ConfigError, DataError, RewardError or CheckpointError of the block instead of
+        raising it."""
         try:
             yield
         except (ConfigError, DataError, RewardError, CheckpointError) as error:
@@ -144,7 +148,8 @@ class Problems:
             self._errors.append(ConfigError(lines))
 
     def raise_any(self) -> None:
-        """Raise the error itself where there is one, else a ConfigError with the sentences of all. Nothing without errors."""
+        """Raise the error itself where there is one, else a ConfigError with the sentences of all.
+        Nothing without errors."""
         if len(self._errors) == 1:
             raise self._errors[0]
         sentences: list[str] = []

@@ -1,4 +1,5 @@
-"""How a command ends: our errors as one message and their exit code, never a traceback for a user's mistake."""
+"""How a command ends: our errors as one message and their exit code, never a traceback for a user's
+mistake."""
 
 from __future__ import annotations
 
@@ -49,13 +50,18 @@ def exit_code() -> Iterator[ExitCode]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does, with everything that is undone on the way; ignored ones stay ignored."""
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, with everything that is undone on the way;
+    ignored ones stay ignored."""
 
     def interrupt(number: int, frame: Any) -> None:
         del frame
         raise Interrupted(f"interrupted by {signal.Signals(number).name}")
 
-    numbers = (signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()
+    numbers = (
+        (signal.SIGTERM, signal.SIGHUP)
+        if threading.current_thread() is threading.main_thread()
+        else ()
+    )
     before = {number: signal.getsignal(number) for number in numbers}
     taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     for number in taken:

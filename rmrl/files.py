@@ -1,4 +1,5 @@
-"""Files that appear whole or not at all and survive a power cut, and a lock that one process at a time can hold."""
+"""Files that appear whole or not at all and survive a power cut, and a lock that one process at a
+time can hold."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class LockedError(Exception):
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write `text` under a temporary name, flush it to the disk and rename: the file has all of the text or its old content."""
+    """Write `text` under a temporary name, flush it to the disk and rename: the file has all of the
+    text or its old content."""
     fresh = path.with_name(f".{path.name}.tmp")
     with fresh.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -42,7 +44,8 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
-    except OSError as error:  # some network file systems have no fsync of folders; the rename itself has happened
+    # some network file systems have no fsync of folders; the rename itself has happened
+    except OSError as error:
         logging.getLogger(__name__).debug("%s cannot be flushed: %s", folder, error)
     finally:
         os.close(descriptor)
@@ -58,10 +61,11 @@ def digest_of(path: Path) -> str:
 
 
 def lock(path: Path) -> TextIO:
-    """Open and lock `path` for this process until `unlock`, or until the process ends in whatever way.
+    """Open and lock `path` for this process until `unlock`, or until the process ends in whatever
+    way.
 
-    Raises LockedError where another process holds it, OSError where the file cannot be opened. On a file system without locks a
-    warning is logged.
+    Raises LockedError where another process holds it, OSError where the file cannot be opened. On a
+    file system without locks a warning is logged.
     """
     while True:
         file = path.open("a+", encoding="utf-8")
@@ -73,12 +77,18 @@ def lock(path: Path) -> TextIO:
             file.close()
             raise LockedError(holder) from error
         except OSError as error:
-            logging.getLogger(__name__).warning("%s cannot be locked (%s): make sure that no other run writes there.", path, error)
+            logging.getLogger(__name__).warning(
+                "%s cannot be locked (%s): make sure that no other run writes there.", path, error
+            )
         if _is_at(file, path):
             break
-        file.close()  # its holder removed it in the meantime: what is locked is no longer what others would open
+        # its holder removed it in the meantime: what is locked is no longer what others would open
+        file.close()
     file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    file.write(
+        f"process {os.getpid()} on {socket.gethostname()} since"
+        f" {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+    )
     file.flush()
     return file
 

@@ -33,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(leaving.code or 0)
     with exit_code() as code, opened(Path(asked.file).expanduser()) as inventory:
         console = Console(width=None if sys.stdout.isatty() else 160)
-        {"stats": _stats, "show": _show, "prune": _prune}[asked.what or "stats"](inventory, asked, console)
+        {"stats": _stats, "show": _show, "prune": _prune}[asked.what or "stats"](
+            inventory, asked, console
+        )
     return code.value
 
 
@@ -45,7 +47,9 @@ def age_s(text: str) -> float:
     except (ValueError, KeyError):
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not an age; give a number and a unit, such as 90m, 12h, 30d or 4w")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not an age; give a number and a unit, such as 90m, 12h, 30d or 4w"
+        )
     return seconds
 
 
@@ -56,19 +60,26 @@ def gigabytes(text: str) -> int:
     except ValueError:
         size = -1.0
     if not 0 <= size < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a size; give gigabytes as a number that is not negative, such as 2 or 0.5")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a size; give gigabytes as a number that is not negative, such as 2"
+            " or 0.5"
+        )
     return round(size)
 
 
 def count(text: str) -> int:
     """A whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of rows; give a whole number of at least 1")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of rows; give a whole number of at least 1"
+        )
     return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rmrl cache", description="Look into a cache of verdicts, and make it smaller.")
+    parser = argparse.ArgumentParser(
+        prog="rmrl cache", description="Look into a cache of verdicts, and make it smaller."
+    )
     parser.add_argument("file", help="the SQLite file of reward.cache.path")
     what = parser.add_subparsers(dest="what", metavar="stats|show|prune")
     what.add_parser("stats", help="verdicts, sizes and hits per reward (the default)")
@@ -76,8 +87,14 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--reward", help="only of this reward")
     show.add_argument("--limit", type=count, default=10, help="how many (default 10)")
     prune = what.add_parser("prune", help="drop verdicts; without --yes only say which")
-    prune.add_argument("--older-than", type=age_s, metavar="AGE", help="those unused for so long, e.g. 30d")
-    prune.add_argument("--max-gb", type=gigabytes, help="the least recently used, until the file holds no more than this")
+    prune.add_argument(
+        "--older-than", type=age_s, metavar="AGE", help="those unused for so long, e.g. 30d"
+    )
+    prune.add_argument(
+        "--max-gb",
+        type=gigabytes,
+        help="the least recently used, until the file holds no more than this",
+    )
     prune.add_argument("--reward", help="only of this reward; alone: all of it")
     prune.add_argument("--yes", action="store_true", help="do it")
     return parser
@@ -87,7 +104,14 @@ def _stats(inventory: Inventory, asked: argparse.Namespace, console: Console) ->
     holdings = inventory.holdings()
     table = _table("reward", "scorers", "verdicts", "size", "hits", "first stored", "last used")
     for held in holdings:
-        row = (held.scorers, held.verdicts, size_text(held.size_bytes), held.hits, _ago(held.created), _ago(held.last_used))
+        row = (
+            held.scorers,
+            held.verdicts,
+            size_text(held.size_bytes),
+            held.hits,
+            _ago(held.created),
+            _ago(held.last_used),
+        )
         table.add_row(_plain(held.reward), *map(str, row))
     total = sum(held.verdicts for held in holdings)
     console.print(Text(f"{asked.file}: {total} verdicts in {size_text(inventory.file_bytes)}"))
@@ -98,23 +122,44 @@ def _stats(inventory: Inventory, asked: argparse.Namespace, console: Console) ->
 def _show(inventory: Inventory, asked: argparse.Namespace, console: Console) -> None:
     table = _table("reward", "key", "stored", "last used", "hits", "size", "answer")
     for kept in inventory.newest(asked.limit, reward=asked.reward):
-        row = (kept.key[:12], _ago(kept.created), _ago(kept.last_used), str(kept.hits), size_text(kept.size_bytes))
+        row = (
+            kept.key[:12],
+            _ago(kept.created),
+            _ago(kept.last_used),
+            str(kept.hits),
+            size_text(kept.size_bytes),
+        )
         table.add_row(_plain(kept.reward), *row, _plain(kept.text))
     console.print(table)
 
 
 def _prune(inventory: Inventory, asked: argparse.Namespace, console: Console) -> None:
     if asked.older_than is None and asked.max_gb is None and asked.reward is None:
-        raise ConfigError("prune was not told what to drop; give --older-than 30d, --max-gb 2, --reward NAME, or several of them")
+        raise ConfigError(
+            "prune was not told what to drop; give --older-than 30d, --max-gb 2, --reward NAME, or"
+            " several of them"
+        )
     moment = None if asked.older_than is None else time.time() - asked.older_than
-    condemned = inventory.condemned(PruneRule(unused_since=moment, max_bytes=asked.max_gb, reward=asked.reward))
+    condemned = inventory.condemned(
+        PruneRule(unused_since=moment, max_bytes=asked.max_gb, reward=asked.reward)
+    )
     total, before = sum(held.verdicts for held in inventory.holdings()), inventory.file_bytes
     if condemned and not asked.yes:
-        console.print(Text(f"would drop {len(condemned)} of {total} verdicts; nothing was dropped: repeat it with --yes to do it"))
+        console.print(
+            Text(
+                f"would drop {len(condemned)} of {total} verdicts; nothing was dropped: repeat it"
+                " with --yes to do it"
+            )
+        )
         return
     if condemned:
         inventory.drop(condemned)
-    console.print(Text(f"dropped {len(condemned)} of {total} verdicts; {size_text(before)} before, {size_text(inventory.file_bytes)} now"))
+    console.print(
+        Text(
+            f"dropped {len(condemned)} of {total} verdicts; {size_text(before)} before,"
+            f" {size_text(inventory.file_bytes)} now"
+        )
+    )
 
 
 def size_text(size_bytes: int) -> str:
@@ -138,14 +183,21 @@ def _ago(moment: float) -> str:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold" if column == "answer" else "ellipsis", no_wrap=column != "answer")
+        table.add_column(
+            column,
+            overflow="fold" if column == "answer" else "ellipsis",
+            no_wrap=column != "answer",
+        )
     return table
 
 
 def _plain(text: str) -> Text:
-    """What a model wrote, without the control characters that would steer a terminal, and never read as markup."""
+    """What a model wrote, without the control characters that would steer a terminal, and never
+    read as markup."""
     shown = text if len(text) <= _TEXT_SHOWN else text[: _TEXT_SHOWN - 3] + "..."
-    return Text("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in shown))
+    return Text(
+        "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in shown)
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """Entry of `rmrl check`: look at the rewards before a long run.
 
-rmrl check reward.models=[a,b] data.files=responses.parquet     rows with responses, as for `rmrl score`
-rmrl check <the arguments of rmrl train>                        its prompts; the response is the reference answer
+rmrl check reward.models=[a,b] data.files=responses.parquet     rows with responses, as for `rmrl
+  score`
+rmrl check <the arguments of rmrl train>                        its prompts; the response is the
+  reference answer
 
-Shown for each row and reward: what the reward is told, what it says, the score read out of that, and the seconds it took. Rewards
-that compute in bfloat16 or float16 are scored on a few rows (--shift-rows) together and one by one: how far do their scores move?
+Shown for each row and reward: what the reward is told, what it says, the score read out of that,
+and the seconds it took. Rewards that compute in bfloat16 or float16 are scored on a few rows
+(--shift-rows) together and one by one: how far do their scores move?
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ def run(given: argparse.Namespace) -> None:
     from rmrl.offline.score import open_scorer
     from rmrl.offline.show import for_looking, show
 
-    checked, rows, compared = _of_training(given) if _is_training(given.overrides) else _of_scoring(given)
+    checked, rows, compared = (
+        _of_training(given) if _is_training(given.overrides) else _of_scoring(given)
+    )
 
     async def go() -> str:
         async with open_scorer(for_looking(checked), notice=say) as scorer:
@@ -61,14 +66,22 @@ def _of_scoring(given: argparse.Namespace) -> Shown:
     from rmrl.offline.score import response_rows, token_counter
 
     config = compose_config(given.overrides, ScoreConfig, notice=say)
-    checked = check_scoring(config, shipped_functions=shipped("reward_functions"), notice=say, needs_out=False)
+    checked = check_scoring(
+        config, shipped_functions=shipped("reward_functions"), notice=say, needs_out=False
+    )
     wanted = _wanted(given, checked.specs)
-    answered = list(itertools.islice(answered_rows(config.data, count_tokens=token_counter(checked)), max(wanted)))
+    answered = list(
+        itertools.islice(
+            answered_rows(config.data, count_tokens=token_counter(checked)), max(wanted)
+        )
+    )
 
     def rows(count: int) -> list[ResponseRow]:
         if not given.response:
             return response_rows(answered[:count])
-        return _response_rows([row.prompt for row in answered[:count]], [given.response] * len(answered[:count]))
+        return _response_rows(
+            [row.prompt for row in answered[:count]], [given.response] * len(answered[:count])
+        )
 
     return checked, rows(wanted[0]), rows(wanted[1])
 
@@ -78,12 +91,18 @@ def _of_training(given: argparse.Namespace) -> Shown:
     from rmrl.trainer.check import check
 
     config = compose_config(given.overrides, Config, notice=say)
-    found = check(config, shipped_functions=shipped("reward_functions"), notice=say, needs_out=False)
+    found = check(
+        config, shipped_functions=shipped("reward_functions"), notice=say, needs_out=False
+    )
     if found.train_prompts is None:
-        raise ConfigError("data.train_files is empty: rmrl check shows the rewards of its first prompts")
+        raise ConfigError(
+            "data.train_files is empty: rmrl check shows the rewards of its first prompts"
+        )
     groups = needs_whole_groups(found.specs, config.reward)
     checked = CheckedScoring(
-        config=ScoreConfig(reward=config.reward, trainer=_trainer(config), ray_kwargs=config.ray_kwargs),
+        config=ScoreConfig(
+            reward=config.reward, trainer=_trainer(config), ray_kwargs=config.ray_kwargs
+        ),
         device=found.device,
         specs=found.specs,
         engines=found.engines,
@@ -99,7 +118,8 @@ def _of_training(given: argparse.Namespace) -> Shown:
 
 
 def _wanted(given: argparse.Namespace, specs: Sequence[RewardSpec]) -> tuple[int, int]:
-    """Rows to show, and rows to score in two ways: none where no reward computes in reduced precision."""
+    """Rows to show, and rows to score in two ways: none where no reward computes in reduced
+    precision."""
     from rmrl.offline.shift import reduced_types
 
     return given.rows, given.shift_rows if any(reduced_types(spec) for spec in specs) else 0
@@ -107,9 +127,13 @@ def _wanted(given: argparse.Namespace, specs: Sequence[RewardSpec]) -> tuple[int
 
 def _trainer(config: Config) -> ScoreTrainerConfig:
     """Where things run, as in training."""
-    shared = {f.name for f in dataclasses.fields(ScoreTrainerConfig)} & {f.name for f in dataclasses.fields(config.trainer)}
+    shared = {f.name for f in dataclasses.fields(ScoreTrainerConfig)} & {
+        f.name for f in dataclasses.fields(config.trainer)
+    }
     same = {name: getattr(config.trainer, name) for name in shared}
-    return ScoreTrainerConfig(**same, trust_remote_code=config.actor_rollout_ref.model.trust_remote_code)
+    return ScoreTrainerConfig(
+        **same, trust_remote_code=config.actor_rollout_ref.model.trust_remote_code
+    )
 
 
 def _reference(prompt: Prompt, groups: bool) -> list[str]:
@@ -121,7 +145,11 @@ def _response_rows(prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]) ->
     from rmrl.rewards.items import ResponseRow
 
     pairs = zip(prompts, texts, strict=True)
-    return [ResponseRow(prompt=prompt, text=text, group=g) for g, (prompt, several) in enumerate(pairs) for text in several]
+    return [
+        ResponseRow(prompt=prompt, text=text, group=g)
+        for g, (prompt, several) in enumerate(pairs)
+        for text in several
+    ]
 
 
 def _not_negative(text: str) -> int:
@@ -140,19 +168,34 @@ def _positive(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code, as that of training."""
-    parser = argparse.ArgumentParser(prog="rmrl check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=_positive, default=1, metavar="N", help="rows to show (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="rmrl check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", type=_positive, default=1, metavar="N", help="rows to show (default: %(default)s)"
+    )
     parser.add_argument(
         "--shift-rows",
         type=_not_negative,
         default=4,
         metavar="N",
-        help="rows that rewards in reduced precision score together and one by one; 0: none (default: %(default)s)",
+        help=(
+            "rows that rewards in reduced precision score together and one by one; 0: none"
+            " (default: %(default)s)"
+        ),
     )
     parser.add_argument(
-        "--response", action="append", metavar="TEXT", help="score this text instead of the row's own response; several make a group"
+        "--response",
+        action="append",
+        metavar="TEXT",
+        help="score this text instead of the row's own response; several make a group",
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="configuration, as for rmrl score or rmrl train")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="configuration, as for rmrl score or rmrl train",
+    )
     given = parser.parse_intermixed_args(sys.argv[1:] if arguments is None else list(arguments))
     with exit_code() as code:
         run(given)

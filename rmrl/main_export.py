@@ -1,9 +1,11 @@
 """Entry of `rmrl export`: a training checkpoint becomes a Hugging Face folder.
 
-rmrl export checkpoint=<run>/checkpoints/step_000010 out=<folder> [role=actor|critic] [dtype=bfloat16] [base=<model>] [check=true]
+rmrl export checkpoint=<run>/checkpoints/step_000010 out=<folder> [role=actor|critic]
+[dtype=bfloat16] [base=<model>] [check=true]
 
-It needs neither the machines nor the number of processes of the run, and no Ray. What is written is reloaded and compared with the
-checkpoint by the logits of a few tokens; base= says where the trained model's config is if it has moved.
+It needs neither the machines nor the number of processes of the run, and no Ray. What is written is
+reloaded and compared with the checkpoint by the logits of a few tokens; base= says where the
+trained model's config is if it has moved.
 """
 
 from __future__ import annotations
@@ -45,32 +47,59 @@ def run(config: ExportConfig) -> None:
     """Check the checkpoint's files, then write."""
     checkpoint, out = Path(config.checkpoint).expanduser(), Path(config.out).expanduser()
     if out.exists() and not config.overwrite:
-        raise ConfigError(f"out={out} is there already: give another folder, or overwrite=true to replace it")
+        raise ConfigError(
+            f"out={out} is there already: give another folder, or overwrite=true to replace it"
+        )
 
-    from rmrl.backends.export import export, role_folder  # here: torch takes seconds to import, which a mistyped key need not wait for
+    from rmrl.backends.export import (
+        export,
+        role_folder,
+    )  # here: torch takes seconds to import, which a mistyped key need not wait for
     from rmrl.trainer.checkpoint import MANIFEST, verify
 
-    sealed = next((folder for folder in (checkpoint, checkpoint.parent) if (folder / MANIFEST).is_file()), None)
+    sealed = next(
+        (folder for folder in (checkpoint, checkpoint.parent) if (folder / MANIFEST).is_file()),
+        None,
+    )
     if sealed is not None:
         verify(sealed)
     folder = role_folder(checkpoint, config.role)
     say(f"exporting the {config.role} of {checkpoint} in {config.dtype}")
     done = export(folder, out, dtype=config.dtype, base=config.base, check=config.check)
-    checked = "not checked" if done.difference is None else f"reloaded, logits differ by at most {done.difference:.1g} of the largest"
+    checked = (
+        "not checked"
+        if done.difference is None
+        else f"reloaded, logits differ by at most {done.difference:.1g} of the largest"
+    )
     print(f"{out}: {done.parameters:,} parameters in {config.dtype}; {checked}")
 
 
 def parse(arguments: Sequence[str]) -> ExportConfig:
-    """key=value arguments. Raises ConfigError with every unknown key, a missing one, or a value of a wrong type."""
+    """key=value arguments. Raises ConfigError with every unknown key, a missing one, or a value of
+    a wrong type."""
     known = [entry.name for entry in fields(ExportConfig)]
     keys = [text.partition("=")[0] for text in arguments]
-    problems = [f"{key}: rmrl export has no such key{did_you_mean(key, known)}" for key in keys if key not in known]
-    problems += [f"{text}: give a value, {text}=<value>" for text in arguments if "=" not in text and text in known]
-    problems += [f"{key} is missing: give {key}=<folder>" for key in ("checkpoint", "out") if key not in keys]
+    problems = [
+        f"{key}: rmrl export has no such key{did_you_mean(key, known)}"
+        for key in keys
+        if key not in known
+    ]
+    problems += [
+        f"{text}: give a value, {text}=<value>"
+        for text in arguments
+        if "=" not in text and text in known
+    ]
+    problems += [
+        f"{key} is missing: give {key}=<folder>" for key in ("checkpoint", "out") if key not in keys
+    ]
     if problems:
         raise ConfigError(problems)
     try:
-        typed = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExportConfig), OmegaConf.from_dotlist(list(arguments))))
+        typed = OmegaConf.to_object(
+            OmegaConf.merge(
+                OmegaConf.structured(ExportConfig), OmegaConf.from_dotlist(list(arguments))
+            )
+        )
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
     assert isinstance(typed, ExportConfig)
@@ -78,7 +107,8 @@ def parse(arguments: Sequence[str]) -> ExportConfig:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 ok, 2 mistyped, or the trained model cannot be found, 6 the checkpoint cannot be used."""
+    """Returns the exit code: 0 ok, 2 mistyped, or the trained model cannot be found, 6 the
+    checkpoint cannot be used."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(__doc__)

@@ -1,10 +1,12 @@
-"""Entry of `rmrl migrate`: the rmrl command for a shell script that starts verl, and the differences.
+"""Entry of `rmrl migrate`: the rmrl command for a shell script that starts verl, and the
+differences.
 
 rmrl migrate run_grpo.sh                  reads the script, runs nothing of it
 rmrl migrate < overrides.txt              a list of overrides, or a script
 
-The command comes first and the differences as comments behind it, so that `rmrl migrate run.sh > new.sh` is a script. What rmrl has no
-counterpart for is left out of the command and named with what to use instead; the exit code is 2 then.
+The command comes first and the differences as comments behind it, so that `rmrl migrate run.sh >
+new.sh` is a script. What rmrl has no counterpart for is left out of the command and named with what
+to use instead; the exit code is 2 then.
 """
 
 from __future__ import annotations
@@ -33,13 +35,21 @@ def _text(path: Path | None) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}; give a shell script, or overrides on standard input") from error
+        raise ConfigError(
+            f"{path}: {error}; give a shell script, or overrides on standard input"
+        ) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="rmrl migrate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("script", nargs="?", type=Path, help="shell script; left out: standard input")
+    parser = argparse.ArgumentParser(
+        prog="rmrl migrate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "script", nargs="?", type=Path, help="shell script; left out: standard input"
+    )
     given = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
     with exit_code() as code:
         code.value = run(given.script)

@@ -1,6 +1,7 @@
 """Entry of training: compose the configuration, check it, build the run, run it.
 
-python -m rmrl.main_ppo reward.models=[a,b] reward.weights=[0.3,0.5] data.train_files=... actor_rollout_ref.model.path=...
+python -m rmrl.main_ppo reward.models=[a,b] reward.weights=[0.3,0.5] data.train_files=...
+actor_rollout_ref.model.path=...
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ def run(config: Config) -> None:
     checked = check(config, shipped_functions=shipped("reward_functions"), notice=say)
     if checked.finished_step is not None:
         say(
-            f"this run is finished: {checked.out_dir} has a checkpoint of step {checked.finished_step} of {checked.total_steps}; "
-            "raise trainer.total_epochs or trainer.total_training_steps to train on, or choose another trainer.experiment_name"
+            f"this run is finished: {checked.out_dir} has a checkpoint of step"
+            f" {checked.finished_step} of {checked.total_steps}; raise trainer.total_epochs or"
+            " trainer.total_training_steps to train on, or choose another trainer.experiment_name"
         )
         return
 
-    from rmrl.trainer.build import build  # here, not above: it imports Ray, which a mistyped command line need not wait for
+    from rmrl.trainer.build import (
+        build,
+    )  # here, not above: it imports Ray, which a mistyped command line need not wait for
     from rmrl.trainer.loop import train
 
     async def go() -> None:
@@ -39,7 +43,8 @@ def run(config: Config) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data, 130 interrupted."""
+    """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data,
+    130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     with exit_code() as code:
         given = own_arguments(given)

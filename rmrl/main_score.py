@@ -1,6 +1,7 @@
 """Entry of offline scoring: rows with responses in, the same rows with their scores out.
 
-python -m rmrl.main_score data.files=responses.parquet reward.models=[a,b] reward.weights=[0.3,0.5] out=scored.parquet
+python -m rmrl.main_score data.files=responses.parquet reward.models=[a,b] reward.weights=[0.3,0.5]
+out=scored.parquet
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def run(config: ScoreConfig) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data, 130 interrupted."""
+    """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data,
+    130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     with exit_code() as code, ended_by_signals():
         if any(argument.startswith("-") for argument in given):

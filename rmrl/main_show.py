@@ -1,7 +1,8 @@
 """Entry of `rmrl show`: page through the samples of a run or a scored file.
 
 rmrl show runs/demo/smollm2/samples.jsonl                       the first responses
-rmrl show scored.parquet --where 'judge != rule' --worst 5      the five lowest rewards on which two components differ
+rmrl show scored.parquet --where 'judge != rule' --worst 5      the five lowest rewards on which two
+  components differ
 
 Conditions name columns: reward, <component>, status_<component>, step, ... (see --columns).
 """
@@ -27,7 +28,9 @@ def run(given: argparse.Namespace) -> None:
         print("\n".join(next(items).columns))
         return
     where = condition(given.where) if given.where else None
-    chosen = select(items, where=where, by=given.by, worst=given.worst, best=given.best, count=given.rows)
+    chosen = select(
+        items, where=where, by=given.by, worst=given.worst, best=given.best, count=given.rows
+    )
     text = "\n\n".join(page(item, full=given.full) for item in chosen) or "no response matches"
     if sys.stdout.isatty():
         pydoc.pager(text)
@@ -37,15 +40,39 @@ def run(given: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code, as that of training."""
-    parser = argparse.ArgumentParser(prog="rmrl show", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, metavar="FILE", help="samples.jsonl of a run, or a parquet or jsonl file of rmrl score")
-    parser.add_argument("--where", metavar="CONDITION", help="only responses for which it holds, e.g. 'judge != rule and reward < 0.5'")
+    parser = argparse.ArgumentParser(
+        prog="rmrl show", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="samples.jsonl of a run, or a parquet or jsonl file of rmrl score",
+    )
+    parser.add_argument(
+        "--where",
+        metavar="CONDITION",
+        help="only responses for which it holds, e.g. 'judge != rule and reward < 0.5'",
+    )
     parser.add_argument("--worst", type=int, metavar="N", help="the N lowest")
     parser.add_argument("--best", type=int, metavar="N", help="the N highest")
-    parser.add_argument("--by", default="reward", metavar="COLUMN", help="column that --worst and --best compare (default: %(default)s)")
-    parser.add_argument("--rows", type=int, default=5, metavar="N", help="responses without --worst or --best (default: %(default)s)")
+    parser.add_argument(
+        "--by",
+        default="reward",
+        metavar="COLUMN",
+        help="column that --worst and --best compare (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=5,
+        metavar="N",
+        help="responses without --worst or --best (default: %(default)s)",
+    )
     parser.add_argument("--full", action="store_true", help="do not shorten long texts")
-    parser.add_argument("--columns", action="store_true", help="list the columns that conditions may name")
+    parser.add_argument(
+        "--columns", action="store_true", help="list the columns that conditions may name"
+    )
     given = parser.parse_args(sys.argv[1:] if arguments is None else list(arguments))
     if given.worst is not None and given.best is not None:
         parser.error("--worst and --best: give one of them")

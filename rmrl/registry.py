@@ -33,7 +33,8 @@ def load_attribute(path: str) -> object:
 
 
 def missing_package(part: object) -> str:
-    """The package that `part` states in an attribute `package` and that is not installed; "" where none is missing.
+    """The package that `part` states in an attribute `package` and that is not installed; "" where
+    none is missing.
 
     The package is looked up, not imported: engines take seconds to import.
     """
@@ -52,7 +53,9 @@ class Registry(Generic[T]):
         if ":" in name and name not in self._table:
             return load_attribute(name)  # type: ignore[return-value]
         if name not in self._table:
-            raise ConfigError(f"{self.what}: nothing named '{name}'{did_you_mean(name, self._table)}")
+            raise ConfigError(
+                f"{self.what}: nothing named '{name}'{did_you_mean(name, self._table)}"
+            )
         return load_attribute(self._table[name])  # type: ignore[return-value]
 
     def __contains__(self, name: object) -> bool:

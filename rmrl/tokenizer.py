@@ -14,32 +14,41 @@ from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
 
 _NEED = (
-    "need a folder with tokenizer.json (or tokenizer_config.json), or a hub id such as Qwen/Qwen3-0.6B; "
-    "set actor_rollout_ref.model.tokenizer_path where the model's own folder has none"
+    "need a folder with tokenizer.json (or tokenizer_config.json), or a hub id such as"
+    " Qwen/Qwen3-0.6B; set actor_rollout_ref.model.tokenizer_path where the model's own folder has"
+    " none"
 )
 
 
 def policy_tokenizer(model: ModelConfig) -> Any:
-    """The tokenizer that belongs to a model, with its pad token and its chat template; see `load_tokenizer`."""
+    """The tokenizer that belongs to a model, with its pad token and its chat template; see
+    `load_tokenizer`."""
     path = model.tokenizer_path or model.path or ""
-    return load_tokenizer(path, trust_remote_code=model.trust_remote_code, chat_template=model.custom_chat_template)
+    return load_tokenizer(
+        path, trust_remote_code=model.trust_remote_code, chat_template=model.custom_chat_template
+    )
 
 
 def load_tokenizer(path: str, *, trust_remote_code: bool, chat_template: str | None = None) -> Any:
     """The tokenizer at `path`; without a pad token it pads with its end token.
 
-    `chat_template` (Jinja text, or the path of a file that holds it) replaces the tokenizer's own. Raises ConfigError where nothing
-    can be loaded.
+    `chat_template` (Jinja text, or the path of a file that holds it) replaces the tokenizer's own.
+    Raises ConfigError where nothing can be loaded.
     """
     if not path:
         raise ConfigError(f"data.tokenizer and actor_rollout_ref.model.path: saw {path!r}; {_NEED}")
     folder = Path(path).expanduser()
     _refuse_missing(path, folder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code
+        )
     except (OSError, ValueError, KeyError, ImportError) as error:
         words = (str(error).strip().splitlines() or [""])[0]
-        raise ConfigError(f"tokenizer: saw '{path}', which could not be loaded ({type(error).__name__}: {words}); {_NEED}") from error
+        raise ConfigError(
+            f"tokenizer: saw '{path}', which could not be loaded ({type(error).__name__}: {words});"
+            f" {_NEED}"
+        ) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     if chat_template:
@@ -59,11 +68,13 @@ def _refuse_missing(path: str, folder: Path) -> None:
 def _template_text(template: str) -> str:
     if "{" in template:
         return template
-    # No Jinja in it: as a template it would give every prompt the same text, so it can only be a file's name.
+    # No Jinja in it: as a template it would give every prompt the same text, so it can only be a
+    # file's name.
     path = Path(template).expanduser()
     if not path.is_file():
         raise ConfigError(
-            f"actor_rollout_ref.model.custom_chat_template: saw {template!r}, which is neither Jinja text nor an existing file; "
-            'need Jinja text such as "{% for m in messages %}...{% endfor %}", or a file that holds it'
+            f"actor_rollout_ref.model.custom_chat_template: saw {template!r}, which is neither"
+            ' Jinja text nor an existing file; need Jinja text such as "{% for m in messages'
+            ' %}...{% endfor %}", or a file that holds it'
         )
     return path.read_text(encoding="utf-8")

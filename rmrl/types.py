@@ -55,7 +55,11 @@ class Ragged:
     @property
     def offsets(self) -> np.ndarray:
         """Start of each row in `values`, shape [B]."""
-        return np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int64) if len(self) else np.zeros(0, np.int64)
+        return (
+            np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int64)
+            if len(self)
+            else np.zeros(0, np.int64)
+        )
 
     def rows(self) -> list[np.ndarray]:
         """Views of the rows, in order."""
@@ -90,7 +94,8 @@ class Prompt:
     token_ids: tuple[int, ...]
     """The chat template applied to `messages`, generation prompt included, after truncation."""
     rm_prompts: Mapping[str, str | Messages] = field(default_factory=dict)
-    """Column name without its prefix -> text: "" is `rm_prompt`, "0" is `rm_prompt_0`, "helpful" is `rm_prompt_helpful`."""
+    """Column name without its prefix -> text: "" is `rm_prompt`, "0" is `rm_prompt_0`, "helpful" is
+    `rm_prompt_helpful`."""
     ground_truth: str | None = None
     data_source: str = ""
     ability: str = ""
@@ -108,7 +113,8 @@ class Response:
     token_ids: tuple[int, ...]
     """Response tokens, the end token included where the engine sampled it. Shape [T]."""
     logprobs: tuple[float, ...] | None
-    """rollout_logprobs: of the sampling engine, of the distribution sampled from before top-k/top-p, shape [T]."""
+    """rollout_logprobs: of the sampling engine, of the distribution sampled from before
+    top-k/top-p, shape [T]."""
     finish_reason: str
     """"stop" or "length" (cut at the token limit)."""
     policy_version: int
@@ -135,7 +141,8 @@ class ScoreItem:
     messages: Messages
     response: str
     rm_prompt: str | Messages
-    """The prompt this reward is told: rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else the text of `messages`."""
+    """The prompt this reward is told: rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else
+    the text of `messages`."""
     ground_truth: str | None = None
     data_source: str = ""
     extra_info: Mapping[str, Any] = field(default_factory=dict)
@@ -160,7 +167,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreResult:
-    """One component's verdict on one response. `value` is None exactly when `status` is not "ok"."""
+    """One component's verdict on one response. `value` is None exactly when `status` is not
+    "ok"."""
 
     value: float | None
     status: Status = "ok"
@@ -180,7 +188,9 @@ class ScoreResult:
     cached: bool = False
 
     def __post_init__(self) -> None:
-        assert (self.value is None) == (self.status != "ok"), f"value {self.value} with status {self.status}"
+        assert (self.value is None) == (self.status != "ok"), (
+            f"value {self.value} with status {self.status}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +204,9 @@ class Scores:
     @property
     def values_BC(self) -> np.ndarray:
         """float64, NaN = no verdict."""
-        columns = [[np.nan if r.value is None else r.value for r in column] for column in self.results]
+        columns = [
+            [np.nan if r.value is None else r.value for r in column] for column in self.results
+        ]
         return np.asarray(columns, dtype=np.float64).T if columns else np.zeros((0, 0))
 
     @property
@@ -214,25 +226,31 @@ class RewardBatch:
     keep_B: np.ndarray
     """bool; False: the row has no reward and leaves the loss and its group's statistics."""
     steps: tuple[tuple[Step, ...], ...] = ()
-    """[B] weighted scores of parts of the responses (`process` rewards), not contained in `rewards_B`; () where there are none."""
+    """[B] weighted scores of parts of the responses (`process` rewards), not contained in
+    `rewards_B`; () where there are none."""
     columns_BC: np.ndarray | None = None
-    """The component scores after their transforms, before their weights; NaN = no verdict. None: as in `scores`."""
+    """The component scores after their transforms, before their weights; NaN = no verdict. None: as
+    in `scores`."""
     takes_part_BC: np.ndarray | None = None
-    """bool; False: the component is watched on this row (weight 0) or has other rows; its missing verdict costs nothing. None: not kept."""
+    """bool; False: the component is watched on this row (weight 0) or has other rows; its missing
+    verdict costs nothing. None: not kept."""
     metrics: Metrics = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageInputs:
-    """What an advantage estimator may look at. Tensors are float32 unless said otherwise; rows without a reward are already gone."""
+    """What an advantage estimator may look at. Tensors are float32 unless said otherwise; rows
+    without a reward are already gone."""
 
     rewards_B: torch.Tensor
     group_ids_B: torch.Tensor
     """int64; groups need not be contiguous nor of equal size."""
     response_mask_BT: torch.Tensor
-    """1 where a token belongs to the response, whether or not rollout correction rejected it; right-padded with 0."""
+    """1 where a token belongs to the response, whether or not rollout correction rejected it;
+    right-padded with 0."""
     token_rewards_BT: torch.Tensor | None = None
-    """Added to the last-token reward, e.g. the KL penalty in reward (already signed: negative = penalty) or process rewards."""
+    """Added to the last-token reward, e.g. the KL penalty in reward (already signed: negative =
+    penalty) or process rewards."""
     values_BT: torch.Tensor | None = None
     """The critic's values, for gae."""
     scores_BC: torch.Tensor | None = None
@@ -282,14 +300,17 @@ class ValueLossInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBatch:
-    """Sequences and the per-token streams that train on them. No text, no rewards. All ragged, same B."""
+    """Sequences and the per-token streams that train on them. No text, no rewards. All ragged, same
+    B."""
 
     tokens: Ragged
     """int64, prompt + response, lengths S."""
     response_mask: Ragged
-    """float32, lengths T: the last T of the S tokens are the response. Rewards and every statistic of them count these tokens."""
+    """float32, lengths T: the last T of the S tokens are the response. Rewards and every statistic
+    of them count these tokens."""
     kept_mask: Ragged | None = None
-    """float32, lengths T: `response_mask` without the tokens that rollout correction rejected; None: none were rejected."""
+    """float32, lengths T: `response_mask` without the tokens that rollout correction rejected;
+    None: none were rejected."""
     rollout_logprobs: Ragged | None = None
     rollout_weights: Ragged | None = None
     """Importance weights of rollout correction."""
@@ -313,7 +334,10 @@ class TrainBatch:
     def select(self, index: Sequence[int] | np.ndarray) -> TrainBatch:
         """The rows at `index`, in that order."""
         picked: dict[str, Any] = {name: getattr(self, name) for name in self.STREAMS}
-        picked = {name: None if stream is None else stream.select(index) for name, stream in picked.items()}
+        picked = {
+            name: None if stream is None else stream.select(index)
+            for name, stream in picked.items()
+        }
         return TrainBatch(**picked)
 
 
@@ -360,19 +384,23 @@ class Generation:
     policy_version: int = 0
 
 
-# --- interfaces ----------------------------------------------------------------------------------------------------
+# --- interfaces
 
 
 class RewardKind(Protocol):
-    """Turns items into verdicts. Whole groups arrive together, so relative judges need nothing else."""
+    """Turns items into verdicts. Whole groups arrive together, so relative judges need nothing
+    else."""
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]: ...
 
 
 class RolloutEngine(Protocol):
-    """Prompt tokens -> samples, in a process of its own; each sample is yielded as soon as it is finished."""
+    """Prompt tokens -> samples, in a process of its own; each sample is yielded as soon as it is
+    finished."""
 
-    def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> AsyncIterator[Generation]: ...
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> AsyncIterator[Generation]: ...
 
     async def load_weights(self, path: str, *, version: int) -> None: ...
 
@@ -382,7 +410,8 @@ class RolloutEngine(Protocol):
 
 
 class TrainEngine(Protocol):
-    """TrainBatch -> new weights. Every process of the group is called, at the same time, with its own part of the batch."""
+    """TrainBatch -> new weights. Every process of the group is called, at the same time, with its
+    own part of the batch."""
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
         """Of the response tokens; roles actor and ref."""
@@ -418,9 +447,12 @@ class TrainEngine(Protocol):
 
 
 class ProcessHost(Protocol):
-    """Runs a plain class in a process of its own. The cluster layer implements it with Ray, tests with subprocess-free fakes."""
+    """Runs a plain class in a process of its own. The cluster layer implements it with Ray, tests
+    with subprocess-free fakes."""
 
-    async def spawn(self, factory: str, settings: Mapping[str, Any], *, name: str) -> ProcessHandle: ...
+    async def spawn(
+        self, factory: str, settings: Mapping[str, Any], *, name: str
+    ) -> ProcessHandle: ...
 
 
 class ProcessHandle(Protocol):

@@ -1,6 +1,7 @@
 """Write docs/configuration.md from the dataclasses, so that the page cannot differ from the code.
 
-python scripts/write_config_docs.py            (tests/test_docs.py fails while the page is out of date)
+python scripts/write_config_docs.py            (tests/test_docs.py fails while the page is out of
+  date)
 """
 
 from __future__ import annotations
@@ -41,13 +42,31 @@ OF_SCORING = """# Offline scoring
 
 def page() -> str:
     """The whole page."""
-    training = [_table(_title(prefix), type(section), given=section, note=note) for prefix, section, note in _sections("", Config())]
+    training = [
+        _table(_title(prefix), type(section), given=section, note=note)
+        for prefix, section, note in _sections("", Config())
+    ]
     kinds = [(kind, getattr(REWARD_KINDS[kind], "Options", None)) for kind in sorted(REWARD_KINDS)]
     entries = [_table(f"kind `{kind}`", cls) for kind, cls in kinds if cls is not None]
-    of_a_reward = [OF_A_REWARD, *entries, _table("`sampling` of judges", Sampling, given=sampling_of({}, ""))]
-    scoring = [OF_SCORING, _table("the output", ScoreConfig, leave_out=("reward_model", "custom_reward_function"))]
-    scoring += [_table("`data` of scoring", ScoreDataConfig), _table("`trainer` of scoring", ScoreTrainerConfig)]
-    return HEAD + "\n" + "\n\n".join(section for section in [*training, *of_a_reward, *scoring] if section) + "\n"
+    of_a_reward = [
+        OF_A_REWARD,
+        *entries,
+        _table("`sampling` of judges", Sampling, given=sampling_of({}, "")),
+    ]
+    scoring = [
+        OF_SCORING,
+        _table("the output", ScoreConfig, leave_out=("reward_model", "custom_reward_function")),
+    ]
+    scoring += [
+        _table("`data` of scoring", ScoreDataConfig),
+        _table("`trainer` of scoring", ScoreTrainerConfig),
+    ]
+    return (
+        HEAD
+        + "\n"
+        + "\n\n".join(section for section in [*training, *of_a_reward, *scoring] if section)
+        + "\n"
+    )
 
 
 def _title(prefix: str) -> str:
@@ -55,7 +74,8 @@ def _title(prefix: str) -> str:
 
 
 def _sections(prefix: str, section: Any, note: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Dotted prefix, an instance with the defaults that hold there, and what stands below its field in the class above."""
+    """Dotted prefix, an instance with the defaults that hold there, and what stands below its field
+    in the class above."""
     yield prefix, section, note
     notes = _notes(type(section))
     for field in dataclasses.fields(section):
@@ -64,14 +84,33 @@ def _sections(prefix: str, section: Any, note: str = "") -> Iterator[tuple[str, 
             yield from _sections(f"{prefix}{field.name}.", value, notes.get(field.name, ""))
 
 
-def _table(title: str, cls: type, *, leave_out: Sequence[str] = (), given: Any = None, note: str = "") -> str:
-    """`given`: an instance whose values are the defaults; None: the fields' own. `note`: what is said above the table."""
+def _table(
+    title: str, cls: type, *, leave_out: Sequence[str] = (), given: Any = None, note: str = ""
+) -> str:
+    """`given`: an instance whose values are the defaults; None: the fields' own. `note`: what is
+    said above the table."""
     notes = _notes(cls)
     hints = typing.get_type_hints(cls)
-    fields = [field for field in dataclasses.fields(cls) if field.name not in leave_out and not dataclasses.is_dataclass(hints[field.name])]
-    values = {field.name: _default(field) if given is None else getattr(given, field.name) for field in fields}
-    rows = [f"| `{name}` | `{_shown(value)}` | {notes.get(name, '')} |" for name, value in values.items()]
-    head = [f"## {title}", "", *([note, ""] if note else []), "| key | default | |", "|---|---|---|"]
+    fields = [
+        field
+        for field in dataclasses.fields(cls)
+        if field.name not in leave_out and not dataclasses.is_dataclass(hints[field.name])
+    ]
+    values = {
+        field.name: _default(field) if given is None else getattr(given, field.name)
+        for field in fields
+    }
+    rows = [
+        f"| `{name}` | `{_shown(value)}` | {notes.get(name, '')} |"
+        for name, value in values.items()
+    ]
+    head = [
+        f"## {title}",
+        "",
+        *([note, ""] if note else []),
+        "| key | default | |",
+        "|---|---|---|",
+    ]
     return "\n".join([*head, *rows]) if rows else ""
 
 
@@ -98,7 +137,11 @@ def _own_notes(cls: type) -> dict[str, str]:
     assert isinstance(body, ast.ClassDef)
     notes: dict[str, str] = {}
     for field, below in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(below, ast.Expr)
+        ):
             value = below.value
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 notes[field.target.id] = _plain(" ".join(value.value.split()))

@@ -29,7 +29,9 @@ def page() -> str:
 
 def _table(rows: tuple[KeyFate, ...]) -> str:
     lines = ["| key | | here | as here |", "|---|---|---|---|"]
-    lines += [f"| {_code(row.pattern)} | {row.fate} | {_here(row)} | {_accepted(row)} |" for row in rows]
+    lines += [
+        f"| {_code(row.pattern)} | {row.fate} | {_here(row)} | {_accepted(row)} |" for row in rows
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -39,7 +41,11 @@ def _here(row: KeyFate) -> str:
 
 
 def _accepted(row: KeyFate) -> str:
-    values = [value for value in row.accepts if value not in (None, "") and not (row.fate == "refused" and value is False)]
+    values = [
+        value
+        for value in row.accepts
+        if value not in (None, "") and not (row.fate == "refused" and value is False)
+    ]
     return ", ".join(_code(str(value)) for value in dict.fromkeys(values))
 
 
@@ -50,7 +56,9 @@ def _code(text: str) -> str:
 def _cell(text: str) -> str:
     """Tags outside code would not be shown."""
     parts = text.split("`")
-    return "`".join(part if number % 2 else part.replace("<", "\\<") for number, part in enumerate(parts))
+    return "`".join(
+        part if number % 2 else part.replace("<", "\\<") for number, part in enumerate(parts)
+    )
 
 
 if __name__ == "__main__":

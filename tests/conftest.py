@@ -1,4 +1,5 @@
-"""What every test may rely on: no network, one thread per process, tiny real checkpoints made once per run."""
+"""What every test may rely on: no network, one thread per process, tiny real checkpoints made once
+per run."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_reward_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a random Llama with a one-label classification head, same tokenizer as `tiny_llama`."""
+    """Folder of a random Llama with a one-label classification head, same tokenizer as
+    `tiny_llama`."""
     from tests.tiny_models import save_tiny_reward_llama
 
     return save_tiny_reward_llama(tmp_path_factory.mktemp("tiny_reward_llama"))
@@ -49,11 +51,13 @@ def smollm2() -> Path:
 
 @pytest.fixture(scope="session")
 def ms_marco() -> Path:
-    """Folder of the ms-marco cross-encoder (scalar reward); the test is skipped where nobody fetched it."""
+    """Folder of the ms-marco cross-encoder (scalar reward); the test is skipped where nobody
+    fetched it."""
     return _model("ms-marco-minilm", "make models")
 
 
 @pytest.fixture(scope="session")
 def all_minilm() -> Path:
-    """Folder of the all-MiniLM-L6-v2 encoder (embeddings); the test is skipped where nobody fetched it."""
+    """Folder of the all-MiniLM-L6-v2 encoder (embeddings); the test is skipped where nobody fetched
+    it."""
     return _model("all-minilm", "make models")

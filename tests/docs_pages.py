@@ -1,4 +1,5 @@
-"""The pages about rewards as tests read them: named code blocks, sections, and a folder in which all of the blocks can be used."""
+"""The pages about rewards as tests read them: named code blocks, sections, and a folder in which
+all of the blocks can be used."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ DOCS = ROOT / "docs"
 PAGES = [DOCS / "rewards.md", *sorted((DOCS / "rewards").glob("*.md")), DOCS / "extending.md"]
 
 JUDGES = (".models/smollm2", "Qwen/Qwen3-4B", "intfloat/multilingual-e5-small")
-SCALARS = (".models/ms-marco-minilm", "Skywork/Skywork-Reward-V2-Qwen3-4B", "Skywork/Skywork-Reward-V2-Qwen3-0.6B")
+SCALARS = (
+    ".models/ms-marco-minilm",
+    "Skywork/Skywork-Reward-V2-Qwen3-4B",
+    "Skywork/Skywork-Reward-V2-Qwen3-0.6B",
+)
 STEP_MODELS = ("Qwen/Qwen2.5-Math-PRM-7B",)
 """Checkpoints that the pages name: in `lay_out` they are folders with headers and no weights."""
 
@@ -24,7 +29,8 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `name`: the path in its first line, where that is a comment such as `# conf/reward/mine.yaml`, else ""."""
+    """A fenced block. `name`: the path in its first line, where that is a comment such as `#
+    conf/reward/mine.yaml`, else ""."""
 
     page: str
     language: str
@@ -46,7 +52,12 @@ def blocks(language: str) -> list[Block]:
 def commands() -> list[tuple[str, str]]:
     """(page, command) of each line in the bash blocks, continued lines joined."""
     joined = [(block.page, block.code.replace("\\\n", " ")) for block in blocks("bash")]
-    return [(page, " ".join(line.split())) for page, code in joined for line in code.splitlines() if line.strip()]
+    return [
+        (page, " ".join(line.split()))
+        for page, code in joined
+        for line in code.splitlines()
+        if line.strip()
+    ]
 
 
 def lay_out(folder: Path) -> Path:
@@ -75,7 +86,11 @@ def section(page: str, heading: str) -> str:
 
 def table_rows(text: str) -> list[list[str]]:
     """Cells of every table row, rules left out."""
-    rows = [line.strip().strip("|") for line in text.splitlines() if line.startswith("|") and not set(line) <= set("|-: ")]
+    rows = [
+        line.strip().strip("|")
+        for line in text.splitlines()
+        if line.startswith("|") and not set(line) <= set("|-: ")
+    ]
     return [[cell.strip() for cell in row.split(" | ")] for row in rows]
 
 
@@ -86,7 +101,9 @@ def on_fake_engines(spec: RewardSpec) -> RewardSpec:
         return {"labels": 2} if spec.engines[role].runner == "token_pooling" else {}
 
     engines = {
-        role: dataclasses.replace(engine, name="fake", kwargs=fake(role), max_model_len=4096, pool="")
+        role: dataclasses.replace(
+            engine, name="fake", kwargs=fake(role), max_model_len=4096, pool=""
+        )
         for role, engine in spec.engines.items()
     }
     return dataclasses.replace(spec, engines=engines)

@@ -20,12 +20,21 @@ def write_tokenizer(folder: Path) -> None:
 
     words = ["<pad>", "<s>", "</s>", "<unk>", *[chr(c) for c in range(32, 127)]]
     words += [f"w{i}" for i in range(len(words), VOCABULARY)]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.Fuse()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>")
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+    )
     fast.chat_template = (
-        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if"
+        " add_generation_prompt %}assistant: {% endif %}"
     )
     fast.save_pretrained(folder)
 
@@ -79,7 +88,10 @@ def write_headless_scorer(folder: Path) -> Path:
 
     write_llama_scorer(folder)
     tensors = load_file(folder / "model.safetensors")
-    save_file({name: t for name, t in tensors.items() if name != "score.weight"}, folder / "model.safetensors")
+    save_file(
+        {name: t for name, t in tensors.items() if name != "score.weight"},
+        folder / "model.safetensors",
+    )
     return folder
 
 
@@ -110,22 +122,36 @@ def write_token_scorer(folder: Path, *, labels: int = 3, seed: int = 0) -> Path:
 
 
 def write_process_scorer(folder: Path, *, seed: int = 0) -> Path:
-    """A Qwen2ForProcessRewardModel of 2 labels: a head of two layers, whose class comes with the real checkpoints only."""
+    """A Qwen2ForProcessRewardModel of 2 labels: a head of two layers, whose class comes with the
+    real checkpoints only."""
     import json
 
     from safetensors.torch import load_file, save_file
     from transformers import Qwen2Config, Qwen2Model
 
     torch.manual_seed(seed)
-    shared = {name: getattr(llama_config(), name) for name in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")}
-    config = Qwen2Config(**shared, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=1024, initializer_range=0.1)
+    shared = {
+        name: getattr(llama_config(), name)
+        for name in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+    }
+    config = Qwen2Config(
+        **shared,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        initializer_range=0.1,
+    )
     Qwen2Model(config).save_pretrained(folder)
-    tensors = {f"model.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    tensors = {
+        f"model.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()
+    }
     for layer, outputs in ((0, config.hidden_size), (2, 2)):
         tensors[f"score.{layer}.weight"] = torch.randn(outputs, config.hidden_size) * 0.1
         tensors[f"score.{layer}.bias"] = torch.randn(outputs)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    settings = json.loads((folder / "config.json").read_text()) | {"architectures": ["Qwen2ForProcessRewardModel"]}
+    settings = json.loads((folder / "config.json").read_text()) | {
+        "architectures": ["Qwen2ForProcessRewardModel"]
+    }
     (folder / "config.json").write_text(json.dumps(settings))
     write_tokenizer(folder)
     return folder

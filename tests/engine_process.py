@@ -1,4 +1,5 @@
-"""Runs a function in a fresh process that has an engine's environment, and returns what it returns."""
+"""Runs a function in a fresh process that has an engine's environment, and returns what it
+returns."""
 
 from __future__ import annotations
 
@@ -12,13 +13,18 @@ from typing import Any
 from rmrl.serving.environment import engine_environment
 
 
-def run_in_engine_process(function: Callable[..., Any], *args: Any, timeout_s: float = 240.0) -> Any:
-    """`function` must be at the top of its module; its result must pickle. Its error is raised here with its traceback as text."""
+def run_in_engine_process(
+    function: Callable[..., Any], *args: Any, timeout_s: float = 240.0
+) -> Any:
+    """`function` must be at the top of its module; its result must pickle. Its error is raised here
+    with its traceback as text."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(theirs, function, args), daemon=True)
     before = dict(os.environ)
-    os.environ.update(engine_environment(device="cpu", threads=1))  # a spawned process imports torch before `function` begins
+    os.environ.update(
+        engine_environment(device="cpu", threads=1)
+    )  # a spawned process imports torch before `function` begins
     try:
         process.start()
     finally:

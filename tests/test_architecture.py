@@ -1,4 +1,5 @@
-"""The shape of the code base, as one table of rules per question. A failure names the file, the line and the rule."""
+"""The shape of the code base, as one table of rules per question. A failure names the file, the
+line and the rule."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "rmrl"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    # Top to bottom. A part may import the layers below its own, and itself; never its own layer's other parts, never upwards.
+    # Top to bottom. A part may import the layers below its own, and itself; never its own layer's
+    # other parts, never upwards.
     ("cli",),
     (
         "main_ppo",
@@ -65,11 +67,24 @@ FORBIDDEN_CALLS: dict[str, str] = {
 
 ALLOWED_CALLS: dict[tuple[str, str], str] = {
     # (file, call) -> why it is safe there.
-    ("rewards/dropin.py", "exec"): "loads the user's own reward function, from the text that was hashed",
-    ("rewards/kinds/rule_worker.py", "pickle.loads"): "reads the socket pair inherited from its own parent process",
+    (
+        "rewards/dropin.py",
+        "exec",
+    ): "loads the user's own reward function, from the text that was hashed",
+    (
+        "rewards/kinds/rule_worker.py",
+        "pickle.loads",
+    ): "reads the socket pair inherited from its own parent process",
 }
 
-LIGHT_MODULES = ("rmrl", "rmrl.errors", "rmrl.registry", "rmrl.types", "rmrl.config", "rmrl.config.schema")
+LIGHT_MODULES = (
+    "rmrl",
+    "rmrl.errors",
+    "rmrl.registry",
+    "rmrl.types",
+    "rmrl.config",
+    "rmrl.config.schema",
+)
 HEAVY_LIBRARIES = ("torch", "ray", "vllm", "transformers")
 
 MAX_FILE_LINES = 500
@@ -100,7 +115,10 @@ class Module:
 
 @cache
 def modules() -> tuple[Module, ...]:
-    return tuple(Module(path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(PACKAGE.rglob("*.py")))
+    return tuple(
+        Module(path, ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted(PACKAGE.rglob("*.py"))
+    )
 
 
 def is_typing_only(node: ast.If) -> bool:
@@ -120,7 +138,8 @@ def walk_at_run_time(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports(module: Module) -> Iterator[tuple[ast.AST, str]]:
-    """(node, absolute dotted name) of every import that runs, the ones inside functions included."""
+    """(node, absolute dotted name) of every import that runs, the ones inside functions
+    included."""
     folder = ("rmrl", *module.path.relative_to(PACKAGE).parts[:-1])
     for node in walk_at_run_time(module.tree):
         if isinstance(node, ast.Import):
@@ -138,7 +157,11 @@ def layer_of(part: str) -> int | None:
 
 
 def test_every_part_has_a_layer() -> None:
-    unknown = {m.part for m in modules() if layer_of(m.part) is None and m.inside != "__init__.py" and m.part != "__main__"}
+    unknown = {
+        m.part
+        for m in modules()
+        if layer_of(m.part) is None and m.inside != "__init__.py" and m.part != "__main__"
+    }
     assert not unknown, f"add {sorted(unknown)} to LAYERS, or move the code to where it belongs"
 
 
@@ -149,8 +172,16 @@ def test_imports_go_down_the_layers_and_never_sideways() -> None:
         for node, name in imports(module):
             pieces = name.split(".")
             target = layer_of(pieces[1]) if pieces[0] == "rmrl" and len(pieces) > 1 else None
-            if own is not None and target is not None and pieces[1] != module.part and target <= own:
-                wrong.append(f"{module.at(node)} imports {name}: {module.part} may import only layers below it")
+            if (
+                own is not None
+                and target is not None
+                and pieces[1] != module.part
+                and target <= own
+            ):
+                wrong.append(
+                    f"{module.at(node)} imports {name}: {module.part} may import only layers"
+                    " below it"
+                )
     assert not wrong, "\n".join(wrong)
 
 
@@ -175,7 +206,10 @@ def test_files_and_functions_stay_small() -> None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > MAX_FUNCTION_LINES:
-                    wrong.append(f"{module.at(node)} {node.name} has {length} lines; at most {MAX_FUNCTION_LINES}")
+                    wrong.append(
+                        f"{module.at(node)} {node.name} has {length} lines; at most"
+                        f" {MAX_FUNCTION_LINES}"
+                    )
     assert not wrong, "\n".join(wrong)
 
 
@@ -183,7 +217,10 @@ def test_no_dangerous_call() -> None:
     wrong = []
     for module in modules():
         for node in ast.walk(module.tree):
-            if not isinstance(node, ast.Call) or (module.inside, ast.unparse(node.func)) in ALLOWED_CALLS:
+            if (
+                not isinstance(node, ast.Call)
+                or (module.inside, ast.unparse(node.func)) in ALLOWED_CALLS
+            ):
                 continue
             if reason := FORBIDDEN_CALLS.get(ast.unparse(node.func)):
                 wrong.append(f"{module.at(node)} calls {ast.unparse(node.func)}: {reason}")
@@ -192,19 +229,27 @@ def test_no_dangerous_call() -> None:
 
 def test_remote_code_is_never_trusted_by_a_literal() -> None:
     wrong = [
-        f"{module.at(keyword.value)} trust_remote_code=True: only the user's configuration may say so"
+        f"{module.at(keyword.value)} trust_remote_code=True: only the user's configuration may"
+        " say so"
         for module in modules()
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call)
         for keyword in node.keywords
-        if keyword.arg == "trust_remote_code" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True
+        if keyword.arg == "trust_remote_code"
+        and isinstance(keyword.value, ast.Constant)
+        and keyword.value.value is True
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def swallows_everything(handler: ast.ExceptHandler) -> bool:
-    catches_all = handler.type is not None and ast.unparse(handler.type) in {"Exception", "BaseException"}
-    return catches_all and all(isinstance(statement, ast.Pass | ast.Continue) for statement in handler.body)
+    catches_all = handler.type is not None and ast.unparse(handler.type) in {
+        "Exception",
+        "BaseException",
+    }
+    return catches_all and all(
+        isinstance(statement, ast.Pass | ast.Continue) for statement in handler.body
+    )
 
 
 def test_every_exception_is_named_and_answered() -> None:
@@ -214,12 +259,18 @@ def test_every_exception_is_named_and_answered() -> None:
             if isinstance(node, ast.ExceptHandler) and node.type is None:
                 wrong.append(f"{module.at(node)} bare except: name the exceptions")
             elif isinstance(node, ast.ExceptHandler) and swallows_everything(node):
-                wrong.append(f"{module.at(node)} swallows every exception: attribute it and surface it")
+                wrong.append(
+                    f"{module.at(node)} swallows every exception: attribute it and surface it"
+                )
     assert not wrong, "\n".join(wrong)
 
 
 def test_every_module_says_what_it_is() -> None:
-    wrong = [f"rmrl/{m.inside} has no docstring" for m in modules() if m.tree.body and ast.get_docstring(m.tree) is None]
+    wrong = [
+        f"rmrl/{m.inside} has no docstring"
+        for m in modules()
+        if m.tree.body and ast.get_docstring(m.tree) is None
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -241,6 +292,16 @@ def test_no_folder_for_leftovers() -> None:
 
 
 def test_light_modules_import_nothing_heavy() -> None:
-    check = f"import sys\nimport {', '.join(LIGHT_MODULES)}\nprint([name for name in {HEAVY_LIBRARIES} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    check = (
+        f"import sys\nimport {', '.join(LIGHT_MODULES)}\nprint([name for name in {HEAVY_LIBRARIES}"
+        " if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert done.stdout.strip() == "[]", f"{', '.join(LIGHT_MODULES)} import {done.stdout.strip()}"

@@ -1,4 +1,5 @@
-"""Generated pages are up to date, and what the pages about rewards show can be used as it stands."""
+"""Generated pages are up to date, and what the pages about rewards show can be used as it
+stands."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from tests import docs_pages
 from tests.rewards import parts
 
 CONFIGS = [block for block in docs_pages.blocks("yaml") if block.name.startswith("conf/reward/")]
-DROPINS = [block for block in docs_pages.blocks("python") if block.name.startswith("reward_functions/")]
+DROPINS = [
+    block for block in docs_pages.blocks("python") if block.name.startswith("reward_functions/")
+]
 COMMANDS = docs_pages.commands()
 
 
@@ -55,14 +58,16 @@ def test_every_block_is_named_once():
     assert len(set(named)) == len(named)
 
 
-# --- configurations --------------------------------------------------------------------------------------------------
+# --- configurations
 
 
 def specs_of(config: Config | ScoreConfig) -> list[RewardSpec]:
     """The specs of a configuration that has no problem."""
     assert list(reward_problems(config)) == []
     shipped = docs_pages.ROOT / "reward_functions"
-    resolved = resolve(config.reward, device="cpu", shipped_functions=shipped, trust_remote_code=False)
+    resolved = resolve(
+        config.reward, device="cpu", shipped_functions=shipped, trust_remote_code=False
+    )
     assert resolved.problems == []
     return resolved.specs
 
@@ -84,12 +89,21 @@ def test_a_configuration_resolves(block: docs_pages.Block, place: Path):
 
 def test_a_configuration_is_for_scoring_files_too(place: Path):
     (block,) = [block for block in CONFIGS if block.name == "conf/reward/ensemble.yaml"]
-    trained, scored = specs_of(of_block(block, place)), specs_of(composed(["+reward=ensemble"], place, ScoreConfig))
-    assert [spec.name for spec in trained] == [spec.name for spec in scored] == ["panel", "gsm8k", "first", "second", "third"]
+    trained, scored = (
+        specs_of(of_block(block, place)),
+        specs_of(composed(["+reward=ensemble"], place, ScoreConfig)),
+    )
+    assert (
+        [spec.name for spec in trained]
+        == [spec.name for spec in scored]
+        == ["panel", "gsm8k", "first", "second", "third"]
+    )
 
 
 def test_a_whole_configuration_resolves(place: Path):
-    (block,) = [block for block in docs_pages.blocks("yaml") if not block.name.startswith("conf/reward/")]
+    (block,) = [
+        block for block in docs_pages.blocks("yaml") if not block.name.startswith("conf/reward/")
+    ]
     config = named_config(place, Path(block.name).stem)
     assert config.trainer.resource_pools == {"judges": {"nnodes": 1, "n_gpus_per_node": 2}}
     pools = {spec.name: spec.engine.pool for spec in specs_of(config) if spec.engine}
@@ -101,12 +115,15 @@ def named_config(place: Path, name: str) -> Config:
     register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(place / "conf"), version_base="1.3"):
-        return to_config(compose(name, overrides=[f"hydra.searchpath=[file://{docs_pages.ROOT}/configs]"]))
+        return to_config(
+            compose(name, overrides=[f"hydra.searchpath=[file://{docs_pages.ROOT}/configs]"])
+        )
 
 
 @pytest.mark.parametrize("block", CONFIGS, ids=lambda block: block.name)
 async def test_a_configuration_scores(block: docs_pages.Block, place: Path, tokenizer: Any):
-    """With engines that answer anything: the drop-ins are called as the kinds call them, and nothing in them raises."""
+    """With engines that answer anything: the drop-ins are called as the kinds call them, and
+    nothing in them raises."""
     config = of_block(block, place)
     specs = [docs_pages.on_fake_engines(spec) for spec in specs_of(config)]
     if any(spec.remote is not None for spec in specs):
@@ -120,10 +137,19 @@ async def test_a_configuration_scores(block: docs_pages.Block, place: Path, toke
 
 
 async def scored(specs: list[RewardSpec], config: Config, tokenizer: Any) -> RewardBatch:
-    settings = {name: getattr(config.reward, name) for name in ("combine", "combine_ops", "gates", "weight_schedules", "soft_min_beta")}
+    settings = {
+        name: getattr(config.reward, name)
+        for name in ("combine", "combine_ops", "gates", "weight_schedules", "soft_min_beta")
+    }
     scorer = parts.make_scorer(specs, tokenizer, **settings)
     rows = parts.rows(
-        "First step.\n\nAnswer: 7 apples", "Answer: 8", "No.", "Yes. It is 7 apples", prompt="3 + 4?", truth="7 apples", group_size=2
+        "First step.\n\nAnswer: 7 apples",
+        "Answer: 8",
+        "No.",
+        "Yes. It is 7 apples",
+        prompt="3 + 4?",
+        truth="7 apples",
+        group_size=2,
     )
     try:
         return await asyncio.wait_for(scorer.score(rows), 60)
@@ -138,10 +164,12 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return made
 
 
-# --- commands --------------------------------------------------------------------------------------------------------
+# --- commands
 
 
-@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(COMMANDS)])
+@pytest.mark.parametrize(
+    ("page", "command"), COMMANDS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(COMMANDS)]
+)
 def test_a_command_is_understood(page: str, command: str, place: Path):
     words = shlex.split(command, comments=True)
     if words[:2] == ["rmrl", "cache"]:
@@ -164,9 +192,16 @@ def root_and_overrides(words: list[str]) -> tuple[Any, list[str]]:
     """Of `rmrl check` the root depends on the data it names."""
     entry = {"python": words[2], "rmrl": f"rmrl.main_{words[1]}"}[words[0]]
     given = words[3:] if words[0] == "python" else words[2:]
-    flagged = {i for i, word in enumerate(given) for i in (i, i + 1) if word in ("--rows", "--response", "--config-dir", "--config-name")}
+    flagged = {
+        i
+        for i, word in enumerate(given)
+        for i in (i, i + 1)
+        if word in ("--rows", "--response", "--config-dir", "--config-name")
+    }
     overrides = [word for i, word in enumerate(given) if i not in flagged]
-    trains = entry == "rmrl.main_ppo" or any(word.startswith("data.train_files") for word in overrides)
+    trains = entry == "rmrl.main_ppo" or any(
+        word.startswith("data.train_files") for word in overrides
+    )
     assert entry in ("rmrl.main_ppo", "rmrl.main_score", "rmrl.main_check")
     return (Config if trains else ScoreConfig), overrides
 
@@ -180,7 +215,7 @@ def test_older_names_become_what_the_page_says(place: Path):
         assert getattr(config.reward, key) == getattr(shown, key), key
 
 
-# --- drop-ins --------------------------------------------------------------------------------------------------------
+# --- drop-ins
 
 
 @pytest.mark.parametrize("block", DROPINS, ids=lambda block: block.name)
@@ -188,7 +223,9 @@ def test_a_dropin_loads_and_is_used(block: docs_pages.Block, place: Path):
     name = Path(block.name).stem
     dropin = load_dropin(place / block.name, name)
     assert dropin.kind == ("rule" if "def compute_score" in block.code else "model")
-    assert any(re.search(rf"\b{name}\b", config.code) for config in CONFIGS), f"no configuration uses {name}"
+    assert any(re.search(rf"\b{name}\b", config.code) for config in CONFIGS), (
+        f"no configuration uses {name}"
+    )
 
 
 def test_dropins_read_verdicts(place: Path):

@@ -38,23 +38,37 @@ def read(page: str) -> str:
     return (docs_pages.DOCS / page).read_text(encoding="utf-8")
 
 
-# --- nothing is left out ---------------------------------------------------------------------------------------------
+# --- nothing is left out
 
 
 @pytest.mark.parametrize("kind", list(REWARD_KINDS))
 def test_every_entry_of_a_kind_is_explained(kind: str):
     text = docs_pages.section("rewards/kinds.md", f"## `{kind}`")
     options = getattr(REWARD_KINDS[kind], "Options", None)
-    missing = [f.name for f in dataclasses.fields(options) if not re.search(rf"\b{f.name}\b", text)] if options else []
+    missing = (
+        [f.name for f in dataclasses.fields(options) if not re.search(rf"\b{f.name}\b", text)]
+        if options
+        else []
+    )
     assert missing == []
 
 
 @pytest.mark.parametrize("kind", list(TRANSFORMS))
 def test_every_entry_of_a_transform_stands_in_the_table(kind: str):
-    (row,) = [row for row in docs_pages.table_rows(docs_pages.section("rewards/combining.md", "## Transforms")) if row[0] == f"`{kind}`"]
+    (row,) = [
+        row
+        for row in docs_pages.table_rows(
+            docs_pages.section("rewards/combining.md", "## Transforms")
+        )
+        if row[0] == f"`{kind}`"
+    ]
     for field in dataclasses.fields(TRANSFORMS[kind]):
         default = "null" if field.default is None else field.default
-        shown = f"`{field.name}`" if field.default is dataclasses.MISSING else f"`{field.name}` ({default})"
+        shown = (
+            f"`{field.name}`"
+            if field.default is dataclasses.MISSING
+            else f"`{field.name}` ({default})"
+        )
         assert shown in row[-1]
 
 
@@ -62,10 +76,16 @@ def test_every_entry_of_a_transform_stands_in_the_table(kind: str):
     ("page", "names"),
     [
         ("rewards.md", (*STATUSES, *SHARED_KEYS, *REWARD_KINDS, *KNOWN_ARGUMENTS)),
-        ("rewards/combining.md", (*COMBINERS, *CAUSES, *(status for statuses in CAUSES.values() for status in statuses))),
+        (
+            "rewards/combining.md",
+            (*COMBINERS, *CAUSES, *(status for statuses in CAUSES.values() for status in statuses)),
+        ),
         ("rewards/kinds.md", tuple(WIRES)),
         ("rewards/engines.md", tuple(name for name in ENGINES if name != "fake")),
-        ("rewards/watching.md", tuple(f"reward.monitor.{f.name}" for f in dataclasses.fields(RewardMonitorConfig))),
+        (
+            "rewards/watching.md",
+            tuple(f"reward.monitor.{f.name}" for f in dataclasses.fields(RewardMonitorConfig)),
+        ),
         ("rewards/untrusted.md", ("last_number", "last_tagged", "last_json_field", "last_choice")),
     ],
 )
@@ -83,30 +103,50 @@ def test_thresholds_of_hints_are_the_defaults():
 
 @pytest.mark.parametrize("page", docs_pages.PAGES, ids=lambda page: page.name)
 def test_anchors_lead_to_headings(page: Path):
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(
+        r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8")
+    ):
         text = ((page.parent / target) if target else page).read_text(encoding="utf-8")
-        anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+        anchors = [
+            re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+            for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        ]
         assert anchor in anchors, f"{page.name} links to {target}#{anchor}"
 
 
-# --- by hand ---------------------------------------------------------------------------------------------------------
+# --- by hand
 
 
 def test_combiners_by_hand():
     seen = set()
-    for names, _, example in docs_pages.table_rows(docs_pages.section("rewards/combining.md", "## Combiners"))[1:]:
-        found = re.search(r"`s=(\[.*?\]) w=(\[.*?\])(?: ops=\[(.*?)\])?(?: beta=(\d+))?`.*gives (.+)", example)
+    for names, _, example in docs_pages.table_rows(
+        docs_pages.section("rewards/combining.md", "## Combiners")
+    )[1:]:
+        found = re.search(
+            r"`s=(\[.*?\]) w=(\[.*?\])(?: ops=\[(.*?)\])?(?: beta=(\d+))?`.*gives (.+)", example
+        )
         if found is None:
             continue
         settings = RewardConfig(soft_min_beta=float(found[4] or 1))
-        inputs = one_row(json.loads(found[1]), json.loads(found[2]), tuple((found[3] or "add, add").split(", ")), "gate closed" in example)
-        for name, expected in zip(re.findall(r"`(\w+)`", names), re.findall(r"[\d.]+", found[5]), strict=True):
-            assert COMBINERS[name](inputs, settings=settings)[0] == pytest.approx(float(expected), abs=5e-4), name
+        inputs = one_row(
+            json.loads(found[1]),
+            json.loads(found[2]),
+            tuple((found[3] or "add, add").split(", ")),
+            "gate closed" in example,
+        )
+        for name, expected in zip(
+            re.findall(r"`(\w+)`", names), re.findall(r"[\d.]+", found[5]), strict=True
+        ):
+            assert COMBINERS[name](inputs, settings=settings)[0] == pytest.approx(
+                float(expected), abs=5e-4
+            ), name
             seen.add(name)
     assert seen == set(COMBINERS) - {"lexicographic"}
 
 
-def one_row(values: list[float], weights: list[float], ops: tuple[str, ...], closed: bool) -> CombineInputs:
+def one_row(
+    values: list[float], weights: list[float], ops: tuple[str, ...], closed: bool
+) -> CombineInputs:
     present = np.array([[True, not closed]])
     return CombineInputs(
         values_NC=np.array([values]) * present, weights_NC=np.array([weights]) * present, present_NC=present, closed_NC=~present,
@@ -130,17 +170,28 @@ def test_lexicographic_by_hand():
     assert "gives 0.5, 1, 0, 0.5" in read("rewards/combining.md")
 
 
-@pytest.mark.parametrize(("on_missing", "expected"), [("mask", None), ("renormalize", 0.32), ({"impute": 1}, 0.5)])
+@pytest.mark.parametrize(
+    ("on_missing", "expected"), [("mask", None), ("renormalize", 0.32), ({"impute": 1}, 0.5)]
+)
 def test_missing_verdicts_by_hand(on_missing: Any, expected: float | None):
     specs = [
-        RewardSpec(name="a", kind="rule", weight=0.3, on_missing=OnMissing.parse(on_missing, where="x")),
+        RewardSpec(
+            name="a", kind="rule", weight=0.3, on_missing=OnMissing.parse(on_missing, where="x")
+        ),
         RewardSpec(name="b", kind="rule", weight=0.5),
     ]
     results = ((ScoreResult(value=None, status="timeout"),), (ScoreResult(value=0.4),))
     rows = Rows.of([ScoreItem(prompt_id="0", messages=[], response="", rm_prompt="")])
     weights_BC = weights_matrix(specs, rows, step=0, schedules={})
     scores = Scores(names=("a", "b"), results=results)
-    batch = combine(scores, specs, rows, settings=RewardConfig(), weights_BC=weights_BC, transforms=[Chain(), Chain()])
+    batch = combine(
+        scores,
+        specs,
+        rows,
+        settings=RewardConfig(),
+        weights_BC=weights_BC,
+        transforms=[Chain(), Chain()],
+    )
     assert bool(batch.keep_B[0]) == (expected is not None)
     if expected is not None:
         assert batch.rewards_B[0] == pytest.approx(expected)
@@ -156,17 +207,25 @@ def test_schedule_and_ensemble_by_hand():
 
 
 def test_verdicts_by_hand():
-    rows = [row for row in docs_pages.table_rows(docs_pages.section("rewards/untrusted.md", "## Reading a verdict")) if " is `" in row[1]]
+    rows = [
+        row
+        for row in docs_pages.table_rows(
+            docs_pages.section("rewards/untrusted.md", "## Reading a verdict")
+        )
+        if " is `" in row[1]
+    ]
     assert len(rows) == 4
     for _, example in rows:
         call, expected = re.fullmatch(r"`(.+)` is `(.+)`", example).groups()  # type: ignore[union-attr]
         tree = ast.parse(call, mode="eval").body
         assert isinstance(tree, ast.Call)
         assert isinstance(tree.func, ast.Name)
-        assert getattr(verdicts, tree.func.id)(*map(ast.literal_eval, tree.args)) == ast.literal_eval(expected)
+        assert getattr(verdicts, tree.func.id)(
+            *map(ast.literal_eval, tree.args)
+        ) == ast.literal_eval(expected)
 
 
-# --- parts of one's own ----------------------------------------------------------------------------------------------
+# --- parts of one's own
 
 
 @pytest.fixture(scope="module")
@@ -183,9 +242,15 @@ def mylab(laid_out: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 async def test_the_kind_shown_scores(mylab: Any):
     kind = mylab("kinds").Overlap
-    assert kind.check_options(kind.Options(least=0), "reward.specs.words") == ["reward.specs.words.least=0: give at least 1 word"]
-    spec = RewardSpec(name="words", kind="mylab.kinds:Overlap", weight=1.0, options=kind.Options(least=2))
-    results = await kind.from_spec(spec, None).score(parts.items("seven green pears", "two", truth="seven apples"))
+    assert kind.check_options(kind.Options(least=0), "reward.specs.words") == [
+        "reward.specs.words.least=0: give at least 1 word"
+    ]
+    spec = RewardSpec(
+        name="words", kind="mylab.kinds:Overlap", weight=1.0, options=kind.Options(least=2)
+    )
+    results = await kind.from_spec(spec, None).score(
+        parts.items("seven green pears", "two", truth="seven apples")
+    )
     assert [result.value for result in results] == [0.5, 0.0]
     (short,) = await kind.from_spec(spec, None).score(parts.items("seven", truth="seven"))
     assert (short.value, short.status) == (None, "user_error")
@@ -194,21 +259,29 @@ async def test_the_kind_shown_scores(mylab: Any):
 def test_the_combiner_shown_is_a_harmonic_mean(mylab: Any):
     harmonic = mylab("combiners").harmonic
     # (1 + 1) / (1 / 1 + 1 / 0.5) = 2 / 3
-    assert harmonic(one_row([1, 0.5], [1, 1], ("add", "add"), False), settings=RewardConfig()) == pytest.approx([2 / 3])
+    assert harmonic(
+        one_row([1, 0.5], [1, 1], ("add", "add"), False), settings=RewardConfig()
+    ) == pytest.approx([2 / 3])
     assert harmonic(one_row([1, 0], [1, 1], ("add", "add"), False), settings=RewardConfig()) == [0]
-    assert harmonic(one_row([0.25, 0], [2, 1], ("add", "add"), True), settings=RewardConfig()) == [0.25]
+    assert harmonic(one_row([0.25, 0], [2, 1], ("add", "add"), True), settings=RewardConfig()) == [
+        0.25
+    ]
 
 
 def test_the_transform_shown_takes_powers(mylab: Any):
     chain = chain_of([{"kind": "mylab.transforms:Power", "exponent": 0.5}], "here")
-    assert mylab("transforms").Power(exponent=-1).problems() == ["exponent=-1: give a number greater than 0"]
+    assert mylab("transforms").Power(exponent=-1).problems() == [
+        "exponent=-1: give a number greater than 0"
+    ]
     rows = Rows.of(parts.items("a", "b"))
     assert chain.apply(np.array([4.0, -9.0]), rows, np.array([True, True])).tolist() == [2.0, -3.0]
 
 
 def test_the_engine_shown_answers(mylab: Any):
     engine = mylab("engines").Shouting(parts.engine(max_model_len=3))
-    request = parts.GenerateRequest(token_ids=(1, 2), sampling=parts.Sampling(max_tokens=1, n=2), text="say yes")
+    request = parts.GenerateRequest(
+        token_ids=(1, 2), sampling=parts.Sampling(max_tokens=1, n=2), text="say yes"
+    )
     too_long = dataclasses.replace(request, token_ids=(1, 2, 3))
     fine, failed = engine.generate([request, too_long])
     assert [output.text for output in fine] == ["YES", "YES"]

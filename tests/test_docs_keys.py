@@ -1,4 +1,5 @@
-"""Every key and every training command in the pages, and every tracker, estimator and loss that they show, is what the code takes."""
+"""Every key and every training command in the pages, and every tracker, estimator and loss that
+they show, is what the code takes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from tests import docs_pages
 from tests.trainer.fake_run import fake_run, records, train_and_close
 
 ROOT = docs_pages.ROOT
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*/*.md")),
+]
 OLDER_NAMES = "older-names.md"
 """This page is about keys that are translated."""
 OF_OTHERS = (OLDER_NAMES, "keys-of-verl.md")
@@ -33,8 +39,19 @@ SHORT = {
     "kl_ctrl.": "algorithm.",
 }
 """How pages shorten keys where the context says the rest."""
-_SECTIONS = ("actor_rollout_ref.", "algorithm.", "critic.", "data.", "reward.", "trainer.", "ray_kwargs.", *SHORT)
-_KEY = re.compile(rf"(?<![\w./\-{{])\+?((?:{'|'.join(map(re.escape, _SECTIONS))})[a-z_.]*[a-z_])(?=[\s=`,;:){{<*\]|]|\.\W|\.[<{{*]|$)")
+_SECTIONS = (
+    "actor_rollout_ref.",
+    "algorithm.",
+    "critic.",
+    "data.",
+    "reward.",
+    "trainer.",
+    "ray_kwargs.",
+    *SHORT,
+)
+_KEY = re.compile(
+    rf"(?<![\w./\-{{])\+?((?:{'|'.join(map(re.escape, _SECTIONS))})[a-z_.]*[a-z_])(?=[\s=`,;:){{<*\]|]|\.\W|\.[<{{*]|$)"
+)
 _FILE = re.compile(r"\.(py|json|jsonl|yaml|md|sh|parquet)$")
 
 
@@ -49,11 +66,15 @@ def code(page: Path) -> str:
 def keys(text: str) -> set[str]:
     """Dotted keys, short ones written out."""
     found = {key for key in _KEY.findall(text) if not _FILE.search(key)}
-    return {next((longer for short, longer in SHORT.items() if key.startswith(short)), "") + key for key in found}
+    return {
+        next((longer for short, longer in SHORT.items() if key.startswith(short)), "") + key
+        for key in found
+    }
 
 
 def wrong(key: str) -> str | None:
-    """A sentence for a key that neither training nor scoring has, and that is not refused with a sentence either."""
+    """A sentence for a key that neither training nor scoring has, and that is not refused with a
+    sentence either."""
     if fate_of(key, TABLE) is not None:
         return None
     said = [unknown_key(Config, key), unknown_key(ScoreConfig, key)]
@@ -68,23 +89,47 @@ def test_every_key_is_one(page: Path):
 
 
 def test_a_wrong_key_would_be_found():
-    text = "`algorithm.lamda=1` `trainer.resource_pools.<name>` `rollout.pool` `trainer.json` `critic.strategie` `critic.*`"
-    assert keys(text) == {"algorithm.lamda", "trainer.resource_pools", "actor_rollout_ref.rollout.pool", "critic.strategie"}
-    assert [key for key in sorted(keys(text)) if wrong(key)] == ["algorithm.lamda", "critic.strategie"]
+    text = (
+        "`algorithm.lamda=1` `trainer.resource_pools.<name>` `rollout.pool` `trainer.json`"
+        " `critic.strategie` `critic.*`"
+    )
+    assert keys(text) == {
+        "algorithm.lamda",
+        "trainer.resource_pools",
+        "actor_rollout_ref.rollout.pool",
+        "critic.strategie",
+    }
+    assert [key for key in sorted(keys(text)) if wrong(key)] == [
+        "algorithm.lamda",
+        "critic.strategie",
+    ]
 
 
 def commands() -> list[tuple[str, list[str]]]:
-    """(page, overrides) of each training command: what stands behind `rmrl.main_ppo`, and the settings given to an example's script.
+    """(page, overrides) of each training command: what stands behind `rmrl.main_ppo`, and the
+    settings given to an example's script.
 
     Those of the pages about rewards are resolved in tests/test_docs.py.
     """
     found = []
     for page in [page for page in PAGES if page not in docs_pages.PAGES]:
-        joined = "\n".join(re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE))
+        joined = "\n".join(
+            re.findall(
+                r"^```bash\n(.*?)^```",
+                page.read_text(encoding="utf-8"),
+                flags=re.DOTALL | re.MULTILINE,
+            )
+        )
         for line in joined.replace("\\\n", " ").splitlines():
-            match = re.search(r"(?:-m rmrl\.main_ppo|rmrl train|\bbash examples/\w+/run\.sh)\s(.*)", line)
+            match = re.search(
+                r"(?:-m rmrl\.main_ppo|rmrl train|\bbash examples/\w+/run\.sh)\s(.*)", line
+            )
             if match:
-                words = [word for word in shlex.split(match[1], comments=True) if re.match(r"\+{0,2}[a-z_.]+=", word)]
+                words = [
+                    word
+                    for word in shlex.split(match[1], comments=True)
+                    if re.match(r"\+{0,2}[a-z_.]+=", word)
+                ]
                 found.append((str(page.relative_to(ROOT)), words))
     return [(page, words) for page, words in found if words]
 
@@ -93,12 +138,20 @@ COMMANDS = commands()
 
 
 def test_there_are_commands_on_every_page_about_training():
-    assert {"README.md", "docs/training.md", "docs/algorithms.md", "docs/operations.md"} <= {page for page, _ in COMMANDS}
+    assert {"README.md", "docs/training.md", "docs/algorithms.md", "docs/operations.md"} <= {
+        page for page, _ in COMMANDS
+    }
 
 
-@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[f"{page}-{number}" for number, (page, _) in enumerate(COMMANDS)])
+@pytest.mark.parametrize(
+    ("page", "words"),
+    COMMANDS,
+    ids=[f"{page}-{number}" for number, (page, _) in enumerate(COMMANDS)],
+)
 def test_a_training_command_composes(page: str, words: list[str]):
-    assert isinstance(compose_config([re.sub(r"\$\{?(\w+)\}?", "1", word) for word in words]), Config)
+    assert isinstance(
+        compose_config([re.sub(r"\$\{?(\w+)\}?", "1", word) for word in words]), Config
+    )
 
 
 def test_settings_worth_changing_compose():
@@ -107,7 +160,10 @@ def test_settings_worth_changing_compose():
         f"{key}={value}"
         for page in PAGES
         if page.name not in OF_OTHERS
-        for key, value in re.findall(r"`((?:actor_rollout_ref|algorithm|critic|data|trainer)\.[a-z_.]+)=([\w./\[\],-]+)`", code_spans(page))
+        for key, value in re.findall(
+            r"`((?:actor_rollout_ref|algorithm|critic|data|trainer)\.[a-z_.]+)=([\w./\[\],-]+)`",
+            code_spans(page),
+        )
     }
     assert len(suggested) > 20
     for setting in sorted(suggested):
@@ -117,10 +173,14 @@ def test_settings_worth_changing_compose():
 
 
 def code_spans(page: Path) -> str:
-    return " ".join(f"`{span}`" for span in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")))
+    return " ".join(
+        f"`{span}`" for span in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
+    )
 
 
-def test_the_estimator_loss_and_tracker_shown_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_estimator_loss_and_tracker_shown_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.syspath_prepend(str(docs_pages.lay_out(tmp_path / "docs")))
     run = fake_run(
         tmp_path,

@@ -18,12 +18,18 @@ CODES = {
 
 
 def test_the_table_names_every_error():
-    found = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.RmrlError)}
+    found = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.RmrlError)
+    }
     assert found == set(CODES)
 
 
 @pytest.mark.parametrize(("name", "expected"), CODES.items())
-def test_each_error_ends_with_its_code(name: str, expected: int, capsys: pytest.CaptureFixture[str]):
+def test_each_error_ends_with_its_code(
+    name: str, expected: int, capsys: pytest.CaptureFixture[str]
+):
     with exit_code() as code:
         raise getattr(errors, name)("a sentence")
     assert code.value == expected

@@ -28,7 +28,11 @@ def test_a_file_takes_another_ones_place(tmp_path: Path) -> None:
 
 
 def test_digests_are_of_the_content(tmp_path: Path) -> None:
-    for name, content in (("a", b"x" * 3_000_000), ("b", b"x" * 3_000_000), ("c", b"x" * 2_999_999 + b"y")):
+    for name, content in (
+        ("a", b"x" * 3_000_000),
+        ("b", b"x" * 3_000_000),
+        ("c", b"x" * 2_999_999 + b"y"),
+    ):
         (tmp_path / name).write_bytes(content)
     assert digest_of(tmp_path / "a") == digest_of(tmp_path / "b") != digest_of(tmp_path / "c")
 
@@ -43,7 +47,10 @@ def test_a_lock_is_held_by_one_and_names_it(tmp_path: Path) -> None:
 
 
 def test_the_lock_of_a_dead_process_is_free(tmp_path: Path) -> None:
-    code = f"import os, pathlib; from rmrl.files import lock; held = lock(pathlib.Path({str(tmp_path / '.lock')!r})); os._exit(9)"
+    code = (
+        "import os, pathlib; from rmrl.files import lock; held ="
+        f" lock(pathlib.Path({str(tmp_path / '.lock')!r})); os._exit(9)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 9
     unlock(lock(tmp_path / ".lock"))
 

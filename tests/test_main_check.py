@@ -10,17 +10,31 @@ import pytest
 from rmrl.data.write import write_rows
 from rmrl.main_check import main
 
-LENGTH = "def compute_score(data_source, solution_str, ground_truth):\n    return len(solution_str)\n"
+LENGTH = (
+    "def compute_score(data_source, solution_str, ground_truth):\n    return len(solution_str)\n"
+)
 
 
 @pytest.fixture
 def common(tmp_path: Path) -> list[str]:
     (tmp_path / "functions").mkdir()
     (tmp_path / "functions" / "length.py").write_text(LENGTH)
-    rows = [{"prompt": f"q{i}", "response": ["ab", "abc"], "reward_model": {"ground_truth": "four"}} for i in range(3)]
+    rows = [
+        {"prompt": f"q{i}", "response": ["ab", "abc"], "reward_model": {"ground_truth": "four"}}
+        for i in range(3)
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    write_rows(tmp_path / "train.parquet", [{k: r[k] for k in ("prompt", "reward_model")} for r in rows] * 2, overwrite=False)
-    return ["reward.models=[length]", f"reward.functions_dir={tmp_path}/functions", "reward.rule_workers=1", "trainer.device=cpu"]
+    write_rows(
+        tmp_path / "train.parquet",
+        [{k: r[k] for k in ("prompt", "reward_model")} for r in rows] * 2,
+        overwrite=False,
+    )
+    return [
+        "reward.models=[length]",
+        f"reward.functions_dir={tmp_path}/functions",
+        "reward.rule_workers=1",
+        "trainer.device=cpu",
+    ]
 
 
 def heads(text: str) -> list[str]:
@@ -31,7 +45,9 @@ def totals(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("--- reward")]
 
 
-def test_rows_with_responses(tmp_path: Path, common: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_with_responses(
+    tmp_path: Path, common: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*common, f"data.files={tmp_path}/rows.jsonl"]) == 0
     shown = capsys.readouterr()
     assert heads(shown.out) == ["=== rows.jsonl:0"] * 2
@@ -39,14 +55,21 @@ def test_rows_with_responses(tmp_path: Path, common: list[str], capsys: pytest.C
     assert "length  rule" in shown.err
 
 
-def test_flags_stand_anywhere(tmp_path: Path, common: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--rows", "2", *common, "--response", "abcde", f"data.files={tmp_path}/rows.jsonl"]) == 0
+def test_flags_stand_anywhere(
+    tmp_path: Path, common: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["--rows", "2", *common, "--response", "abcde", f"data.files={tmp_path}/rows.jsonl"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert heads(out) == ["=== rows.jsonl:0", "=== rows.jsonl:1"]
     assert totals(out) == ["--- reward: 5"] * 2
 
 
-def test_the_arguments_of_training(tmp_path: Path, common: list[str], tiny_llama: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_arguments_of_training(
+    tmp_path: Path, common: list[str], tiny_llama: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     training = [
         f"data.train_files={tmp_path}/train.parquet",
         "data.train_batch_size=2",
@@ -62,7 +85,10 @@ def test_the_arguments_of_training(tmp_path: Path, common: list[str], tiny_llama
     assert "memory plan" in shown.err  # that of the run, the policy included
     assert not (tmp_path / "run").exists()
     assert main([*common, *training, "reward.transforms.length={kind: rank}"]) == 0
-    assert totals(capsys.readouterr().out) == ["--- reward: 0", "--- reward: 1"]  # "four" is the shorter of it and "I do not know."
+    assert totals(capsys.readouterr().out) == [
+        "--- reward: 0",
+        "--- reward: 1",
+    ]  # "four" is the shorter of it and "I do not know."
 
 
 def test_mistakes(tmp_path: Path, common: list[str], capsys: pytest.CaptureFixture[str]) -> None:

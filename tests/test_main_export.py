@@ -1,4 +1,5 @@
-"""rmrl export: what training saved comes out as a folder that transformers loads, with the weights that training had."""
+"""rmrl export: what training saved comes out as a folder that transformers loads, with the weights
+that training had."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def checkpoints(policies: Path) -> Path:
-    """<case>/<role's folder>, each two updates old, and beside it what the engine itself exports."""
+    """<case>/<role's folder>, each two updates old, and beside it what the engine itself
+    exports."""
     for case, folder in (("tied", "policy"), ("lora", "policy"), ("critic", "critic")):
         settings = settings_of(case, "fsdp2", str(policies))
         settings.trained.checkpoint.save_contents = ["model"]
@@ -47,7 +49,9 @@ def run(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize("case", ["tied", "lora"])
-def test_an_export_has_the_weights_of_training(checkpoints: Path, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_export_has_the_weights_of_training(
+    checkpoints: Path, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     out = tmp_path / "out"
     assert run(f"checkpoint={checkpoints / case}", f"out={out}", "dtype=float32") == 0
     assert "reloaded, logits differ by at most" in capsys.readouterr().out
@@ -62,16 +66,22 @@ def test_an_export_has_the_weights_of_training(checkpoints: Path, case: str, tmp
 
 
 def test_a_critic_comes_out_as_a_reward_model(checkpoints: Path, tmp_path: Path):
-    assert run(f"checkpoint={checkpoints / 'critic'}", f"out={tmp_path / 'out'}", "role=critic") == 0
+    assert (
+        run(f"checkpoint={checkpoints / 'critic'}", f"out={tmp_path / 'out'}", "role=critic") == 0
+    )
     got = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     assert got.config.num_labels == 1
     assert got.config.pad_token_id == 0
-    expected = AutoModelForSequenceClassification.from_pretrained(checkpoints / "critic" / "hf").score.weight
+    expected = AutoModelForSequenceClassification.from_pretrained(
+        checkpoints / "critic" / "hf"
+    ).score.weight
     assert expected.abs().max() > 1e-4  # it has learned
     assert torch.equal(got.score.weight.float(), expected.bfloat16().float())
 
 
-def test_what_is_mistyped_is_named(checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_what_is_mistyped_is_named(
+    checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     assert run(f"chekpoint={checkpoints}", "check=maybe") == 2
     shown = capsys.readouterr().err
     assert "chekpoint: rmrl export has no such key; did you mean 'checkpoint'" in shown
@@ -83,7 +93,9 @@ def test_what_is_mistyped_is_named(checkpoints: Path, tmp_path: Path, capsys: py
     assert parse(["checkpoint=a", "out=b", "check=false"]).check is False
 
 
-def test_a_role_that_the_checkpoint_lacks(checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_role_that_the_checkpoint_lacks(
+    checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     assert run(f"checkpoint={checkpoints / 'tied'}", f"out={tmp_path / 'out'}", "role=critic") == 6
     assert "holds no critic, only actor: set role=actor" in capsys.readouterr().err
     assert run(f"checkpoint={tmp_path}", f"out={tmp_path / 'out'}") == 6
@@ -95,7 +107,9 @@ def torn(checkpoints: Path, tmp_path: Path) -> Path:
     return tmp_path / "torn"
 
 
-def test_a_torn_checkpoint_leaves_nothing(checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_torn_checkpoint_leaves_nothing(
+    checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     folder = torn(checkpoints, tmp_path)
     (shard,) = (folder / "policy" / "tensors").glob("*.safetensors")
     whole = shard.read_bytes()
@@ -111,13 +125,18 @@ def test_a_torn_checkpoint_leaves_nothing(checkpoints: Path, tmp_path: Path, cap
     assert not (tmp_path / "out").exists()
 
 
-def test_a_base_model_that_has_moved(checkpoints: Path, policies: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_base_model_that_has_moved(
+    checkpoints: Path, policies: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     folder = torn(checkpoints, tmp_path)
     state = json.loads((folder / "policy" / "state.json").read_text())
     state["model"]["path"] = str(tmp_path / "gone")
     (folder / "policy" / "state.json").write_text(json.dumps(state))
     assert run(f"checkpoint={folder}", f"out={tmp_path / 'out'}") == 2
-    assert "needed for its config and cannot be read: set base=<its folder or hub id>" in capsys.readouterr().err
+    assert (
+        "needed for its config and cannot be read: set base=<its folder or hub id>"
+        in capsys.readouterr().err
+    )
     config_alone = tmp_path / "config"
     config_alone.mkdir()
     for file in policies.glob("llama/*.json"):
@@ -126,7 +145,10 @@ def test_a_base_model_that_has_moved(checkpoints: Path, policies: Path, tmp_path
 
 
 def test_a_folder_that_answers_differently_is_not_kept(
-    checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    checkpoints: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     """No difference is small enough here, not even none."""
     monkeypatch.setattr("rmrl.backends.export.PLAIN_TOLERANCE", -1.0)

@@ -1,4 +1,5 @@
-"""What a user mistypes is one sentence and an exit code, before Ray is imported and before anything is written."""
+"""What a user mistypes is one sentence and an exit code, before Ray is imported and before anything
+is written."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ LONG = "a prompt of more than forty characters, so that it is too long"
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """Overrides on top of a command line that works, the exit code, and what the message must say."""
+    """Overrides on top of a command line that works, the exit code, and what the message must
+    say."""
 
     overrides: dict[str, object]
     code: int
@@ -142,7 +144,10 @@ def arguments(tmp: Path, policy: Path, changed: dict[str, object]) -> list[str]:
         "trainer.total_training_steps": 1,
         "trainer.default_local_dir": tmp / "out",
     }
-    return [f"{key}={str(value).replace('{tmp}', str(tmp))}" for key, value in {**keys, **changed}.items()]
+    return [
+        f"{key}={str(value).replace('{tmp}', str(tmp))}"
+        for key, value in {**keys, **changed}.items()
+    ]
 
 
 def files(tmp: Path) -> dict[str, bytes]:
@@ -151,19 +156,37 @@ def files(tmp: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> dict[str, Any]:
-    """Every mistake in one process, since imports take longer than everything else; and what was written."""
+    """Every mistake in one process, since imports take longer than everything else; and what was
+    written."""
     tmp = tmp_path_factory.mktemp("mistakes")
-    rows = [{"prompt": [{"role": "user", "content": f"{i} + 1?"}], "reward_model": {"ground_truth": "1"}} for i in range(8)]
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": f"{i} + 1?"}],
+            "reward_model": {"ground_truth": "1"},
+        }
+        for i in range(8)
+    ]
     write_rows(tmp / "rows.parquet", rows, overwrite=True)
-    write_rows(tmp / "long.parquet", [{**rows[0], "prompt": [{"role": "user", "content": LONG}]}] * 8, overwrite=True)
+    write_rows(
+        tmp / "long.parquet",
+        [{**rows[0], "prompt": [{"role": "user", "content": LONG}]}] * 8,
+        overwrite=True,
+    )
     write_rows(tmp / "one.parquet", rows[:1], overwrite=True)
-    write_rows(tmp / "one_long.parquet", [*rows[:7], {"prompt": [{"role": "user", "content": "word " * 5000}]}], overwrite=True)
+    write_rows(
+        tmp / "one_long.parquet",
+        [*rows[:7], {"prompt": [{"role": "user", "content": "word " * 5000}]}],
+        overwrite=True,
+    )
     (tmp / "empty.jsonl").touch()
     (tmp / "broken.jsonl").write_text('{"prompt": [\n')
     shutil.copytree(tiny_llama, tmp / "other")
     shape = json.loads((tmp / "other" / "config.json").read_text())
     (tmp / "other" / "config.json").write_text(json.dumps({**shape, "vocab_size": 999}))
-    (tmp / "raises.py").write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1 / 0\n")
+    (tmp / "raises.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1"
+        " / 0\n"
+    )
     (tmp / "thesis").mkdir()
     (tmp / "thesis" / "chapter.tex").write_text("x")
     taken = arguments(tmp, tiny_llama, {"trainer.default_local_dir": "{tmp}/taken"})
@@ -182,7 +205,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> dict
     )
     result = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert result, done.stderr[-3000:]
-    return {"cases": json.loads(result[-1].removeprefix("RESULT")), "before": before, "after": files(tmp)}
+    return {
+        "cases": json.loads(result[-1].removeprefix("RESULT")),
+        "before": before,
+        "after": files(tmp),
+    }
 
 
 @pytest.mark.parametrize("name", MISTAKES)

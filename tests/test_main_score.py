@@ -1,4 +1,5 @@
-"""`python -m rmrl.main_score` as a user runs it: mistakes are sentences, rules start neither Ray nor an engine, endings are clean."""
+"""`python -m rmrl.main_score` as a user runs it: mistakes are sentences, rules start neither Ray
+nor an engine, endings are clean."""
 
 from __future__ import annotations
 
@@ -31,24 +32,46 @@ class Case:
 
 
 CASES = {
-    "works": Case({"out": "{tmp}/scored.parquet"}, 0, ("wrote {tmp}/scored.parquet: 4 rows, 4 responses",)),
+    "works": Case(
+        {"out": "{tmp}/scored.parquet"}, 0, ("wrote {tmp}/scored.parquet: 4 rows, 4 responses",)
+    ),
     "works in json lines": Case({"out": "{tmp}/scored.jsonl"}, 0, ("wrote {tmp}/scored.jsonl",)),
     "older names": Case(
-        {"reward.models": "", "custom_reward_function.path": "{tmp}/mine.py", "out": "{tmp}/older.jsonl"}, 0, ("wrote {tmp}/older.jsonl",)
+        {
+            "reward.models": "",
+            "custom_reward_function.path": "{tmp}/mine.py",
+            "out": "{tmp}/older.jsonl",
+        },
+        0,
+        ("wrote {tmp}/older.jsonl",),
     ),
-    "there already": Case({"out": "{tmp}/there.jsonl"}, 6, ("there.jsonl exists already", "overwrite=true")),
-    "suffix": Case({"out": "{tmp}/scored.csv"}, 2, ("need a file that ends in .parquet or .jsonl",)),
+    "there already": Case(
+        {"out": "{tmp}/there.jsonl"}, 6, ("there.jsonl exists already", "overwrite=true")
+    ),
+    "suffix": Case(
+        {"out": "{tmp}/scored.csv"}, 2, ("need a file that ends in .parquet or .jsonl",)
+    ),
     "no out": Case({"out": ""}, 2, ("out is empty",)),
     "unknown keys": Case(
-        {"reward.modls": "[a]", "data.respons_key": "x"}, 2, ("2 problems", "did you mean 'models'", "did you mean 'response_key'")
+        {"reward.modls": "[a]", "data.respons_key": "x"},
+        2,
+        ("2 problems", "did you mean 'models'", "did you mean 'response_key'"),
     ),
     "reward name": Case({"reward.models": "[gsm8]"}, 2, ("did you mean 'gsm8k'",)),
     "weights": Case({"reward.weights": "[1,2]"}, 2, ("reward.weights has 2 values for 1 model",)),
     "no file": Case({"data.files": "{tmp}/none.parquet"}, 6, ("none.parquet does not exist",)),
     "empty file": Case({"data.files": "{tmp}/empty.jsonl"}, 6, ("empty.jsonl", "saw no rows")),
-    "no response": Case({"data.response_key": "answer"}, 6, ("only the columns prompt, response", "data.response_key=")),
-    "null response": Case({"data.files": "{tmp}/null.jsonl"}, 6, ("row 1 (line 2), column 'response': saw None",)),
-    "mixed types": Case({"data.files": "{tmp}/mixed.jsonl"}, 6, ("column 'extra'", "out=....jsonl")),
+    "no response": Case(
+        {"data.response_key": "answer"},
+        6,
+        ("only the columns prompt, response", "data.response_key="),
+    ),
+    "null response": Case(
+        {"data.files": "{tmp}/null.jsonl"}, 6, ("row 1 (line 2), column 'response': saw None",)
+    ),
+    "mixed types": Case(
+        {"data.files": "{tmp}/mixed.jsonl"}, 6, ("column 'extra'", "out=....jsonl")
+    ),
     "too many missing": Case(
         {"reward.models": "[silent]", "out": "{tmp}/silent.jsonl"},
         3,
@@ -56,14 +79,21 @@ CASES = {
             "wrote {tmp}/silent.jsonl: 4 rows",
             "silent  unparseable  data",
             "4 of 4   100.0%",
-            "MissingVerdictsError: more verdicts are missing than allowed; all rows are in {tmp}/silent.jsonl",
+            (
+                "MissingVerdictsError: more verdicts are missing than allowed; all rows are in"
+                " {tmp}/silent.jsonl"
+            ),
             "reward.max_missing=0.2 allows 20%",
         ),
     ),
     "too many missing, warned": Case(
-        {"reward.models": "[silent]", "out": "{tmp}/warned.jsonl", "over_budget": "warn"}, 0, ("all rows are in {tmp}/warned.jsonl",)
+        {"reward.models": "[silent]", "out": "{tmp}/warned.jsonl", "over_budget": "warn"},
+        0,
+        ("all rows are in {tmp}/warned.jsonl",),
     ),
-    "group key": Case({"data.group_key": "[pair]"}, 6, ("need the column 'pair' of data.group_key",)),
+    "group key": Case(
+        {"data.group_key": "[pair]"}, 6, ("need the column 'pair' of data.group_key",)
+    ),
     "columns": Case({"columns": "[told]"}, 2, ("columns=['told']: give some of rendered, raw",)),
 }
 
@@ -100,8 +130,13 @@ def arguments(tmp: Path, changed: dict[str, str]) -> list[str]:
 
 def write_files(tmp: Path) -> None:
     (tmp / "functions").mkdir()
-    (tmp / "functions" / "silent.py").write_text("def compute_score(data_source, solution_str, ground_truth):\n    return None\n")
-    (tmp / "mine.py").write_text("def compute_score(data_source, solution_str, ground_truth):\n    return len(solution_str)\n")
+    (tmp / "functions" / "silent.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth):\n    return None\n"
+    )
+    (tmp / "mine.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth):\n    return"
+        " len(solution_str)\n"
+    )
     (tmp / "rows.jsonl").write_text(rows({}, {"response": "#### 5"}, {}, {}))
     (tmp / "empty.jsonl").touch()
     (tmp / "there.jsonl").write_text("precious")
@@ -134,7 +169,9 @@ def outcomes(tmp: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_ending_is_a_sentence_and_an_exit_code(outcomes: dict[str, Any], tmp: Path, name: str) -> None:
+def test_every_ending_is_a_sentence_and_an_exit_code(
+    outcomes: dict[str, Any], tmp: Path, name: str
+) -> None:
     outcome, case = outcomes[name], CASES[name]
     assert outcome["code"] == case.code, outcome["said"]
     for words in case.words:
@@ -148,11 +185,20 @@ def test_rules_need_neither_ray_nor_an_engine(outcomes: dict[str, Any]) -> None:
 
 def test_only_what_was_asked_for_is_written(outcomes: dict[str, Any], tmp: Path) -> None:
     assert outcomes["works"]["code"] == 0
-    assert {p.name for p in tmp.iterdir() if p.suffix in (".partial", ".parts") or "never" in p.name} == set()
-    assert [json.loads(line)["status_silent"] for line in (tmp / "silent.jsonl").read_text().splitlines()] == ["unparseable"] * 4
+    assert {
+        p.name for p in tmp.iterdir() if p.suffix in (".partial", ".parts") or "never" in p.name
+    } == set()
+    assert [
+        json.loads(line)["status_silent"]
+        for line in (tmp / "silent.jsonl").read_text().splitlines()
+    ] == ["unparseable"] * 4
     assert (tmp / "there.jsonl").read_text() == "precious"
-    assert [json.loads(line)["reward"] for line in (tmp / "scored.jsonl").read_text().splitlines()] == [1.0, 0.0, 1.0, 1.0]
-    assert [json.loads(line)["reward"] for line in (tmp / "older.jsonl").read_text().splitlines()] == [6.0] * 4
+    assert [
+        json.loads(line)["reward"] for line in (tmp / "scored.jsonl").read_text().splitlines()
+    ] == [1.0, 0.0, 1.0, 1.0]
+    assert [
+        json.loads(line)["reward"] for line in (tmp / "older.jsonl").read_text().splitlines()
+    ] == [6.0] * 4
 
 
 def start(tmp: Path, changed: dict[str, str]) -> subprocess.Popen[str]:
@@ -164,7 +210,9 @@ def start(tmp: Path, changed: dict[str, str]) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored by all that a background job starts
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # ignored by all that a background job starts
     )
 
 
@@ -196,14 +244,18 @@ def test_engines_live_in_processes_that_end_with_the_job(tmp: Path) -> None:
         time.sleep(0.2)
     printed, _ = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, printed[-3000:]
-    assert [json.loads(line)["score_quality"] for line in (tmp / "engines.jsonl").read_text().splitlines()] == [0.5] * 4
+    assert [
+        json.loads(line)["score_quality"]
+        for line in (tmp / "engines.jsonl").read_text().splitlines()
+    ] == [0.5] * 4
     assert len(seen) > 2
     assert still_running(list(seen)) == []
 
 
 @pytest.mark.slow
 def test_an_engine_that_fails_half_way(tmp: Path) -> None:
-    # Every process dies on its first call, so the one that takes the place of the first dies as well.
+    # Every process dies on its first call, so the one that takes the place of the first dies as
+    # well.
     job = start(tmp, {**fake_judge(tmp, die_on_call=1), "out": "{tmp}/died.jsonl"})
     printed, _ = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 4, printed[-3000:]
@@ -218,7 +270,9 @@ def test_a_signal_leaves_what_was_scored_and_no_engine(tmp: Path, number: signal
     out = f"stopped-{number.name}.jsonl"
     job = start(tmp, {**fake_judge(tmp, delay_s=5.0), "out": f"{{tmp}}/{out}"})
     parts = tmp / f"{out}.parts"
-    wait_for(lambda: (parts / "manifest.json").exists() or job.poll() is not None, what="the first part")
+    wait_for(
+        lambda: (parts / "manifest.json").exists() or job.poll() is not None, what="the first part"
+    )
     family = descendants(job.pid)
     if number == signal.SIGINT:
         os.killpg(job.pid, number)
@@ -226,7 +280,9 @@ def test_a_signal_leaves_what_was_scored_and_no_engine(tmp: Path, number: signal
         os.kill(job.pid, number)
     printed, _ = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 130, printed[-3000:]
-    assert f"of 4 rows are scored and kept in {parts}; the same command goes on from there" in printed
+    assert (
+        f"of 4 rows are scored and kept in {parts}; the same command goes on from there" in printed
+    )
     assert f"[rmrl] interrupted by {number.name}" in printed
     assert "Traceback" not in printed
     done = json.loads((parts / "manifest.json").read_text())["parts"][-1]["rows_done"]

@@ -1,4 +1,5 @@
-"""The two checkpoints of the session fixtures in conftest.py; their shape stands in tests/engine_models.py."""
+"""The two checkpoints of the session fixtures in conftest.py; their shape stands in
+tests/engine_models.py."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ CHUNK = 128
 
 @dataclass(frozen=True)
 class Reading:
-    """What the copying judge made of one text. `score`: 1, 0, or None without a verdict; `output`: what it wrote."""
+    """What the copying judge made of one text. `score`: 1, 0, or None without a verdict; `output`:
+    what it wrote."""
 
     score: float | None
     output: str
@@ -59,38 +60,58 @@ class Judge:
             kv_cache_bytes=2**30,
             device=self.device,  # type: ignore[arg-type]
             threads=threads,
-            kwargs={"block_size": 32},  # of the prefix cache: the examples that prompts share are few tokens
+            kwargs={
+                "block_size": 32
+            },  # of the prefix cache: the examples that prompts share are few tokens
         )
         self._engine = VLLMEngine(spec)
         self._started = False
 
-    def copied(self, shown: Sequence[tuple[Solution, str]], *, fenced: bool = False) -> list[Reading]:
+    def copied(
+        self, shown: Sequence[tuple[Solution, str]], *, fenced: bool = False
+    ) -> list[Reading]:
         """answer_judge's verdicts on (solution, text shown in its place), as they are or fenced."""
         from rmrl.rewards.engines.base import GenerateRequest
         from rmrl.types import Sampling
 
         assert self._dropin.postprocess is not None
         spec = self._dropin.spec["sampling"]
-        sampling = Sampling(max_tokens=spec["max_tokens"], temperature=spec["temperature"], stop=tuple(spec["stop"]))
+        sampling = Sampling(
+            max_tokens=spec["max_tokens"], temperature=spec["temperature"], stop=tuple(spec["stop"])
+        )
         asked = self.asked_to_copy(shown, fenced=fenced)
         outputs = self._generated([GenerateRequest(self._ids(each), sampling) for each in asked])
         texts = [output.text for output in outputs]
         if fenced:
-            texts = [self._fence(solution, text).clean(said) for (solution, text), said in zip(shown, texts, strict=True)]
+            texts = [
+                self._fence(solution, text).clean(said)
+                for (solution, text), said in zip(shown, texts, strict=True)
+            ]
         verdicts = self._dropin.postprocess(texts, [solution.gold for solution, _ in shown])
-        scores = [verdict["score"] if isinstance(verdict, dict) else verdict for verdict in verdicts]
+        scores = [
+            verdict["score"] if isinstance(verdict, dict) else verdict for verdict in verdicts
+        ]
         return [Reading(score, text) for score, text in zip(scores, texts, strict=True)]
 
-    def asked_to_copy(self, shown: Sequence[tuple[Solution, str]], *, fenced: bool = False) -> list[Any]:
-        """answer_judge's messages. Fenced: the reply's end between marks, and the note atop the message that shows it.
+    def asked_to_copy(
+        self, shown: Sequence[tuple[Solution, str]], *, fenced: bool = False
+    ) -> list[Any]:
+        """answer_judge's messages. Fenced: the reply's end between marks, and the note atop the
+        message that shows it.
 
-        There it is near what it speaks of, and the examples before it stay alike in all prompts, which the prefix cache needs.
+        There it is near what it speaks of, and the examples before it stay alike in all prompts,
+        which the prefix cache needs.
         """
         assert self._dropin.preprocess is not None
-        texts, fences = [text for _, text in shown], [self._fence(solution, text) for solution, text in shown]
+        texts, fences = (
+            [text for _, text in shown],
+            [self._fence(solution, text) for solution, text in shown],
+        )
         if fenced:
             texts = [fence.wrap(fence.text) for fence in fences]
-        asked = self._dropin.preprocess([solution.question for solution, _ in shown], texts, self.tokenizer)
+        asked = self._dropin.preprocess(
+            [solution.question for solution, _ in shown], texts, self.tokenizer
+        )
         if not fenced:
             return list(asked)
         return [
@@ -99,7 +120,8 @@ class Judge:
         ]
 
     def yes(self, shown: Sequence[tuple[Solution, str]], *, fenced: bool = False) -> list[float]:
-        """How probable Yes is against No where the shipped template asks whether the response is correct; NaN where it is not told."""
+        """How probable Yes is against No where the shipped template asks whether the response is
+        correct; NaN where it is not told."""
         from rmrl.rewards.engines.base import GenerateRequest
         from rmrl.rewards.judging.token_scores import ScoreTokens
         from rmrl.rewards.kinds.rendering import tokenize
@@ -108,8 +130,17 @@ class Judge:
         answers = ScoreTokens(ANSWERS, self.tokenizer, where="yes")
         sampling, requests = Sampling(max_tokens=1, temperature=0.0), []
         for solution, text in shown:
-            read = tokenize(self._asked_whether(solution, text, fenced), self.tokenizer, generation_prompt=True, where="yes")
-            requests.append(GenerateRequest(read.token_ids, sampling, choice_tokens=answers.ids_after(read.text)))
+            read = tokenize(
+                self._asked_whether(solution, text, fenced),
+                self.tokenizer,
+                generation_prompt=True,
+                where="yes",
+            )
+            requests.append(
+                GenerateRequest(
+                    read.token_ids, sampling, choice_tokens=answers.ids_after(read.text)
+                )
+            )
         found = [answers.score(output.choice_logprobs) for output in self._generated(requests)]
         return [math.nan if score is None else score[0] for score in found]
 
@@ -120,12 +151,19 @@ class Judge:
         from rmrl.rewards.kinds.rendering import Exhibit, as_judge_input
 
         fence = new_fence(text, salt=solution.question)
-        told = {"prompt": solution.question, "response": fence.wrap(text) if fenced else text, "question": CHECK}
+        told = {
+            "prompt": solution.question,
+            "response": fence.wrap(text) if fenced else text,
+            "question": CHECK,
+        }
         told["answer"] = answer_form(scale=(), choices=tuple(ANSWERS))
-        return as_judge_input(fill(template("judge"), told), Exhibit(told["response"], fence, fenced), self.tokenizer)
+        return as_judge_input(
+            fill(template("judge"), told), Exhibit(told["response"], fence, fenced), self.tokenizer
+        )
 
     def _fence(self, solution: Solution, text: str) -> Any:
-        """Of the part that is shown: answer_judge takes the last TAIL characters, so less is left for the text between the marks."""
+        """Of the part that is shown: answer_judge takes the last TAIL characters, so less is left
+        for the text between the marks."""
         from rmrl.rewards.judging.untrusted import new_fence
 
         assert self._dropin.preprocess is not None
@@ -135,7 +173,9 @@ class Judge:
     def _ids(self, messages: Any) -> tuple[int, ...]:
         from rmrl.rewards.kinds.rendering import tokenize
 
-        return tokenize(messages, self.tokenizer, generation_prompt=True, where="answer_judge").token_ids
+        return tokenize(
+            messages, self.tokenizer, generation_prompt=True, where="answer_judge"
+        ).token_ids
 
     def _generated(self, requests: Sequence[Any]) -> list[Any]:
         if not self._started:
@@ -145,5 +185,7 @@ class Judge:
         for start in range(0, len(fresh), CHUNK):
             chunk = fresh[start : start + CHUNK]
             print(f"{time.strftime('%H:%M:%S')} {start} of {len(fresh)} read", file=sys.stderr)
-            self._known |= zip(chunk, (output[0] for output in self._engine.generate(chunk)), strict=True)
+            self._known |= zip(
+                chunk, (output[0] for output in self._engine.generate(chunk)), strict=True
+            )
         return [self._known[request] for request in requests]

@@ -1,4 +1,5 @@
-"""What an attack makes of a prompt's structure: control tokens that only the chat template should write, and turns that it forges."""
+"""What an attack makes of a prompt's structure: control tokens that only the chat template should
+write, and turns that it forges."""
 
 from __future__ import annotations
 
@@ -17,28 +18,41 @@ FAMILIES = (
     "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>",  # noqa: RUF001
     "<think>", "</think>", "<tool_call>", "</tool_call>", "[gMASK]", "<sop>", "[SEP]", "[CLS]", "<extra_id_0>", "<extra_id_1>",
 )  # fmt: skip
-"""Control tokens of other chat formats: Llama 3, Gemma, Mistral, Phi, GPT-OSS, DeepSeek, thinking and tool calls, GLM, BERT, T5."""
+"""Control tokens of other chat formats: Llama 3, Gemma, Mistral, Phi, GPT-OSS, DeepSeek, thinking
+and tool calls, GLM, BERT, T5."""
 
 
 def measure_structure(judge: Judge, rows: Sequence[Trial]) -> dict[str, Any]:
-    """How many of answer_judge's prompts hold injected control tokens and forged turns, before and after neutralising."""
+    """How many of answer_judge's prompts hold injected control tokens and forged turns, before and
+    after neutralising."""
     from rmrl.rewards.judging.untrusted import neutraliser
 
     widened = copy.deepcopy(judge.tokenizer)
     widened.add_tokens(list(FAMILIES), special_tokens=True)
     found: dict[str, Any] = {}
-    for name, tokenizer in (("own_tokens", judge.tokenizer), ("with_tokens_of_other_formats", widened)):
+    for name, tokenizer in (
+        ("own_tokens", judge.tokenizer),
+        ("with_tokens_of_other_formats", widened),
+    ):
         neutral = neutraliser(tokenizer)
-        found[name] = {"plain": _counts(judge, rows, tokenizer, str), "neutralised": _counts(judge, rows, tokenizer, neutral)}
+        found[name] = {
+            "plain": _counts(judge, rows, tokenizer, str),
+            "neutralised": _counts(judge, rows, tokenizer, neutral),
+        }
     return found
 
 
-def _counts(judge: Judge, rows: Sequence[Trial], tokenizer: Any, protect: Callable[[str], str]) -> dict[str, int]:
-    """Prompts, of all and of the family chat_template, whose token ids have what the same prompt with an empty reply has not."""
+def _counts(
+    judge: Judge, rows: Sequence[Trial], tokenizer: Any, protect: Callable[[str], str]
+) -> dict[str, int]:
+    """Prompts, of all and of the family chat_template, whose token ids have what the same prompt
+    with an empty reply has not."""
     asked = judge.asked_to_copy([(row.solution, protect(row.attacked)) for row in rows])
     empty = _Structure(judge.asked_to_copy([(rows[0].solution, "")])[0], tokenizer)
     structures = [_Structure(each, tokenizer) for each in asked]
-    template = [s for s, row in zip(structures, rows, strict=True) if row.attack.family == "chat_template"]
+    template = [
+        s for s, row in zip(structures, rows, strict=True) if row.attack.family == "chat_template"
+    ]
     return {
         "prompts": len(rows),
         "control_tokens": sum(s.control > empty.control for s in structures),
@@ -57,7 +71,9 @@ class _Structure:
 
         ids = tokenize(messages, tokenizer, generation_prompt=True, where="structure").token_ids
         tokens = tokenizer.convert_ids_to_tokens(list(ids))
-        controls = set(tokenizer.all_special_tokens) | set(FAMILIES) & set(tokenizer.get_added_vocab())
+        controls = set(tokenizer.all_special_tokens) | set(FAMILIES) & set(
+            tokenizer.get_added_vocab()
+        )
         self.control = sum(token in controls for token in tokens)
         self.ends = tokens.count("<|im_end|>")
         opened = [i + 1 for i, token in enumerate(tokens) if token == "<|im_start|>"]

@@ -19,12 +19,23 @@ OUT = Path(__file__).resolve().parent.parent / "results" / "backends.json"
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.backends", description="Megatron's layouts beside FSDP2.")
-    parser.add_argument("--only", nargs="+", choices=("curve", "memory"), default=["memory", "curve"])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.backends", description="Megatron's layouts beside FSDP2."
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=("curve", "memory"), default=["memory", "curve"]
+    )
     parser.add_argument("--steps", type=int, default=20, help="of the curve")
-    parser.add_argument("--out", type=Path, default=OUT, help="where the JSON goes, a PNG beside it; parts not measured are kept")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=OUT,
+        help="where the JSON goes, a PNG beside it; parts not measured are kept",
+    )
     args = parser.parse_args()
-    results: dict[str, Any] = json.loads(args.out.read_text(encoding="utf-8")) if args.out.is_file() else {}
+    results: dict[str, Any] = (
+        json.loads(args.out.read_text(encoding="utf-8")) if args.out.is_file() else {}
+    )
     about = {"command": shlex.join(["python", "-m", "benchmarks.backends", *sys.argv[1:]]),
              "packages": {name: importlib.metadata.version(name) for name in PACKAGES}}  # fmt: skip
     if "memory" in args.only:

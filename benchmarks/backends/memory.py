@@ -1,7 +1,8 @@
-"""Peak memory of each process while it loads, publishes and saves a model, above what it held before.
+"""Peak memory of each process while it loads, publishes and saves a model, above what it held
+before.
 
-The measured model is random; its embedding is a small part of it, so that layouts that cut layers and those that cut matrices share it
-alike.
+The measured model is random; its embedding is a small part of it, so that layouts that cut layers
+and those that cut matrices share it alike.
 """
 
 from __future__ import annotations
@@ -62,7 +63,13 @@ def _of_group(layout: Layout, folder: Path) -> list[dict[str, int]]:
             args=(
                 layout,
                 folder,
-                ProcessSettings(rank=rank, world_size=layout.processes, init_method=address, threads=1, timeout_s=300),
+                ProcessSettings(
+                    rank=rank,
+                    world_size=layout.processes,
+                    init_method=address,
+                    threads=1,
+                    timeout_s=300,
+                ),
                 answers,
             ),
             daemon=True,
@@ -76,7 +83,9 @@ def _of_group(layout: Layout, folder: Path) -> list[dict[str, int]]:
         for member in members:
             member.join(max(0.0, end - time.monotonic()))
         if any(member.exitcode != 0 for member in members):
-            raise RuntimeError(f"{layout.name}: exit codes {[member.exitcode for member in members]}")
+            raise RuntimeError(
+                f"{layout.name}: exit codes {[member.exitcode for member in members]}"
+            )
     finally:
         for member in members:
             member.kill()
@@ -140,10 +149,15 @@ def _batch() -> TrainBatch:
 def table(found: Mapping[str, Any]) -> str:
     """One line per layout and process, in MiB."""
     model = found["model_bytes"]
-    lines = [f"whole model in float32: {model / 2**20:.0f} MiB", "layout, rank: share | load | publish (bfloat16) | save | resume, MiB"]
+    lines = [
+        f"whole model in float32: {model / 2**20:.0f} MiB",
+        "layout, rank: share | load | publish (bfloat16) | save | resume, MiB",
+    ]
     holds = {layout.name: layout.holds for layout in LAYOUTS}
     for name, ranks in found["layouts"].items():
         for rank, peaks in enumerate(ranks):
-            numbers = " | ".join(f"{peaks[phase] / 2**20:.0f}" for phase in ("load", "publish", "save", "resume"))
+            numbers = " | ".join(
+                f"{peaks[phase] / 2**20:.0f}" for phase in ("load", "publish", "save", "resume")
+            )
             lines.append(f"{name}, {rank}: {model / holds[name] / 2**20:.0f} | {numbers}")
     return "\n".join(lines)

@@ -1,11 +1,13 @@
 """Does everything run on this machine's GPU, and are the numbers right? One command:
 
-    python -m benchmarks.gpu_check                               every check, on a random model that it makes itself
+    python -m benchmarks.gpu_check                               every check, on a random model that
+      it makes itself
     python -m benchmarks.gpu_check --size large --out gpu.json   a model of 1.1B parameters
     python -m benchmarks.gpu_check --model <folder> --only logprobs packing
-    python -m benchmarks.gpu_check --device cpu --size tiny      the same checks where there is no GPU; those of CUDA alone are skipped
+    python -m benchmarks.gpu_check --device cpu --size tiny      the same checks where there is no
+      GPU; those of CUDA alone are skipped
 
-Needs Python 3.11 or later, torch and transformers; the checks of vLLM, LoRA and flash-attention are skipped where these are not
-installed. Each check runs in a process of its own and prints PASS, FAIL or SKIP with its numbers. Exit code 1 if any check failed, 2
-where torch sees no GPU.
+Needs Python 3.11 or later, torch and transformers; the checks of vLLM, LoRA and flash-attention are
+skipped where these are not installed. Each check runs in a process of its own and prints PASS, FAIL
+or SKIP with its numbers. Exit code 1 if any check failed, 2 where torch sees no GPU.
 """

@@ -41,14 +41,29 @@ BATCHES = {"tiny": (6, 24), "small": (16, 256), "large": (32, 512)}
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_check", description="Check every path of rmrl that runs on a GPU.")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="where to compute")
-    parser.add_argument("--size", choices=SHAPES, default="small", help="of the random model and of the batches")
-    parser.add_argument("--model", default=None, help="a checkpoint to use in place of a random model")
-    parser.add_argument("--dtype", choices=("bfloat16", "float32", "float16"), default="bfloat16", help="of compute")
-    parser.add_argument("--only", nargs="+", choices=CHECKS, default=list(CHECKS), help="checks to run")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_check",
+        description="Check every path of rmrl that runs on a GPU.",
+    )
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="where to compute"
+    )
+    parser.add_argument(
+        "--size", choices=SHAPES, default="small", help="of the random model and of the batches"
+    )
+    parser.add_argument(
+        "--model", default=None, help="a checkpoint to use in place of a random model"
+    )
+    parser.add_argument(
+        "--dtype", choices=("bfloat16", "float32", "float16"), default="bfloat16", help="of compute"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=CHECKS, default=list(CHECKS), help="checks to run"
+    )
     parser.add_argument("--out", default=None, help="where the JSON goes")
-    parser.add_argument("--one", nargs=3, metavar=("CHECK", "RIG", "ANSWER"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--one", nargs=3, metavar=("CHECK", "RIG", "ANSWER"), help=argparse.SUPPRESS
+    )
     return parser.parse_args(argv)
 
 
@@ -57,16 +72,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
     if args.one:
         name, rig, answer = args.one
-        Path(answer).write_text(json.dumps(verdict(CHECKS[name], read(Path(rig)))), encoding="utf-8")
+        Path(answer).write_text(
+            json.dumps(verdict(CHECKS[name], read(Path(rig)))), encoding="utf-8"
+        )
         return 0
     if args.device == "cuda" and not torch.cuda.is_available():
-        print("torch sees no CUDA device here: run this on a machine with a GPU, or test the checks themselves with --device cpu")
+        print(
+            "torch sees no CUDA device here: run this on a machine with a GPU, or test the checks"
+            " themselves with --device cpu"
+        )
         return 2
     with tempfile.TemporaryDirectory() as name:
         found = {check: run(check, rig_of(args, Path(name)), Path(name)) for check in args.only}
     if args.out:
-        Path(args.out).write_text(json.dumps({**about(args), "checks": found}, indent=1), encoding="utf-8")
-    counts = {status: sum(f["status"] == status for f in found.values()) for status in ("PASS", "FAIL", "SKIP")}
+        Path(args.out).write_text(
+            json.dumps({**about(args), "checks": found}, indent=1), encoding="utf-8"
+        )
+    counts = {
+        status: sum(f["status"] == status for f in found.values())
+        for status in ("PASS", "FAIL", "SKIP")
+    }
     print(", ".join(f"{count} {status}" for status, count in counts.items()))
     return 1 if counts["FAIL"] else 0
 
@@ -79,7 +104,13 @@ def rig_of(args: argparse.Namespace, folder: Path) -> Rig:
     rows, longest = BATCHES[args.size]
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     return Rig(
-        model=str(path.resolve()), folder=str(folder), device=args.device, dtype=args.dtype, rows=rows, longest=longest, threads=threads
+        model=str(path.resolve()),
+        folder=str(folder),
+        device=args.device,
+        dtype=args.dtype,
+        rows=rows,
+        longest=longest,
+        threads=threads,
     )
 
 
@@ -92,14 +123,26 @@ def verdict(check: Callable[[Rig], Numbers], rig: Rig) -> dict[str, Any]:
     except Failed as failed:
         return {"status": "FAIL", "reason": str(failed), "numbers": failed.numbers}
     except Exception:  # a check that breaks has failed, whatever broke
-        return {"status": "FAIL", "reason": traceback.format_exc()[-_LOG_CHARACTERS:], "numbers": {}}
+        return {
+            "status": "FAIL",
+            "reason": traceback.format_exc()[-_LOG_CHARACTERS:],
+            "numbers": {},
+        }
 
 
 def run(check: str, rig: Rig, folder: Path) -> dict[str, Any]:
     """The verdict of a process of its own, printed."""
     started = time.perf_counter()
     answer, log = folder / f"{check}.json", folder / f"{check}.log"
-    command = [sys.executable, "-m", "benchmarks.gpu_check", "--one", check, str(rig.write(folder / "rig.json")), str(answer)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gpu_check",
+        "--one",
+        check,
+        str(rig.write(folder / "rig.json")),
+        str(answer),
+    ]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
@@ -108,7 +151,13 @@ def run(check: str, rig: Rig, folder: Path) -> dict[str, Any]:
     with log.open("wb") as file:
         try:
             code = subprocess.run(
-                command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, timeout=DEADLINE_S, check=False
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=DEADLINE_S,
+                check=False,
             ).returncode
             ended = f"its process ended with code {code}"
         except subprocess.TimeoutExpired:
@@ -134,11 +183,26 @@ def about(args: argparse.Namespace) -> dict[str, Any]:
     """What was run, with what."""
     import transformers
 
-    gpu = torch.cuda.get_device_name(0) if args.device == "cuda" and torch.cuda.is_available() else ""
-    versions = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
-    installed = {name: importlib.util.find_spec(name) is not None for name in ("vllm", "flash_attn", "peft")}
+    gpu = (
+        torch.cuda.get_device_name(0) if args.device == "cuda" and torch.cuda.is_available() else ""
+    )
+    versions = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    installed = {
+        name: importlib.util.find_spec(name) is not None for name in ("vllm", "flash_attn", "peft")
+    }
     model = Path(args.model).name if args.model else f"random, {args.size}"
-    return {"device": args.device, "gpu": gpu, "versions": versions, "installed": installed, "model": model, "dtype": args.dtype}
+    return {
+        "device": args.device,
+        "gpu": gpu,
+        "versions": versions,
+        "installed": installed,
+        "model": model,
+        "dtype": args.dtype,
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Checks of strategy=megatron in one process: its step is FSDP2's, and its state survives host memory and a checkpoint."""
+"""Checks of strategy=megatron in one process: its step is FSDP2's, and its state survives host
+memory and a checkpoint."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def megatron_packing(rig: Rig) -> Numbers:
 
 
 def megatron_offload(rig: Rig) -> Numbers:
-    """Parameters, gradients and optimizer state leave the device between two steps, which are those of a run that keeps them there."""
+    """Parameters, gradients and optimizer state leave the device between two steps, which are those
+    of a run that keeps them there."""
     on_cuda(rig)
     batch = rig.batch()
     with megatron(rig) as policy:
@@ -42,7 +44,10 @@ def megatron_offload(rig: Rig) -> Numbers:
         policy.offload()
         away = policy.memory_bytes()
         policy.onload()
-        numbers = same_step(one_step(policy, rig), expected, rig) | {"on_device": on_device / 2**30, "away": away / 2**30}
+        numbers = same_step(one_step(policy, rig), expected, rig) | {
+            "on_device": on_device / 2**30,
+            "away": away / 2**30,
+        }
     require(away < 0.1 * on_device, "most of the state stays on the device", numbers)
     return numbers
 
@@ -59,10 +64,14 @@ def megatron_checkpoint(rig: Rig) -> Numbers:
         return same_step(one_step(policy, rig), expected, rig)
 
 
-def megatron(rig: Rig, *, model: dict[str, Any] | None = None, **entries: Any) -> AbstractContextManager[Any]:
+def megatron(
+    rig: Rig, *, model: dict[str, Any] | None = None, **entries: Any
+) -> AbstractContextManager[Any]:
     """A policy in training; `entries`: of actor.megatron."""
     if importlib.util.find_spec("megatron") is None:
         raise Skip('megatron-core is not installed: pip install "rmrl-toolkit[megatron]"')
     if rig.dtype == "float16":
         raise Skip("float16 would need a loss scale")
-    return engine(rig, model=model, strategy="megatron", megatron=MegatronConfig(dtype=rig.dtype, **entries))
+    return engine(
+        rig, model=model, strategy="megatron", megatron=MegatronConfig(dtype=rig.dtype, **entries)
+    )

@@ -15,11 +15,13 @@ SHAPES: dict[str, tuple[int, int, int, int, int]] = {
     "small": (12, 768, 12, 4, 32000),
     "large": (16, 2048, 32, 8, 64000),
 }
-"""Layers, hidden size, heads, heads of keys and values, vocabulary: 0.5M, 115M and 1.1B parameters."""
+"""Layers, hidden size, heads, heads of keys and values, vocabulary: 0.5M, 115M and 1.1B
+parameters."""
 
 
 def write_model(folder: Path, size: str, *, seed: int = 0) -> Path:
-    """A Llama of random weights with tied embeddings, and a tokenizer of numbered words; nothing is downloaded."""
+    """A Llama of random weights with tied embeddings, and a tokenizer of numbered words; nothing is
+    downloaded."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     layers, hidden, heads, kv_heads, vocabulary = SHAPES[size]
@@ -48,21 +50,30 @@ def _write_tokenizer(folder: Path, vocabulary: int) -> None:
     from transformers import PreTrainedTokenizerFast
 
     words = ["<pad>", "<s>", "</s>", "<unk>", *[f"w{i}" for i in range(4, vocabulary)]]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
     ).save_pretrained(folder)
 
 
 class Plain:
-    """transformers' own forward pass, a row at a time and without padding: what everything is compared with."""
+    """transformers' own forward pass, a row at a time and without padding: what everything is
+    compared with."""
 
     def __init__(self, path: str | Path, device: str, dtype: str = "float32") -> None:
         from transformers import AutoModelForCausalLM
 
         torch.backends.cuda.matmul.allow_tf32 = False
-        self.model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), attn_implementation="sdpa")
+        self.model: Any = AutoModelForCausalLM.from_pretrained(
+            path, dtype=getattr(torch, dtype), attn_implementation="sdpa"
+        )
         self.model = self.model.eval().to(device)
         self._device = device
 
@@ -77,15 +88,24 @@ class Plain:
         """Of the response tokens of a batch."""
         pairs = zip(batch.tokens.rows(), batch.response_mask.lengths, strict=True)
         return self.logprobs(
-            [(row[: len(row) - int(count)].tolist(), row[len(row) - int(count) :].tolist()) for row, count in pairs], temperature
+            [
+                (row[: len(row) - int(count)].tolist(), row[len(row) - int(count) :].tolist())
+                for row, count in pairs
+            ],
+            temperature,
         )
 
     @torch.no_grad()
-    def logprobs(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float) -> Ragged:
-        """log softmax(logits / temperature)[token] of each row's response; rows are (prompt, response)."""
+    def logprobs(
+        self, rows: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float
+    ) -> Ragged:
+        """log softmax(logits / temperature)[token] of each row's response; rows are (prompt,
+        response)."""
         found: list[list[float]] = []
         for prompt, response in rows:
             ids = torch.tensor([[*prompt, *response]], device=self._device)
             logits = self.model(ids).logits[0, len(prompt) - 1 : -1].float() / temperature
-            found.append(logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist())
+            found.append(
+                logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()
+            )
         return Ragged.of(found, "float32")

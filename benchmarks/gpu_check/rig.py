@@ -56,13 +56,23 @@ class Rig:
         return path
 
     def batch(self, *, seed: int = 0, **streams: Any) -> TrainBatch:
-        """Random rows of many lengths, every response token counted; advantage 1 unless `streams` say more."""
+        """Random rows of many lengths, every response token counted; advantage 1 unless `streams`
+        say more."""
         draw = np.random.default_rng(seed)
-        vocabulary = json.loads((Path(self.model) / "config.json").read_text(encoding="utf-8"))["vocab_size"]
+        vocabulary = json.loads((Path(self.model) / "config.json").read_text(encoding="utf-8"))[
+            "vocab_size"
+        ]
         prompts, responses = draw.integers(4, self.longest + 1, (2, self.rows))
-        tokens = [draw.integers(5, min(vocabulary, 30000), p + r) for p, r in zip(prompts, responses, strict=True)]
+        tokens = [
+            draw.integers(5, min(vocabulary, 30000), p + r)
+            for p, r in zip(prompts, responses, strict=True)
+        ]
         ones = Ragged.of([np.ones(r) for r in responses], np.float32)
-        return TrainBatch(tokens=Ragged.of(tokens, np.int64), response_mask=ones, **{"advantages": ones, **streams})
+        return TrainBatch(
+            tokens=Ragged.of(tokens, np.int64),
+            response_mask=ones,
+            **{"advantages": ones, **streams},
+        )
 
 
 def read(path: Path) -> Rig:

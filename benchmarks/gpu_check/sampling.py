@@ -25,7 +25,8 @@ PROMPTS, N = 4, 2
 
 
 def hf_rollout(rig: Rig) -> Numbers:
-    """transformers' generate: its log-probabilities, and those of the training engine on its samples, are near the truth."""
+    """transformers' generate: its log-probabilities, and those of the training engine on its
+    samples, are near the truth."""
     return asyncio.run(_sampled_and_recomputed(rig, "hf"))
 
 
@@ -35,7 +36,8 @@ def hf_publish(rig: Rig) -> Numbers:
 
 
 def vllm_rollout(rig: Rig) -> Numbers:
-    """vLLM: its log-probabilities, and those of the training engine on its samples, are near the truth."""
+    """vLLM: its log-probabilities, and those of the training engine on its samples, are near the
+    truth."""
     _needs_vllm(rig)
     return asyncio.run(_sampled_and_recomputed(rig, "vllm"))
 
@@ -81,17 +83,34 @@ def _prompts(rig: Rig) -> list[list[int]]:
 
 
 async def _sample(made: Any, rig: Rig, **changed: Any) -> list[Generation]:
-    given: dict[str, Any] = {"max_tokens": rig.longest, "temperature": rig.temperature, "n": N, "seed": 3, "ignore_eos": True}
+    given: dict[str, Any] = {
+        "max_tokens": rig.longest,
+        "temperature": rig.temperature,
+        "n": N,
+        "seed": 3,
+        "ignore_eos": True,
+    }
     found = [g async for g in made.generate(_prompts(rig), Sampling(**(given | changed)))]
     return sorted(found, key=lambda g: (g.prompt_index, g.sample_index))
 
 
-def _rows(rig: Rig, found: Sequence[Generation]) -> tuple[list[tuple[list[int], list[int]]], Ragged, TrainBatch]:
-    """(prompt, response) of each sample, its log-probabilities, and the samples as the training engine takes them."""
+def _rows(
+    rig: Rig, found: Sequence[Generation]
+) -> tuple[list[tuple[list[int], list[int]]], Ragged, TrainBatch]:
+    """(prompt, response) of each sample, its log-probabilities, and the samples as the training
+    engine takes them."""
     rows = [(_prompts(rig)[g.prompt_index], list(g.token_ids)) for g in found]
     said = Ragged.of([g.logprobs or () for g in found], np.float32)
     mask = Ragged.of([np.ones(len(response)) for _, response in rows], np.float32)
-    return rows, said, TrainBatch(tokens=Ragged.of([p + r for p, r in rows], np.int64), response_mask=mask, advantages=mask)
+    return (
+        rows,
+        said,
+        TrainBatch(
+            tokens=Ragged.of([p + r for p, r in rows], np.int64),
+            response_mask=mask,
+            advantages=mask,
+        ),
+    )
 
 
 async def _sampled_and_recomputed(rig: Rig, name: str) -> Numbers:
@@ -99,8 +118,15 @@ async def _sampled_and_recomputed(rig: Rig, name: str) -> Numbers:
         found = await _sample(made, rig)
     rows, said, batch = _rows(rig, found)
     lengths = {len(response) for _, response in rows}
-    require(len(found) == PROMPTS * N and lengths == {rig.longest}, "samples are missing or short", {"samples": float(len(found))})
-    truth, plain = (Plain(rig.model, rig.device, dtype).logprobs(rows, rig.temperature) for dtype in ("float32", rig.dtype))
+    require(
+        len(found) == PROMPTS * N and lengths == {rig.longest},
+        "samples are missing or short",
+        {"samples": float(len(found))},
+    )
+    truth, plain = (
+        Plain(rig.model, rig.device, dtype).logprobs(rows, rig.temperature)
+        for dtype in ("float32", rig.dtype)
+    )
     numbers = as_near(said, plain, truth, rig.dtype)
     with engine(rig) as policy:
         trained = policy.logprobs(batch)
@@ -130,11 +156,22 @@ async def _agree(made: Any, policy: Any, rig: Rig, version: int) -> Numbers:
     """The rollout engine has the policy's weights, and not those it began with."""
     found = await _sample(made, rig)
     rows, said, batch = _rows(rig, found)
-    now, old = apart(said, policy.logprobs(batch)), apart(said, Plain(rig.model, rig.device).logprobs(rows, rig.temperature))
+    now, old = (
+        apart(said, policy.logprobs(batch)),
+        apart(said, Plain(rig.model, rig.device).logprobs(rows, rig.temperature)),
+    )
     numbers = {f"version{version}_apart": now["mean"], f"version{version}_from_first": old["mean"]}
-    require({g.policy_version for g in found} == {version}, "samples carry another version", numbers)
-    require(now["mean"] <= 3 * FLOOR[rig.dtype], "the rollout engine samples from other weights than those published", numbers)
-    require(old["mean"] > 5 * now["mean"], "the weights did not move enough for this check", numbers)
+    require(
+        {g.policy_version for g in found} == {version}, "samples carry another version", numbers
+    )
+    require(
+        now["mean"] <= 3 * FLOOR[rig.dtype],
+        "the rollout engine samples from other weights than those published",
+        numbers,
+    )
+    require(
+        old["mean"] > 5 * now["mean"], "the weights did not move enough for this check", numbers
+    )
     return numbers
 
 
@@ -150,5 +187,9 @@ async def _slept(rig: Rig) -> Numbers:
             after = await _sample(made, rig, temperature=0.0, n=1)
             numbers |= {f"awake{level}_mib": awake / 2**20, f"asleep{level}_mib": asleep / 2**20}
             require(asleep < awake - 32 * 2**20, f"sleep({level}) freed less than 32 MiB", numbers)
-            require([g.token_ids for g in after] == [g.token_ids for g in before], f"other samples after sleep({level})", numbers)
+            require(
+                [g.token_ids for g in after] == [g.token_ids for g in before],
+                f"other samples after sleep({level})",
+                numbers,
+            )
     return numbers

@@ -1,4 +1,5 @@
-"""Checks of reward engines whose scores must not depend on what else is in their batch: bit-equal between batch sizes."""
+"""Checks of reward engines whose scores must not depend on what else is in their batch: bit-equal
+between batch sizes."""
 
 from __future__ import annotations
 
@@ -24,13 +25,24 @@ CHOICES = (5, 6)
 
 
 def vllm_invariant_judge(rig: Rig) -> Numbers:
-    """engine.batch_invariant: log-probabilities of two words and greedy texts of a judge are bit-equal in batches of 1 to 64."""
+    """engine.batch_invariant: log-probabilities of two words and greedy texts of a judge are
+    bit-equal in batches of 1 to 64."""
     engine = _engine(rig, "generate", rig.model)
-    first = [GenerateRequest(row, Sampling(max_tokens=1, temperature=0.0), choice_tokens=CHOICES) for row in _rows()]
-    whole = [GenerateRequest(row, Sampling(max_tokens=16, temperature=0.0, ignore_eos=True)) for row in _rows()]
-    words = _moved(lambda batch: [output[0].choice_logprobs for output in engine.generate(batch)], first)
+    first = [
+        GenerateRequest(row, Sampling(max_tokens=1, temperature=0.0), choice_tokens=CHOICES)
+        for row in _rows()
+    ]
+    whole = [
+        GenerateRequest(row, Sampling(max_tokens=16, temperature=0.0, ignore_eos=True))
+        for row in _rows()
+    ]
+    words = _moved(
+        lambda batch: [output[0].choice_logprobs for output in engine.generate(batch)], first
+    )
     texts = _moved(lambda batch: [output[0].text for output in engine.generate(batch)], whole)
-    numbers = {f"logprobs_{size}": count for size, count in words.items()} | {f"texts_{size}": count for size, count in texts.items()}
+    numbers = {f"logprobs_{size}": count for size, count in words.items()} | {
+        f"texts_{size}": count for size, count in texts.items()
+    }
     require(not any(numbers.values()), "rows differ between batch sizes", numbers)
     return numbers
 
@@ -48,7 +60,9 @@ def _engine(rig: Rig, runner: Runner, path: str) -> Any:
     on_cuda(rig)
     if importlib.util.find_spec("vllm") is None:
         raise Skip("vLLM is not installed")
-    os.environ.update(engine_environment(device=rig.device, threads=rig.threads, batch_invariant=True))
+    os.environ.update(
+        engine_environment(device=rig.device, threads=rig.threads, batch_invariant=True)
+    )
     from rmrl.rewards.engines.vllm import VLLMEngine
 
     spec = EngineSpec(
@@ -61,7 +75,8 @@ def _engine(rig: Rig, runner: Runner, path: str) -> Any:
 
 
 def _rows() -> list[tuple[int, ...]]:
-    """Token ids of many lengths; the first 200 are the same in every second row, as those of a rubric are."""
+    """Token ids of many lengths; the first 200 are the same in every second row, as those of a
+    rubric are."""
     draw = np.random.default_rng(0)
     shared = draw.integers(4, 1000, 200).tolist()
     tails = [draw.integers(4, 1000, int(length)).tolist() for length in draw.integers(8, 600, ROWS)]
@@ -72,10 +87,17 @@ def _moved(compute: Callable[[list[Any]], list[Any]], requests: Sequence[Any]) -
     """Batch size -> rows whose result is not that of a batch of 1."""
 
     def cut(size: int) -> list[Any]:
-        return [result for start in range(0, len(requests), size) for result in compute(list(requests[start : start + size]))]
+        return [
+            result
+            for start in range(0, len(requests), size)
+            for result in compute(list(requests[start : start + size]))
+        ]
 
     alone = cut(1)
-    return {str(size): float(sum(a != b for a, b in zip(cut(size), alone, strict=True))) for size in SIZES}
+    return {
+        str(size): float(sum(a != b for a, b in zip(cut(size), alone, strict=True)))
+        for size in SIZES
+    }
 
 
 def _scorer(rig: Rig) -> Path:
@@ -85,6 +107,8 @@ def _scorer(rig: Rig) -> Path:
     folder = Path(rig.folder) / "scorer"
     config = AutoConfig.from_pretrained(rig.model)
     config.num_labels = 1
-    AutoModelForSequenceClassification.from_pretrained(rig.model, config=config).save_pretrained(folder)
+    AutoModelForSequenceClassification.from_pretrained(rig.model, config=config).save_pretrained(
+        folder
+    )
     AutoTokenizer.from_pretrained(rig.model).save_pretrained(folder)
     return folder

@@ -22,20 +22,34 @@ from rmrl.config.schema import ActorConfig, CriticConfig, FSDPConfig, ModelConfi
 from rmrl.types import Ragged
 
 FLOOR = {"float32": 1e-3, "bfloat16": 1e-2, "float16": 1e-2}
-"""Mean difference of log-probabilities that rounding alone explains, whatever the reference does."""
+"""Mean difference of log-probabilities that rounding alone explains, whatever the reference
+does."""
 
 
 def learning_rate(rig: Rig) -> float:
-    """AdamW moves every weight by about this; a sum over the hidden size then moves by a quarter at most, in any model."""
-    return 0.25 / json.loads((Path(rig.model) / "config.json").read_text(encoding="utf-8"))["hidden_size"]
+    """AdamW moves every weight by about this; a sum over the hidden size then moves by a quarter at
+    most, in any model."""
+    return (
+        0.25
+        / json.loads((Path(rig.model) / "config.json").read_text(encoding="utf-8"))["hidden_size"]
+    )
 
 
 @contextmanager
-def engine(rig: Rig, *, model: dict[str, Any] | None = None, fsdp: dict[str, Any] | None = None, **actor: Any) -> Iterator[Any]:
-    """A policy in training. `model`, `fsdp`, `actor`: entries of their sections that are not the default."""
+def engine(
+    rig: Rig,
+    *,
+    model: dict[str, Any] | None = None,
+    fsdp: dict[str, Any] | None = None,
+    **actor: Any,
+) -> Iterator[Any]:
+    """A policy in training. `model`, `fsdp`, `actor`: entries of their sections that are not the
+    default."""
     compute = None if rig.dtype == "float32" else rig.dtype
     settings = TrainSettings(
-        model=ModelConfig(path=rig.model, **{"enable_gradient_checkpointing": False, **(model or {})}),
+        model=ModelConfig(
+            path=rig.model, **{"enable_gradient_checkpointing": False, **(model or {})}
+        ),
         actor=ActorConfig(
             optim=OptimConfig(lr=learning_rate(rig), weight_decay=0.0),
             fsdp_config=FSDPConfig(**{"param_dtype": compute, **(fsdp or {})}),
@@ -53,7 +67,9 @@ def engine(rig: Rig, *, model: dict[str, Any] | None = None, fsdp: dict[str, Any
 @contextmanager
 def built(settings: TrainSettings, rig: Rig) -> Iterator[Any]:
     """The engine of `settings`, and the end of its process group."""
-    made: Any = TRAIN_ENGINES[settings.trained.strategy](settings, ProcessSettings(threads=rig.threads if rig.device == "cpu" else None))
+    made: Any = TRAIN_ENGINES[settings.trained.strategy](
+        settings, ProcessSettings(threads=rig.threads if rig.device == "cpu" else None)
+    )
     try:
         yield made
     finally:
@@ -86,13 +102,20 @@ def fsdp2_step(rig: Rig) -> Numbers:
         "logprob_before": float(before), "logprob_after": float(after), "grad_norm": float(first["policy/grad_norm"]),
         "tokens_per_s": tokens / seconds, **peak_gib(rig),
     }  # fmt: skip
-    require(bool(np.isfinite([*norms, numbers["grad_norm"]]).all()), "a gradient is not finite", numbers)
-    require(after > before + 0.1, "four updates with advantage 1 did not make the rows likelier by 0.1", numbers)
+    require(
+        bool(np.isfinite([*norms, numbers["grad_norm"]]).all()), "a gradient is not finite", numbers
+    )
+    require(
+        after > before + 0.1,
+        "four updates with advantage 1 did not make the rows likelier by 0.1",
+        numbers,
+    )
     return numbers
 
 
 def logprobs(rig: Rig) -> Numbers:
-    """The engine's log-probabilities are as near the truth (float32, unpadded) as transformers' own in the same dtype."""
+    """The engine's log-probabilities are as near the truth (float32, unpadded) as transformers' own
+    in the same dtype."""
     batch = rig.batch()
     truth = Plain(rig.model, rig.device).batch_logprobs(batch, rig.temperature)
     plain = Plain(rig.model, rig.device, rig.dtype).batch_logprobs(batch, rig.temperature)
@@ -102,11 +125,19 @@ def logprobs(rig: Rig) -> Numbers:
 
 
 def as_near(ours: Ragged, plain: Ragged, truth: Ragged, dtype: str) -> Numbers:
-    """Require that `ours` is not much farther from `truth` than `plain`, which has the same dtype."""
-    numbers = named("ours", apart(ours, truth)) | named("plain", apart(plain, truth)) | named("between", apart(ours, plain))
+    """Require that `ours` is not much farther from `truth` than `plain`, which has the same
+    dtype."""
+    numbers = (
+        named("ours", apart(ours, truth))
+        | named("plain", apart(plain, truth))
+        | named("between", apart(ours, plain))
+    )
     limit = 2 * numbers["plain_mean"] + FLOOR[dtype]
     require(
-        numbers["ours_mean"] <= limit, f"log-probabilities are off by {numbers['ours_mean']:.2g} on average, more than {limit:.2g}", numbers
+        numbers["ours_mean"] <= limit,
+        f"log-probabilities are off by {numbers['ours_mean']:.2g} on average, more than"
+        f" {limit:.2g}",
+        numbers,
     )
     return numbers
 
@@ -129,12 +160,15 @@ def gradient_checkpointing(rig: Rig) -> Numbers:
             torch.cuda.reset_peak_memory_stats()
         with engine(rig, model={"enable_gradient_checkpointing": on}) as policy:
             found[on] = one_step(policy, rig)
-        memory |= {f"checkpointing_{on}_{name}".lower(): value for name, value in peak_gib(rig).items()}
+        memory |= {
+            f"checkpointing_{on}_{name}".lower(): value for name, value in peak_gib(rig).items()
+        }
     return same_step(found[True], found[False], rig) | memory
 
 
 def packing(rig: Rig) -> Numbers:
-    """Packed rows (flash-attention where it is installed, else flex attention; on CPU SDPA) give the padded rows' numbers."""
+    """Packed rows (flash-attention where it is installed, else flex attention; on CPU SDPA) give
+    the padded rows' numbers."""
     ways = {"sdpa": "sdpa"} if rig.device == "cpu" else {"flex": "flex_attention"}
     if rig.device == "cuda" and importlib.util.find_spec("flash_attn") and rig.dtype != "float32":
         ways["flash"] = "flash_attention_2"
@@ -142,7 +176,9 @@ def packing(rig: Rig) -> Numbers:
         padded, padded_s = one_step(policy, rig), _seconds(policy, rig)
     numbers: Numbers = {"padded_s": padded_s}
     for name, attention in ways.items():
-        with engine(rig, model={"use_remove_padding": True, "attn_implementation": attention}) as policy:
+        with engine(
+            rig, model={"use_remove_padding": True, "attn_implementation": attention}
+        ) as policy:
             numbers |= named(name, same_step(one_step(policy, rig), padded, rig))
             numbers[f"{name}_s"] = _seconds(policy, rig)
     return numbers
@@ -162,7 +198,11 @@ def one_step(policy: Any, rig: Rig) -> Step:
 def same_step(ours: Step, theirs: Step, rig: Rig) -> Numbers:
     """Require that two steps are the same up to rounding."""
     norms = {"grad_norm": ours[1], "grad_norm_apart": abs(ours[1] - theirs[1]) / theirs[1]}
-    numbers = named("before", apart(ours[0], theirs[0])) | named("after", apart(ours[2], theirs[2])) | norms
+    numbers = (
+        named("before", apart(ours[0], theirs[0]))
+        | named("after", apart(ours[2], theirs[2]))
+        | norms
+    )
     floor = FLOOR[rig.dtype]
     require(numbers["before_mean"] <= 3 * floor, "log-probabilities differ", numbers)
     require(numbers["grad_norm_apart"] <= 10 * floor, "the gradients differ", numbers)
@@ -179,7 +219,8 @@ def _seconds(policy: Any, rig: Rig) -> float:
 
 
 def offload(rig: Rig) -> Numbers:
-    """Parameters and optimizer go to host memory and back without a change, and device memory is free meanwhile."""
+    """Parameters and optimizer go to host memory and back without a change, and device memory is
+    free meanwhile."""
     batch = rig.batch()
     with engine(rig, fsdp={"param_offload": True, "optimizer_offload": True}) as policy:
         policy.update([batch])
@@ -189,7 +230,12 @@ def offload(rig: Rig) -> Numbers:
         policy.onload()
         after = policy.logprobs(batch)
         again = float(policy.update([batch])["policy/grad_norm"])
-    numbers = {"on_device_gib": there / 2**30, "offloaded_gib": away / 2**30, "grad_norm": again, **apart(before, after)}
+    numbers = {
+        "on_device_gib": there / 2**30,
+        "offloaded_gib": away / 2**30,
+        "grad_norm": again,
+        **apart(before, after),
+    }
     require(numbers["max"] == 0.0, "log-probabilities changed on the way", numbers)
     require(bool(np.isfinite(again)), "the update after it has no finite gradient", numbers)
     if rig.device == "cuda":
@@ -198,7 +244,8 @@ def offload(rig: Rig) -> Numbers:
 
 
 def offload_policy(rig: Rig) -> Numbers:
-    """Everything lives in host memory, layers visit the device: the same step in less device memory."""
+    """Everything lives in host memory, layers visit the device: the same step in less device
+    memory."""
     on_cuda(rig)
     found, memory = {}, {}
     for on in (False, True):
@@ -211,7 +258,8 @@ def offload_policy(rig: Rig) -> Numbers:
 
 
 def checkpoint(rig: Rig) -> Numbers:
-    """What is saved loads into another engine with the same numbers, and the next step is the same."""
+    """What is saved loads into another engine with the same numbers, and the next step is the
+    same."""
     batch, folder = rig.batch(), Path(rig.folder) / "checkpoint"
     with engine(rig) as policy:
         policy.update([batch])
@@ -222,7 +270,11 @@ def checkpoint(rig: Rig) -> Numbers:
         other.load(str(folder))
         after = other.logprobs(batch)
         again = float(other.update([batch])["policy/grad_norm"])
-    numbers = {**apart(before, after), "grad_norm": norm, "grad_norm_apart": abs(again - norm) / norm}
+    numbers = {
+        **apart(before, after),
+        "grad_norm": norm,
+        "grad_norm_apart": abs(again - norm) / norm,
+    }
     require(numbers["max"] <= FLOOR[rig.dtype], "log-probabilities differ after loading", numbers)
     require(numbers["grad_norm_apart"] <= FLOOR[rig.dtype], "the next step differs", numbers)
     return numbers
@@ -243,8 +295,15 @@ def lora(rig: Rig) -> Numbers:
         reference.load(merged)
     gained = float(after.values.mean() - before.values.mean())
     exact = truth.batch_logprobs(batch, rig.temperature)
-    numbers = {**as_near(after, plain.batch_logprobs(batch, rig.temperature), exact, rig.dtype), "gained": gained}
-    require(gained > 0.02, "four updates with advantage 1 did not make the rows likelier by 0.02", numbers)
+    numbers = {
+        **as_near(after, plain.batch_logprobs(batch, rig.temperature), exact, rig.dtype),
+        "gained": gained,
+    }
+    require(
+        gained > 0.02,
+        "four updates with advantage 1 did not make the rows likelier by 0.02",
+        numbers,
+    )
     return numbers
 
 
@@ -260,7 +319,13 @@ def critic(rig: Rig) -> Numbers:
         fsdp_config=FSDPConfig(param_dtype=compute),
     )  # fmt: skip
     settings = TrainSettings(
-        model=model, actor=ActorConfig(), critic=section, role="critic", total_steps=100, max_response_length=rig.longest, device=rig.device
+        model=model,
+        actor=ActorConfig(),
+        critic=section,
+        role="critic",
+        total_steps=100,
+        max_response_length=rig.longest,
+        device=rig.device,
     )
     with built(settings, rig) as value_model:
         losses = []
@@ -268,7 +333,13 @@ def critic(rig: Rig) -> Numbers:
             current = replace(batch, values=value_model.values(batch))
             losses.append(float(value_model.update([current])["critic/value_loss"]))
         values = value_model.values(batch)
-    numbers = {"loss_first": losses[0], "loss_last": losses[-1], "value_mean": float(values.values.mean())}
+    numbers = {
+        "loss_first": losses[0],
+        "loss_last": losses[-1],
+        "value_mean": float(values.values.mean()),
+    }
     require(bool(np.isfinite(losses).all()), "a value loss is not finite", numbers)
-    require(losses[-1] < 0.9 * losses[0], "six updates did not lower the value loss by a tenth", numbers)
+    require(
+        losses[-1] < 0.9 * losses[0], "six updates did not lower the value loss by a tenth", numbers
+    )
     return numbers

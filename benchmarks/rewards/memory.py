@@ -26,14 +26,16 @@ class Peak:
 
 
 def engine_processes() -> Processes:
-    """Finds the processes that Ray has given to engines from now on; those that hold something now are not counted."""
+    """Finds the processes that Ray has given to engines from now on; those that hold something now
+    are not counted."""
     before = {process.pid for process in ray_workers()}
     return lambda: [process for process in ray_workers() if process.pid not in before]
 
 
 @contextmanager
 def peak_memory(processes: Processes) -> Iterator[Peak]:
-    """Samples the proportional set size (shared pages are divided among those that share them) of processes and their children."""
+    """Samples the proportional set size (shared pages are divided among those that share them) of
+    processes and their children."""
     peak, stopped = Peak(), threading.Event()
 
     def sample() -> None:

@@ -1,4 +1,5 @@
-"""One to four different models: where the time of a step goes and how much memory the engines hold, by how they are put away.
+"""One to four different models: where the time of a step goes and how much memory the engines hold,
+by how they are put away.
 
 unload    put away after every use, the process ends: memory of one engine at a time
 sleep     put away after every use, the process stays without weights and cache
@@ -58,7 +59,12 @@ def config_of(sizes: Sizes, second: Path, mode: str) -> RewardConfig:
     specs = {
         "answer_judge": {"path": sizes.judge},
         "relevance": {"path": sizes.scalar},
-        "nearness": {"kind": "similarity", "path": sizes.embedder, "reference": "rm_prompt", "curve": []},
+        "nearness": {
+            "kind": "similarity",
+            "path": sizes.embedder,
+            "reference": "rm_prompt",
+            "curve": [],
+        },
         "second_judge": {"path": str(second), "function": "answer_judge"},
     }
     return RewardConfig(
@@ -71,7 +77,8 @@ def config_of(sizes: Sizes, second: Path, mode: str) -> RewardConfig:
 
 
 async def measure(sizes: Sizes, texts: Solutions, second: Path) -> dict[str, Any]:
-    """{models: by mode and k, plain: the way without rmrl, its programs in turn with steps of the mode `unload`}."""
+    """{models: by mode and k, plain: the way without rmrl, its programs in turn with steps of the
+    mode `unload`}."""
     runs: dict[str, Run] = {}
     comparisons: list[dict[str, Any]] = []
     async with _running("unload", sizes, second) as run:
@@ -82,21 +89,33 @@ async def measure(sizes: Sizes, texts: Solutions, second: Path) -> dict[str, Any
             rows = texts.batch(sizes.model_items, "k4")
             ours = await run.step(4, rows)
             say("the same rows without rmrl")
-            plain = await asyncio.to_thread(one_after_another, sizes, second, rows, singles_first=number == 0)
+            plain = await asyncio.to_thread(
+                one_after_another, sizes, second, rows, singles_first=number == 0
+            )
             comparisons.append(compared(ours, plain))
     for mode in ("sleep", "stay"):
         async with _running(mode, sizes, second) as run:
             runs[mode] = run
             for k in (*UP, *UP, *UP[::-1]):  # the first time up, each k loads one more engine
                 await run.step(k, texts.batch(sizes.model_items, f"k{k}"))
-    by_mode = {mode: {k: told(mode, steps) for k, steps in run.steps.items()} for mode, run in runs.items()}
-    later = {mode: statistics.median(step["wall_s"] for step in settled(mode, runs[mode].steps[4])) for mode in ("sleep", "stay")}
+    by_mode = {
+        mode: {k: told(mode, steps) for k, steps in run.steps.items()} for mode, run in runs.items()
+    }
+    later = {
+        mode: statistics.median(step["wall_s"] for step in settled(mode, runs[mode].steps[4]))
+        for mode in ("sleep", "stay")
+    }
     alone = by_mode["unload"][1]["peak_bytes"]
     for found in by_mode.values():
         for k in UP:
             found[k]["peak_over_largest_alone"] = found[k]["peak_bytes"] / alone
     return {
-        "models": {"responses": sizes.model_items, "rewards": list(REWARDS), "largest_alone_peak_bytes": alone, "by_mode": by_mode},
+        "models": {
+            "responses": sizes.model_items,
+            "rewards": list(REWARDS),
+            "largest_alone_peak_bytes": alone,
+            "by_mode": by_mode,
+        },
         "plain": summary(comparisons, later),
     }
 
@@ -108,17 +127,25 @@ async def _running(mode: str, sizes: Sizes, second: Path) -> AsyncIterator[Run]:
 
 
 def settled(mode: str, steps: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The steps in which nothing is loaded for the first time; engines that are unloaded after use know no first time."""
+    """The steps in which nothing is loaded for the first time; engines that are unloaded after use
+    know no first time."""
     return steps if mode == "unload" else steps[1:]
 
 
 def told(mode: str, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Spread of every part of the settled steps, the first step by itself, and the peak while k engines were there.
+    """Spread of every part of the settled steps, the first step by itself, and the peak while k
+    engines were there.
 
-    What is only put to sleep, or stays, is still there in later steps with a smaller k: of these modes the first step's peak is told.
+    What is only put to sleep, or stays, is still there in later steps with a smaller k: of these
+    modes the first step's peak is told.
     """
     return {
-        **{part: spread([step[part] for step in settled(mode, steps)]) for part in ("wall_s", *PARTS, "loads")},
+        **{
+            part: spread([step[part] for step in settled(mode, steps)])
+            for part in ("wall_s", *PARTS, "loads")
+        },
         "first": dict(steps[0]),
-        "peak_bytes": max(step["peak_bytes"] for step in (steps if mode == "unload" else steps[:1])),
+        "peak_bytes": max(
+            step["peak_bytes"] for step in (steps if mode == "unload" else steps[:1])
+        ),
     }

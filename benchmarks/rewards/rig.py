@@ -42,16 +42,26 @@ class Sizes:
 
 @asynccontextmanager
 async def open_scorer(config: RewardConfig) -> AsyncIterator[Scorer]:
-    """A scorer with processes of its own, ended with the block. Raises ConfigError with all problems."""
+    """A scorer with processes of its own, ended with the block. Raises ConfigError with all
+    problems."""
     device, trainer = resolve_device("auto"), ScoreTrainerConfig()
-    rewards = resolve(config, device=device, shipped_functions=ROOT / "reward_functions", trust_remote_code=False)
+    rewards = resolve(
+        config, device=device, shipped_functions=ROOT / "reward_functions", trust_remote_code=False
+    )
     if rewards.problems:
         raise ConfigError(rewards.problems)
     engines = prepare_engines(rewards.specs, trainer, device=device)
     plan = scoring_plan(engines, **budgets(trainer, device=device))
     plan.check()
     async with standalone_scorer(
-        rewards.specs, config, engines=engines, budget=budget_of(plan), device=device, trainer=trainer, ray_init={}, notice=say
+        rewards.specs,
+        config,
+        engines=engines,
+        budget=budget_of(plan),
+        device=device,
+        trainer=trainer,
+        ray_init={},
+        notice=say,
     ) as scorer:
         yield scorer
 
@@ -63,7 +73,8 @@ def say(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One batch scored, in seconds; `score_s` is what is left of `wall_s` besides the other parts."""
+    """One batch scored, in seconds; `score_s` is what is left of `wall_s` besides the other
+    parts."""
 
     wall_s: float
     load_s: float
@@ -79,7 +90,10 @@ class Step:
 
     def parts(self) -> dict[str, float]:
         """The split, for the results."""
-        return {name: getattr(self, name) for name in ("wall_s", "load_s", "wake_s", "score_s", "put_away_s")} | {"loads": self.loads}
+        return {
+            name: getattr(self, name)
+            for name in ("wall_s", "load_s", "wake_s", "score_s", "put_away_s")
+        } | {"loads": self.loads}
 
 
 async def scored(scorer: Scorer, rows: Sequence[ResponseRow]) -> Step:
@@ -90,7 +104,8 @@ async def scored(scorer: Scorer, rows: Sequence[ResponseRow]) -> Step:
 
 
 def split(wall_s: float, batch: RewardBatch) -> Step:
-    """Parts of `wall_s` by the batch's metrics. Engines that share devices take turns, so their parts do not overlap."""
+    """Parts of `wall_s` by the batch's metrics. Engines that share devices take turns, so their
+    parts do not overlap."""
     load_s, wake_s = total(batch.metrics, "load_s"), total(batch.metrics, "wake_s")
     put_away_s = total(batch.metrics, "unload_s") + total(batch.metrics, "sleep_s")
     return Step(wall_s, load_s, wake_s, wall_s - load_s - wake_s - put_away_s, put_away_s, batch)
@@ -98,20 +113,32 @@ def split(wall_s: float, batch: RewardBatch) -> Step:
 
 def total(metrics: Metrics, what: str) -> float:
     """Sum of engine/<label>/<what> over all engines."""
-    return sum(value for key, value in metrics.items() if key.startswith("engine/") and key.endswith(f"/{what}"))
+    return sum(
+        value
+        for key, value in metrics.items()
+        if key.startswith("engine/") and key.endswith(f"/{what}")
+    )
 
 
 def sent(step: Step, name: str) -> int:
-    """Requests of component `name` that reached its engine: asked, not equal to another one, and not known to the cache."""
+    """Requests of component `name` that reached its engine: asked, not equal to another one, and
+    not known to the cache."""
     column = step.batch.scores.results[step.batch.scores.names.index(name)]
     asked = sum(result.status != "skipped" for result in column)
-    saved = sum(step.batch.metrics.get(f"score/{name}/{kind}", 0.0) for kind in ("duplicates", "cache_hits"))
+    saved = sum(
+        step.batch.metrics.get(f"score/{name}/{kind}", 0.0) for kind in ("duplicates", "cache_hits")
+    )
     return round(asked * (1.0 - saved))
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
     """Median, extremes, and the values themselves."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values), "values": list(values)}
+    return {
+        "median": statistics.median(values),
+        "min": min(values),
+        "max": max(values),
+        "values": list(values),
+    }
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""What is not asked: rows whose gate is closed, equal responses, responses that the cache knows. One judge, awake throughout."""
+"""What is not asked: rows whose gate is closed, equal responses, responses that the cache knows.
+One judge, awake throughout."""
 
 from __future__ import annotations
 
@@ -6,7 +7,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rewards.rig import Sizes, Step, engine_settings, in_turn, open_scorer, ratios, say, scored, sent, spread
+from benchmarks.rewards.rig import (
+    Sizes,
+    Step,
+    engine_settings,
+    in_turn,
+    open_scorer,
+    ratios,
+    say,
+    scored,
+    sent,
+    spread,
+)
 from benchmarks.rewards.solutions import Solutions
 from rmrl.config.schema import RewardCacheConfig, RewardConfig, RewardEngineConfig
 from rmrl.rewards.items import ResponseRow
@@ -20,21 +32,26 @@ CACHE_HITS = 5
 
 
 def config_of(sizes: Sizes) -> RewardConfig:
-    """Rows of data_source `all_asked` go to the judge, those of `gated` to a rule and, where it holds, to the same judge."""
+    """Rows of data_source `all_asked` go to the judge, those of `gated` to a rule and, where it
+    holds, to the same judge."""
     return RewardConfig(
         models=["gsm8k", "judge", "gated_judge"],
         specs={
             "judge": {"path": sizes.judge, "function": "answer_judge"},
             "gated_judge": {"path": sizes.judge, "function": "answer_judge", "gate": ["gsm8k"]},
         },
-        by_source={"all_asked": {"models": ["judge"]}, "gated": {"models": ["gsm8k", "gated_judge"]}},
+        by_source={
+            "all_asked": {"models": ["judge"]},
+            "gated": {"models": ["gsm8k", "gated_judge"]},
+        },
         max_missing=1.0,
         engine=RewardEngineConfig(**engine_settings(threads=sizes.threads)),
     )
 
 
 async def measure(sizes: Sizes, texts: Solutions) -> dict[str, Any]:
-    """Requests that reach the model and seconds of a step, against the same batch without a gate and all different."""
+    """Requests that reach the model and seconds of a step, against the same batch without a gate
+    and all different."""
     seconds: dict[str, list[float]] = {side: [] for side in SIDES}
     requests: dict[str, list[int]] = {side: [] for side in SIDES}
     async with open_scorer(config_of(sizes)) as scorer:
@@ -45,7 +62,10 @@ async def measure(sizes: Sizes, texts: Solutions) -> dict[str, Any]:
                 step = await scored(scorer, _rows(side, sizes.items, texts))
                 seconds[side].append(step.wall_s)
                 requests[side].append(_asked(side, step))
-            say(f"savings {number + 1}: " + ", ".join(f"{side} {values[-1]:.2f} s" for side, values in seconds.items()))
+            say(
+                f"savings {number + 1}: "
+                + ", ".join(f"{side} {values[-1]:.2f} s" for side, values in seconds.items())
+            )
     return {
         "responses": sizes.items,
         "sides": {
@@ -73,12 +93,16 @@ def _asked(side: str, step: Step) -> int:
 
 
 async def measure_cache(sizes: Sizes, texts: Solutions) -> dict[str, Any]:
-    """The same rows twice: by an awake engine, and by a scorer opened anew on the cache file that this left."""
+    """The same rows twice: by an awake engine, and by a scorer opened anew on the cache file that
+    this left."""
     rows = texts.batch(sizes.items, "")
     with tempfile.TemporaryDirectory() as folder:
         config = RewardConfig(
             models=["judge", "relevance"],
-            specs={"judge": {"path": sizes.judge, "function": "answer_judge"}, "relevance": {"path": sizes.scalar}},
+            specs={
+                "judge": {"path": sizes.judge, "function": "answer_judge"},
+                "relevance": {"path": sizes.scalar},
+            },
             max_missing=1.0,
             engine=RewardEngineConfig(**engine_settings(threads=sizes.threads)),
             cache=RewardCacheConfig(path=str(Path(folder) / "verdicts.sqlite")),
@@ -88,7 +112,11 @@ async def measure_cache(sizes: Sizes, texts: Solutions) -> dict[str, Any]:
             asked = await scored(scorer, rows)
         async with open_scorer(config) as scorer:
             known = [await scored(scorer, rows) for _ in range(CACHE_HITS + 1)]
-    shares = [step.batch.metrics[f"score/{name}/cache_hits"] for step in known for name in ("judge", "relevance")]
+    shares = [
+        step.batch.metrics[f"score/{name}/cache_hits"]
+        for step in known
+        for name in ("judge", "relevance")
+    ]
     say(f"cache: asked {asked.wall_s:.2f} s, known {known[-1].wall_s:.3f} s")
     ms = 1000.0 / sizes.items
     return {

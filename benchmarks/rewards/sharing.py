@@ -1,11 +1,23 @@
-"""Two judges on one checkpoint against one judge that asks the union of their requests, both on one engine."""
+"""Two judges on one checkpoint against one judge that asks the union of their requests, both on one
+engine."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from benchmarks.rewards.rig import FUNCTIONS, Sizes, Step, engine_settings, in_turn, open_scorer, ratios, say, scored, spread
+from benchmarks.rewards.rig import (
+    FUNCTIONS,
+    Sizes,
+    Step,
+    engine_settings,
+    in_turn,
+    open_scorer,
+    ratios,
+    say,
+    scored,
+    spread,
+)
 from benchmarks.rewards.solutions import Solutions, relabelled
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
 from rmrl.rewards.items import ResponseRow
@@ -15,11 +27,16 @@ JUDGES = ("copies", "checks", "union")
 
 
 def config_of(sizes: Sizes) -> RewardConfig:
-    """`two` rows go to both judges; rows of the sources `copies` and `checks` to the one that stands for both."""
+    """`two` rows go to both judges; rows of the sources `copies` and `checks` to the one that
+    stands for both."""
     return RewardConfig(
         models=list(JUDGES),
         specs={name: {"path": sizes.judge} for name in JUDGES},
-        by_source={"two": {"models": ["copies", "checks"]}, "copies": {"models": ["union"]}, "checks": {"models": ["union"]}},
+        by_source={
+            "two": {"models": ["copies", "checks"]},
+            "copies": {"models": ["union"]},
+            "checks": {"models": ["union"]},
+        },
         functions_dir=[str(FUNCTIONS)],
         max_missing=1.0,
         engine=RewardEngineConfig(**engine_settings(threads=sizes.threads)),
@@ -43,7 +60,10 @@ async def measure(sizes: Sizes, texts: Solutions) -> dict[str, Any]:
                 step = await _step(scorer, side, texts.batch(sizes.items, "two"))
                 loads += step.loads
                 seconds[side].append(step.wall_s)
-            say(f"sharing {number + 1}: " + ", ".join(f"{side} {values[-1]:.2f} s" for side, values in seconds.items()))
+            say(
+                f"sharing {number + 1}: "
+                + ", ".join(f"{side} {values[-1]:.2f} s" for side, values in seconds.items())
+            )
         same, tokens = compared_requests(scorer, texts.batch(sizes.items, "two"))
     return {
         "responses": sizes.items,
@@ -64,6 +84,10 @@ async def _step(scorer: Scorer, side: str, rows: list[ResponseRow]) -> Step:
 
 def compared_requests(scorer: Scorer, rows: list[ResponseRow]) -> tuple[bool, int]:
     """Whether both sides ask the engine the same things, and how many tokens these are."""
-    two = Counter(read.token_ids for c in (0, 1) for read in scorer.kind(c).render(scorer.items_for(c, rows)))  # type: ignore[attr-defined]
-    union = Counter(read.token_ids for read in scorer.kind(2).render(scorer.items_for(2, as_union(rows))))  # type: ignore[attr-defined]
+    two = Counter(
+        read.token_ids for c in (0, 1) for read in scorer.kind(c).render(scorer.items_for(c, rows))
+    )  # type: ignore[attr-defined]
+    union = Counter(
+        read.token_ids for read in scorer.kind(2).render(scorer.items_for(2, as_union(rows)))
+    )  # type: ignore[attr-defined]
     return two == union, sum(len(ids) * count for ids, count in two.items())

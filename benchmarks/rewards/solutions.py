@@ -29,19 +29,37 @@ class Solutions:
     """Where they are from."""
     _batches: int = field(default=0)
 
-    def batch(self, count: int, source: str, *, distinct: int | None = None, closed: int = 0) -> list[ResponseRow]:
-        """`count` rows of data_source `source`. `distinct`: how many differ; `closed`: how many have an answer that the rule refuses."""
+    def batch(
+        self, count: int, source: str, *, distinct: int | None = None, closed: int = 0
+    ) -> list[ResponseRow]:
+        """`count` rows of data_source `source`. `distinct`: how many differ; `closed`: how many
+        have an answer that the rule refuses."""
         self._batches += 1
-        rows = [self._row(i % (distinct or count), source, closed=_falls(i, closed, count)) for i in range(count)]
-        return [ResponseRow(prompt=prompt, text=text, group=i) for i, (prompt, text) in enumerate(rows)]
+        rows = [
+            self._row(i % (distinct or count), source, closed=_falls(i, closed, count))
+            for i in range(count)
+        ]
+        return [
+            ResponseRow(prompt=prompt, text=text, group=i) for i, (prompt, text) in enumerate(rows)
+        ]
 
     def _row(self, number: int, source: str, *, closed: bool) -> tuple[Prompt, str]:
         question, solution = self.pairs[number % len(self.pairs)]
-        # At the beginning, where it parts the token sequences of batches; as many tokens in each batch.
+        # At the beginning, where it parts the token sequences of batches; as many tokens in each
+        # batch.
         text = f"Sheet {self._batches:03d}, solution {number:03d}. {solution}"
         truth = WRONG if closed else str(extract_answer(text))
         messages = [{"role": "user", "content": question}]
-        return Prompt(id=str(number), messages=messages, token_ids=(), ground_truth=truth, data_source=source), text
+        return (
+            Prompt(
+                id=str(number),
+                messages=messages,
+                token_ids=(),
+                ground_truth=truth,
+                data_source=source,
+            ),
+            text,
+        )
 
 
 def _falls(i: int, chosen: int, count: int) -> bool:
@@ -51,7 +69,10 @@ def _falls(i: int, chosen: int, count: int) -> bool:
 
 def relabelled(rows: Sequence[ResponseRow], source: str) -> list[ResponseRow]:
     """The same rows under another data_source."""
-    return [dataclasses.replace(row, prompt=dataclasses.replace(row.prompt, data_source=source)) for row in rows]
+    return [
+        dataclasses.replace(row, prompt=dataclasses.replace(row.prompt, data_source=source))
+        for row in rows
+    ]
 
 
 def solutions(path: Path, *, seed: int = 0) -> Solutions:
@@ -60,7 +81,11 @@ def solutions(path: Path, *, seed: int = 0) -> Solutions:
     if not path.is_file():
         return Solutions([_sum(draw) for _ in range(500)], "generated sums")
     recorded = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    pairs = [(row["question"], row["response"]) for row in recorded if SHORTEST <= len(row["response"]) <= LONGEST]
+    pairs = [
+        (row["question"], row["response"])
+        for row in recorded
+        if SHORTEST <= len(row["response"]) <= LONGEST
+    ]
     pairs = [pair for pair in dict.fromkeys(pairs) if extract_answer(pair[1]) is not None]
     draw.shuffle(pairs)
     return Solutions(pairs, path.name)

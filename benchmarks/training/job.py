@@ -1,4 +1,5 @@
-"""What both sides do: model, questions, sizes. One JSON file tells it to each of their processes."""
+"""What both sides do: model, questions, sizes. One JSON file tells it to each of their
+processes."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ENDINGS = ("Answer with the number only.", "Answer in one short sentence.", "Explain your steps, one a line.")
+ENDINGS = (
+    "Answer with the number only.",
+    "Answer in one short sentence.",
+    "Explain your steps, one a line.",
+)
 NOUNS = ("apples", "stamps", "coins", "marbles", "books", "shells", "pencils", "cards")
 
 
@@ -79,8 +84,13 @@ def sums(draw: random.Random) -> tuple[str, str]:
 def worded(draw: random.Random) -> tuple[str, str]:
     """Some sentences and a question; answers of a few tokens up to all there are."""
     noun, numbers = draw.choice(NOUNS), [draw.randint(2, 30) for _ in range(draw.randint(2, 6))]
-    gifts = " ".join(f"Then {draw.choice(('a friend', 'a neighbour', 'her aunt'))} gives her {k} more." for k in numbers[1:])
-    question = f"Mia has {numbers[0]} {noun}. {gifts} How many {noun} has she now? {draw.choice(ENDINGS)}"
+    gifts = " ".join(
+        f"Then {draw.choice(('a friend', 'a neighbour', 'her aunt'))} gives her {k} more."
+        for k in numbers[1:]
+    )
+    question = (
+        f"Mia has {numbers[0]} {noun}. {gifts} How many {noun} has she now? {draw.choice(ENDINGS)}"
+    )
     return question, str(sum(numbers))
 
 

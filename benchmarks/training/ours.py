@@ -12,7 +12,8 @@ from rmrl.data.write import write_rows
 from rmrl.telemetry import jsonl
 
 MODEL_PHASES = ("generate", "logprobs", "values", "update", "publish")
-"""Stages in which a model works or its weights travel; the rest of a step is what the controller adds."""
+"""Stages in which a model works or its weights travel; the rest of a step is what the controller
+adds."""
 
 
 def settings(job: Job, folder: Path) -> list[str]:
@@ -30,7 +31,9 @@ def settings(job: Job, folder: Path) -> list[str]:
         f"actor_rollout_ref.rollout.n={job.n}",
         f"actor_rollout_ref.rollout.temperature={job.temperature}",
         f"actor_rollout_ref.rollout.dtype={job.dtype}",
-        f"actor_rollout_ref.actor.fsdp_config.param_dtype={'null' if job.dtype == 'float32' else job.dtype}",
+        (
+            f"actor_rollout_ref.actor.fsdp_config.param_dtype={'null' if job.dtype == 'float32' else job.dtype}"
+        ),
         f"actor_rollout_ref.actor.ppo_mini_batch_size={job.prompts}",
         f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={max(2 * longest, 1024)}",
         f"actor_rollout_ref.actor.optim.lr={job.lr}",
@@ -47,7 +50,9 @@ def settings(job: Job, folder: Path) -> list[str]:
     ]
 
 
-def measure(job: Job, folder: Path, *, on: Sequence[int], more: Sequence[str] = ()) -> dict[str, Any]:
+def measure(
+    job: Job, folder: Path, *, on: Sequence[int], more: Sequence[str] = ()
+) -> dict[str, Any]:
     """One run of `job.warmup + job.steps` steps; `more`: further entries of the command line."""
     folder.mkdir(parents=True)
     write_rows(folder / "train.parquet", job.rows, overwrite=False)
@@ -64,7 +69,13 @@ def result(steps: Sequence[dict[str, Any]], job: Job, peak: int) -> dict[str, An
         "step_s": seconds,
         "tokens": [round(step["perf/tokens_per_s"] * step["time/step_s"]) for step in steps],
         "response_tokens": [round(step["response/length_mean"] * job.responses) for step in steps],
-        "phases_s": phases | {name: [step.get(f"time/{name}_s", 0.0) for step in steps] for name in ("score", "other")},
+        "phases_s": (
+            phases
+            | {
+                name: [step.get(f"time/{name}_s", 0.0) for step in steps]
+                for name in ("score", "other")
+            }
+        ),
         "reward_mean": [step["reward/mean"] for step in steps],
         "not_model_share": 1.0 - model_s / sum(seconds),
         "peak_bytes": peak,

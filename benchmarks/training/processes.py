@@ -25,18 +25,36 @@ def cores() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def run(module: str, words: Sequence[str], *, on: Sequence[int], log: Path, env: Mapping[str, str] | None = None) -> int:
-    """`python -m module words...` in the checkout, on the cores `on`; returns the peak memory of all its processes, in bytes.
+def run(
+    module: str,
+    words: Sequence[str],
+    *,
+    on: Sequence[int],
+    log: Path,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """`python -m module words...` in the checkout, on the cores `on`; returns the peak memory of
+    all its processes, in bytes.
 
     Raises RuntimeError with the end of the log where it fails.
     """
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(ROOT), **(env or {})}
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": str(ROOT),
+        **(env or {}),
+    }
     with log.open("wb") as file:
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, on)  # children inherit it
         try:
             child = subprocess.Popen(
-                [sys.executable, "-m", module, *words], cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT
+                [sys.executable, "-m", module, *words],
+                cwd=ROOT,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
             )
         finally:
             os.sched_setaffinity(0, before)
@@ -47,12 +65,16 @@ def run(module: str, words: Sequence[str], *, on: Sequence[int], log: Path, env:
         finally:
             watch.stop()
     if code != 0:
-        raise RuntimeError(f"{module} ended with code {code}:\n{log.read_text(encoding='utf-8', errors='replace')[-_LOG_CHARACTERS:]}")
+        raise RuntimeError(
+            f"{module} ended with code"
+            f" {code}:\n{log.read_text(encoding='utf-8', errors='replace')[-_LOG_CHARACTERS:]}"
+        )
     return watch.peak
 
 
 class Watch(threading.Thread):
-    """Peak memory of a process and all below it: what each has for itself, and once the largest part that is shared."""
+    """Peak memory of a process and all below it: what each has for itself, and once the largest
+    part that is shared."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(name="peak-memory", daemon=True)
@@ -93,7 +115,8 @@ def family_bytes(pid: int) -> int:
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
-    """Its exit code; past the deadline, or when we are interrupted, it and all below it are killed."""
+    """Its exit code; past the deadline, or when we are interrupted, it and all below it are
+    killed."""
     try:
         return child.wait(DEADLINE_S)
     except BaseException:

@@ -1,4 +1,5 @@
-"""TRL's side: GRPOTrainer on CPU. As a program (`python -m benchmarks.training.theirs job.json out.json [name=value ...]`) it trains."""
+"""TRL's side: GRPOTrainer on CPU. As a program (`python -m benchmarks.training.theirs job.json
+out.json [name=value ...]`) it trains."""
 
 from __future__ import annotations
 
@@ -16,15 +17,33 @@ from benchmarks.training.job import ROOT, Job, read
 from benchmarks.training.processes import run
 
 
-def measure(job: Job, folder: Path, *, rows: int, on: Sequence[int], passive: bool = False, more: Sequence[str] = ()) -> dict[str, Any]:
-    """One run with micro-batches of `rows` responses; `more`: further entries of GRPOConfig, as name=value.
+def measure(
+    job: Job,
+    folder: Path,
+    *,
+    rows: int,
+    on: Sequence[int],
+    passive: bool = False,
+    more: Sequence[str] = (),
+) -> dict[str, Any]:
+    """One run with micro-batches of `rows` responses; `more`: further entries of GRPOConfig, as
+    name=value.
 
-    `passive`: threads that wait for one another sleep, as rmrl's do; else they spin, as torch leaves it.
+    `passive`: threads that wait for one another sleep, as rmrl's do; else they spin, as torch
+    leaves it.
     """
     folder.mkdir(parents=True)
     out = folder / "out.json"
-    words = [str(job.write(folder / "job.json")), str(out), f"per_device_train_batch_size={rows}", *more]
-    environment = {"OMP_NUM_THREADS": str(job.threads), **({"OMP_WAIT_POLICY": "passive"} if passive else {})}
+    words = [
+        str(job.write(folder / "job.json")),
+        str(out),
+        f"per_device_train_batch_size={rows}",
+        *more,
+    ]
+    environment = {
+        "OMP_NUM_THREADS": str(job.threads),
+        **({"OMP_WAIT_POLICY": "passive"} if passive else {}),
+    }
     peak = run("benchmarks.training.theirs", words, on=on, log=folder / "log.txt", env=environment)
     return {**json.loads(out.read_text(encoding="utf-8")), "peak_bytes": peak}
 
@@ -32,18 +51,24 @@ def measure(job: Job, folder: Path, *, rows: int, on: Sequence[int], passive: bo
 def main() -> None:
     """Train, and write what was measured."""
     job, out = read(Path(sys.argv[1])), Path(sys.argv[2])
-    more = {name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in sys.argv[3:])}
+    more = {
+        name: yaml.safe_load(value) for name, value in (word.split("=", 1) for word in sys.argv[3:])
+    }
     out.write_text(json.dumps(train(job, more, out.parent)), encoding="utf-8")
 
 
 def train(job: Job, more: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Per measured step: seconds, of them those until the responses are there, tokens, mean reward."""
+    """Per measured step: seconds, of them those until the responses are there, tokens, mean
+    reward."""
     import torch
     from datasets import Dataset
     from trl import GRPOTrainer
 
     torch.set_num_threads(job.threads)
-    rows = [{"prompt": row["prompt"], "ground_truth": row["reward_model"]["ground_truth"]} for row in job.rows]
+    rows = [
+        {"prompt": row["prompt"], "ground_truth": row["reward_model"]["ground_truth"]}
+        for row in job.rows
+    ]
     watch = Watch()
     trainer = GRPOTrainer(
         model=job.model,
@@ -54,12 +79,15 @@ def train(job: Job, more: dict[str, Any], folder: Path) -> dict[str, Any]:
     )
     watch.begun()
     trainer.train()
-    assert len(watch.steps) == job.warmup + job.steps, f"TRL made {len(watch.steps)} steps of {job.warmup + job.steps}"
+    assert len(watch.steps) == job.warmup + job.steps, (
+        f"TRL made {len(watch.steps)} steps of {job.warmup + job.steps}"
+    )
     return watch.measured(job)
 
 
 def config(job: Job, more: dict[str, Any], folder: Path) -> Any:
-    """GRPOConfig that says what rmrl's settings say. The loss `dapo` is a mean over all tokens of the batch, as ours."""
+    """GRPOConfig that says what rmrl's settings say. The loss `dapo` is a mean over all tokens of
+    the batch, as ours."""
     from trl import GRPOConfig
 
     rows = more["per_device_train_batch_size"]
@@ -77,7 +105,9 @@ def config(job: Job, more: dict[str, Any], folder: Path) -> Any:
 
 def compute_score() -> Callable[..., float]:
     """The rule that rmrl's side uses, from its file."""
-    spec = importlib.util.spec_from_file_location("arithmetic", ROOT / "reward_functions" / "arithmetic.py")
+    spec = importlib.util.spec_from_file_location(
+        "arithmetic", ROOT / "reward_functions" / "arithmetic.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -98,11 +128,20 @@ class Watch:
         self._last = time.perf_counter()
 
     def rewarding(self, score: Callable[..., float]) -> Callable[..., list[float]]:
-        """A reward function for GRPOTrainer; it is called when all responses of a step are there."""
+        """A reward function for GRPOTrainer; it is called when all responses of a step are
+        there."""
 
-        def arithmetic(completions: Any, completion_ids: Any, ground_truth: Any, **_: Any) -> list[float]:
-            found = {"generate_s": time.perf_counter() - self._last, "response_tokens": float(sum(map(len, completion_ids)))}
-            rewards = [score("arithmetic", c[-1]["content"], truth) for c, truth in zip(completions, ground_truth, strict=True)]
+        def arithmetic(
+            completions: Any, completion_ids: Any, ground_truth: Any, **_: Any
+        ) -> list[float]:
+            found = {
+                "generate_s": time.perf_counter() - self._last,
+                "response_tokens": float(sum(map(len, completion_ids))),
+            }
+            rewards = [
+                score("arithmetic", c[-1]["content"], truth)
+                for c, truth in zip(completions, ground_truth, strict=True)
+            ]
             self._generated = {**found, "reward_mean": sum(rewards) / len(rewards)}
             return rewards
 
@@ -132,14 +171,23 @@ class Watch:
 
     def measured(self, job: Job) -> dict[str, Any]:
         """The steps after the warm-up, as lists."""
-        counted = [step["num_tokens"] for step in self.steps]  # prompt + response, of all steps so far
+        counted = [
+            step["num_tokens"] for step in self.steps
+        ]  # prompt + response, of all steps so far
         tokens = [after - before for before, after in zip([0.0, *counted], counted, strict=False)]
         found = {
-            name: [step[name] for step in self.steps[job.warmup :]] for name in ("step_s", "generate_s", "response_tokens", "reward_mean")
+            name: [step[name] for step in self.steps[job.warmup :]]
+            for name in ("step_s", "generate_s", "response_tokens", "reward_mean")
         }
         generate_s = found.pop("generate_s")
-        train_s = [step - generate for step, generate in zip(found["step_s"], generate_s, strict=True)]
-        return {**found, "tokens": tokens[job.warmup :], "phases_s": {"generate": generate_s, "update": train_s}}
+        train_s = [
+            step - generate for step, generate in zip(found["step_s"], generate_s, strict=True)
+        ]
+        return {
+            **found,
+            "tokens": tokens[job.warmup :],
+            "phases_s": {"generate": generate_s, "update": train_s},
+        }
 
 
 if __name__ == "__main__":

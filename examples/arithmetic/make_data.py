@@ -2,8 +2,9 @@
 
     python examples/arithmetic/make_data.py --out .data/arithmetic
 
-Questions look like `12+34=` and `12-34=`, both numbers in 0 .. --largest. Each distinct question belongs to the training or to the
-test set by a hash of its text, so the two never overlap, whatever the sizes and the seed.
+Questions look like `12+34=` and `12-34=`, both numbers in 0 .. --largest. Each distinct question
+belongs to the training or to the test set by a hash of its text, so the two never overlap, whatever
+the sizes and the seed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 
 TEST_SHARE = 0.2
 LARGEST = 19
-"""The default of --largest, shared with make_tiny_policy.py so that both speak of the same questions."""
+"""The default of --largest, shared with make_tiny_policy.py so that both speak of the same
+questions."""
 
 
 def is_test(question: str) -> bool:
@@ -60,17 +62,41 @@ def write(pairs: Sequence[tuple[str, str]], path: Path, part: str) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write train.parquet and test.parquet."""
     parser = argparse.ArgumentParser(description="Generate arithmetic questions as parquet files.")
-    parser.add_argument("--out", type=Path, default=Path(".data/arithmetic"), help="folder for train.parquet and test.parquet")
-    parser.add_argument("--train", type=int, default=512, help="training questions, at most all there are (default: 512)")
-    parser.add_argument("--test", type=int, default=128, help="test questions, at most all there are (default: 128)")
-    parser.add_argument("--largest", type=int, default=LARGEST, help=f"numbers are drawn from 0 .. this (default: {LARGEST})")
-    parser.add_argument("--seed", type=int, default=0, help="which questions are drawn (default: 0)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(".data/arithmetic"),
+        help="folder for train.parquet and test.parquet",
+    )
+    parser.add_argument(
+        "--train",
+        type=int,
+        default=512,
+        help="training questions, at most all there are (default: 512)",
+    )
+    parser.add_argument(
+        "--test", type=int, default=128, help="test questions, at most all there are (default: 128)"
+    )
+    parser.add_argument(
+        "--largest",
+        type=int,
+        default=LARGEST,
+        help=f"numbers are drawn from 0 .. this (default: {LARGEST})",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="which questions are drawn (default: 0)"
+    )
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     shuffler = random.Random(options.seed)
-    for part, pairs, wanted in zip(("train", "test"), split(options.largest), (options.train, options.test), strict=True):
+    for part, pairs, wanted in zip(
+        ("train", "test"), split(options.largest), (options.train, options.test), strict=True
+    ):
         if not 1 <= wanted <= len(pairs):
-            parser.error(f"--{part} {wanted}: --largest {options.largest} gives {len(pairs)} {part} questions; ask for 1 to that many.")
+            parser.error(
+                f"--{part} {wanted}: --largest {options.largest} gives {len(pairs)} {part}"
+                " questions; ask for 1 to that many."
+            )
         write(shuffler.sample(pairs, wanted), options.out / f"{part}.parquet", part)
 
 

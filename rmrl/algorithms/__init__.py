@@ -1,8 +1,11 @@
 """From rewards to advantages to losses: pure tensor functions, no processes, no models, no files.
 
-Advantage estimators have the signature `(AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages`; policy losses have
-`(LossInputs, *, settings: ActorConfig) -> (loss_BT, metric_sums)`. Importing this package imports no torch; looking a name up does.
-To add one: a file beside the others and a line in its table. A user's own needs no line: `package.module:function` is a name too.
+Advantage estimators have the signature `(AdvantageInputs, *, settings: AlgorithmConfig) ->
+  Advantages`; policy losses have
+`(LossInputs, *, settings: ActorConfig) -> (loss_BT, metric_sums)`. Importing this package imports
+  no torch; looking a name up does.
+To add one: a file beside the others and a line in its table. A user's own needs no line:
+  `package.module:function` is a name too.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ ADVANTAGES: Registry[AdvantageEstimator] = Registry(
         "grpo_passk": "rmrl.algorithms.advantages.grpo_passk:grpo_passk",
         "opo": "rmrl.algorithms.advantages.opo:opo",
         "reinforce_plus_plus": "rmrl.algorithms.advantages.reinforce_plus_plus:reinforce_plus_plus",
-        "reinforce_plus_plus_baseline": "rmrl.algorithms.advantages.reinforce_plus_plus_baseline:reinforce_plus_plus_baseline",
+        "reinforce_plus_plus_baseline": (
+            "rmrl.algorithms.advantages.reinforce_plus_plus_baseline:reinforce_plus_plus_baseline"
+        ),
         "remax": "rmrl.algorithms.advantages.remax:remax",
         "rloo": "rmrl.algorithms.advantages.rloo:rloo",
     },
@@ -56,7 +61,15 @@ LOSSES: Registry[PolicyLoss] = Registry(
     },
 )
 
-GROUP_ESTIMATORS = ("gdpo", "gpg", "grpo", "grpo_passk", "opo", "reinforce_plus_plus_baseline", "rloo")
+GROUP_ESTIMATORS = (
+    "gdpo",
+    "gpg",
+    "grpo",
+    "grpo_passk",
+    "opo",
+    "reinforce_plus_plus_baseline",
+    "rloo",
+)
 """Compare the responses to one prompt: with a single one every advantage is 0."""
 NEEDS_VALUES = ("gae",)
 """Read `values_BT`, which a critic gives."""

@@ -1,19 +1,28 @@
-"""How per-token losses become one number, written so that no micro-batch or process needs to know the others.
+"""How per-token losses become one number, written so that no micro-batch or process needs to know
+the others.
 
-    loss = sum over all tokens of loss_BT * token_weights(mask_BT) / divisor(sum over all parts of total_weight(mask_BT))
+    loss = sum over all tokens of loss_BT * token_weights(mask_BT) / divisor(sum over all parts of
+    total_weight(mask_BT))
 
-| mode                    | weight of a counted token | total weight   | a sequence's loss is            |
+| mode                    | weight of a counted token | total weight   | a sequence's loss is
+  |
 |-------------------------|---------------------------|----------------|---------------------------------|
-| token-mean              | 1                         | counted tokens | (no sequence level)             |
-| token-sum               | 1                         | counted tokens | (no sequence level)             |
-| seq-mean-token-sum      | 1                         | sequences      | the sum of its tokens           |
-| seq-mean-token-mean     | 1 / tokens of its row     | sequences      | the mean of its tokens          |
-| seq-mean-token-sum-norm | 1 / max_length            | sequences      | the sum over a constant         |
+| token-mean              | 1                         | counted tokens | (no sequence level)
+  |
+| token-sum               | 1                         | counted tokens | (no sequence level)
+  |
+| seq-mean-token-sum      | 1                         | sequences      | the sum of its tokens
+  |
+| seq-mean-token-mean     | 1 / tokens of its row     | sequences      | the mean of its tokens
+  |
+| seq-mean-token-sum-norm | 1 / max_length            | sequences      | the sum over a constant
+  |
 
-The divisor is the total weight, but for `token-sum`, which divides by 1: its total weight only says whether anything counts.
-`token-mean` is DAPO's (arXiv:2503.14476), `seq-mean-token-mean` GRPO's (arXiv:2402.03300), `seq-mean-token-sum-norm` Dr. GRPO's
-(arXiv:2503.20783). Rows whose mask is all zero are no sequences: they weigh nothing in either sum, so padding a batch with empty
-rows changes nothing. Because both sums are plain sums, the result does not depend on how a batch is cut.
+The divisor is the total weight, but for `token-sum`, which divides by 1: its total weight only says
+whether anything counts. `token-mean` is DAPO's (arXiv:2503.14476), `seq-mean-token-mean` GRPO's
+(arXiv:2402.03300), `seq-mean-token-sum-norm` Dr. GRPO's (arXiv:2503.20783). Rows whose mask is all
+zero are no sequences: they weigh nothing in either sum, so padding a batch with empty rows changes
+nothing. Because both sums are plain sums, the result does not depend on how a batch is cut.
 """
 
 from __future__ import annotations
@@ -26,14 +35,22 @@ from rmrl.registry import did_you_mean
 if TYPE_CHECKING:
     import torch
 
-AGGREGATION_MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+AGGREGATION_MODES = (
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+)
 
 
 def token_weights(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.Tensor:
-    """Un-normalised weight of each token's loss, [B, T] in the mask's floating dtype; 0 where the mask is 0.
+    """Un-normalised weight of each token's loss, [B, T] in the mask's floating dtype; 0 where the
+    mask is 0.
 
-    `max_length` is the constant of seq-mean-token-sum-norm (the longest response allowed, in tokens, the same in every call of a
-    run); other modes ignore it. Raises ConfigError for an unknown mode or a `max_length` below 1 where it is used.
+    `max_length` is the constant of seq-mean-token-sum-norm (the longest response allowed, in
+    tokens, the same in every call of a run); other modes ignore it. Raises ConfigError for an
+    unknown mode or a `max_length` below 1 where it is used.
     """
     _check(mode, max_length)
     mask_BT = _as_float(mask_BT)
@@ -46,7 +63,8 @@ def token_weights(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch
 
 
 def total_weight(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.Tensor:
-    """Counted tokens or sequences of this part of a batch, to be summed over all parts. Scalar, same dtype as the weights.
+    """Counted tokens or sequences of this part of a batch, to be summed over all parts. Scalar,
+    same dtype as the weights.
 
     0 when nothing counts, and then there is no loss. Errors as for `token_weights`.
     """
@@ -58,18 +76,27 @@ def total_weight(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.
 
 
 def divisor(weight: float, mode: str) -> float:
-    """What the sum of weighted losses of a whole batch is divided by; `weight` is the batch's total weight, above 0."""
+    """What the sum of weighted losses of a whole batch is divided by; `weight` is the batch's total
+    weight, above 0."""
     assert weight > 0, "nothing counts, so there is nothing to divide"
     return 1.0 if mode == "token-sum" else weight
 
 
 def _as_float(mask_BT: torch.Tensor) -> torch.Tensor:
     # bfloat16 cannot count beyond 256 exactly, so half precision is widened, not kept
-    return mask_BT if mask_BT.is_floating_point() and mask_BT.element_size() >= 4 else mask_BT.float()
+    return (
+        mask_BT if mask_BT.is_floating_point() and mask_BT.element_size() >= 4 else mask_BT.float()
+    )
 
 
 def _check(mode: str, max_length: int) -> None:
     if mode not in AGGREGATION_MODES:
-        raise ConfigError(f"actor_rollout_ref.actor.loss_agg_mode: nothing named '{mode}'{did_you_mean(mode, AGGREGATION_MODES)}")
+        raise ConfigError(
+            "actor_rollout_ref.actor.loss_agg_mode: nothing named"
+            f" '{mode}'{did_you_mean(mode, AGGREGATION_MODES)}"
+        )
     if mode == "seq-mean-token-sum-norm" and max_length < 1:
-        raise ConfigError(f"loss_agg_mode={mode} divides by the longest response allowed, which is {max_length}: it must be at least 1")
+        raise ConfigError(
+            f"loss_agg_mode={mode} divides by the longest response allowed, which is {max_length}:"
+            " it must be at least 1"
+        )

@@ -1,8 +1,9 @@
 """Statistics of the responses to one prompt.
 
-Rows are grouped by id alone: groups need not be contiguous nor of equal size, and rows without a verdict have been removed before, so a
-group's numbers are those of the rows that have one. The standard deviation is unbiased (divides by N - 1): GRPO's paper
-(arXiv:2402.03300) writes only std(r), and TRL and verl read it as torch.std, whose default this is.
+Rows are grouped by id alone: groups need not be contiguous nor of equal size, and rows without a
+verdict have been removed before, so a group's numbers are those of the rows that have one. The
+standard deviation is unbiased (divides by N - 1): GRPO's paper (arXiv:2402.03300) writes only
+std(r), and TRL and verl read it as torch.std, whose default this is.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from rmrl.algorithms.masking import rounding_floor
 
 
 class GroupStatistics(NamedTuple):
-    """Every field has shape [B]: a row's own value beside the numbers of its group. float64 but for `constant_B`."""
+    """Every field has shape [B]: a row's own value beside the numbers of its group. float64 but for
+    `constant_B`."""
 
     centred_B: torch.Tensor
     """value - group mean; exactly 0 in a constant group."""
@@ -24,11 +26,13 @@ class GroupStatistics(NamedTuple):
     """Unbiased; 0 in a constant group and in a group of one."""
     count_B: torch.Tensor
     constant_B: torch.Tensor
-    """bool: the group has no contrast: one row, or all values equal up to rounding (`masking.rounding_floor`)."""
+    """bool: the group has no contrast: one row, or all values equal up to rounding
+    (`masking.rounding_floor`)."""
 
 
 def group_statistics(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> GroupStatistics:
-    """Mean and deviation of each row's group. `group_ids_B` are any integers, [B]; an empty batch is fine."""
+    """Mean and deviation of each row's group. `group_ids_B` are any integers, [B]; an empty batch
+    is fine."""
     group_B = _consecutive(group_ids_B)
     exact_B = values_B.double()
     count_B = _total_of_group(torch.ones_like(exact_B), group_B)
@@ -47,7 +51,8 @@ def group_mean(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> torch.Tenso
 
 
 def constant_fraction(statistics: GroupStatistics) -> float:
-    """Share of groups, 0..1, that teach nothing because all their rewards are equal; 0 for an empty batch."""
+    """Share of groups, 0..1, that teach nothing because all their rewards are equal; 0 for an empty
+    batch."""
     per_group_B = 1 / statistics.count_B  # each group's rows sum to one group
     total = per_group_B.sum().item()
     return per_group_B[statistics.constant_B].sum().item() / total if total else 0.0

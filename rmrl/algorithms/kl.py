@@ -1,22 +1,30 @@
-"""Per-token estimates of KL(policy || reference) from samples of the policy, and the controller of the penalty's coefficient.
+"""Per-token estimates of KL(policy || reference) from samples of the policy, and the controller of
+the penalty's coefficient.
 
-With d = log pi_ref(y) - log pi(y) and y drawn from pi (J. Schulman, "Approximating KL Divergence", http://joschu.net/blog/kl-approx.html):
+With d = log pi_ref(y) - log pi(y) and y drawn from pi (J. Schulman, "Approximating KL Divergence",
+http://joschu.net/blog/kl-approx.html):
 
-| name         | estimator              | note                                                                           |
+| name         | estimator              | note
+  |
 |--------------|------------------------|--------------------------------------------------------------------------------|
-| `kl`         | k1 = -d                | unbiased, any sign; as a loss its expected gradient is 0, so use it in rewards |
-| `abs`        | abs(d)                 | biased, >= 0                                                                   |
-| `mse`        | k2 = d^2 / 2           | biased, >= 0; as a loss its gradient is that of the KL, in expectation         |
-| `low_var_kl` | k3 = exp(d) - 1 - d    | unbiased, >= 0, low variance (GRPO, arXiv:2402.03300, eq. 4)                   |
+| `kl`         | k1 = -d                | unbiased, any sign; as a loss its expected gradient is 0,
+  so use it in rewards |
+| `abs`        | abs(d)                 | biased, >= 0
+  |
+| `mse`        | k2 = d^2 / 2           | biased, >= 0; as a loss its gradient is that of the KL, in
+  expectation         |
+| `low_var_kl` | k3 = exp(d) - 1 - d    | unbiased, >= 0, low variance (GRPO, arXiv:2402.03300, eq.
+  4)                   |
 
-A name with a + behind it (`kl+`, `abs+`, `low_var_kl+`, ...) has the value of the estimator and the gradient of k2: unbiased as a number,
-and as a loss, on policy, the gradient of the KL (arXiv:2506.09477; arXiv:2512.21852 compares them). Straight through, that is
+A name with a + behind it (`kl+`, `abs+`, `low_var_kl+`, ...) has the value of the estimator and the
+gradient of k2: unbiased as a number, and as a loss, on policy, the gradient of the KL
+(arXiv:2506.09477; arXiv:2512.21852 compares them). Straight through, that is
 
     k2 - sg[k2] + sg[estimate]
 
-Clamps: only `low_var_kl` has any, because only it can overflow: d to [-20, 20] and the result to at most 10, the field's usual bounds.
-A token beyond the latter (d > 2.611 or d < -11, the two roots of exp(d) - 1 - d = 10) adds the bound and carries no gradient. The other
-estimators are exact.
+Clamps: only `low_var_kl` has any, because only it can overflow: d to [-20, 20] and the result to at
+  most 10, the field's usual bounds. A token beyond the latter (d > 2.611 or d < -11, the two roots
+  of exp(d) - 1 - d = 10) adds the bound and carries no gradient. The other estimators are exact.
 """
 
 from __future__ import annotations
@@ -39,7 +47,8 @@ LOG_RATIO_BOUND = 20.0
 LOW_VAR_KL_BOUND = 10.0
 PROPORTIONAL_ERROR_BOUND = 0.2
 LOWEST_COEFFICIENT_SHARE = 1e-4
-"""The adaptive coefficient stays at or above this share of kl_coef, so that some fifty steps can bring it back."""
+"""The adaptive coefficient stays at or above this share of kl_coef, so that some fifty steps can
+bring it back."""
 
 
 def _k1(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
@@ -73,49 +82,68 @@ _PLAIN: Mapping[str, Estimator] = {
     "k1": _k1, "k2": _k2, "k3": _k3,
 }  # fmt: skip
 
-KL_ESTIMATORS: Mapping[str, Estimator] = {**_PLAIN, **{f"{name}+": _with_gradient_of_k2(_PLAIN[name]) for name in _PLAIN}}
-"""The field's names, Schulman's (http://joschu.net/blog/kl-approx.html) for the same estimators, and the straight-through forms."""
+KL_ESTIMATORS: Mapping[str, Estimator] = {
+    **_PLAIN,
+    **{f"{name}+": _with_gradient_of_k2(_PLAIN[name]) for name in _PLAIN},
+}
+"""The field's names, Schulman's (http://joschu.net/blog/kl-approx.html) for the same estimators,
+and the straight-through forms."""
 
 KL_NAMES = tuple(KL_ESTIMATORS)
-"""actor.kl_loss_type takes any; a penalty in reward has no gradient, so there a + changes nothing."""
+"""actor.kl_loss_type takes any; a penalty in reward has no gradient, so there a + changes
+nothing."""
 
 
 def token_kl(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, *, kind: str) -> torch.Tensor:
-    """KL estimate of each token, same shape as the inputs, in nats; gradients flow through both arguments.
+    """KL estimate of each token, same shape as the inputs, in nats; gradients flow through both
+    arguments.
 
     `kind` is a name of KL_ESTIMATORS; another one raises ConfigError.
     """
     if kind not in KL_ESTIMATORS:
-        raise ConfigError(f"KL estimator: nothing named '{kind}'{did_you_mean(kind, list(KL_ESTIMATORS))}")
+        raise ConfigError(
+            f"KL estimator: nothing named '{kind}'{did_you_mean(kind, list(KL_ESTIMATORS))}"
+        )
     return KL_ESTIMATORS[kind](logprobs, ref_logprobs)
 
 
 class KLController:
-    """The coefficient of the KL penalty in reward: fixed, or moved towards a target KL (arXiv:1909.08593, section 2.2).
+    """The coefficient of the KL penalty in reward: fixed, or moved towards a target KL
+    (arXiv:1909.08593, section 2.2).
 
-        e = clip(KL / target - 1, -0.2, 0.2);    coefficient <- coefficient * (1 + e * min(num_responses / horizon, 1))
+        e = clip(KL / target - 1, -0.2, 0.2);    coefficient <- coefficient * (1 + e *
+          min(num_responses / horizon, 1))
 
-    The paper writes the gain as a constant (0.1); tying it to the number of responses, as its released code does, makes the speed
-    independent of the batch size. Departures: the gain is at most 1, so that one step moves the coefficient by at most a fifth (the
-    released code's factor reaches 0 at five horizons, and a coefficient of 0 never moves again), and the coefficient stays at or above
+    The paper writes the gain as a constant (0.1); tying it to the number of responses, as its
+    released code does, makes the speed
+    independent of the batch size. Departures: the gain is at most 1, so that one step moves the
+    coefficient by at most a fifth (the
+    released code's factor reaches 0 at five horizons, and a coefficient of 0 never moves again),
+    and the coefficient stays at or above
     1e-4 kl_coef.
-    Raises ConfigError for an unknown type or a non-positive horizon, target or starting coefficient.
+    Raises ConfigError for an unknown type or a non-positive horizon, target or starting
+    coefficient.
     """
 
     def __init__(self, settings: KLControlConfig) -> None:
         if settings.type not in ("fixed", "adaptive"):
             raise ConfigError(
-                f"algorithm.kl_ctrl.type: nothing named '{settings.type}'{did_you_mean(settings.type, ('fixed', 'adaptive'))}"
+                "algorithm.kl_ctrl.type: nothing named"
+                f" '{settings.type}'{did_you_mean(settings.type, ('fixed', 'adaptive'))}"
             )
         if settings.type == "adaptive":
             for name in ("horizon", "target_kl", "kl_coef"):
                 if getattr(settings, name) <= 0:
-                    raise ConfigError(f"algorithm.kl_ctrl.{name}={getattr(settings, name)}: the adaptive controller needs a value above 0")
+                    raise ConfigError(
+                        f"algorithm.kl_ctrl.{name}={getattr(settings, name)}: the adaptive"
+                        " controller needs a value above 0"
+                    )
         self._settings = settings
         self.coefficient = float(settings.kl_coef)
 
     def update(self, kl: float, *, num_responses: int) -> None:
-        """Take in the mean KL of the step just made, over `num_responses` responses. Fixed, or with a NaN for the KL, nothing moves."""
+        """Take in the mean KL of the step just made, over `num_responses` responses. Fixed, or with
+        a NaN for the KL, nothing moves."""
         if self._settings.type == "fixed" or math.isnan(kl):
             return
         error = kl / self._settings.target_kl - 1
@@ -131,6 +159,7 @@ class KLController:
         return {"coefficient": self.coefficient}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Resume. A fixed coefficient stays what the configuration says, so that a restart can change it."""
+        """Resume. A fixed coefficient stays what the configuration says, so that a restart can
+        change it."""
         if self._settings.type == "adaptive":
             self._set(float(state["coefficient"]))

@@ -1,8 +1,9 @@
 """Statistics over the counted entries of a padded tensor.
 
-Everywhere: `values` and `mask` have the same shape, any rank; mask 1 = counts, 0 = padding, which may hold anything, NaN included.
-Variances and standard deviations are unbiased (divide by N - 1) unless said otherwise, as in the field's other trainers.
-Sums run in float64, so the result does not depend on how long the batch is; it comes back in the dtype of `values`.
+Everywhere: `values` and `mask` have the same shape, any rank; mask 1 = counts, 0 = padding, which
+  may hold anything, NaN included. Variances and standard deviations are unbiased (divide by N - 1)
+  unless said otherwise, as in the field's other trainers. Sums run in float64, so the result does
+  not depend on how long the batch is; it comes back in the dtype of `values`.
 """
 
 from __future__ import annotations
@@ -19,27 +20,33 @@ def masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def masked_var(values: torch.Tensor, mask: torch.Tensor, *, unbiased: bool = True) -> torch.Tensor:
-    """Variance over counted entries, a scalar: sum of squares over N - 1 (or N); 0 with fewer than two entries."""
+    """Variance over counted entries, a scalar: sum of squares over N - 1 (or N); 0 with fewer than
+    two entries."""
     return _var(values, mask, unbiased=unbiased).to(values.dtype)
 
 
 def masked_whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(values - mean) / sqrt(variance + 1e-8) over counted entries, exactly 0 elsewhere; same shape.
+    """(values - mean) / sqrt(variance + 1e-8) over counted entries, exactly 0 elsewhere; same
+    shape.
 
     Entries that are all the same up to rounding become exactly 0, not noise of size 1.
     """
     centred = torch.where(mask > 0, values.double() - _mean(values, mask), 0.0)
-    if centred.numel() == 0 or centred.abs().max() <= rounding_floor(_counted(values, mask).abs().max()):
+    if centred.numel() == 0 or centred.abs().max() <= rounding_floor(
+        _counted(values, mask).abs().max()
+    ):
         return torch.zeros_like(values)
     return (centred / (_var(values, mask, unbiased=True) + WHITEN_EPSILON).sqrt()).to(values.dtype)
 
 
 def rounding_floor(magnitude: torch.Tensor) -> torch.Tensor:
-    """Deviations up to this are rounding, not contrast: 4 units in the last place of `magnitude` in float32, at least 1e-6. Same shape.
+    """Deviations up to this are rounding, not contrast: 4 units in the last place of `magnitude` in
+    float32, at least 1e-6. Same shape.
 
-    The one answer to "are these rewards equal?" for estimators, dynamic sampling, PF-PPO and the critic's metrics. float32 whatever the
-    dtype, because scores come out of float32 models at best. 1e-6 because rewards are sums of weighted scores of size about 1, whose
-    rounding does not shrink when they cancel.
+    The one answer to "are these rewards equal?" for estimators, dynamic sampling, PF-PPO and the
+    critic's metrics. float32 whatever the dtype, because scores come out of float32 models at best.
+    1e-6 because rewards are sums of weighted scores of size about 1, whose rounding does not shrink
+    when they cancel.
     """
     return (4 * torch.finfo(torch.float32).eps * magnitude).clamp(min=1e-6)
 
@@ -53,6 +60,7 @@ def _mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _var(values: torch.Tensor, mask: torch.Tensor, *, unbiased: bool) -> torch.Tensor:
-    # two passes: the mean of squares minus the square of the mean loses all digits for rewards far from 0
+    # two passes: the mean of squares minus the square of the mean loses all digits for rewards far
+    # from 0
     squares = torch.where(mask > 0, (values.double() - _mean(values, mask)).square(), 0.0).sum()
     return squares / ((mask > 0).sum() - int(unbiased)).clamp(min=1)

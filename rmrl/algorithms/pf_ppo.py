@@ -1,15 +1,19 @@
 """PF-PPO: responses whose rewards are reliable train more often (arXiv:2409.06957).
 
-A reward model errs least at the ends of its scale, so the rows that train are drawn anew, with replacement, as many as there were:
+A reward model errs least at the ends of its scale, so the rows that train are drawn anew, with
+replacement, as many as there were:
 
     pow         probability ~ abs(reward)^weight_pow
-    max_min     half the draws the best row, half the worst            (the paper's best-worst filter, BW)
+    max_min     half the draws the best row, half the worst            (the paper's best-worst
+      filter, BW)
     max_random  half the draws the best row, half any of the others    (its best-random filter, BR)
 
-Best and worst are those of the row's group where groups are given, as in the paper, each group drawn as often as it has rows; else of the
-whole batch. Rows that tie share their half; where all are equal, every row is as likely. Equal means equal up to rounding, as everywhere
-(`masking.rounding_floor`): two sums of the same scores in another order are a tie. Departures: the paper keeps fixed numbers of
-rows of each group, here they are drawn, so the size of the batch stays; `pow` is not in the paper but is common in its implementations.
+Best and worst are those of the row's group where groups are given, as in the paper, each group
+drawn as often as it has rows; else of the whole batch. Rows that tie share their half; where all
+are equal, every row is as likely. Equal means equal up to rounding, as everywhere
+(`masking.rounding_floor`): two sums of the same scores in another order are a tie. Departures: the
+paper keeps fixed numbers of rows of each group, here they are drawn, so the size of the batch
+stays; `pow` is not in the paper but is common in its implementations.
 """
 
 from __future__ import annotations
@@ -26,30 +30,53 @@ from rmrl.registry import did_you_mean
 METHODS = ("pow", "max_min", "max_random")
 
 
-def draw(rewards_B: np.ndarray, settings: PFPPOConfig, rng: np.random.Generator, *, group_ids_B: np.ndarray | None = None) -> np.ndarray:
-    """int64 [B]: rows to train on, in the order drawn, repeats included. `rewards_B` has no NaN; `group_ids_B` are any integers.
+def draw(
+    rewards_B: np.ndarray,
+    settings: PFPPOConfig,
+    rng: np.random.Generator,
+    *,
+    group_ids_B: np.ndarray | None = None,
+) -> np.ndarray:
+    """int64 [B]: rows to train on, in the order drawn, repeats included. `rewards_B` has no NaN;
+    `group_ids_B` are any integers.
 
     Raises ConfigError for an unknown method and a negative exponent.
     """
     count = len(rewards_B)
     if not count:
         return np.zeros(0, dtype=np.int64)
-    return rng.choice(count, size=count, replace=True, p=probabilities(rewards_B, settings, group_ids_B=group_ids_B)).astype(np.int64)
+    return rng.choice(
+        count,
+        size=count,
+        replace=True,
+        p=probabilities(rewards_B, settings, group_ids_B=group_ids_B),
+    ).astype(np.int64)
 
 
-def probabilities(rewards_B: np.ndarray, settings: PFPPOConfig, *, group_ids_B: np.ndarray | None = None) -> np.ndarray:
+def probabilities(
+    rewards_B: np.ndarray, settings: PFPPOConfig, *, group_ids_B: np.ndarray | None = None
+) -> np.ndarray:
     """float64 [B], summing to 1: how likely each draw takes each row. Errors as for `draw`."""
     method = settings.reweight_method
     if method not in METHODS:
-        raise ConfigError(f"algorithm.pf_ppo.reweight_method: nothing named '{method}'{did_you_mean(method, METHODS)}")
+        raise ConfigError(
+            "algorithm.pf_ppo.reweight_method: nothing named"
+            f" '{method}'{did_you_mean(method, METHODS)}"
+        )
     rewards_B = np.asarray(rewards_B, dtype=np.float64)
     if not len(rewards_B):
         return np.zeros(0)
     if method == "pow":
         return _by_power(rewards_B, settings.weight_pow)
     chances_B = np.zeros(len(rewards_B))
-    ids_B = np.zeros(len(rewards_B), dtype=np.int64) if group_ids_B is None else np.asarray(group_ids_B, dtype=np.int64)
-    constant_B = group_statistics(torch.from_numpy(rewards_B), torch.from_numpy(ids_B)).constant_B.numpy()
+    ids_B = (
+        np.zeros(len(rewards_B), dtype=np.int64)
+        if group_ids_B is None
+        else np.asarray(group_ids_B, dtype=np.int64)
+    )
+    constant_B = group_statistics(
+        torch.from_numpy(rewards_B), torch.from_numpy(ids_B)
+    ).constant_B.numpy()
     for number in np.unique(ids_B):
         rows = ids_B == number
         if constant_B[rows].all():
@@ -61,7 +88,10 @@ def probabilities(rewards_B: np.ndarray, settings: PFPPOConfig, *, group_ids_B: 
 
 def _by_power(rewards_B: np.ndarray, exponent: float) -> np.ndarray:
     if exponent < 0:
-        raise ConfigError(f"algorithm.pf_ppo.weight_pow={exponent}: rewards near 0 would be drawn alone; use 0 or more, e.g. 2.0")
+        raise ConfigError(
+            f"algorithm.pf_ppo.weight_pow={exponent}: rewards near 0 would be drawn alone; use 0 or"
+            " more, e.g. 2.0"
+        )
     largest = np.abs(rewards_B).max()
     if largest <= _rounding(rewards_B):
         return np.full(len(rewards_B), 1 / len(rewards_B))

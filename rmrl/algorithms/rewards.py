@@ -1,10 +1,12 @@
 """Where a response's reward sits among its tokens, and the KL penalty in reward.
 
-"The mask" is the response mask throughout: what rollout correction rejects leaves the losses, not the rewards.
+"The mask" is the response mask throughout: what rollout correction rejects leaves the losses, not
+the rewards.
 
-Two views of the same thing: estimators that think in tokens (REINFORCE++, GAE) get the reward on the last response token plus the token
-rewards; estimators that think in sequences (GRPO, RLOO, ...) get the reward plus the sum of the token rewards. So KL in reward and
-process rewards work with every estimator but the REFUSES_TOKEN_REWARDS, whose statistics such a sum would spoil.
+Two views of the same thing: estimators that think in tokens (REINFORCE++, GAE) get the reward on
+the last response token plus the token rewards; estimators that think in sequences (GRPO, RLOO, ...)
+get the reward plus the sum of the token rewards. So KL in reward and process rewards work with
+every estimator but the REFUSES_TOKEN_REWARDS, whose statistics such a sum would spoil.
 """
 
 from __future__ import annotations
@@ -17,13 +19,19 @@ from rmrl.types import AdvantageInputs
 
 
 def token_rewards(inputs: AdvantageInputs) -> torch.Tensor:
-    """[B, T]: `token_rewards_BT` plus the reward on each row's last counted token, 0 outside the mask.
+    """[B, T]: `token_rewards_BT` plus the reward on each row's last counted token, 0 outside the
+    mask.
 
-    The last counted token, not the last column: padding follows it, and the mask may have holes. An empty row gets no reward.
+    The last counted token, not the last column: padding follows it, and the mask may have holes. An
+    empty row gets no reward.
     """
     mask_BT = inputs.response_mask_BT
     positions_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
-    last_B1 = torch.where(mask_BT > 0, positions_T, -1).amax(dim=1, keepdim=True) if mask_BT.shape[1] else -1
+    last_B1 = (
+        torch.where(mask_BT > 0, positions_T, -1).amax(dim=1, keepdim=True)
+        if mask_BT.shape[1]
+        else -1
+    )
     placed_BT = torch.where(positions_T == last_B1, inputs.rewards_B[:, None], 0.0)
     if inputs.token_rewards_BT is None:
         return placed_BT
@@ -31,7 +39,8 @@ def token_rewards(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 def sequence_rewards(inputs: AdvantageInputs) -> torch.Tensor:
-    """[B]: the reward plus the sum of the token rewards inside the mask, added up in float64, in the dtype of the rewards."""
+    """[B]: the reward plus the sum of the token rewards inside the mask, added up in float64, in
+    the dtype of the rewards."""
     if inputs.token_rewards_BT is None:
         return inputs.rewards_B
     counted_BT = torch.where(inputs.response_mask_BT > 0, inputs.token_rewards_BT, 0.0)
@@ -39,12 +48,15 @@ def sequence_rewards(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 def refuse_token_rewards(inputs: AdvantageInputs, *, estimator: str, why: str) -> None:
-    """Raise ConfigError when there are token rewards; `why` is a clause that says what stands against them."""
+    """Raise ConfigError when there are token rewards; `why` is a clause that says what stands
+    against them."""
     if inputs.token_rewards_BT is not None:
         raise ConfigError(
-            f"algorithm.adv_estimator={estimator} takes no token rewards (KL in reward, process rewards): {why}. For KL use "
-            "actor_rollout_ref.actor.use_kl_loss=true in place of algorithm.use_kl_in_reward; for process rewards use "
-            "adv_estimator=reinforce_plus_plus or gae, which credit each token, or grpo, which adds them up"
+            f"algorithm.adv_estimator={estimator} takes no token rewards (KL in reward, process"
+            f" rewards): {why}. For KL use actor_rollout_ref.actor.use_kl_loss=true in place of"
+            " algorithm.use_kl_in_reward; for process rewards use"
+            " adv_estimator=reinforce_plus_plus or gae, which credit each token, or grpo, which"
+            " adds them up"
         )
 
 
@@ -54,16 +66,27 @@ def spread_over_tokens(values_B: torch.Tensor, mask_BT: torch.Tensor) -> torch.T
 
 
 def kl_token_rewards(
-    old_logprobs_BT: torch.Tensor, ref_logprobs_BT: torch.Tensor, mask_BT: torch.Tensor, *, kind: str, coefficient: float
+    old_logprobs_BT: torch.Tensor,
+    ref_logprobs_BT: torch.Tensor,
+    mask_BT: torch.Tensor,
+    *,
+    kind: str,
+    coefficient: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The KL penalty as token rewards: (-coefficient * KL [B, T], mean KL scalar).
 
-    KL is that of the sampling policy to the reference (arXiv:1909.08593, eq. 2), estimated per token by `kind` (`kl.KL_ESTIMATORS`).
-    The scalar is what `KLController.update` takes: the mean over responses of a response's mean token KL, in nats per token, empty
-    rows left out. Departure: the paper's controller watches the KL summed over a response; per token, a target holds for any length.
+    KL is that of the sampling policy to the reference (arXiv:1909.08593, eq. 2), estimated per
+    token by `kind` (`kl.KL_ESTIMATORS`). The scalar is what `KLController.update` takes: the mean
+    over responses of a response's mean token KL, in nats per token, empty rows left out. Departure:
+    the paper's controller watches the KL summed over a response; per token, a target holds for any
+    length.
     """
     counts_BT = mask_BT > 0
-    kl_BT = token_kl(torch.where(counts_BT, old_logprobs_BT, 0.0), torch.where(counts_BT, ref_logprobs_BT, 0.0), kind=kind)
+    kl_BT = token_kl(
+        torch.where(counts_BT, old_logprobs_BT, 0.0),
+        torch.where(counts_BT, ref_logprobs_BT, 0.0),
+        kind=kind,
+    )
     lengths_B = counts_BT.sum(dim=1)
     mean_kl = (kl_BT.sum(dim=1) / lengths_B.clamp(min=1)).sum() / (lengths_B > 0).sum().clamp(min=1)
     return -coefficient * kl_BT, mean_kl

@@ -1,4 +1,5 @@
-"""Training backends: TrainBatch -> new weights. One engine object per process; engines know neither rewards nor Ray."""
+"""Training backends: TrainBatch -> new weights. One engine object per process; engines know neither
+rewards nor Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every training engine is built from: `Engine(settings=TrainSettings, process=ProcessSettings)`. Imports no torch."""
+"""What every training engine is built from: `Engine(settings=TrainSettings,
+process=ProcessSettings)`. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,15 +16,18 @@ class TrainSettings:
     model: ModelConfig
     actor: ActorConfig
     role: Literal["actor", "ref", "critic"] = "actor"
-    """ref: frozen weights, no optimizer; only `logprobs` makes sense. critic: a value head, `values` in place of `logprobs`."""
+    """ref: frozen weights, no optimizer; only `logprobs` makes sense. critic: a value head,
+    `values` in place of `logprobs`."""
     critic: CriticConfig | None = None
     """Of role critic, every null already replaced by the actor's setting."""
     temperature: float = 1.0
-    """Divides the logits everywhere, so that training measures the distribution that was sampled."""
+    """Divides the logits everywhere, so that training measures the distribution that was
+    sampled."""
     total_steps: int = 1
     """Optimizer steps of the whole run, for the learning-rate schedule."""
     max_response_length: int = 1
-    """Longest response allowed, in tokens: the constant of loss_agg_mode=seq-mean-token-sum-norm."""
+    """Longest response allowed, in tokens: the constant of
+    loss_agg_mode=seq-mean-token-sum-norm."""
     logprob_max_tokens: int | None = None
     """Padded tokens per forward pass of `logprobs`; None: actor.ppo_max_token_len_per_gpu."""
     logprob_max_rows: int | None = None
@@ -49,7 +53,8 @@ class ProcessSettings:
     rank: int = 0
     world_size: int = 1
     init_method: str = ""
-    """Where the processes meet, e.g. tcp://127.0.0.1:29500; rank 0 listens there. "" is enough for a group of one."""
+    """Where the processes meet, e.g. tcp://127.0.0.1:29500; rank 0 listens there. "" is enough for
+    a group of one."""
     local_rank: int = 0
     """CUDA device of this process among those it can see."""
     threads: int | None = None

@@ -1,6 +1,8 @@
-"""TrainingEngine: what training is under every backend. Knows mini-batches, metrics and files; a ModelPart knows the model.
+"""TrainingEngine: what training is under every backend. Knows mini-batches, metrics and files; a
+ModelPart knows the model.
 
-Every method is called in all processes of the group together, each with its own share of the rows, because models are gathered.
+Every method is called in all processes of the group together, each with its own share of the rows,
+because models are gathered.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from rmrl.backends import state_file
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.memory import process_memory_bytes
 from rmrl.backends.micro_batches import Limits, cut, dummy_row, update_limits
-from rmrl.backends.objective import divisor, value_metrics, weight_and_tokens, weighted_loss, weighted_value_loss
+from rmrl.backends.objective import (
+    divisor,
+    value_metrics,
+    weight_and_tokens,
+    weighted_loss,
+    weighted_value_loss,
+)
 from rmrl.backends.part import ModelPart
 from rmrl.backends.process_group import barrier, leave_group
 from rmrl.backends.random_state import read_rng, write_rng
@@ -36,76 +44,104 @@ TENSORS = "tensors"
 
 
 class TrainingEngine:
-    """A policy (role "actor"), its frozen reference (role "ref") or a critic (role "critic"), spread over the processes of the group.
+    """A policy (role "actor"), its frozen reference (role "ref") or a critic (role "critic"),
+    spread over the processes of the group.
 
-    Each role is an engine of its own; those in the same process share the process group. Implements rmrl.types.TrainEngine.
+    Each role is an engine of its own; those in the same process share the process group. Implements
+    rmrl.types.TrainEngine.
     """
 
     def __init__(
-        self, settings: TrainSettings, process: ProcessSettings, build: Callable[[TrainSettings, ProcessSettings], ModelPart]
+        self,
+        settings: TrainSettings,
+        process: ProcessSettings,
+        build: Callable[[TrainSettings, ProcessSettings], ModelPart],
     ) -> None:
         if not settings.temperature > 0:
             raise ConfigError(f"actor_rollout_ref.rollout.temperature={settings.temperature}: training divides logits by it, so it must be "
                               "above 0; e.g. temperature=1.0")  # fmt: skip
-        learning_rate(0, optim=settings.trained.optim, total_steps=settings.total_steps)  # an unknown schedule is an error now
+        learning_rate(
+            0, optim=settings.trained.optim, total_steps=settings.total_steps
+        )  # an unknown schedule is an error now
         self._settings, self._process = settings, process
         self._trains = settings.role != "ref"
         self._part = build(settings, process)
-        self._limits = update_limits(settings.trained, section=settings.section, packed=self._part.packed)
+        self._limits = update_limits(
+            settings.trained, section=settings.section, packed=self._part.packed
+        )
         self._step = 0
 
-    # --- log-probabilities and values --------------------------------------------------------------------------------
+    # --- log-probabilities and values
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
-        """Log-probability of each response token under logits / temperature; float32, rows and lengths as `batch.response_mask`.
+        """Log-probability of each response token under logits / temperature; float32, rows and
+        lengths as `batch.response_mask`.
 
-        Empty in processes that do not answer for their share (see rmrl.backends.dealing), here and in `values`.
+        Empty in processes that do not answer for their share (see rmrl.backends.dealing), here and
+        in `values`.
         """
         assert self._settings.role != "critic", "a critic has values, no log-probabilities"
         return self._per_token(batch)
 
     def values(self, batch: TrainBatch) -> Ragged:
-        """Value of the state before each response token; float32, rows and lengths as `batch.response_mask`."""
+        """Value of the state before each response token; float32, rows and lengths as
+        `batch.response_mask`."""
         assert self._settings.role == "critic", "only a critic has values"
         return self._per_token(batch)
 
     def _per_token(self, batch: TrainBatch) -> Ragged:
         """The model's answers without a gradient, put back in the order of the rows."""
-        tokens = self._settings.logprob_max_tokens or self._settings.trained.ppo_max_token_len_per_gpu
-        plan = self._plan(batch, Limits(tokens=tokens, rows=self._settings.logprob_max_rows, packed=self._part.packed))
-        rows: list[np.ndarray] = [np.zeros(0, np.float32)] * (len(batch) if self._part.answers else 0)
+        tokens = (
+            self._settings.logprob_max_tokens or self._settings.trained.ppo_max_token_len_per_gpu
+        )
+        plan = self._plan(
+            batch,
+            Limits(tokens=tokens, rows=self._settings.logprob_max_rows, packed=self._part.packed),
+        )
+        rows: list[np.ndarray] = [np.zeros(0, np.float32)] * (
+            len(batch) if self._part.answers else 0
+        )
         outputs = self._part.compute([micro for _, micro in plan])
-        for output, (index, micro) in zip(outputs, plan, strict=False):  # none at all where this process does not answer
+        for output, (index, micro) in zip(
+            outputs, plan, strict=False
+        ):  # none at all where this process does not answer
             flat = Ragged(output.cpu().numpy(), micro.response_mask.lengths)
             for row, values in zip(index, flat.rows(), strict=False):
                 rows[row] = values  # a dummy has a row but no index
         return Ragged.of(rows, np.float32)
 
     def _plan(self, batch: TrainBatch, limits: Limits) -> list[tuple[np.ndarray, TrainBatch]]:
-        """(row numbers, micro-batch), as many in every process; dummies, which have no row numbers, make up the difference."""
+        """(row numbers, micro-batch), as many in every process; dummies, which have no row numbers,
+        make up the difference."""
         with_response = np.flatnonzero(batch.response_mask.lengths > 0)
         rows = [with_response[index] for index in cut(batch.tokens.lengths[with_response], limits)]
         missing = self._part.micro_batches(len(rows)) - len(rows)
         dummies = [(np.zeros(0, np.int64), dummy_row(batch))] * missing
         return [(index, batch.select(index)) for index in rows] + dummies
 
-    # --- update ------------------------------------------------------------------------------------------------------
+    # --- update
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        """`ppo_epochs` passes over this process's share of each mini-batch, one optimizer step per mini-batch.
+        """`ppo_epochs` passes over this process's share of each mini-batch, one optimizer step per
+        mini-batch.
 
-        Every process gets as many mini-batches; a share may be empty. A step whose gradient norm is not finite is skipped in all
-        processes and counted in `policy/skipped_updates`. Metrics, the same in each process, are means over counted tokens of all shares:
-        `policy/{loss,policy_loss,entropy,kl,ref_kl,clip_fraction,grad_norm,lr,tokens,skipped_updates}` as far as the loss gives them; of a
-        critic `critic/{loss,value_loss,value_clip_fraction,value_mean,return_mean,explained_variance,grad_norm,lr,tokens,skipped_updates}`.
+        Every process gets as many mini-batches; a share may be empty. A step whose gradient norm is
+        not finite is skipped in all processes and counted in `policy/skipped_updates`. Metrics, the
+        same in each process, are means over counted tokens of all shares:
+        `policy/{loss,policy_loss,entropy,kl,ref_kl,clip_fraction,grad_norm,lr,tokens,skipped_updates}`
+        as far as the loss gives them; of a critic
+        `critic/{loss,value_loss,value_clip_fraction,value_mean,return_mean,explained_variance,grad_norm,lr,tokens,skipped_updates}`.
         """
         assert self._trains, "a reference engine does not train"
         critic, epochs = self._settings.role == "critic", self._settings.trained.ppo_epochs
         before, method = ("values", "values()") if critic else ("old_logprobs", "logprobs()")
-        if len(mini_batches) * epochs > 1 and any(getattr(batch, before) is None for batch in mini_batches):
+        if len(mini_batches) * epochs > 1 and any(
+            getattr(batch, before) is None for batch in mini_batches
+        ):
             raise ConfigError(
-                f"{len(mini_batches) * epochs} optimizer steps on one batch need {before}, and the batch has none: compute them with "
-                f"{method} first, or make one step (ppo_epochs=1 and one mini-batch)"
+                f"{len(mini_batches) * epochs} optimizer steps on one batch need {before}, and the"
+                f" batch has none: compute them with {method} first, or make one step (ppo_epochs=1"
+                " and one mini-batch)"
             )
         totals = Totals("critic" if critic else "policy")
         for _ in range(epochs):
@@ -117,7 +153,9 @@ class TrainingEngine:
     def _train_on(self, batch: TrainBatch, totals: Totals) -> None:
         """One optimizer step."""
         weight, tokens = self._part.all_sum(weight_and_tokens(batch, self._settings))
-        lr = learning_rate(self._step, optim=self._settings.trained.optim, total_steps=self._settings.total_steps)
+        lr = learning_rate(
+            self._step, optim=self._settings.trained.optim, total_steps=self._settings.total_steps
+        )
         self._step += 1  # skipped steps count, so that the schedule ends with the run
         if weight == 0:
             totals.add_step(lr=lr, grad_norm=None, tokens=0)
@@ -132,29 +170,36 @@ class TrainingEngine:
 
         self._part.train([micro for _, micro in self._plan(batch, self._limits)], loss)
         grad_norm = self._part.step(lr)
-        totals.add_step(lr=lr, grad_norm=grad_norm if math.isfinite(grad_norm) else None, tokens=tokens)
+        totals.add_step(
+            lr=lr, grad_norm=grad_norm if math.isfinite(grad_norm) else None, tokens=tokens
+        )
 
-    def _loss(self, micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def _loss(
+        self, micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         if self._settings.role == "critic":
             return weighted_value_loss(micro, outputs_N, settings=self._settings)
         return weighted_loss(micro, outputs_N, entropy_N, settings=self._settings)
 
-    # --- weights -----------------------------------------------------------------------------------------------------
+    # --- weights
 
     def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        """(name, dtype, shape) of what `weights(dtype)` yields, in its order; needs no other process."""
+        """(name, dtype, shape) of what `weights(dtype)` yields, in its order; needs no other
+        process."""
         return self._part.manifest(_dtype(dtype))
 
     def weights(self, dtype: str | None = None) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors by their Hugging Face names, gathered one at a time; tied weights once, adapters merged into their weights.
+        """Whole tensors by their Hugging Face names, gathered one at a time; tied weights once,
+        adapters merged into their weights.
 
-        Every process must run the iterator to its end, also those that keep nothing. `dtype` (None: as trained) is cast before gathering,
-        of adapted weights after merging.
+        Every process must run the iterator to its end, also those that keep nothing. `dtype` (None:
+        as trained) is cast before gathering, of adapted weights after merging.
         """
         return self._part.weights(_dtype(dtype))
 
     def export_weights(self, path: str, dtype: str) -> int:
-        """Stream the weights into one file that the rollout engine reads; only rank 0 writes. Returns the file's bytes, 0 elsewhere."""
+        """Stream the weights into one file that the rollout engine reads; only rank 0 writes.
+        Returns the file's bytes, 0 elsewhere."""
         tensors = self.weights(dtype)
         if self._process.rank == 0:
             return write_weights(Path(path), self.manifest(dtype), tensors)
@@ -162,24 +207,33 @@ class TrainingEngine:
         return 0
 
     def save_hf(self, path: str, dtype: str | None = None) -> None:
-        """Write a Hugging Face folder (config, weights, tokenizer), complete or not at all; only rank 0 writes.
+        """Write a Hugging Face folder (config, weights, tokenizer), complete or not at all; only
+        rank 0 writes.
 
         A critic is written as a sequence classifier with one label, as reward models are.
         """
         tensors = self.weights(dtype)
         if self._process.rank == 0:
-            save_hf_folder(Path(path), self._part.language_model, tensors, tokenizer=policy_tokenizer(self._settings.model))
+            save_hf_folder(
+                Path(path),
+                self._part.language_model,
+                tensors,
+                tokenizer=policy_tokenizer(self._settings.model),
+            )
         else:
             _run_out(tensors)
         barrier(self._part.device)
 
-    # --- checkpoints -------------------------------------------------------------------------------------------------
+    # --- checkpoints
 
     def save(self, path: str) -> None:
-        """Write all that `load` needs into `path`: tensors/, the random state of each process, and state.json last."""
+        """Write all that `load` needs into `path`: tensors/, the random state of each process, and
+        state.json last."""
         folder, rank = Path(path), self._process.rank
         if rank == 0:
-            shutil.rmtree(folder / TENSORS, ignore_errors=True)  # shards of another number of processes must not mix with ours
+            shutil.rmtree(
+                folder / TENSORS, ignore_errors=True
+            )  # shards of another number of processes must not mix with ours
             (folder / state_file.STATE).unlink(missing_ok=True)
             (folder / TENSORS).mkdir(parents=True)
         barrier(self._part.device)
@@ -188,12 +242,20 @@ class TrainingEngine:
         barrier(self._part.device)
         if rank == 0:
             state = {"step": self._step, "num_processes": self._process.world_size}
-            state_file.write_state(folder, {**state, **state_file.describe(self._settings, tensor_format=self._part.tensor_format)})
+            state_file.write_state(
+                folder,
+                {
+                    **state,
+                    **state_file.describe(self._settings, tensor_format=self._part.tensor_format),
+                },
+            )
 
     def load(self, path: str) -> None:
-        """Continue from `path`, also when another number of processes saved it (then without its random states).
+        """Continue from `path`, also when another number of processes saved it (then without its
+        random states).
 
-        Raises CheckpointError when it is torn, of another model or of a backend with another format.
+        Raises CheckpointError when it is torn, of another model or of a backend with another
+        format.
         """
         folder = Path(path)
         state = state_file.read_state(folder)
@@ -204,10 +266,11 @@ class TrainingEngine:
         self._step = state["step"]
         barrier(self._part.device)
 
-    # --- memory ------------------------------------------------------------------------------------------------------
+    # --- memory
 
     def offload(self) -> None:
-        """Move to host memory what the settings name, and give unused device memory back; nothing on CPU."""
+        """Move to host memory what the settings name, and give unused device memory back; nothing
+        on CPU."""
         self._part.move(torch.device("cpu"))
 
     def onload(self) -> None:
@@ -215,9 +278,12 @@ class TrainingEngine:
         self._part.move(self._part.device)
 
     def memory_bytes(self) -> int:
-        """CUDA: device memory held by this process's tensors; CPU: resident memory of this process."""
+        """CUDA: device memory held by this process's tensors; CPU: resident memory of this
+        process."""
         device = self._part.device
-        return torch.cuda.memory_allocated(device) if device.type == "cuda" else process_memory_bytes()
+        return (
+            torch.cuda.memory_allocated(device) if device.type == "cuda" else process_memory_bytes()
+        )
 
     def close(self) -> None:
         """Leave the process group; call once per process, after its last engine."""

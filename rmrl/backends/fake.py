@@ -1,8 +1,10 @@
-"""FakeTrainEngine: a real learner with one number per token, for tests that need training but no language model.
+"""FakeTrainEngine: a real learner with one number per token, for tests that need training but no
+language model.
 
-The "policy" is a single distribution softmax(w / temperature) over TOY_TOKENS tokens, whatever the prompt; the "critic" gives w[t] after
-token t. Token t counts as t modulo TOY_TOKENS. Loss, schedule, metrics and checkpoints are the real ones, so a token with positive
-advantages does become more likely, and a value does move to its returns.
+The "policy" is a single distribution softmax(w / temperature) over TOY_TOKENS tokens, whatever the
+prompt; the "critic" gives w[t] after token t. Token t counts as t modulo TOY_TOKENS. Loss,
+schedule, metrics and checkpoints are the real ones, so a token with positive advantages does become
+more likely, and a value does move to its returns.
 """
 
 from __future__ import annotations
@@ -15,7 +17,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.backends.objective import divisor, response_tokens, value_metrics, weight_and_tokens, weighted_loss, weighted_value_loss
+from rmrl.backends.objective import (
+    divisor,
+    response_tokens,
+    value_metrics,
+    weight_and_tokens,
+    weighted_loss,
+    weighted_value_loss,
+)
 from rmrl.backends.schedule import learning_rate
 from rmrl.backends.totals import Totals
 from rmrl.errors import CheckpointError
@@ -26,7 +35,8 @@ WEIGHT_NAME = "toy.logits"
 
 
 class FakeTrainEngine:
-    """Same interface as FSDPEngine, one process, no torch.distributed, plain SGD (so that tests can compute a step by hand)."""
+    """Same interface as FSDPEngine, one process, no torch.distributed, plain SGD (so that tests can
+    compute a step by hand)."""
 
     def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
         assert process.world_size == 1, "the fake engine is one process"
@@ -66,7 +76,9 @@ class FakeTrainEngine:
 
     def _train_on(self, batch: TrainBatch, totals: Totals) -> None:
         weight, tokens = weight_and_tokens(batch, self._settings)
-        lr = learning_rate(self._step, optim=self._settings.trained.optim, total_steps=self._settings.total_steps)
+        lr = learning_rate(
+            self._step, optim=self._settings.trained.optim, total_steps=self._settings.total_steps
+        )
         self._step += 1
         if weight == 0:
             totals.add_step(lr=lr, grad_norm=None, tokens=0)
@@ -101,13 +113,18 @@ class FakeTrainEngine:
         """Write <path>/toy.safetensors."""
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({**dict(self.weights()), "step": torch.tensor(self._step)}, folder / "toy.safetensors")
+        save_file(
+            {**dict(self.weights()), "step": torch.tensor(self._step)}, folder / "toy.safetensors"
+        )
 
     def load(self, path: str) -> None:
         """Read it. Raises CheckpointError when there is none."""
         file = Path(path) / "toy.safetensors"
         if not file.is_file():
-            raise CheckpointError(f"'{path}' is no checkpoint of the fake engine: it has no toy.safetensors; resume from another folder")
+            raise CheckpointError(
+                f"'{path}' is no checkpoint of the fake engine: it has no toy.safetensors; resume"
+                " from another folder"
+            )
         tensors = load_file(file)
         self._step = int(tensors["step"])
         with torch.no_grad():

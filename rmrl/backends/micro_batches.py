@@ -1,7 +1,9 @@
-"""How rows are dealt to processes and cut into micro-batches. Pure arithmetic on lengths, numpy only.
+"""How rows are dealt to processes and cut into micro-batches. Pure arithmetic on lengths, numpy
+only.
 
-Cost of a micro-batch: padded, rows x longest row (what the forward pass computes), so rows of like length go together; packed, the sum
-of its rows, so rows fill up the first micro-batch that has room.
+Cost of a micro-batch: padded, rows x longest row (what the forward pass computes), so rows of like
+length go together; packed, the sum of its rows, so rows fill up the first micro-batch that has
+room.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class Limits:
     packed: bool = False
 
 
-def update_limits(trained: TrainedConfig, *, section: str = "actor_rollout_ref.actor", packed: bool = False) -> Limits:
+def update_limits(
+    trained: TrainedConfig, *, section: str = "actor_rollout_ref.actor", packed: bool = False
+) -> Limits:
     """The limits that the settings ask for; `section` is where they stand.
 
     Raises ConfigError for use_dynamic_bsz=false without a micro-batch size.
@@ -43,10 +47,12 @@ def update_limits(trained: TrainedConfig, *, section: str = "actor_rollout_ref.a
 
 
 def split_by_length(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.ndarray]:
-    """Deal rows to `parts` processes: row counts differ by at most one, token totals are about equal.
+    """Deal rows to `parts` processes: row counts differ by at most one, token totals are about
+    equal.
 
-    Longest first, in rounds of one row per process; in each round the process with the fewest tokens so far takes the longest row.
-    Returns ascending row numbers per process (int64); with fewer rows than processes some are empty.
+    Longest first, in rounds of one row per process; in each round the process with the fewest
+    tokens so far takes the longest row. Returns ascending row numbers per process (int64); with
+    fewer rows than processes some are empty.
     """
     lengths = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
@@ -54,14 +60,17 @@ def split_by_length(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.
     load = np.zeros(parts, dtype=np.int64)
     for start in range(0, len(order), parts):
         neediest = np.argsort(load, kind="stable")
-        for part, row in zip(neediest, order[start : start + parts], strict=False):  # the last round may be short
+        for part, row in zip(
+            neediest, order[start : start + parts], strict=False
+        ):  # the last round may be short
             taken[part].append(int(row))
             load[part] += lengths[row]
     return [np.asarray(sorted(rows), dtype=np.int64) for rows in taken]
 
 
 def cut(lengths: Sequence[int] | np.ndarray, limits: Limits) -> list[np.ndarray]:
-    """Row numbers of each micro-batch, longest rows first (a run that lacks memory fails at once, not an hour later)."""
+    """Row numbers of each micro-batch, longest rows first (a run that lacks memory fails at once,
+    not an hour later)."""
     lengths = np.asarray(lengths, dtype=np.int64)
     micros: list[list[int]] = []
     sums: list[int] = []
@@ -70,8 +79,12 @@ def cut(lengths: Sequence[int] | np.ndarray, limits: Limits) -> list[np.ndarray]
         first_open = 0 if limits.packed else max(0, len(micros) - 1)
         for number in range(first_open, len(micros)):
             rows = len(micros[number]) + 1
-            cost = sums[number] + length if limits.packed else rows * int(lengths[micros[number][0]])
-            if (limits.tokens is None or cost <= limits.tokens) and (limits.rows is None or rows <= limits.rows):
+            cost = (
+                sums[number] + length if limits.packed else rows * int(lengths[micros[number][0]])
+            )
+            if (limits.tokens is None or cost <= limits.tokens) and (
+                limits.rows is None or rows <= limits.rows
+            ):
                 micros[number].append(row)
                 sums[number] += length
                 break
@@ -84,7 +97,8 @@ def cut(lengths: Sequence[int] | np.ndarray, limits: Limits) -> list[np.ndarray]
 def dummy_row(batch: TrainBatch) -> TrainBatch:
     """One row of two tokens that weighs nothing, with the streams of `batch`.
 
-    Sharded training gathers parameters in every forward pass, so a process that has fewer micro-batches than another runs this.
+    Sharded training gathers parameters in every forward pass, so a process that has fewer
+    micro-batches than another runs this.
     """
     streams = {"tokens": Ragged.of([[0, 0]], np.int64)}
     for name in TrainBatch.STREAMS[1:]:

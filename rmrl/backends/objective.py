@@ -1,10 +1,13 @@
-"""From a micro-batch and its log-probabilities or values to one differentiable number, the same for every engine.
+"""From a micro-batch and its log-probabilities or values to one differentiable number, the same for
+every engine.
 
-Everything here is an un-normalised sum. The engine divides by the weight of the whole mini-batch over all processes, so results do
-not depend on how rows were dealt or cut. Terms, weights and metric sums all count the same tokens, those of `TrainBatch.loss_mask`; a
-mini-batch of which every token was rejected weighs 0 and makes no step.
+Everything here is an un-normalised sum. The engine divides by the weight of the whole mini-batch
+over all processes, so results do not depend on how rows were dealt or cut. Terms, weights and
+metric sums all count the same tokens, those of `TrainBatch.loss_mask`; a mini-batch of which every
+token was rejected weighs 0 and makes no step.
 
-Shapes: B rows of the micro-batch    S longest row    T longest response    N response tokens of all rows, flat and row by row
+Shapes: B rows of the micro-batch    S longest row    T longest response    N response tokens of all
+  rows, flat and row by row
 """
 
 from __future__ import annotations
@@ -40,54 +43,74 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
-def response_tokens(batch: TrainBatch, device: torch.device, *, packed: bool = False) -> ResponseTokens:
-    """Right-pad the rows, or pack them into one, and find, for each response token, the position before it.
+def response_tokens(
+    batch: TrainBatch, device: torch.device, *, packed: bool = False
+) -> ResponseTokens:
+    """Right-pad the rows, or pack them into one, and find, for each response token, the position
+    before it.
 
     Every row needs at least one prompt token.
     """
     sizes_B, responses_B = batch.tokens.lengths, batch.response_mask.lengths
-    assert (sizes_B > responses_B).all(), "a row without a prompt token: its first response token has no probability"
+    assert (sizes_B > responses_B).all(), (
+        "a row without a prompt token: its first response token has no probability"
+    )
     tokens_BS = batch.tokens.values[None] if packed else batch.tokens.padded(0)
     rows_B = batch.tokens.offsets if packed else np.arange(len(batch)) * tokens_BS.shape[1]
     starts_B = rows_B + sizes_B - responses_B - 1
-    positions = Ragged.of([start + np.arange(n) for start, n in zip(starts_B, responses_B, strict=True)], np.int64).values
+    positions = Ragged.of(
+        [start + np.arange(n) for start, n in zip(starts_B, responses_B, strict=True)], np.int64
+    ).values
     return ResponseTokens(
         input_ids_BS=to_device(tokens_BS, device),
         positions_N=to_device(positions, device),
         targets_N=to_device(tokens_BS.reshape(-1)[positions + 1], device),
-        position_ids_BS=to_device(np.concatenate([np.arange(size) for size in sizes_B])[None], device) if packed else None,
+        position_ids_BS=(
+            to_device(np.concatenate([np.arange(size) for size in sizes_B])[None], device)
+            if packed
+            else None
+        ),
     )
 
 
 def weight_and_tokens(batch: TrainBatch, settings: TrainSettings) -> tuple[float, float]:
-    """This batch's share of the total weight (see rmrl.algorithms.aggregate), and its counted tokens."""
+    """This batch's share of the total weight (see rmrl.algorithms.aggregate), and its counted
+    tokens."""
     mask_BT = torch.from_numpy(batch.loss_mask.padded(0))
-    weight = aggregate.total_weight(mask_BT, settings.trained.loss_agg_mode, max_length=settings.max_response_length)
+    weight = aggregate.total_weight(
+        mask_BT, settings.trained.loss_agg_mode, max_length=settings.max_response_length
+    )
     return float(weight), float(mask_BT.sum(dtype=torch.float64))
 
 
 def weighted_loss(
     batch: TrainBatch, logprobs_N: Tensor, entropy_N: Tensor | None, *, settings: TrainSettings
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Sum over the micro-batch of weight x loss (a scalar with gradient), and metric sums over counted tokens.
+    """Sum over the micro-batch of weight x loss (a scalar with gradient), and metric sums over
+    counted tokens.
 
-    Without `old_logprobs` the log-probabilities themselves stand in, detached: right for a single step on fresh rollouts. The sums
-    then hold `rollout_logprob_diff`, how far the sampling engine's log-probabilities are from these.
+    Without `old_logprobs` the log-probabilities themselves stand in, detached: right for a single
+    step on fresh rollouts. The sums then hold `rollout_logprob_diff`, how far the sampling engine's
+    log-probabilities are from these.
     """
     inputs = _loss_inputs(batch, logprobs_N, entropy_N)
     loss_BT, sums = total_loss(inputs, settings=settings.actor)
     weights_BT = _token_weights(inputs.mask_BT, settings)
     if batch.old_logprobs is None and inputs.rollout_logprobs_BT is not None:
-        # Several updates measure this once from old_logprobs, on the controller; here the first forward pass is the measurement.
+        # Several updates measure this once from old_logprobs, on the controller; here the first
+        # forward pass is the measurement.
         apart_BT = (inputs.logprobs_BT - inputs.rollout_logprobs_BT).abs()
         sums = {**sums, "rollout_logprob_diff": counted_sum(apart_BT, inputs.mask_BT)}
     return (loss_BT * weights_BT).sum(), sums
 
 
-def weighted_value_loss(batch: TrainBatch, values_N: Tensor, *, settings: TrainSettings) -> tuple[Tensor, dict[str, Tensor]]:
+def weighted_value_loss(
+    batch: TrainBatch, values_N: Tensor, *, settings: TrainSettings
+) -> tuple[Tensor, dict[str, Tensor]]:
     """As `weighted_loss`, for a critic's values and the batch's returns.
 
-    Without `values` (those before the first update) the values themselves stand in, detached. `value_metrics` reads the sums.
+    Without `values` (those before the first update) the values themselves stand in, detached.
+    `value_metrics` reads the sums.
     """
     values_BT = _unflatten(values_N, batch)
     old_values_BT = _stream(batch.values, values_N.device)
@@ -96,14 +119,17 @@ def weighted_value_loss(batch: TrainBatch, values_N: Tensor, *, settings: TrainS
     assert mask_BT is not None
     assert returns_BT is not None, "a critic's update() needs a batch with returns"
     old_values_BT = values_BT.detach() if old_values_BT is None else old_values_BT
-    inputs = ValueLossInputs(values_BT=values_BT, old_values_BT=old_values_BT, returns_BT=returns_BT, mask_BT=mask_BT)
+    inputs = ValueLossInputs(
+        values_BT=values_BT, old_values_BT=old_values_BT, returns_BT=returns_BT, mask_BT=mask_BT
+    )
     assert settings.critic is not None
     loss_BT, sums = value_loss(inputs, settings=settings.critic)
     return (loss_BT * _token_weights(mask_BT, settings)).sum(), sums
 
 
 def value_metrics(metrics: Metrics) -> Metrics:
-    """A critic's metrics, with `critic/explained_variance` in place of the sums of squares it is made of.
+    """A critic's metrics, with `critic/explained_variance` in place of the sums of squares it is
+    made of.
 
     It is of the values before each step, over the counted tokens of all steps.
     """
@@ -112,24 +138,36 @@ def value_metrics(metrics: Metrics) -> Metrics:
         return metrics  # no step had a token that counts
     explained = explained_variance(means)
     renamed = {"value": "value_mean", "return": "return_mean"}
-    kept = {renamed.get(name, name): value for name, value in means.items() if name not in ("return_squared", "value_error_squared")}
-    return {f"critic/{name}": value for name, value in (kept | {"explained_variance": explained}).items()}
+    kept = {
+        renamed.get(name, name): value
+        for name, value in means.items()
+        if name not in ("return_squared", "value_error_squared")
+    }
+    return {
+        f"critic/{name}": value
+        for name, value in (kept | {"explained_variance": explained}).items()
+    }
 
 
 def divisor(weight: float, settings: TrainSettings) -> float:
-    """What the sum of a mini-batch's weighted losses is divided by; `weight` is the total weight over all processes, above 0."""
+    """What the sum of a mini-batch's weighted losses is divided by; `weight` is the total weight
+    over all processes, above 0."""
     return aggregate.divisor(weight, settings.trained.loss_agg_mode)
 
 
 def _token_weights(mask_BT: Tensor, settings: TrainSettings) -> Tensor:
-    return aggregate.token_weights(mask_BT, settings.trained.loss_agg_mode, max_length=settings.max_response_length)
+    return aggregate.token_weights(
+        mask_BT, settings.trained.loss_agg_mode, max_length=settings.max_response_length
+    )
 
 
 def _unflatten(flat_N: Tensor, batch: TrainBatch) -> Tensor:
     """One number per response token -> [B, T], right-padded with 0."""
     lengths_B = batch.response_mask.lengths
     present_BT = to_device(np.arange(lengths_B.max())[None, :] < lengths_B[:, None], flat_N.device)
-    return torch.zeros(present_BT.shape, dtype=flat_N.dtype, device=flat_N.device).masked_scatter(present_BT, flat_N)
+    return torch.zeros(present_BT.shape, dtype=flat_N.dtype, device=flat_N.device).masked_scatter(
+        present_BT, flat_N
+    )
 
 
 def _stream(ragged: Ragged | None, device: torch.device) -> Tensor | None:

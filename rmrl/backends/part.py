@@ -1,4 +1,5 @@
-"""ModelPart: one process's share of one model, and all that FSDP and Megatron do differently. rmrl.backends.engine drives it."""
+"""ModelPart: one process's share of one model, and all that FSDP and Megatron do differently.
+rmrl.backends.engine drives it."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ from transformers import PreTrainedModel
 from rmrl.types import TrainBatch
 
 Loss = Callable[[TrainBatch, Tensor, Tensor | None], Tensor]
-"""(micro-batch, log-probabilities or values [N], entropies [N] or None) -> this micro-batch's part of the step's loss, a scalar with a
-gradient. Of all micro-batches of all shares together the parts add up to the loss, so gradients are summed, never averaged."""
+"""(micro-batch, log-probabilities or values [N], entropies [N] or None) -> this micro-batch's part
+of the step's loss, a scalar with a
+gradient. Of all micro-batches of all shares together the parts add up to the loss, so gradients are
+  summed, never averaged."""
 
 
 class ModelPart(Protocol):
@@ -25,12 +28,14 @@ class ModelPart(Protocol):
 
     @property
     def packed(self) -> bool:
-        """Rows of a micro-batch are packed into one sequence, so that its cost is the sum of its rows."""
+        """Rows of a micro-batch are packed into one sequence, so that its cost is the sum of its
+        rows."""
         ...
 
     @property
     def answers(self) -> bool:
-        """Whether this process's results stand for its share of the rows; of several that work on one share a single one answers."""
+        """Whether this process's results stand for its share of the rows; of several that work on
+        one share a single one answers."""
         ...
 
     @property
@@ -43,7 +48,8 @@ class ModelPart(Protocol):
         ...
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
-        """Sums over the shares: what processes that do not answer give is left out. The same in every process."""
+        """Sums over the shares: what processes that do not answer give is left out. The same in
+        every process."""
         ...
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
@@ -51,15 +57,18 @@ class ModelPart(Protocol):
         ...
 
     def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
-        """Log-probabilities (a critic's values), float32 [N], of each micro-batch, without gradient; nothing where `answers` is False."""
+        """Log-probabilities (a critic's values), float32 [N], of each micro-batch, without
+        gradient; nothing where `answers` is False."""
         ...
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
-        """Add the gradients of all micro-batches. Calls `loss` in processes that have outputs, answering or not."""
+        """Add the gradients of all micro-batches. Calls `loss` in processes that have outputs,
+        answering or not."""
         ...
 
     def step(self, lr: float) -> float:
-        """One optimizer step at this rate after clipping; returns the gradient norm before clipping, the same in every process.
+        """One optimizer step at this rate after clipping; returns the gradient norm before
+        clipping, the same in every process.
 
         A norm that is not finite changes nothing. Gradients are gone afterwards.
         """
@@ -70,7 +79,8 @@ class ModelPart(Protocol):
         ...
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors by their Hugging Face names, one at a time; every process must run it to its end."""
+        """Whole tensors by their Hugging Face names, one at a time; every process must run it to
+        its end."""
         ...
 
     @property
@@ -83,7 +93,8 @@ class ModelPart(Protocol):
         ...
 
     def load_tensors(self, folder: Path) -> None:
-        """Undo `save_tensors`, also under another layout. Raises CheckpointError for a torn one, or one of another model."""
+        """Undo `save_tensors`, also under another layout. Raises CheckpointError for a torn one, or
+        one of another model."""
         ...
 
     def move(self, device: torch.device) -> None:

@@ -1,6 +1,8 @@
-"""The process group of training: how a process joins and leaves it, and small numbers that all processes agree on.
+"""The process group of training: how a process joins and leaves it, and small numbers that all
+processes agree on.
 
-CPU processes talk through gloo, CUDA processes through NCCL (and gloo for what lies in host memory); nothing above this file asks which.
+CPU processes talk through gloo, CUDA processes through NCCL (and gloo for what lies in host
+memory); nothing above this file asks which.
 """
 
 from __future__ import annotations
@@ -19,14 +21,17 @@ BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
 def join_group(process: ProcessSettings, device: str) -> torch.device:
-    """Join the process group (once per process; a second engine shares it) and return this process's device."""
+    """Join the process group (once per process; a second engine shares it) and return this
+    process's device."""
     if device == "cuda":
         _require_cuda(process.local_rank)
         torch.cuda.set_device(process.local_rank)
     if process.threads is not None:
         torch.set_num_threads(process.threads)
     if dist.is_initialized():
-        assert dist.get_world_size() == process.world_size, "the process group of this process has another size"
+        assert dist.get_world_size() == process.world_size, (
+            "the process group of this process has another size"
+        )
     else:
         dist.init_process_group(
             BACKENDS[device],
@@ -46,7 +51,10 @@ def leave_group() -> None:
 
 def _require_cuda(local_rank: int) -> None:
     if not torch.cuda.is_available():
-        raise ConfigError("trainer.device=cuda, but torch sees no CUDA device: set trainer.device=cpu, or install a CUDA build of torch")
+        raise ConfigError(
+            "trainer.device=cuda, but torch sees no CUDA device: set trainer.device=cpu, or install"
+            " a CUDA build of torch"
+        )
     if local_rank >= torch.cuda.device_count():
         raise ConfigError(f"training process {local_rank} of this machine has no GPU (torch sees {torch.cuda.device_count()}): "
                           f"set trainer.n_gpus_per_node={torch.cuda.device_count()}")  # fmt: skip
@@ -54,7 +62,10 @@ def _require_cuda(local_rank: int) -> None:
 
 def _free_port(process: ProcessSettings) -> int:
     if process.world_size > 1:
-        raise ValueError(f"a group of {process.world_size} processes needs ProcessSettings.init_method, e.g. tcp://127.0.0.1:29500")
+        raise ValueError(
+            f"a group of {process.world_size} processes needs ProcessSettings.init_method, e.g."
+            " tcp://127.0.0.1:29500"
+        )
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

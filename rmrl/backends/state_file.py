@@ -1,5 +1,5 @@
-"""state.json of a training checkpoint: written last, so a folder without it is torn; says what the model is, so that any process can
-export it. The same for every backend.
+"""state.json of a training checkpoint: written last, so a folder without it is torn; says what the
+model is, so that any process can export it. The same for every backend.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ def describe(settings: TrainSettings, *, tensor_format: str) -> dict[str, Any]:
 
 
 def saved_model(folder: Path) -> SavedModel:
-    """What the checkpoint in `folder` says. Raises CheckpointError when it is torn or does not say it."""
+    """What the checkpoint in `folder` says. Raises CheckpointError when it is torn or does not say
+    it."""
     state = read_state(folder)
     lacking = [entry for entry in ("format", "role", "model", "dtype") if entry not in state]
     if lacking:
         raise CheckpointError(
-            f"'{folder / STATE}' does not say its {', '.join(lacking)}: an earlier version wrote it; resume the run once, so that its next "
-            "checkpoint can be exported"
+            f"'{folder / STATE}' does not say its {', '.join(lacking)}: an earlier version wrote"
+            " it; resume the run once, so that its next checkpoint can be exported"
         )
     known = {entry.name for entry in dataclasses.fields(ModelConfig)}
     model = ModelConfig(**{name: value for name, value in state["model"].items() if name in known})
@@ -57,12 +58,14 @@ def saved_model(folder: Path) -> SavedModel:
 
 
 def require_format(folder: Path, state: Mapping[str, Any], wanted: str) -> None:
-    """Raise CheckpointError when another backend, whose tensors are stored differently, wrote the checkpoint."""
+    """Raise CheckpointError when another backend, whose tensors are stored differently, wrote the
+    checkpoint."""
     found = state.get("format", wanted)  # earlier versions knew one format and did not say it
     if found != wanted:
         raise CheckpointError(
-            f"'{folder}' holds tensors as {found} and the strategy of this run reads {wanted}: resume with the strategy that wrote it, or "
-            "turn it into a model to start from with rmrl export checkpoint=<folder> out=<folder>"
+            f"'{folder}' holds tensors as {found} and the strategy of this run reads {wanted}:"
+            " resume with the strategy that wrote it, or turn it into a model to start from with"
+            " rmrl export checkpoint=<folder> out=<folder>"
         )
 
 
@@ -78,10 +81,12 @@ def read_state(folder: Path) -> dict[str, Any]:
     file = folder / STATE
     if not file.is_file():
         raise CheckpointError(
-            f"'{folder}' is no complete checkpoint (it has no {STATE}): choose another with trainer.resume_from_path=<folder>, "
-            "or start anew with trainer.resume_mode=disable"
+            f"'{folder}' is no complete checkpoint (it has no {STATE}): choose another with"
+            " trainer.resume_from_path=<folder>, or start anew with trainer.resume_mode=disable"
         )
     try:
         return json.loads(file.read_text())
     except ValueError as error:
-        raise CheckpointError(f"'{file}' is not JSON ({error}): the checkpoint is torn; choose another") from error
+        raise CheckpointError(
+            f"'{file}' is not JSON ({error}): the checkpoint is torn; choose another"
+        ) from error

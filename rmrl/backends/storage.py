@@ -1,8 +1,11 @@
-"""Pieces of whole tensors <-> safetensors files, through torch.distributed.checkpoint (DCP); knows no backend.
+"""Pieces of whole tensors <-> safetensors files, through torch.distributed.checkpoint (DCP); knows
+no backend.
 
-Every process names the pieces that it holds: a box of a whole tensor and the memory where its numbers are. Writing needs no
-communication of tensors; reading fills each piece in place from whatever boxes the files hold, however many processes wrote them. Nothing
-is pickled. A process's pieces go to files of about FILE_BYTES, one after another, so that what is in memory beside the pieces stays small.
+Every process names the pieces that it holds: a box of a whole tensor and the memory where its
+numbers are. Writing needs no communication of tensors; reading fills each piece in place from
+whatever boxes the files hold, however many processes wrote them. Nothing is pickled. A process's
+pieces go to files of about FILE_BYTES, one after another, so that what is in memory beside the
+pieces stays small.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -28,7 +34,15 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadPlan, ReadItem, SavePlan, SavePlanner, TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner import (
+    LoadPlan,
+    ReadItem,
+    SavePlan,
+    SavePlanner,
+    TensorWriteData,
+    WriteItem,
+    WriteItemType,
+)
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
@@ -36,7 +50,8 @@ from torch.futures import Future
 from rmrl.errors import CheckpointError
 
 FILE_BYTES = 2**28
-"""Tensors in one file, at most. Writing one takes up to four times as much memory: copies of its tensors, and the file itself."""
+"""Tensors in one file, at most. Writing one takes up to four times as much memory: copies of its
+tensors, and the file itself."""
 
 MODEL = "model."
 """What names of parameters begin with."""
@@ -75,9 +90,11 @@ def whole(name: str, data: Tensor) -> Piece:
 
 
 def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, Box]]:
-    """The elements [start, stop) of a contiguous tensor of `shape`, flattened, as (first element, box) in their order.
+    """The elements [start, stop) of a contiguous tensor of `shape`, flattened, as (first element,
+    box) in their order.
 
-    At most 2 * dimensions - 1 of them: part of a row, whole rows, part of a row, where a row is again a tensor.
+    At most 2 * dimensions - 1 of them: part of a row, whole rows, part of a row, where a row is
+    again a tensor.
     """
     if start >= stop:
         return
@@ -102,34 +119,58 @@ def _in_row(shape: Sequence[int], number: int, start: int, stop: int) -> Iterato
 
 
 def write_pieces(folder: Path, pieces: Iterable[Piece]) -> None:
-    """Write this process's pieces; all processes call this together. The boxes of a tensor must cover it and must not overlap.
+    """Write this process's pieces; all processes call this together. The boxes of a tensor must
+    cover it and must not overlap.
 
-    Pieces that several processes name are written by one of them. Raises CheckpointError in every process when one of them fails.
+    Pieces that several processes name are written by one of them. Raises CheckpointError in every
+    process when one of them fails.
     """
     try:
-        dcp.save({}, storage_writer=_Writer(str(folder), save_distributed=True), planner=_SavePlanner(pieces))
-    except CheckpointException as error:  # a BaseException: it would end the process instead of the call
+        dcp.save(
+            {},
+            storage_writer=_Writer(str(folder), save_distributed=True),
+            planner=_SavePlanner(pieces),
+        )
+    except (
+        CheckpointException
+    ) as error:  # a BaseException: it would end the process instead of the call
         raise CheckpointError(f"'{folder}' cannot be written: {cause(error)}") from error
 
 
 def read_pieces(folder: Path, pieces: Iterable[Piece], *, alone: bool = False) -> None:
-    """Fill the pieces in place, cast to their dtype; all processes call this together, or one by itself (`alone`).
+    """Fill the pieces in place, cast to their dtype; all processes call this together, or one by
+    itself (`alone`).
 
-    Raises CheckpointError in every process where one misses a tensor or a part of one, or finds it in another shape.
+    Raises CheckpointError in every process where one misses a tensor or a part of one, or finds it
+    in another shape.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*single process.*")
         try:
-            dcp.load({}, storage_reader=_Reader(str(folder)), planner=_LoadPlanner(folder, pieces), no_dist=alone)
+            dcp.load(
+                {},
+                storage_reader=_Reader(str(folder)),
+                planner=_LoadPlanner(folder, pieces),
+                no_dist=alone,
+            )
         except CheckpointException as error:
             found = cause(error)
-            raise CheckpointError(str(found) if isinstance(found, CheckpointError) else f"'{folder}' cannot be read: {found}") from error
+            raise CheckpointError(
+                str(found)
+                if isinstance(found, CheckpointError)
+                else f"'{folder}' cannot be read: {found}"
+            ) from error
 
 
 def stored_tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """Name -> whole shape and dtype of what the files hold. Raises CheckpointError when they cannot be read."""
+    """Name -> whole shape and dtype of what the files hold. Raises CheckpointError when they cannot
+    be read."""
     held = headers(HuggingFaceStorageReader(str(folder))).state_dict_metadata
-    return {name: (tuple(entry.size), entry.properties.dtype) for name, entry in held.items() if isinstance(entry, TensorStorageMetadata)}
+    return {
+        name: (tuple(entry.size), entry.properties.dtype)
+        for name, entry in held.items()
+        if isinstance(entry, TensorStorageMetadata)
+    }
 
 
 def tensor_bytes(size: Sequence[int], dtype: torch.dtype) -> int:
@@ -147,19 +188,26 @@ def headers(reader: HuggingFaceStorageReader) -> Metadata:
     try:
         return HuggingFaceStorageReader.read_metadata(reader)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise CheckpointError(f"'{reader.path}' cannot be read ({error}): the checkpoint is torn; resume from another") from error
+        raise CheckpointError(
+            f"'{reader.path}' cannot be read ({error}): the checkpoint is torn; resume from another"
+        ) from error
 
 
 class _Writer(HuggingFaceStorageWriter):
-    """Several files per process: none holds two boxes of one tensor (a file knows them by the tensor's name), nor much at once."""
+    """Several files per process: none holds two boxes of one tensor (a file knows them by the
+    tensor's name), nor much at once."""
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         written: list[WriteResult] = []
         files = _files(plan.items)
         for number, items in enumerate(files, start=1):
-            numbers = {item.index.fqn: number for item in items} | {"": len(files)}  # the largest is the second number in a file's name
+            numbers = {item.index.fqn: number for item in items} | {
+                "": len(files)
+            }  # the largest is the second number in a file's name
             storage: Any = {**plan.storage_data, "fqn_to_index_mapping": numbers}
-            written += super().write_data(replace(plan, items=items, storage_data=storage), planner).wait()
+            written += (
+                super().write_data(replace(plan, items=items, storage_data=storage), planner).wait()
+            )
         done: Future[list[WriteResult]] = Future()
         done.set_result(written)
         return done
@@ -186,7 +234,8 @@ def _files(items: Iterable[WriteItem]) -> list[list[WriteItem]]:
 
 
 class _SavePlanner(DefaultSavePlanner):
-    """Plans the pieces; who writes what several hold, and whether all of it is covered, is for DCP to say."""
+    """Plans the pieces; who writes what several hold, and whether all of it is covered, is for DCP
+    to say."""
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -206,18 +255,25 @@ def _parts(piece: Piece) -> Iterator[Piece]:
     """The piece cut by rows into what fits a file: the same parts in all processes that hold it."""
     rows = max(1, FILE_BYTES // max(1, piece.data[0].nbytes))
     for start in range(0, len(piece.data), rows):
-        yield replace(piece, offset=(piece.offset[0] + start, *piece.offset[1:]), data=piece.data[start : start + rows])
+        yield replace(
+            piece,
+            offset=(piece.offset[0] + start, *piece.offset[1:]),
+            data=piece.data[start : start + rows],
+        )
 
 
 def _write_item(piece: Piece) -> WriteItem:
     data = TensorWriteData(
-        chunk=piece.chunk, properties=TensorProperties.create_from_tensor(piece.data.detach()), size=torch.Size(piece.size)
+        chunk=piece.chunk,
+        properties=TensorProperties.create_from_tensor(piece.data.detach()),
+        size=torch.Size(piece.size),
     )
     return WriteItem(index=piece.index, type=WriteItemType.SHARD, tensor_data=data)
 
 
 class _Reader(HuggingFaceStorageReader):
-    """Files that cannot be read are an error of the plan, which DCP raises in every process; from `read_metadata` it would only log it."""
+    """Files that cannot be read are an error of the plan, which DCP raises in every process; from
+    `read_metadata` it would only log it."""
 
     _torn: CheckpointError | None = None
 
@@ -228,14 +284,17 @@ class _Reader(HuggingFaceStorageReader):
             self._torn = error
             return Metadata(state_dict_metadata={}, storage_data={})
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_reader(
+        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
         if self._torn is not None:
             raise self._torn
         super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
 
 
 class _LoadPlanner(DefaultLoadPlanner):
-    """Plans the reads that fill the pieces, and that they fill them: DCP itself leaves alone what no file holds."""
+    """Plans the reads that fill the pieces, and that they fill them: DCP itself leaves alone what
+    no file holds."""
 
     def __init__(self, folder: Path, pieces: Iterable[Piece]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -243,25 +302,36 @@ class _LoadPlanner(DefaultLoadPlanner):
         self._pieces = list(pieces)
 
     def create_local_plan(self) -> LoadPlan:
-        # The index that DCP hands on says which piece is meant: several may be the same box, in different memory.
-        reads = ((number, item) for number, piece in enumerate(self._pieces) for item in self._reads(piece))
-        return LoadPlan([replace(item, dest_index=replace(item.dest_index, index=number)) for number, item in reads])
+        # The index that DCP hands on says which piece is meant: several may be the same box, in
+        # different memory.
+        reads = (
+            (number, item)
+            for number, piece in enumerate(self._pieces)
+            for item in self._reads(piece)
+        )
+        return LoadPlan(
+            [
+                replace(item, dest_index=replace(item.dest_index, index=number))
+                for number, item in reads
+            ]
+        )
 
     def _reads(self, piece: Piece) -> list[ReadItem]:
         assert self.metadata is not None
         stored = self.metadata.state_dict_metadata.get(piece.name)
         if not isinstance(stored, TensorStorageMetadata):
             raise CheckpointError(
-                f"'{self._folder}' holds no '{piece.name}': it is torn, or was written for another model; resume from another checkpoint, "
-                "or with the model it was saved from"
+                f"'{self._folder}' holds no '{piece.name}': it is torn, or was written for another"
+                " model; resume from another checkpoint, or with the model it was saved from"
             )
         items = create_read_items_for_chunk_list(piece.name, stored, [piece.chunk])
         size, found = tuple(stored.size), sum(math.prod(item.lengths) for item in items)
         if size != piece.size or found != piece.data.numel():
             raise CheckpointError(
-                f"'{self._folder}' holds '{piece.name}' with shape {size}, {found} of the {piece.data.numel()} numbers that are needed of "
-                f"it here, and the model has {piece.size}: it is torn, or was written for another model; resume from another checkpoint, "
-                "or with the model it was saved from"
+                f"'{self._folder}' holds '{piece.name}' with shape {size}, {found} of the"
+                f" {piece.data.numel()} numbers that are needed of it here, and the model has"
+                f" {piece.size}: it is torn, or was written for another model; resume from another"
+                " checkpoint, or with the model it was saved from"
             )
         return items
 

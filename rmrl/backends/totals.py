@@ -1,4 +1,5 @@
-"""Metric sums of one update, kept on the device until its end so that no micro-batch waits for the host."""
+"""Metric sums of one update, kept on the device until its end so that no micro-batch waits for the
+host."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _LOSS = "loss of the mini-batches"
 
 
 class Totals:
-    """Sums over micro-batches and steps; `metrics` turns them into means over all counted tokens of all processes."""
+    """Sums over micro-batches and steps; `metrics` turns them into means over all counted tokens of
+    all processes."""
 
     def __init__(self, prefix: str = "policy") -> None:
         """`prefix` begins the metrics' names: policy or critic."""
@@ -29,7 +31,8 @@ class Totals:
         self._lr = 0.0
 
     def add_sums(self, loss: Tensor, sums: dict[str, Tensor]) -> None:
-        """A micro-batch of this process: its part of the mini-batch's loss, and sums over its counted tokens."""
+        """A micro-batch of this process: its part of the mini-batch's loss, and sums over its
+        counted tokens."""
         self._loss = self._loss + loss.double()
         for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value.double()
@@ -45,14 +48,21 @@ class Totals:
     def metrics(self, reduce: Reduce) -> Metrics:
         """`<prefix>/...`; `reduce` adds up numbers over all processes, by name.
 
-        Loss is a mean over steps, gradient norm over the steps made (left out where none was), the rate is the last step's, everything
-        else is per counted token.
+        Loss is a mean over steps, gradient norm over the steps made (left out where none was), the
+        rate is the last step's, everything else is per counted token.
         """
         names = sorted(self._sums)
-        local = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in (self._loss, *(self._sums[n] for n in names))])
+        local = torch.stack(
+            [
+                torch.as_tensor(value, dtype=torch.float64)
+                for value in (self._loss, *(self._sums[n] for n in names))
+            ]
+        )
         sums = dict(reduce(dict(zip((_LOSS, *names), local.tolist(), strict=True))))
         loss = sums.pop(_LOSS)
-        means = {f"{self._prefix}/{name}": value / max(1.0, self._tokens) for name, value in sums.items()}
+        means = {
+            f"{self._prefix}/{name}": value / max(1.0, self._tokens) for name, value in sums.items()
+        }
         made = len(self._grad_norms)
         norm = {f"{self._prefix}/grad_norm": sum(self._grad_norms) / made} if made else {}
         return {

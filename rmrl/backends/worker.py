@@ -1,4 +1,5 @@
-"""What one training process holds: engines by role (the policy, its frozen reference, the critic), as many as are placed here."""
+"""What one training process holds: engines by role (the policy, its frozen reference, the critic),
+as many as are placed here."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from rmrl.types import TrainEngine
 
 
 class TrainWorker:
-    """Built inside its own process. Every process of the group is called with its own rows, at the same time."""
+    """Built inside its own process. Every process of the group is called with its own rows, at the
+    same time."""
 
     def __init__(self, engines: Mapping[str, TrainSettings], process: ProcessSettings) -> None:
         """`engines`: role -> settings, in the order in which they are built."""
         self._engines: dict[str, TrainEngine] = {
-            role: TRAIN_ENGINES[settings.trained.strategy](settings, process) for role, settings in engines.items()
+            role: TRAIN_ENGINES[settings.trained.strategy](settings, process)
+            for role, settings in engines.items()
         }
 
     def on(self, role: str, method: str, *args: Any) -> Any:
@@ -25,7 +28,8 @@ class TrainWorker:
         return getattr(self._engines[role], method)(*args)
 
     def open_transfer(self, link: TransferLink) -> None:
-        """Connect the policy with the rollout engines, where weights are published without a file."""
+        """Connect the policy with the rollout engines, where weights are published without a
+        file."""
         self._sender = WeightSender(cast(Any, self._engines["actor"]), link)
 
     def send_weights(self, version: int) -> int:

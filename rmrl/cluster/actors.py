@@ -1,7 +1,8 @@
 """Two actors that run any plain class in a process of its own; the class does not know of Ray.
 
-The object is made by a call, not by the actor's constructor: an error raised in a constructor reaches the caller as text only.
-Questions of the group CONTROL are answered on a thread of their own, also while the object's methods stand still.
+The object is made by a call, not by the actor's constructor: an error raised in a constructor
+reaches the caller as text only. Questions of the group CONTROL are answered on a thread of their
+own, also while the object's methods stand still.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ def _build(factory: str, settings: Mapping[str, Any]) -> Any:
 
 
 def _birth() -> Birth:
-    return Birth(pid=os.getpid(), node_id=ray.get_runtime_context().get_node_id(), address=ray.util.get_node_ip_address())
+    return Birth(
+        pid=os.getpid(),
+        node_id=ray.get_runtime_context().get_node_id(),
+        address=ray.util.get_node_ip_address(),
+    )
 
 
 async def _feed(parts: AsyncIterator[Any], arrivals: asyncio.Queue[Any]) -> None:
@@ -118,7 +123,8 @@ class AsyncProcess:
             return await returned
 
     async def stream(self, method: str, *args: Any) -> AsyncIterator[list[Any]]:
-        """What an async generator gives, in lists of what came within `_GATHER_S`: each message between processes costs milliseconds."""
+        """What an async generator gives, in lists of what came within `_GATHER_S`: each message
+        between processes costs milliseconds."""
         parts = getattr(self._object, method)(*args)
         arrivals: asyncio.Queue[Any] = asyncio.Queue()
         with self._listed(method, parts):

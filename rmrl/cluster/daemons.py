@@ -1,4 +1,5 @@
-"""Ray's own processes of a cluster that was started here: who they are, and how they are ended where Ray cannot do it any more."""
+"""Ray's own processes of a cluster that was started here: who they are, and how they are ended
+where Ray cannot do it any more."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Daemons:
     children: Sequence[psutil.Process]
     """Of the driver: the head, the node process and their helpers."""
     below: Sequence[psutil.Process] = ()
-    """Of those, as they were at the start: nobody knows whose they were once the node process is gone."""
+    """Of those, as they were at the start: nobody knows whose they were once the node process is
+    gone."""
 
     @classmethod
     def started_since(cls, before: Sequence[psutil.Process]) -> Daemons:
@@ -34,7 +36,8 @@ class Daemons:
         return next((child for child in self.children if _program(child) == "raylet"), None)
 
     def end_agents(self) -> None:
-        """Kill the node process's helpers, which print its whole log on the driver's terminal when it is gone."""
+        """Kill the node process's helpers, which print its whole log on the driver's terminal when
+        it is gone."""
         for process in self.below:
             if _program(process) in _AGENTS:
                 with contextlib.suppress(psutil.Error):
@@ -42,7 +45,10 @@ class Daemons:
 
     def end(self) -> None:
         """Kill them and all that they have started, and wait until they are gone."""
-        family = {process.pid: process for process in (*self.children, *self.below, *_descendants(self.children))}
+        family = {
+            process.pid: process
+            for process in (*self.children, *self.below, *_descendants(self.children))
+        }
         for process in family.values():
             with contextlib.suppress(psutil.Error):
                 process.kill()

@@ -10,12 +10,16 @@ import psutil
 from rmrl.errors import ConfigError
 
 _CGROUP = Path("/sys/fs/cgroup")
-_CGROUP_FILES = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+_CGROUP_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
 """Limit and use of a container's memory, versions 2 and 1."""
 
 
 def resolve_device(asked: str) -> str:
-    """auto: cuda where torch sees a device, else cpu. Raises ConfigError for a cuda that torch does not see."""
+    """auto: cuda where torch sees a device, else cpu. Raises ConfigError for a cuda that torch does
+    not see."""
     if asked not in ("auto", "cuda"):
         return asked
     import torch
@@ -23,8 +27,9 @@ def resolve_device(asked: str) -> str:
     there = torch.cuda.is_available()
     if asked == "cuda" and not there:
         raise ConfigError(
-            f"trainer.device=cuda, and torch {torch.__version__} sees no CUDA device: use trainer.device=auto or cpu, or install a build "
-            "of torch and a driver that the GPU needs"
+            f"trainer.device=cuda, and torch {torch.__version__} sees no CUDA device: use"
+            " trainer.device=auto or cpu, or install a build of torch and a driver that the GPU"
+            " needs"
         )
     return "cuda" if there else "cpu"
 
@@ -58,7 +63,8 @@ def total_bytes(device: str) -> int:
 
 
 def container_free_bytes(root: Path, *, default: int) -> int:
-    """What a container's limit leaves, pages of files counted as free; `default` where there is no limit."""
+    """What a container's limit leaves, pages of files counted as free; `default` where there is no
+    limit."""
     for limit_file, used_file in _CGROUP_FILES:
         try:
             limit = (root / limit_file).read_text(encoding="ascii").strip()

@@ -1,4 +1,5 @@
-"""How a training process reaches the rollout engines by itself: vLLM's weight transfer drives both ends from rank 0."""
+"""How a training process reaches the rollout engines by itself: vLLM's weight transfer drives both
+ends from rank 0."""
 
 from __future__ import annotations
 
@@ -13,19 +14,26 @@ from rmrl.errors import StallError
 
 
 class EngineClient:
-    """Calls every engine at once and waits for all. Implements vLLM's VLLMWeightSyncClient; travels to the process that uses it."""
+    """Calls every engine at once and waits for all. Implements vLLM's VLLMWeightSyncClient; travels
+    to the process that uses it."""
 
-    def __init__(self, engines: Sequence[RayProcess], *, devices_per_engine: int, timeout_s: float) -> None:
+    def __init__(
+        self, engines: Sequence[RayProcess], *, devices_per_engine: int, timeout_s: float
+    ) -> None:
         self.version = 0
         self._actors = [engine.actor for engine in engines]
         self._devices, self._timeout_s = devices_per_engine, timeout_s
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Each engine gets ranks of its own in the group of processes, where there is one."""
-        self._all("init_weight_transfer_engine", [(self.init_info_of(init_info, i),) for i in range(len(self._actors))])
+        self._all(
+            "init_weight_transfer_engine",
+            [(self.init_info_of(init_info, i),) for i in range(len(self._actors))],
+        )
 
     def init_info_of(self, init_info: Mapping[str, Any], engine: int) -> dict[str, Any]:
-        """vLLM counts the ranks of one engine from `rank_offset` on; the engines' own follow one another."""
+        """vLLM counts the ranks of one engine from `rank_offset` on; the engines' own follow one
+        another."""
         if "rank_offset" not in init_info:
             return dict(init_info)
         return {**init_info, "rank_offset": init_info["rank_offset"] + engine * self._devices}
@@ -43,10 +51,14 @@ class EngineClient:
 
     def _all(self, method: str, per_engine: Sequence[tuple[Any, ...]] | None = None) -> None:
         arguments = per_engine or [()] * len(self._actors)
-        calls = [a.call.remote(method, *args) for a, args in zip(self._actors, arguments, strict=True)]
+        calls = [
+            a.call.remote(method, *args) for a, args in zip(self._actors, arguments, strict=True)
+        ]
         try:
             ray.get(calls, timeout=self._timeout_s)
         except GetTimeoutError as error:
-            raise StallError(f"{method} of the rollout engines did not finish within {self._timeout_s:g} s") from error
+            raise StallError(
+                f"{method} of the rollout engines did not finish within {self._timeout_s:g} s"
+            ) from error
         except RayError as error:
             raise our_error(error, f"rollout.{method}") from error

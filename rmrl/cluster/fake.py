@@ -1,4 +1,5 @@
-"""Processes that are none: plain objects in this process behind the same interface. For the shipped fast tests only."""
+"""Processes that are none: plain objects in this process behind the same interface. For the shipped
+fast tests only."""
 
 from __future__ import annotations
 
@@ -10,12 +11,14 @@ from rmrl.errors import EngineLostError
 from rmrl.registry import load_attribute
 
 _MEASURES = ("resident_bytes", "ping")
-"""Questions about the process: neither recorded nor counted, so that who asks them changes no test."""
+"""Questions about the process: neither recorded nor counted, so that who asks them changes no
+test."""
 
 
 @dataclass(slots=True)
 class FakeProcess:
-    """Implements rmrl.types.ProcessHandle. `dies_on` counts down calls until it dies; afterwards every call raises EngineLostError."""
+    """Implements rmrl.types.ProcessHandle. `dies_on` counts down calls until it dies; afterwards
+    every call raises EngineLostError."""
 
     object: Any
     name: str
@@ -53,7 +56,8 @@ class FakeProcess:
 
 @dataclass(slots=True)
 class FakeHost:
-    """Implements rmrl.types.ProcessHost. `spawned` lists every process made; `deaths[i]` is `dies_on` of the i-th of them."""
+    """Implements rmrl.types.ProcessHost. `spawned` lists every process made; `deaths[i]` is
+    `dies_on` of the i-th of them."""
 
     deaths: Mapping[int, int] = field(default_factory=dict)
     spawned: list[FakeProcess] = field(default_factory=list)

@@ -1,7 +1,10 @@
-"""The memory plan: who holds how many bytes on which device when; refused before anything is loaded if some phase cannot fit.
+"""The memory plan: who holds how many bytes on which device when; refused before anything is loaded
+if some phase cannot fit.
 
-The least that a plan needs is one engine of a place awake (the largest) and the others put away. What is left over is not
-wasted: `scoring_bytes` and `idle_bytes` say how much the engines of a place may hold, so that what fits stays awake.
+The least that a plan needs is one engine of a place awake (the largest) and the others put away.
+What is left over is not
+wasted: `scoring_bytes` and `idle_bytes` say how much the engines of a place may hold, so that what
+  fits stays awake.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ class Claim:
     place: str | None = None
     """Engines of rewards: their pool, "" on the policy's devices; None: the policy itself."""
     alternates: bool = False
-    """Takes turns with the other alternating claims of its place: only the largest counts as awake."""
+    """Takes turns with the other alternating claims of its place: only the largest counts as
+    awake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,56 +46,81 @@ class MemoryPlan:
     budgets: Mapping[str, int]
 
     def peak(self, phase: str, device: str = MEMORY) -> int:
-        """Bytes held on a device in a phase when its turn-takers are at their largest and nothing stays that need not."""
+        """Bytes held on a device in a phase when its turn-takers are at their largest and nothing
+        stays that need not."""
         here = self._on(device)
-        return sum(_least([c for c in here if c.place == place], phase) for place in {c.place for c in here})
+        return sum(
+            _least([c for c in here if c.place == place], phase)
+            for place in {c.place for c in here}
+        )
 
     def check(self) -> None:
-        """Raises MemoryPlanError naming the device, the phase, what it needs, what there is, and the largest claims."""
-        over = {(d, p): self.peak(p, d) - budget for d, budget in self.budgets.items() for p in PHASES}
+        """Raises MemoryPlanError naming the device, the phase, what it needs, what there is, and
+        the largest claims."""
+        over = {
+            (d, p): self.peak(p, d) - budget for d, budget in self.budgets.items() for p in PHASES
+        }
         if max(over.values(), default=0) <= 0:
             return
         device, phase = max(over, key=lambda which: over[which])
         largest = sorted(self._on(device), key=lambda claim: -claim.awake_bytes)[:3]
         raise MemoryPlanError(
-            f"the memory plan does not fit: phase '{phase}' needs {gib(self.peak(phase, device))} and {device} has "
-            f"{gib(self.budgets[device])}; largest: {', '.join(f'{c.who} {gib(c.awake_bytes)}' for c in largest)}. Use smaller models "
-            "or KV caches (rollout.kv_cache_bytes, reward.engine.kv_cache_bytes, gpu_memory_utilization), reward.engine.put_away=unload, "
-            f"residency=auto, offloading, or raise trainer.memory_budget_gb\n{self.table()}"
+            f"the memory plan does not fit: phase '{phase}' needs {gib(self.peak(phase, device))}"
+            f" and {device} has {gib(self.budgets[device])}; largest:"
+            f" {', '.join(f'{c.who} {gib(c.awake_bytes)}' for c in largest)}. Use smaller models or"
+            " KV caches (rollout.kv_cache_bytes, reward.engine.kv_cache_bytes,"
+            " gpu_memory_utilization), reward.engine.put_away=unload, residency=auto, offloading,"
+            f" or raise trainer.memory_budget_gb\n{self.table()}"
         )
 
     def scoring_bytes(self, place: str = "") -> int:
-        """Bytes that the engines of a place may hold on each of its devices while scoring; 0 where there are none."""
+        """Bytes that the engines of a place may hold on each of its devices while scoring; 0 where
+        there are none."""
         return self._room(place, ("score",))
 
     def idle_bytes(self, place: str = "") -> int:
-        """The same while nothing is scored. A pool has no such time: others sample and train elsewhere."""
+        """The same while nothing is scored. A pool has no such time: others sample and train
+        elsewhere."""
         return self._room(place, ("rollout", "train"))
 
     def places(self) -> list[str]:
         """Where engines live: pools by name, then "" if any share the policy's devices."""
-        return sorted({c.place for c in self.claims if c.place is not None}, key=lambda place: (not place, place))
+        return sorted(
+            {c.place for c in self.claims if c.place is not None},
+            key=lambda place: (not place, place),
+        )
 
     def table(self) -> str:
-        """The plan as text: who, what, where, bytes awake and away, when; one table for devices that look alike."""
+        """The plan as text: who, what, where, bytes awake and away, when; one table for devices
+        that look alike."""
         alike: dict[str, list[str]] = {}
         for device in self.budgets:
             if self._on(device):
                 alike.setdefault(self._device_table(device), []).append(device)
-        heads = {text: "" if devices == [MEMORY] else f" of {_together(devices)}" for text, devices in alike.items()}
+        heads = {
+            text: "" if devices == [MEMORY] else f" of {_together(devices)}"
+            for text, devices in alike.items()
+        }
         return "\n".join(f"memory plan{head}\n{text}" for text, head in heads.items())
 
-    # --- sums ---------------------------------------------------------------------------------------------------------
+    # --- sums
 
     def _on(self, device: str) -> list[Claim]:
         return [claim for claim in self.claims if device in claim.devices]
 
     def _room(self, place: str, phases: Sequence[str]) -> int:
         devices = [d for d in self.budgets if any(c.place == place for c in self._on(d))]
-        return max(0, min((self._room_on(device, place, PHASES if place else phases) for device in devices), default=0))
+        return max(
+            0,
+            min(
+                (self._room_on(device, place, PHASES if place else phases) for device in devices),
+                default=0,
+            ),
+        )
 
     def _room_on(self, device: str, place: str, phases: Sequence[str]) -> int:
-        """Pools that share a device (on CPU) are served by name and take no more than they can use; the policy's place gets the rest."""
+        """Pools that share a device (on CPU) are served by name and take no more than they can use;
+        the policy's place gets the rest."""
         here, order = self._on(device), self.places()
         before, after = order[: order.index(place)], order[order.index(place) + 1 :]
         claims = {other: [c for c in here if c.place == other] for other in order}
@@ -105,13 +134,20 @@ class MemoryPlan:
         ]
         return min(*left, sum(c.awake_bytes for c in claims[place])) if place else min(left)
 
-    # --- text ---------------------------------------------------------------------------------------------------------
+    # --- text
 
     def _device_table(self, device: str) -> str:
-        rows = [("who", "what", "where", "awake", "away", "when"), *(_row(claim) for claim in self._on(device))]
+        rows = [
+            ("who", "what", "where", "awake", "away", "when"),
+            *(_row(claim) for claim in self._on(device)),
+        ]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = [
-            "  " + "  ".join(c.rjust(w) if i in (3, 4) else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))).rstrip()
+            "  "
+            + "  ".join(
+                c.rjust(w) if i in (3, 4) else c.ljust(w)
+                for i, (c, w) in enumerate(zip(r, widths, strict=True))
+            ).rstrip()
             for r in rows
         ]
         phases = [phase for phase in PHASES if phase in self._phases()]
@@ -121,7 +157,9 @@ class MemoryPlan:
 
     def _phases(self) -> set[str]:
         """Those in which anything is awake for a time: offline there is scoring alone."""
-        return {phase for claim in self.claims for phase in claim.when if set(claim.when) != set(PHASES)} or set(PHASES)
+        return {
+            phase for claim in self.claims for phase in claim.when if set(claim.when) != set(PHASES)
+        } or set(PHASES)
 
     def _engine_lines(self, device: str) -> list[str]:
         """What the engines of each place may keep awake."""
@@ -131,14 +169,21 @@ class MemoryPlan:
             if claims:
                 scoring, idle = self.scoring_bytes(place), self.idle_bytes(place)
                 who = f"engines of pool {place}" if place else "engines"
-                between = f" while scoring, {gib(idle)} otherwise" if not place and self._phases() != {"score"} else ""
+                between = (
+                    f" while scoring, {gib(idle)} otherwise"
+                    if not place and self._phases() != {"score"}
+                    else ""
+                )
                 lines.append(f"  {who} may hold {gib(scoring)}{between}")
         return lines
 
 
 def _least(claims: Sequence[Claim], phase: str) -> int:
-    """Bytes that claims of one place hold in a phase at least: of the turn-takers one is awake, the largest."""
-    base = sum(c.away_bytes if c.alternates or phase not in c.when else c.awake_bytes for c in claims)
+    """Bytes that claims of one place hold in a phase at least: of the turn-takers one is awake, the
+    largest."""
+    base = sum(
+        c.away_bytes if c.alternates or phase not in c.when else c.awake_bytes for c in claims
+    )
     turns = [c.awake_bytes - c.away_bytes for c in claims if c.alternates and phase in c.when]
     return base + max(turns, default=0)
 

@@ -1,8 +1,11 @@
-"""The end of a node process (`raylet`) that was started here: noticed within milliseconds, and survived by the driver.
+"""The end of a node process (`raylet`) that was started here: noticed within milliseconds, and
+survived by the driver.
 
-The node process holds the object store. Ray ends a process with code 1, without a word, at the first message to the store that cannot be
-written, and giving back an object that is not needed any more is such a message. So the driver's connection to the store is replaced by
-one that nobody reads: what is written to it goes nowhere, and what waits for an answer waits until the watch ends the driver.
+The node process holds the object store. Ray ends a process with code 1, without a word, at the
+first message to the store that cannot be written, and giving back an object that is not needed any
+more is such a message. So the driver's connection to the store is replaced by one that nobody
+reads: what is written to it goes nowhere, and what waits for an answer waits until the watch ends
+the driver.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ _unread: list[socket.socket] = []
 
 
 def call_at_end(pid: int, react: Callable[[], None]) -> None:
-    """Call `react` from a thread as soon as the process ends. Does nothing where the system cannot wait for a process (Linux can)."""
+    """Call `react` from a thread as soon as the process ends. Does nothing where the system cannot
+    wait for a process (Linux can)."""
     if not hasattr(os, "pidfd_open"):
         return
     try:
@@ -29,7 +33,9 @@ def call_at_end(pid: int, react: Callable[[], None]) -> None:
         return
 
     def wait() -> None:
-        select.select([descriptor], [], [])  # the process is not reaped: Ray's workers live on as long as it is a zombie
+        select.select(
+            [descriptor], [], []
+        )  # the process is not reaped: Ray's workers live on as long as it is a zombie
         react()
 
     threading.Thread(target=wait, name="rmrl-node-watch", daemon=True).start()

@@ -1,4 +1,5 @@
-"""Resource pools: devices apart from the policy's, reserved for the engines of rewards (trainer.resource_pools).
+"""Resource pools: devices apart from the policy's, reserved for the engines of rewards
+(trainer.resource_pools).
 
 Reading the configuration needs no Ray; reserving does.
 """
@@ -52,8 +53,15 @@ def _pool_problems(name: Any, given: Any) -> list[str]:
     if not isinstance(name, str) or not name.isidentifier():
         return [f"{where}: a pool's name is a word of letters, digits and underscores, e.g. judges"]
     if not isinstance(given, Mapping):
-        return [f"{where}={given!r}: give {where}.n_gpus_per_node=<devices>, and nnodes where it is more than 1"]
-    unknown = [f"{where}.{key}: no such entry; known: {', '.join(_KEYS)}" for key in given if key not in _KEYS]
+        return [
+            f"{where}={given!r}: give {where}.n_gpus_per_node=<devices>, and nnodes where it is"
+            " more than 1"
+        ]
+    unknown = [
+        f"{where}.{key}: no such entry; known: {', '.join(_KEYS)}"
+        for key in given
+        if key not in _KEYS
+    ]
     wrong = [
         f"{where}.{key}={value!r}: give a whole number, at least 1"
         for key, value in given.items()
@@ -68,8 +76,11 @@ class Pools:
 
     seats: Mapping[str, Seats]
 
-    def host(self, pool: str, first: int, environment: Mapping[str, str], *, devices: int = 1) -> RayHost:
-        """A host for processes that see `devices` devices of the pool from the one at `first` on."""
+    def host(
+        self, pool: str, first: int, environment: Mapping[str, str], *, devices: int = 1
+    ) -> RayHost:
+        """A host for processes that see `devices` devices of the pool from the one at `first`
+        on."""
         return self.seats[pool].host(first, environment, devices=devices)
 
     async def release(self) -> None:
@@ -79,8 +90,15 @@ class Pools:
                 stack.push_async_callback(seats.release)
 
 
-async def reserve_pools(sizes: Mapping[str, PoolSize], *, device: str, timeout_s: float = 120.0, stack_folder: Path | None = None) -> Pools:
-    """A placement group for each pool. Raises InfrastructureError, with nothing left reserved, when the cluster cannot hold them."""
+async def reserve_pools(
+    sizes: Mapping[str, PoolSize],
+    *,
+    device: str,
+    timeout_s: float = 120.0,
+    stack_folder: Path | None = None,
+) -> Pools:
+    """A placement group for each pool. Raises InfrastructureError, with nothing left reserved, when
+    the cluster cannot hold them."""
     from rmrl.cluster.worker_group import reserve_seats
 
     seats: dict[str, Seats] = {}
@@ -88,7 +106,9 @@ async def reserve_pools(sizes: Mapping[str, PoolSize], *, device: str, timeout_s
         for name, size in sizes.items():
             asked_by = f"trainer.resource_pools.{name} (n_gpus_per_node x nnodes)"
             where: dict[str, Any] = {"device": device, "nnodes": size.nnodes, "asked_by": asked_by}
-            seats[name] = await reserve_seats(size.devices, timeout_s=timeout_s, stack_folder=stack_folder, **where)
+            seats[name] = await reserve_seats(
+                size.devices, timeout_s=timeout_s, stack_folder=stack_folder, **where
+            )
     except BaseException:
         await Pools(seats).release()
         raise

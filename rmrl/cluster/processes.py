@@ -1,4 +1,5 @@
-"""Processes made by Ray: spawn, call with a deadline, stream, kill. Ray's errors become ours here and nowhere else."""
+"""Processes made by Ray: spawn, call with a deadline, stream, kill. Ray's errors become ours here
+and nowhere else."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from typing import Any
 import psutil
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 from rmrl.cluster.actors import CONTROL, AsyncProcess, Birth, SyncProcess
 from rmrl.cluster.stacks import ProcessStacks, write_stacks
@@ -44,15 +48,22 @@ class RayProcess:
     """Where the whole stacks of a stalled process are written; None: nowhere."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Result of the method. EngineLostError: the process died; StallError: past the deadline; our own errors come through."""
+        """Result of the method. EngineLostError: the process died; StallError: past the deadline;
+        our own errors come through."""
         try:
             return await self.result(method, *args, timeout_s=timeout_s, **kwargs)
         except TimeoutError as error:
-            raise await stalled([self], call_name(self.name, method, args), f"did not finish within {timeout_s:g} s") from error
+            raise await stalled(
+                [self], call_name(self.name, method, args), f"did not finish within {timeout_s:g} s"
+            ) from error
 
     async def result(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """As `call`, but TimeoutError past the deadline: for callers that say more about it."""
-        return await _result(self.actor.call.remote(method, *args, **kwargs), call_name(self.name, method, args), timeout_s)
+        return await _result(
+            self.actor.call.remote(method, *args, **kwargs),
+            call_name(self.name, method, args),
+            timeout_s,
+        )
 
     async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
         """Parts of an async generator as they come; the deadline holds for each part."""
@@ -78,27 +89,33 @@ class RayProcess:
         return None
 
     async def kill(self) -> None:
-        """End the process and its children now; their memory returns to the machine. Waits until they are gone."""
+        """End the process and its children now; their memory returns to the machine. Waits until
+        they are gone."""
         family = _family(self.local)
         if loss() is not None:  # Ray can end nothing any more
             await _gone(family, ray_ends_it_s=0.0)
             return
         if self.local is None:  # its children are out of our sight; it may have some
             with contextlib.suppress(RayError, TimeoutError):
-                await asyncio.wait_for(_future(self.actor.end_children.remote()), _CHILDREN_TIMEOUT_S)
+                await asyncio.wait_for(
+                    _future(self.actor.end_children.remote()), _CHILDREN_TIMEOUT_S
+                )
         pid_gone = self.actor.pid.remote()
         with contextlib.suppress(RayError):
             ray.kill(self.actor)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_KILL_TIMEOUT_S):
                 with contextlib.suppress(RayError):
-                    await _future(pid_gone)  # usually the error of its death, but it may still answer
+                    await _future(
+                        pid_gone
+                    )  # usually the error of its death, but it may still answer
                 await _gone(family)
 
 
 @dataclass(frozen=True, slots=True)
 class RayHost:
-    """Makes processes with the same environment on the same node. Implements rmrl.types.ProcessHost."""
+    """Makes processes with the same environment on the same node. Implements
+    rmrl.types.ProcessHost."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables set before the process imports anything."""
@@ -122,15 +139,26 @@ class RayHost:
         if self.asynchronous:
             options["max_concurrency"] = 1000
         remote: Any = ray.remote
-        actor = remote(concurrency_groups={CONTROL: 1})(AsyncProcess if self.asynchronous else SyncProcess)
+        actor = remote(concurrency_groups={CONTROL: 1})(
+            AsyncProcess if self.asynchronous else SyncProcess
+        )
         process = RayProcess(actor.options(**options).remote(), name)
         try:
             made = process.actor.make.remote(factory, dict(settings))
-            birth: Birth = await unless_lost(finish(made, what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S))
+            birth: Birth = await unless_lost(
+                finish(made, what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S)
+            )
         except BaseException:
             await process.kill()
             raise
-        return RayProcess(process.actor, name, _local_process(birth), birth.node_id, birth.address, self.stack_folder)
+        return RayProcess(
+            process.actor,
+            name,
+            _local_process(birth),
+            birth.node_id,
+            birth.address,
+            self.stack_folder,
+        )
 
 
 async def finish(reference: Any, *, what: str, timeout_s: float) -> Any:
@@ -145,14 +173,30 @@ async def _result(reference: Any, what: str, timeout_s: float) -> Any:
     """TimeoutError past the deadline, and then only."""
     try:
         return await asyncio.wait_for(_future(reference), timeout_s)
-    except RayError as error:  # before TimeoutError: one raised by the method itself arrives as both
+    except (
+        RayError
+    ) as error:  # before TimeoutError: one raised by the method itself arrives as both
         raise our_error(error, what) from error
 
 
 async def stalled(processes: Sequence[RayProcess], what: str, how: str) -> StallError:
-    """The error of a call past its deadline: where each of the processes stands, and the file with all stacks."""
-    found = list(zip((p.name for p in processes), await asyncio.gather(*(p.stacks() for p in processes)), strict=True))
-    lines = [f"  {name} (pid {s.pid}): {s.short()}" if s else f"  {name} says nothing: dead, or held by a call into C" for name, s in found]
+    """The error of a call past its deadline: where each of the processes stands, and the file with
+    all stacks."""
+    found = list(
+        zip(
+            (p.name for p in processes),
+            await asyncio.gather(*(p.stacks() for p in processes)),
+            strict=True,
+        )
+    )
+    lines = [
+        (
+            f"  {name} (pid {s.pid}): {s.short()}"
+            if s
+            else f"  {name} says nothing: dead, or held by a call into C"
+        )
+        for name, s in found
+    ]
     folder = processes[0].stack_folder
     with contextlib.suppress(OSError):  # the stall is the news, not that the disk is full
         lines += [f"all stacks: {write_stacks(folder, what, found)}"] if folder else []
@@ -169,7 +213,10 @@ def node_lines(processes: Sequence[RayProcess]) -> list[str]:
     nodes: dict[str, list[RayProcess]] = {}
     for process in processes:
         nodes.setdefault(process.node_id, []).append(process)
-    lines = [f"node {of[0].address} ({node_id[:8]}): {', '.join(process.name for process in of)}" for node_id, of in nodes.items()]
+    lines = [
+        f"node {of[0].address} ({node_id[:8]}): {', '.join(process.name for process in of)}"
+        for node_id, of in nodes.items()
+    ]
     return lines if len(lines) > 1 else []
 
 
@@ -194,7 +241,8 @@ def _family(process: psutil.Process | None) -> list[psutil.Process]:
 
 
 async def _gone(family: Sequence[psutil.Process], *, ray_ends_it_s: float = _RAY_ENDS_IT_S) -> None:
-    """Wait for the first one's end (Ray was told, and is not waited for long), end the others, and wait for them."""
+    """Wait for the first one's end (Ray was told, and is not waited for long), end the others, and
+    wait for them."""
     patience = time.monotonic() + ray_ends_it_s
     for member in family:
         told = member is family[0]
@@ -214,7 +262,8 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def our_error(error: RayError, what: str) -> RmrlError:
-    """Ray's error of the call `what` as one of ours; those that the called object raised are ours already."""
+    """Ray's error of the call `what` as one of ours; those that the called object raised are ours
+    already."""
     if isinstance(error, RayActorError):
         return EngineLostError(f"the process of {what} died: {_last_line(error)}")
     if isinstance(error, RayTaskError):

@@ -1,7 +1,9 @@
-"""One file for the processes of several machines: made on one of them, copied once to each of the others.
+"""One file for the processes of several machines: made on one of them, copied once to each of the
+others.
 
-Every machine's copy lies in its own shared memory and bears the node's id in its name, so that two nodes that share a machine keep
-theirs apart too. The bytes travel through Ray's object store in chunks; at most `_WINDOW` of them are under way.
+Every machine's copy lies in its own shared memory and bears the node's id in its name, so that two
+nodes that share a machine keep theirs apart too. The bytes travel through Ray's object store in
+chunks; at most `_WINDOW` of them are under way.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Relay:
         self._tag = node_id[:12]
 
     def place(self, name: str, total_bytes: int) -> str:
-        """The path for a file of so many bytes on this node; nothing is written. Raises InfrastructureError where there is no room."""
+        """The path for a file of so many bytes on this node; nothing is written. Raises
+        InfrastructureError where there is no room."""
         return str(weight_folder(total_bytes) / f"{name}-{self._tag}.safetensors")
 
     def size(self, path: str) -> int:
@@ -59,13 +62,17 @@ class Relay:
     def remove(self, name: str) -> None:
         """All files of that name here, half-written ones too."""
         for folder in (Path("/dev/shm"), weight_folder(0)):
-            for path in (*folder.glob(f"{name}-{self._tag}.*"), *folder.glob(f".{name}-{self._tag}.*")):
+            for path in (
+                *folder.glob(f"{name}-{self._tag}.*"),
+                *folder.glob(f".{name}-{self._tag}.*"),
+            ):
                 path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFiles:
-    """Makes paths on the node `source` and copies what was written there to every node of `targets`."""
+    """Makes paths on the node `source` and copies what was written there to every node of
+    `targets`."""
 
     source: str
     targets: tuple[str, ...] = ()
@@ -78,14 +85,19 @@ class NodeFiles:
         """The path on the source node under which a file of `total_bytes` is to be written."""
         if not self.relays:
             return Relay(self.source).place(name, total_bytes)
-        return await self.relays[self.source].call("place", name, total_bytes, timeout_s=self.timeout_s)
+        return await self.relays[self.source].call(
+            "place", name, total_bytes, timeout_s=self.timeout_s
+        )
 
     async def spread(self, name: str, path: str) -> dict[str, str]:
         """Copy the file to all targets; its path by node, the source's own included."""
         paths = {self.source: path}
         if self.targets:
             total = await self.relays[self.source].call("size", path, timeout_s=self.timeout_s)
-            places = [self.relays[node].call("place", name, total, timeout_s=self.timeout_s) for node in self.targets]
+            places = [
+                self.relays[node].call("place", name, total, timeout_s=self.timeout_s)
+                for node in self.targets
+            ]
             paths |= dict(zip(self.targets, await asyncio.gather(*places), strict=True))
             await self._copy(paths, total)
         return paths
@@ -94,7 +106,10 @@ class NodeFiles:
         """Remove the file and its copies wherever they are; a node that is gone is passed over."""
         if not self.relays:
             Relay(self.source).remove(name)
-        removals = (relay.call("remove", name, timeout_s=_REMOVE_TIMEOUT_S) for relay in self.relays.values())
+        removals = (
+            relay.call("remove", name, timeout_s=_REMOVE_TIMEOUT_S)
+            for relay in self.relays.values()
+        )
         await asyncio.gather(*removals, return_exceptions=True)
 
     async def close(self) -> None:
@@ -105,8 +120,15 @@ class NodeFiles:
     async def _copy(self, paths: dict[str, str], total: int) -> None:
         under_way: deque[list[Any]] = deque()
         for offset in range(0, total, CHUNK_BYTES):
-            chunk = self.relays[self.source].actor.call.remote("read", paths[self.source], offset, CHUNK_BYTES)
-            under_way.append([self.relays[node].actor.call.remote("write", paths[node], offset, chunk) for node in self.targets])
+            chunk = self.relays[self.source].actor.call.remote(
+                "read", paths[self.source], offset, CHUNK_BYTES
+            )
+            under_way.append(
+                [
+                    self.relays[node].actor.call.remote("write", paths[node], offset, chunk)
+                    for node in self.targets
+                ]
+            )
             del chunk  # with the last reference the store gives its memory back
             if len(under_way) >= _WINDOW:
                 await self._written(under_way.popleft())
@@ -115,19 +137,31 @@ class NodeFiles:
 
     async def _written(self, writes: Sequence[Any]) -> None:
         names = [self.relays[node].name for node in self.targets]
-        waits = (finish(w, what=f"{name}.write", timeout_s=self.timeout_s) for w, name in zip(writes, names, strict=True))
+        waits = (
+            finish(w, what=f"{name}.write", timeout_s=self.timeout_s)
+            for w, name in zip(writes, names, strict=True)
+        )
         await asyncio.gather(*waits)
 
 
-async def node_files(source: RayProcess, readers: Sequence[RayProcess], *, timeout_s: float) -> NodeFiles:
-    """For files that `source` writes and `readers` read. Starts a small process on each of their nodes, unless all are on this one."""
+async def node_files(
+    source: RayProcess, readers: Sequence[RayProcess], *, timeout_s: float
+) -> NodeFiles:
+    """For files that `source` writes and `readers` read. Starts a small process on each of their
+    nodes, unless all are on this one."""
     here = ray.get_runtime_context().get_node_id()
     nodes = list(dict.fromkeys([source.node_id, *(reader.node_id for reader in readers)]))
     if nodes == [here]:
         return NodeFiles(source=here, timeout_s=timeout_s)
     found = await asyncio.gather(*(_start(node) for node in nodes), return_exceptions=True)
-    relays = {node: relay for node, relay in zip(nodes, found, strict=True) if isinstance(relay, RayProcess)}
-    files = NodeFiles(source=source.node_id, targets=tuple(nodes[1:]), relays=relays, timeout_s=timeout_s)
+    relays = {
+        node: relay
+        for node, relay in zip(nodes, found, strict=True)
+        if isinstance(relay, RayProcess)
+    }
+    files = NodeFiles(
+        source=source.node_id, targets=tuple(nodes[1:]), relays=relays, timeout_s=timeout_s
+    )
     for failure in found:
         if isinstance(failure, BaseException):
             with suppress(RmrlError):
@@ -138,4 +172,6 @@ async def node_files(source: RayProcess, readers: Sequence[RayProcess], *, timeo
 
 async def _start(node_id: str) -> RayProcess:
     host = RayHost(placement=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False))
-    return await host.spawn("rmrl.cluster.relay:Relay", {"node_id": node_id}, name=f"relay-{node_id[:8]}")
+    return await host.spawn(
+        "rmrl.cluster.relay:Relay", {"node_id": node_id}, name=f"relay-{node_id[:8]}"
+    )

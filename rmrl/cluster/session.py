@@ -14,7 +14,14 @@ import ray
 
 from rmrl.cluster.daemons import Daemons
 from rmrl.cluster.node_end import call_at_end, hold_store_connection
-from rmrl.cluster.watch import TOLERATED, TOLERATED_S, ClusterWatch, Listener, ray_patience_s, watching
+from rmrl.cluster.watch import (
+    TOLERATED,
+    TOLERATED_S,
+    ClusterWatch,
+    Listener,
+    ray_patience_s,
+    watching,
+)
 from rmrl.errors import ClusterLostError, InfrastructureError
 
 _OBJECT_STORE_BYTES = 2 * 2**30
@@ -22,22 +29,38 @@ _OBJECT_STORE_BYTES = 2 * 2**30
 
 @contextmanager
 def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None]:
-    """Ray for the time of the block. A cluster given by `settings["address"]` or RAY_ADDRESS is joined and left as it is.
+    """Ray for the time of the block. A cluster given by `settings["address"]` or RAY_ADDRESS is
+    joined and left as it is.
 
-    `processes`: training processes on this machine; a machine with fewer cores still offers as many slots.
-    The cluster's head and this machine's node process are watched, see `rmrl.cluster.watch`; after their loss the process that
-    leaves the block ends without Python's usual clean-up.
+    `processes`: training processes on this machine; a machine with fewer cores still offers as many
+    slots. The cluster's head and this machine's node process are watched, see `rmrl.cluster.watch`;
+    after their loss the process that leaves the block ends without Python's usual clean-up.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 starves training beside any other busy program
-    os.environ.setdefault("RAY_enable_pipe_based_agent_to_parent_health_check", "0")  # or the agent prints the log of a killed node process
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False, **settings}
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # Ray's own 15 starves training beside any other busy program
+    os.environ.setdefault(
+        "RAY_enable_pipe_based_agent_to_parent_health_check", "0"
+    )  # or the agent prints the log of a killed node process
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+        "include_dashboard": False,
+        **settings,
+    }
     joins = _joins(options)
     if joins:
-        options = {key: value for key, value in options.items() if key not in ("num_cpus", "include_dashboard", "object_store_memory")}
+        options = {
+            key: value
+            for key, value in options.items()
+            if key not in ("num_cpus", "include_dashboard", "object_store_memory")
+        }
     else:
-        options["address"] = "local"  # Ray would join any cluster that somebody started on this machine
+        options["address"] = (
+            "local"  # Ray would join any cluster that somebody started on this machine
+        )
         options.setdefault("num_cpus", max(os.cpu_count() or 1, processes))
         options.setdefault("object_store_memory", _OBJECT_STORE_BYTES)
     if ray.is_initialized():
@@ -91,12 +114,20 @@ def _listeners() -> list[Listener]:
     """The head, and the node process of this machine."""
     context = ray.get_runtime_context()
     host, _, port = context.gcs_address.rpartition(":")
-    head = Listener(name="the head process of the Ray cluster (gcs_server)", host=host.strip("[]"), port=int(port))
+    head = Listener(
+        name="the head process of the Ray cluster (gcs_server)",
+        host=host.strip("[]"),
+        port=int(port),
+    )
     mine = [node for node in ray.nodes() if node["NodeID"] == context.get_node_id()]
     return [
         head,
         *(
-            Listener(name="Ray's node process on this machine (raylet)", host=node["NodeManagerAddress"], port=node["NodeManagerPort"])
+            Listener(
+                name="Ray's node process on this machine (raylet)",
+                host=node["NodeManagerAddress"],
+                port=node["NodeManagerPort"],
+            )
             for node in mine
         ),
     ]
@@ -111,7 +142,10 @@ def _leave() -> None:
 
 def _joins(options: Mapping[str, Any]) -> bool:
     """A cluster was named, here or in RAY_ADDRESS; "local" always starts one."""
-    return bool(options.get("address") or os.environ.get("RAY_ADDRESS")) and options.get("address") != "local"
+    return (
+        bool(options.get("address") or os.environ.get("RAY_ADDRESS"))
+        and options.get("address") != "local"
+    )
 
 
 def _join(options: Mapping[str, Any]) -> None:
@@ -126,7 +160,8 @@ def _join(options: Mapping[str, Any]) -> None:
 
 
 def _start(options: Mapping[str, Any], before: Sequence[psutil.Process]) -> None:
-    """A cluster of its own; a start that fails is tried once more, with what it left ended. `before`: children that are not Ray's."""
+    """A cluster of its own; a start that fails is tried once more, with what it left ended.
+    `before`: children that are not Ray's."""
     try:
         ray.init(**options)
         return

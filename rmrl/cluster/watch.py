@@ -1,13 +1,17 @@
 """Whether the cluster's head and this machine's node process are there, watched from the driver.
 
-Without the head (`gcs_server`) live processes still reach each other, but Ray ends the driver with code 1 after
-`RAY_gcs_rpc_server_reconnect_timeout_s` (60 s unless set); without the node process (`raylet`) it does so at the next access to the object
-store. The watch notices the loss within seconds, so that what can be saved is saved in the time that is left:
+Without the head (`gcs_server`) live processes still reach each other, but Ray ends the driver with
+code 1 after `RAY_gcs_rpc_server_reconnect_timeout_s` (60 s unless set); without the node process
+(`raylet`) it does so at the next access to the object store. The watch notices the loss within
+seconds, so that what can be saved is saved in the time that is left:
 
-    head gone        noticed        updates end by      checkpoints end by    the driver leaves in any case by
-    0                TOLERATED      UPDATES_END         CHECKPOINTS_END       DRIVER_ENDS      (the last three as shares of the 60 s)
+    head gone        noticed        updates end by      checkpoints end by    the driver leaves in
+      any case by
+    0                TOLERATED      UPDATES_END         CHECKPOINTS_END       DRIVER_ENDS      (the
+      last three as shares of the 60 s)
 
-A process has one cluster, as in Ray itself: `watching` makes a watch the present one, and the functions below look at it.
+A process has one cluster, as in Ray itself: `watching` makes a watch the present one, and the
+functions below look at it.
 """
 
 from __future__ import annotations
@@ -32,9 +36,11 @@ EVERY_S = 0.5
 FAILURES = 3
 """Failed probes in succession before a process counts as gone."""
 TOLERATED_S = 1.0
-"""And the seconds between the first and the last of them, for a cluster that was started here: its head never comes back."""
+"""And the seconds between the first and the last of them, for a cluster that was started here: its
+head never comes back."""
 TOLERATED = 0.25
-"""The same for a cluster that was joined, whose head may be restarted: a share of Ray's own patience."""
+"""The same for a cluster that was joined, whose head may be restarted: a share of Ray's own
+patience."""
 UPDATES_END = 0.4
 CHECKPOINTS_END = 0.7
 DRIVER_ENDS = 0.85
@@ -48,7 +54,8 @@ _RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 class Listener:
     """A process of Ray's that listens on a TCP port as long as it lives.
 
-    A connection is made by the kernel, also while the process is too busy to accept it, and refused at once when the process is gone.
+    A connection is made by the kernel, also while the process is too busy to accept it, and refused
+    at once when the process is gone.
     """
 
     name: str
@@ -124,15 +131,18 @@ class ClusterWatch:
         return all(listener.answers() for listener in self.listeners)
 
     def error(self) -> ClusterLostError:
-        """The loss with what is kept; a new one for each place that raises it, so that tracebacks do not pile up."""
+        """The loss with what is kept; a new one for each place that raises it, so that tracebacks
+        do not pile up."""
         return ClusterLostError(f"{self.loss}; {self.kept}" if self.kept else str(self.loss))
 
     def start(self) -> None:
-        """Probe from a thread of its own, until `stop` or the loss; then see to it that the driver leaves in time."""
+        """Probe from a thread of its own, until `stop` or the loss; then see to it that the driver
+        leaves in time."""
         threading.Thread(target=self._run, name="rmrl-cluster-watch", daemon=True).start()
 
     def stop(self) -> None:
-        """End the thread, but not after a loss: the driver may still be held by a call that never returns."""
+        """End the thread, but not after a loss: the driver may still be held by a call that never
+        returns."""
         self._stop.set()
 
     @property
@@ -152,13 +162,17 @@ class ClusterWatch:
             if self.loss is not None:
                 return
             self._lost_at = since
-            self.loss = ClusterLostError(f"{listener.name} at {listener.host}:{listener.port} is gone, which ends Ray for this run")
+            self.loss = ClusterLostError(
+                f"{listener.name} at {listener.host}:{listener.port} is gone, which ends Ray for"
+                " this run"
+            )
             waiters, self._waiters = self._waiters, []
         for tell in waiters:
             tell()
 
     def _leave(self) -> None:
-        """The driver has not ended by itself: end it here, before Ray does so with code 1 and a stack."""
+        """The driver has not ended by itself: end it here, before Ray does so with code 1 and a
+        stack."""
         print(f"\n{ClusterLostError.__name__}: {self.error()}", file=sys.stderr, flush=True)
         with contextlib.suppress(Exception):
             self.end_processes()
@@ -205,9 +219,11 @@ def keep_in_mind(kept: str) -> None:
 
 
 async def unless_lost(work: Awaitable[Result], *, until: float = 0.0) -> Result:
-    """The result of `work`; ClusterLostError, with `work` cancelled, when the cluster is lost before there is one.
+    """The result of `work`; ClusterLostError, with `work` cancelled, when the cluster is lost
+    before there is one.
 
-    `until`: share of Ray's patience for which `work` may go on after the loss. Without a present cluster: just the result.
+    `until`: share of Ray's patience for which `work` may go on after the loss. Without a present
+    cluster: just the result.
     """
     watch = _present
     if watch is None:
@@ -234,12 +250,17 @@ async def unless_lost(work: Awaitable[Result], *, until: float = 0.0) -> Result:
             await asyncio.wait({task}, timeout=None if watch.loss is None else _CANCEL_TIMEOUT_S)
 
 
-async def _outcome(task: asyncio.Future[Result], watch: ClusterWatch, lost: asyncio.Event) -> Result:
-    """What the task came to, or the loss. A call that failed may be the first sign of it: then the watch has a few seconds to notice."""
+async def _outcome(
+    task: asyncio.Future[Result], watch: ClusterWatch, lost: asyncio.Event
+) -> Result:
+    """What the task came to, or the loss. A call that failed may be the first sign of it: then the
+    watch has a few seconds to notice."""
     if not task.done():
         raise watch.error()
     error = None if task.cancelled() else task.exception()
-    if not isinstance(error, InfrastructureError | StallError) or isinstance(error, ClusterLostError):
+    if not isinstance(error, InfrastructureError | StallError) or isinstance(
+        error, ClusterLostError
+    ):
         return task.result()
     if watch.loss is None and not await asyncio.to_thread(watch.all_answer):
         with contextlib.suppress(TimeoutError):

@@ -1,4 +1,5 @@
-"""N processes that act together, one per device: the training group. Rank 0 tells the others where to meet."""
+"""N processes that act together, one per device: the training group. Rank 0 tells the others where
+to meet."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 from rmrl.cluster.processes import RayHost, RayProcess, call_name, finish, stalled
 from rmrl.cluster.watch import loss, unless_lost
@@ -39,7 +43,9 @@ class Anchor:
     def seat(self) -> Seat:
         context = ray.get_runtime_context()
         devices = tuple(str(i) for i in ray.get_gpu_ids())
-        return Seat(node_id=context.get_node_id(), address=ray.util.get_node_ip_address(), devices=devices)
+        return Seat(
+            node_id=context.get_node_id(), address=ray.util.get_node_ip_address(), devices=devices
+        )
 
     def free_port(self) -> int:
         with socket.socket() as probe:
@@ -58,19 +64,35 @@ class Seats:
     stack_folder: Path | None = None
     """Where processes that stall leave their stacks."""
 
-    def host(self, rank: int, environment: Mapping[str, str], *, devices: int = 1, asynchronous: bool = False) -> RayHost:
+    def host(
+        self,
+        rank: int,
+        environment: Mapping[str, str],
+        *,
+        devices: int = 1,
+        asynchronous: bool = False,
+    ) -> RayHost:
         """A host for processes on the node of `rank`, seeing `devices` devices from that rank's on.
 
         Raises InfrastructureError when those devices are spread over machines.
         """
         seat = self.seats[rank]
-        visible = [d for s in self.seats[rank : rank + devices] if s.node_id == seat.node_id for d in s.devices]
+        visible = [
+            d
+            for s in self.seats[rank : rank + devices]
+            if s.node_id == seat.node_id
+            for d in s.devices
+        ]
         if seat.devices and len(visible) < devices:
             raise InfrastructureError(
-                f"an engine asks for {devices} devices on one machine and the cluster gave {len(visible)} of them there; "
-                "lower tensor_parallel_size, or ask for whole machines with n_gpus_per_node"
+                f"an engine asks for {devices} devices on one machine and the cluster gave"
+                f" {len(visible)} of them there; lower tensor_parallel_size, or ask for whole"
+                " machines with n_gpus_per_node"
             )
-        variables = {**environment, **({"CUDA_VISIBLE_DEVICES": ",".join(visible)} if seat.devices else {})}
+        variables = {
+            **environment,
+            **({"CUDA_VISIBLE_DEVICES": ",".join(visible)} if seat.devices else {}),
+        }
         return RayHost(
             environment=variables,
             placement=NodeAffinitySchedulingStrategy(node_id=seat.node_id, soft=False),
@@ -98,29 +120,46 @@ async def reserve_seats(
     timeout_s: float = PLACEMENT_TIMEOUT_S,
     stack_folder: Path | None = None,
 ) -> Seats:
-    """world_size / nnodes seats on each of `nnodes` machines, one on each where there are fewer seats than machines.
+    """world_size / nnodes seats on each of `nnodes` machines, one on each where there are fewer
+    seats than machines.
 
-    Ranks of one machine are neighbours; those of this machine come first. Raises InfrastructureError, which names `asked_by`, when
-    the cluster cannot hold them within `timeout_s`.
+    Ranks of one machine are neighbours; those of this machine come first. Raises
+    InfrastructureError, which names `asked_by`, when the cluster cannot hold them within
+    `timeout_s`.
     """
     nnodes = min(nnodes, world_size)
     per_node = world_size // nnodes
     kinds = ("CPU", "GPU") if device == "cuda" else ("CPU",)
-    group = placement_group([dict.fromkeys(kinds, float(per_node))] * nnodes, strategy="STRICT_SPREAD")
+    group = placement_group(
+        [dict.fromkeys(kinds, float(per_node))] * nnodes, strategy="STRICT_SPREAD"
+    )
     try:
-        patience_s = timeout_s if _holds(per_node, nnodes, kinds[-1]) else min(timeout_s, JOIN_TIMEOUT_S)
+        patience_s = (
+            timeout_s if _holds(per_node, nnodes, kinds[-1]) else min(timeout_s, JOIN_TIMEOUT_S)
+        )
         await unless_lost(finish(group.ready(), what="reserving devices", timeout_s=patience_s))
     except ClusterLostError:
         raise
     except Exception as error:
         remove_placement_group(group)
         raise InfrastructureError(_too_small(asked_by, per_node, nnodes, kinds[-1])) from error
-    anchors = await asyncio.gather(*(_anchor(group, rank, rank // per_node, gpu=device == "cuda") for rank in range(world_size)))
+    anchors = await asyncio.gather(
+        *(
+            _anchor(group, rank, rank // per_node, gpu=device == "cuda")
+            for rank in range(world_size)
+        )
+    )
     seats = list(await asyncio.gather(*(anchor.call("seat", timeout_s=60.0) for anchor in anchors)))
     order = neighbours(seats, first=ray.get_runtime_context().get_node_id())
     anchors, seats = [anchors[i] for i in order], [seats[i] for i in order]
     port = await anchors[0].call("free_port", timeout_s=60.0)
-    return Seats(group=group, anchors=anchors, seats=seats, init_method=f"tcp://{seats[0].address}:{port}", stack_folder=stack_folder)
+    return Seats(
+        group=group,
+        anchors=anchors,
+        seats=seats,
+        init_method=f"tcp://{seats[0].address}:{port}",
+        stack_folder=stack_folder,
+    )
 
 
 async def _anchor(group: PlacementGroup, rank: int, bundle: int, *, gpu: bool) -> RayProcess:
@@ -131,25 +170,38 @@ async def _anchor(group: PlacementGroup, rank: int, bundle: int, *, gpu: bool) -
 
 def _holds(per_node: int, nnodes: int, kind: str) -> bool:
     """Enough machines are there, if nobody else uses them."""
-    return sum(node["Alive"] and node["Resources"].get(kind, 0) >= per_node for node in ray.nodes()) >= nnodes
+    return (
+        sum(node["Alive"] and node["Resources"].get(kind, 0) >= per_node for node in ray.nodes())
+        >= nnodes
+    )
 
 
 def _too_small(asked_by: str, per_node: int, nnodes: int, kind: str) -> str:
     """What was asked for, and every machine with what it has."""
     slots = "GPUs" if kind == "GPU" else "CPU slots"
-    have = [f"{node['NodeManagerAddress']} {node['Resources'].get(kind, 0):g}" for node in ray.nodes() if node["Alive"]]
+    have = [
+        f"{node['NodeManagerAddress']} {node['Resources'].get(kind, 0):g}"
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
     return (
-        f"{asked_by} asks for {per_node * nnodes} {'GPUs' if kind == 'GPU' else 'processes'} on {nnodes} machine(s), {per_node} on each; "
-        f"the cluster has {len(have)} machine(s) with {slots}: {', '.join(have)}, {ray.available_resources().get(kind, 0):g} of them free. "
-        "Ask for fewer, let more machines join (ray start --address=...), or raise ray_kwargs.ray_init.num_cpus"
+        f"{asked_by} asks for {per_node * nnodes} {'GPUs' if kind == 'GPU' else 'processes'} on"
+        f" {nnodes} machine(s), {per_node} on each; the cluster has {len(have)} machine(s) with"
+        f" {slots}: {', '.join(have)}, {ray.available_resources().get(kind, 0):g} of them free. Ask"
+        " for fewer, let more machines join (ray start --address=...), or raise"
+        " ray_kwargs.ray_init.num_cpus"
     )
 
 
 def neighbours(seats: Sequence[Seat], *, first: str = "") -> list[int]:
-    """Positions so that seats of one machine stand together: those of node `first`, then by their first seat; devices ascending."""
+    """Positions so that seats of one machine stand together: those of node `first`, then by their
+    first seat; devices ascending."""
     nodes = list(dict.fromkeys(seat.node_id for seat in seats))
     nodes.sort(key=lambda node: node != first)
-    return sorted(range(len(seats)), key=lambda i: (nodes.index(seats[i].node_id), [(len(d), d) for d in seats[i].devices], i))
+    return sorted(
+        range(len(seats)),
+        key=lambda i: (nodes.index(seats[i].node_id), [(len(d), d) for d in seats[i].devices], i),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +210,26 @@ class WorkerGroup:
 
     workers: Sequence[RayProcess]
 
-    async def call(self, method: str, per_rank: Sequence[Sequence[Any]] | None = None, *, timeout_s: float) -> list[Any]:
+    async def call(
+        self, method: str, per_rank: Sequence[Sequence[Any]] | None = None, *, timeout_s: float
+    ) -> list[Any]:
         """The method on every rank at once, with that rank's own arguments; results by rank.
 
-        StallError past the deadline: it says where each rank stands, those that have finished included.
+        StallError past the deadline: it says where each rank stands, those that have finished
+        included.
         """
         arguments = per_rank if per_rank is not None else [()] * len(self.workers)
-        calls = [w.result(method, *args, timeout_s=timeout_s) for w, args in zip(self.workers, arguments, strict=True)]
+        calls = [
+            w.result(method, *args, timeout_s=timeout_s)
+            for w, args in zip(self.workers, arguments, strict=True)
+        ]
         try:
             return list(await asyncio.gather(*calls))
         except TimeoutError as error:
             what = call_name(self.workers[0].name.rpartition("-")[0], method, arguments[0])
-            raise await stalled(self.workers, what, f"did not finish within {timeout_s:g} s on every rank") from error
+            raise await stalled(
+                self.workers, what, f"did not finish within {timeout_s:g} s on every rank"
+            ) from error
 
     async def kill(self) -> None:
         for worker in self.workers:

@@ -1,1 +1,2 @@
-"""Configuration: dataclasses hold every default, Hydra composes, one conversion at the door, one check that finds all problems."""
+"""Configuration: dataclasses hold every default, Hydra composes, one conversion at the door, one
+check that finds all problems."""

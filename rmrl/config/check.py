@@ -1,4 +1,5 @@
-"""Finds every problem of a typed configuration that can be found without opening a file, a model or a device."""
+"""Finds every problem of a typed configuration that can be found without opening a file, a model or
+a device."""
 
 from __future__ import annotations
 
@@ -10,7 +11,13 @@ from rmrl.config.plain_checks import choice_problems, number_problems
 from rmrl.config.schema import Config, KLControlConfig
 from rmrl.registry import did_you_mean
 
-_AGGREGATIONS = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+_AGGREGATIONS = (
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+)
 _DTYPES = ("float32", "bfloat16", "float16", "fp32", "bf16", "fp16", "half")
 _SAVED = ("model", "optimizer", "extra", "hf_model")
 _KL = ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3")
@@ -19,7 +26,10 @@ _CHOICES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     ("actor_rollout_ref.actor.loss_agg_mode", _AGGREGATIONS),
     ("critic.loss_agg_mode", _AGGREGATIONS),
     ("actor_rollout_ref.actor.kl_loss_type", (*_KL, *(f"{name}+" for name in _KL))),
-    ("actor_rollout_ref.model.attn_implementation", ("auto", "sdpa", "flash_attention_2", "flex_attention")),
+    (
+        "actor_rollout_ref.model.attn_implementation",
+        ("auto", "sdpa", "flash_attention_2", "flex_attention"),
+    ),
     ("actor_rollout_ref.actor.optim.lr_scheduler_type", ("constant", "linear", "cosine")),
     ("actor_rollout_ref.rollout.weight_transport", ("auto", "file", "ipc", "nccl")),
     ("actor_rollout_ref.rollout.dtype", ("bfloat16", "float16", "float32")),
@@ -65,7 +75,10 @@ def config_problems(config: Config) -> list[str]:
 def _processes(config: Config) -> Iterator[str]:
     count = config.trainer.n_gpus_per_node
     if count < 1 and count != -1:
-        yield f"trainer.n_gpus_per_node={count}: give a number of processes per machine, or -1 for all GPUs there are"
+        yield (
+            f"trainer.n_gpus_per_node={count}: give a number of processes per machine, or -1 for"
+            " all GPUs there are"
+        )
 
 
 def _choices(config: Config) -> Iterator[str]:
@@ -78,49 +91,73 @@ def _numbers(config: Config) -> Iterator[str]:
 
 def _data(config: Config) -> Iterator[str]:
     if not config.data.train_files and not config.trainer.val_only:
-        yield "data.train_files is empty: give a parquet or jsonl file, e.g. data.train_files=data/gsm8k/train.parquet"
+        yield (
+            "data.train_files is empty: give a parquet or jsonl file, e.g."
+            " data.train_files=data/gsm8k/train.parquet"
+        )
     if config.trainer.val_only and not config.data.val_files:
         yield "trainer.val_only=True without data.val_files: give the rows to validate on"
     if config.trainer.test_freq > 0 and not config.data.val_files:
-        yield f"trainer.test_freq={config.trainer.test_freq} without data.val_files: give the rows to validate on, or test_freq=-1"
+        yield (
+            f"trainer.test_freq={config.trainer.test_freq} without data.val_files: give the rows to"
+            " validate on, or test_freq=-1"
+        )
 
 
 def _policy(config: Config) -> Iterator[str]:
     if not config.actor_rollout_ref.model.path:
-        yield "actor_rollout_ref.model.path is empty: give the policy's folder or hub id, e.g. Qwen/Qwen2.5-0.5B-Instruct"
+        yield (
+            "actor_rollout_ref.model.path is empty: give the policy's folder or hub id, e.g."
+            " Qwen/Qwen2.5-0.5B-Instruct"
+        )
     if config.trainer.resume_mode == "resume_path" and not config.trainer.resume_from_path:
-        yield "trainer.resume_mode=resume_path needs trainer.resume_from_path=<folder of a checkpoint>"
+        yield (
+            "trainer.resume_mode=resume_path needs trainer.resume_from_path=<folder of a"
+            " checkpoint>"
+        )
     rollout = config.actor_rollout_ref.rollout
     if config.actor_rollout_ref.model.override_config and rollout.name in ("hf", "sglang"):
         yield (
-            f"actor_rollout_ref.model.override_config reaches training and rollout.name=vllm, not {rollout.name}: write the entries into "
-            "the checkpoint's config.json, or use rollout.name=vllm"
+            "actor_rollout_ref.model.override_config reaches training and rollout.name=vllm, not"
+            f" {rollout.name}: write the entries into the checkpoint's config.json, or use"
+            " rollout.name=vllm"
         )
     if rollout.do_sample and rollout.temperature == 0:
-        yield "actor_rollout_ref.rollout.temperature=0 samples the same response every time; use a temperature above 0"
+        yield (
+            "actor_rollout_ref.rollout.temperature=0 samples the same response every time; use a"
+            " temperature above 0"
+        )
     limit = config.data.max_prompt_length + config.data.max_response_length
     if rollout.max_model_len is not None and rollout.max_model_len < limit:
         yield (
-            f"actor_rollout_ref.rollout.max_model_len={rollout.max_model_len} is less than data.max_prompt_length + "
-            f"data.max_response_length = {limit}; leave it out or give at least {limit}"
+            f"actor_rollout_ref.rollout.max_model_len={rollout.max_model_len} is less than"
+            f" data.max_prompt_length + data.max_response_length = {limit}; leave it out or give at"
+            f" least {limit}"
         )
 
 
 def _batches(config: Config) -> Iterator[str]:
     data = config.data
-    for key, trained in (("actor_rollout_ref.actor", config.actor_rollout_ref.actor), ("critic", config.critic)):
+    for key, trained in (
+        ("actor_rollout_ref.actor", config.actor_rollout_ref.actor),
+        ("critic", config.critic),
+    ):
         if (trained.ppo_mini_batch_size or 0) > data.train_batch_size:
             yield (
-                f"{key}.ppo_mini_batch_size={trained.ppo_mini_batch_size} is larger than data.train_batch_size="
-                f"{data.train_batch_size}; both count prompts: give at most {data.train_batch_size}"
+                f"{key}.ppo_mini_batch_size={trained.ppo_mini_batch_size} is larger than"
+                f" data.train_batch_size={data.train_batch_size}; both count prompts: give at most"
+                f" {data.train_batch_size}"
             )
         if not trained.use_dynamic_bsz and trained.ppo_micro_batch_size_per_gpu is None:
-            yield f"{key}.use_dynamic_bsz=False needs {key}.ppo_micro_batch_size_per_gpu=<responses per forward pass>"
+            yield (
+                f"{key}.use_dynamic_bsz=False needs {key}.ppo_micro_batch_size_per_gpu=<responses"
+                " per forward pass>"
+            )
     rounds = data.gen_batch_size
     if rounds is not None and (rounds < 1 or not config.algorithm.filter_groups.enable):
         yield (
-            f"data.gen_batch_size={rounds} is the number of prompts in a round of dynamic sampling: give at least 1, with "
-            "algorithm.filter_groups.enable=True, or leave it out"
+            f"data.gen_batch_size={rounds} is the number of prompts in a round of dynamic sampling:"
+            " give at least 1, with algorithm.filter_groups.enable=True, or leave it out"
         )
     for name in ("gamma", "lam"):
         value = getattr(config.algorithm, name)
@@ -132,26 +169,35 @@ def _kept(config: Config) -> Iterator[str]:
     """What is saved, and how much of it stays."""
     keep = config.trainer.max_actor_ckpt_to_keep
     if keep is not None and keep < 1:
-        yield f"trainer.max_actor_ckpt_to_keep={keep}: at least 1 must be kept; use null to keep all"
-    for key, trained in (("actor_rollout_ref.actor", config.actor_rollout_ref.actor), ("critic", config.critic)):
+        yield (
+            f"trainer.max_actor_ckpt_to_keep={keep}: at least 1 must be kept; use null to keep all"
+        )
+    for key, trained in (
+        ("actor_rollout_ref.actor", config.actor_rollout_ref.actor),
+        ("critic", config.critic),
+    ):
         for name in trained.checkpoint.save_contents:
             if name not in _SAVED:
-                yield f"{key}.checkpoint.save_contents: no part named '{name}'{did_you_mean(name, _SAVED)}"
+                yield (
+                    f"{key}.checkpoint.save_contents: no part named"
+                    f" '{name}'{did_you_mean(name, _SAVED)}"
+                )
 
 
 def _corrections(config: Config) -> Iterator[str]:
     asked = config.algorithm.rollout_correction
     if asked.bypass_mode and asked.rollout_rs is not None:
         yield (
-            f"algorithm.rollout_correction.bypass_mode=True with rollout_rs={asked.rollout_rs}: pi_old is pi_rollout then and nothing "
-            "would be rejected; leave one of the two out"
+            f"algorithm.rollout_correction.bypass_mode=True with rollout_rs={asked.rollout_rs}:"
+            " pi_old is pi_rollout then and nothing would be rejected; leave one of the two out"
         )
     high, low = asked.rollout_rs_threshold, asked.rollout_rs_threshold_lower
     if asked.rollout_rs is not None and high > 0 and (1 / high if low is None else low) > high:
         shown = f"{1 / high:g} (1 / rollout_rs_threshold)" if low is None else f"{low:g}"
         yield (
-            f"algorithm.rollout_correction.rollout_rs_threshold_lower={shown} is above rollout_rs_threshold={high:g}: everything would be "
-            "rejected; ratios of probabilities lie around 1, e.g. rollout_rs_threshold=2.0"
+            f"algorithm.rollout_correction.rollout_rs_threshold_lower={shown} is above"
+            f" rollout_rs_threshold={high:g}: everything would be rejected; ratios of probabilities"
+            " lie around 1, e.g. rollout_rs_threshold=2.0"
         )
 
 
@@ -166,51 +212,80 @@ def _kl_control(config: Config) -> Iterator[str]:
     for name in wrong:
         value = getattr(control, name)
         usual = getattr(KLControlConfig(), name)
-        yield f"algorithm.kl_ctrl.{name}={value}: type=adaptive needs a value above 0; use {name}={usual}, or type=fixed"
+        yield (
+            f"algorithm.kl_ctrl.{name}={value}: type=adaptive needs a value above 0; use"
+            f" {name}={usual}, or type=fixed"
+        )
 
 
 def _placement(config: Config) -> Iterator[str]:
     """Which pool, and what needs one."""
     rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
-    for key, pool in (("actor_rollout_ref.rollout.pool", rollout.pool), ("critic.pool", config.critic.pool)):
+    for key, pool in (
+        ("actor_rollout_ref.rollout.pool", rollout.pool),
+        ("critic.pool", config.critic.pool),
+    ):
         if pool is not None and pool not in trainer.resource_pools:
             known = ", ".join(trainer.resource_pools) or "none"
-            yield f"{key}={pool}: no such pool (known: {known}); add trainer.resource_pools.{pool}.n_gpus_per_node=<devices>"
+            yield (
+                f"{key}={pool}: no such pool (known: {known}); add"
+                f" trainer.resource_pools.{pool}.n_gpus_per_node=<devices>"
+            )
     if rollout.pool is None and not config.actor_rollout_ref.hybrid_engine:
         yield (
-            "actor_rollout_ref.hybrid_engine=False samples on devices of its own: name them, e.g. actor_rollout_ref.rollout.pool=rollout "
-            "trainer.resource_pools.rollout.n_gpus_per_node=1"
+            "actor_rollout_ref.hybrid_engine=False samples on devices of its own: name them, e.g."
+            " actor_rollout_ref.rollout.pool=rollout"
+            " trainer.resource_pools.rollout.n_gpus_per_node=1"
         )
     wants_pool = {"ipc": False, "nccl": True}.get(rollout.weight_transport)
-    if wants_pool is not None and (trainer.device == "cpu" or rollout.name != "vllm" or wants_pool != (rollout.pool is not None)):
+    if wants_pool is not None and (
+        trainer.device == "cpu"
+        or rollout.name != "vllm"
+        or wants_pool != (rollout.pool is not None)
+    ):
         where = "with rollout.pool" if wants_pool else "without rollout.pool"
         yield (
-            f"actor_rollout_ref.rollout.weight_transport={rollout.weight_transport} works on CUDA with rollout.name=vllm {where}; "
-            "use weight_transport=file"
+            f"actor_rollout_ref.rollout.weight_transport={rollout.weight_transport} works on CUDA"
+            f" with rollout.name=vllm {where}; use weight_transport=file"
         )
     if rollout.pool is None and trainer.max_staleness > 0:
         yield (
-            f"trainer.max_staleness={trainer.max_staleness} samples while the policy trains, so it needs devices of its own: e.g. "
-            "actor_rollout_ref.rollout.pool=rollout trainer.resource_pools.rollout.n_gpus_per_node=1, or max_staleness=0"
+            f"trainer.max_staleness={trainer.max_staleness} samples while the policy trains, so it"
+            " needs devices of its own: e.g. actor_rollout_ref.rollout.pool=rollout"
+            " trainer.resource_pools.rollout.n_gpus_per_node=1, or max_staleness=0"
         )
 
 
 def _backend(config: Config) -> Iterator[str]:
     rollout = config.actor_rollout_ref.rollout
     devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
-    if config.trainer.device == "cuda" and rollout.pool is None and devices % rollout.tensor_parallel_size:
+    if (
+        config.trainer.device == "cuda"
+        and rollout.pool is None
+        and devices % rollout.tensor_parallel_size
+    ):
         width = rollout.tensor_parallel_size
-        yield f"actor_rollout_ref.rollout.tensor_parallel_size={width} does not divide the {devices} devices of trainer"
+        yield (
+            f"actor_rollout_ref.rollout.tensor_parallel_size={width} does not divide the {devices}"
+            " devices of trainer"
+        )
 
 
 def _layout(config: Config) -> Iterator[str]:
-    """What stands below the trained models' settings for another strategy, and how the policy is spread over its processes."""
+    """What stands below the trained models' settings for another strategy, and how the policy is
+    spread over its processes."""
     actor, key = config.actor_rollout_ref.actor, "actor_rollout_ref.actor"
     yield from unread_problems(actor, actor.strategy, section=key)
-    yield from unread_problems(config.critic, config.critic.strategy or actor.strategy, section="critic")
+    yield from unread_problems(
+        config.critic, config.critic.strategy or actor.strategy, section="critic"
+    )
     if actor.strategy == "megatron":
-        yield from megatron_problems(actor.megatron, config.trainer.nnodes * config.trainer.n_gpus_per_node, section=key)
-        yield from model_problems(config.actor_rollout_ref.model, section=key, key="actor_rollout_ref.model")
+        yield from megatron_problems(
+            actor.megatron, config.trainer.nnodes * config.trainer.n_gpus_per_node, section=key
+        )
+        yield from model_problems(
+            config.actor_rollout_ref.model, section=key, key="actor_rollout_ref.model"
+        )
 
 
 _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (

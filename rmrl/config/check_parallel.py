@@ -1,14 +1,20 @@
-"""Parallel sizes of the Megatron backend: what must divide what, and what the settings say that this backend cannot do."""
+"""Parallel sizes of the Megatron backend: what must divide what, and what the settings say that
+this backend cannot do."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import fields
+from typing import Any
 
 from rmrl.config.schema import FSDPConfig, MegatronConfig, ModelConfig, TrainedConfig
 
-_TENSOR, _PIPELINE, _CONTEXT = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"
+_TENSOR, _PIPELINE, _CONTEXT = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+)
 _VIRTUAL, _EXPERT = "virtual_pipeline_model_parallel_size", "expert_model_parallel_size"
 PARALLEL_SIZES = (_TENSOR, _PIPELINE, _VIRTUAL, _CONTEXT, _EXPERT)
 """Entries of MegatronConfig that are sizes."""
@@ -31,33 +37,45 @@ _OWN_ENTRY = {
 
 
 def parallel_problems(megatron: MegatronConfig, world_size: int, *, section: str) -> list[str]:
-    """Why these sizes cannot place a model on `world_size` processes. `section`: where they stand, e.g. actor_rollout_ref.actor."""
+    """Why these sizes cannot place a model on `world_size` processes. `section`: where they stand,
+    e.g. actor_rollout_ref.actor."""
     key = f"{section}.megatron"
     small = [
-        f"{key}.{name}={size}: give at least 1" for name in PARALLEL_SIZES if (size := getattr(megatron, name)) is not None and size < 1
+        f"{key}.{name}={size}: give at least 1"
+        for name in PARALLEL_SIZES
+        if (size := getattr(megatron, name)) is not None and size < 1
     ]
     return small or list(_divisions(megatron, world_size, key))
 
 
 def _divisions(megatron: MegatronConfig, world_size: int, key: str) -> Iterator[str]:
     parts = {name: getattr(megatron, name) for name in (_TENSOR, _PIPELINE, _CONTEXT)}
-    model, expert, virtual = math.prod(parts.values()), megatron.expert_model_parallel_size, megatron.virtual_pipeline_model_parallel_size
-    counted = "nnodes x n_gpus_per_node of critic.pool" if key.startswith("critic.") else "trainer.nnodes x trainer.n_gpus_per_node"
+    model, expert, virtual = (
+        math.prod(parts.values()),
+        megatron.expert_model_parallel_size,
+        megatron.virtual_pipeline_model_parallel_size,
+    )
+    counted = (
+        "nnodes x n_gpus_per_node of critic.pool"
+        if key.startswith("critic.")
+        else "trainer.nnodes x trainer.n_gpus_per_node"
+    )
     if world_size % model:
         shown = " x ".join(f"{name}={size}" for name, size in parts.items())
         yield (
-            f"{key}: {shown} = {model} does not divide the {world_size} training processes; lower them until it does, or train in a "
-            f"multiple of {model} processes ({counted})"
+            f"{key}: {shown} = {model} does not divide the {world_size} training processes; lower"
+            f" them until it does, or train in a multiple of {model} processes ({counted})"
         )
     elif (world_size // model) % expert:
         yield (
-            f"{key}.{_EXPERT}={expert} does not divide the {world_size // model} data-parallel processes ({world_size} processes / {model} "
-            f"that share a model); use {key}.{_EXPERT}={math.gcd(world_size // model, expert)}"
+            f"{key}.{_EXPERT}={expert} does not divide the {world_size // model} data-parallel"
+            f" processes ({world_size} processes / {model} that share a model); use"
+            f" {key}.{_EXPERT}={math.gcd(world_size // model, expert)}"
         )
     if (virtual or 1) > 1 and megatron.pipeline_model_parallel_size == 1:
         yield (
-            f"{key}.{_VIRTUAL}={virtual} with {_PIPELINE}=1: there is no pipeline to interleave; leave it out, or use "
-            f"{key}.{_PIPELINE}=2 or more"
+            f"{key}.{_VIRTUAL}={virtual} with {_PIPELINE}=1: there is no pipeline to interleave;"
+            f" leave it out, or use {key}.{_PIPELINE}=2 or more"
         )
 
 
@@ -67,50 +85,72 @@ def megatron_problems(megatron: MegatronConfig, world_size: int, *, section: str
     problems = parallel_problems(megatron, world_size, section=section)
     for overrides in ("override_transformer_config", "override_ddp_config"):
         named = getattr(megatron, overrides)
-        problems += [f"{key}.{overrides}.{name}: use {key}.{_OWN_ENTRY[name]}" for name in named if name in _OWN_ENTRY]
+        problems += [
+            f"{key}.{overrides}.{name}: use {key}.{_OWN_ENTRY[name]}"
+            for name in named
+            if name in _OWN_ENTRY
+        ]
     return problems
 
 
 def unread_problems(trained: TrainedConfig, strategy: str, *, section: str) -> Iterator[str]:
-    """Entries of the section that `strategy` does not read and that were set all the same: refused, never ignored silently."""
+    """Entries of the section that `strategy` does not read and that were set all the same: refused,
+    never ignored silently."""
     if strategy == "megatron":
         for name in _changed(trained.fsdp_config, FSDPConfig()):
-            instead = f"use {section}.megatron.{_IN_MEGATRON[name]}" if _IN_MEGATRON[name] else "leave it out"
+            instead = (
+                f"use {section}.megatron.{_IN_MEGATRON[name]}"
+                if _IN_MEGATRON[name]
+                else "leave it out"
+            )
             value = getattr(trained.fsdp_config, name)
             shown = "null" if value is None else value
-            yield f"{section}.fsdp_config.{name}={shown} has no effect with {section}.strategy=megatron; {instead}"
+            yield (
+                f"{section}.fsdp_config.{name}={shown} has no effect with"
+                f" {section}.strategy=megatron; {instead}"
+            )
         return
     for name in _changed(trained.megatron, type(trained.megatron)()):
         value = getattr(trained.megatron, name)
-        yield f"{section}.megatron.{name}={value} has no effect with {section}.strategy={strategy}; set strategy=megatron, or leave it out"
+        yield (
+            f"{section}.megatron.{name}={value} has no effect with {section}.strategy={strategy};"
+            " set strategy=megatron, or leave it out"
+        )
 
 
-def _changed(settings: object, default: object) -> list[str]:
-    return [e.name for e in fields(default) if getattr(settings, e.name) != getattr(default, e.name)]  # type: ignore[arg-type]
+def _changed(settings: Any, default: Any) -> list[str]:
+    names = [field.name for field in fields(default)]
+    return [name for name in names if getattr(settings, name) != getattr(default, name)]
 
 
 def model_problems(model: ModelConfig, *, section: str, key: str) -> Iterator[str]:
     """What `model` (at `key`) asks for and strategy=megatron (at `section`) does not do."""
     if model.lora_rank:
         yield (
-            f"{key}.lora_rank={model.lora_rank} with {section}.strategy=megatron: adapters train under fsdp2 and fsdp; use lora_rank=0, or "
-            "strategy=fsdp2"
+            f"{key}.lora_rank={model.lora_rank} with {section}.strategy=megatron: adapters train"
+            " under fsdp2 and fsdp; use lora_rank=0, or strategy=fsdp2"
         )
     if model.attn_implementation not in ("auto", "sdpa"):
         yield (
-            f"{key}.attn_implementation={model.attn_implementation} has no effect with {section}.strategy=megatron, which computes "
-            "attention by itself; leave it out"
+            f"{key}.attn_implementation={model.attn_implementation} has no effect with"
+            f" {section}.strategy=megatron, which computes attention by itself; leave it out"
         )
 
 
 def together_problems(actor: TrainedConfig, critic: TrainedConfig) -> Iterator[str]:
-    """In what a critic differs from the actor whose processes it shares: one process holds one set of parallel groups."""
-    apart = "give the critic processes of its own: critic.pool=<pool> trainer.resource_pools.<pool>.n_gpus_per_node=<devices>"
+    """In what a critic differs from the actor whose processes it shares: one process holds one set
+    of parallel groups."""
+    apart = (
+        "give the critic processes of its own: critic.pool=<pool>"
+        " trainer.resource_pools.<pool>.n_gpus_per_node=<devices>"
+    )
     if actor.strategy != critic.strategy:
         if "megatron" in (actor.strategy, critic.strategy):
             yield (
-                f"critic.strategy={critic.strategy} and actor_rollout_ref.actor.strategy={actor.strategy}: policy and critic share their "
-                f"processes, and megatron shares them with nothing else; leave critic.strategy out, or {apart}"
+                f"critic.strategy={critic.strategy} and"
+                f" actor_rollout_ref.actor.strategy={actor.strategy}: policy and critic share their"
+                " processes, and megatron shares them with nothing else; leave critic.strategy"
+                f" out, or {apart}"
             )
         return
     if actor.strategy != "megatron":
@@ -119,8 +159,9 @@ def together_problems(actor: TrainedConfig, critic: TrainedConfig) -> Iterator[s
     for name in ones:
         if ones[name] != others[name]:
             yield (
-                f"critic.megatron.{name}={others[name]} and actor_rollout_ref.actor.megatron.{name}={ones[name]}: policy and critic share "
-                f"their processes and so their layout; leave the critic's out, or {apart}"
+                f"critic.megatron.{name}={others[name]} and"
+                f" actor_rollout_ref.actor.megatron.{name}={ones[name]}: policy and critic share"
+                f" their processes and so their layout; leave the critic's out, or {apart}"
             )
 
 

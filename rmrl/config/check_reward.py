@@ -1,4 +1,5 @@
-"""What is wrong with the plain entries of section `reward`, in training and in offline scoring alike.
+"""What is wrong with the plain entries of section `reward`, in training and in offline scoring
+alike.
 
 Names, kinds and the ways to combine are checked where they are resolved.
 """
@@ -32,19 +33,36 @@ def reward_problems(config: Config | ScoreConfig) -> Iterator[str]:
     if not reward.models and not reward.by_source:
         yield "reward.models is empty: name at least one reward, e.g. reward.models=[gsm8k]"
     if len(set(reward.models)) < len(reward.models):
-        yield f"reward.models names one reward twice ({names}): give each once, with the sum of its weights"
+        yield (
+            f"reward.models names one reward twice ({names}): give each once, with the sum of its"
+            " weights"
+        )
     if reward.weights is not None and len(reward.weights) != len(reward.models):
         yield (
-            f"reward.weights has {count(reward.weights, 'value')} for {count(reward.models, 'model')} ({names}): "
-            "give one weight per model, e.g. reward.weights=[0.3,0.5]"
+            f"reward.weights has {count(reward.weights, 'value')} for"
+            f" {count(reward.models, 'model')} ({names}): give one weight per model, e.g."
+            " reward.weights=[0.3,0.5]"
         )
     if any(not math.isfinite(weight) for weight in reward.weights or ()):
         yield f"reward.weights={reward.weights}: every weight must be a finite number"
     if reward.rule_workers is not None and reward.rule_workers < 1:
-        yield f"reward.rule_workers={reward.rule_workers}: rules need at least 1 process; leave it out or give 1 or more"
-    pools = {reward.engine.pool, *(str(s.get("engine", {}).get("pool", "")) for s in reward.specs.values() if _has_engine(s))} - {""}
+        yield (
+            f"reward.rule_workers={reward.rule_workers}: rules need at least 1 process; leave it"
+            " out or give 1 or more"
+        )
+    pools = {
+        reward.engine.pool,
+        *(
+            str(s.get("engine", {}).get("pool", ""))
+            for s in reward.specs.values()
+            if _has_engine(s)
+        ),
+    } - {""}
     for pool in sorted(pools - set(config.trainer.resource_pools)):
-        yield f"reward engine pool '{pool}' is not there: give trainer.resource_pools.{pool}.n_gpus_per_node=<devices>, or leave it out"
+        yield (
+            f"reward engine pool '{pool}' is not there: give"
+            f" trainer.resource_pools.{pool}.n_gpus_per_node=<devices>, or leave it out"
+        )
 
 
 def _has_engine(spec: object) -> bool:

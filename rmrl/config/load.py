@@ -31,16 +31,30 @@ from rmrl.registry import did_you_mean
 Root = TypeVar("Root", Config, ScoreConfig)
 
 RECIPE = "recipe"
-"""configs/recipe/<name>.yaml, the keys that make an algorithm: `+recipe=dapo`, several as `+recipe=[dapo,tis]`. Later overrides win."""
+"""configs/recipe/<name>.yaml, the keys that make an algorithm: `+recipe=dapo`, several as
+`+recipe=[dapo,tis]`. Later overrides win."""
 CONFIG_NAMES: dict[type, str] = {Config: "ppo_trainer", ScoreConfig: "score"}
 """Root dataclass -> the file in configs/ that its composition starts from."""
 
 Notice = Callable[[str], None]
-_GROUPS_OF_VERL = ("actor", "critic", "ref", "rollout", "data", "model", "reward", "reward_model", "engine", "optim", "distillation")
+_GROUPS_OF_VERL = (
+    "actor",
+    "critic",
+    "ref",
+    "rollout",
+    "data",
+    "model",
+    "reward",
+    "reward_model",
+    "engine",
+    "optim",
+    "distillation",
+)
 
 
 def shipped(folder: str) -> Path:
-    """A folder that ships with rmrl ("configs", "reward_functions"): beside the package in a checkout, inside it in a wheel."""
+    """A folder that ships with rmrl ("configs", "reward_functions"): beside the package in a
+    checkout, inside it in a wheel."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "_shipped" / folder
     return inside if inside.is_dir() else package.parent / folder
@@ -52,10 +66,14 @@ def register() -> None:
     ConfigStore.instance().store(name="rmrl_score_defaults", node=ScoreConfig)
 
 
-def compose_config(overrides: Sequence[str], root: type[Root] = Config, *, notice: Notice | None = None) -> Root:
-    """Typed configuration from Hydra overrides such as "trainer.seed=3". `notice` gets one line per reason why keys have no effect.
+def compose_config(
+    overrides: Sequence[str], root: type[Root] = Config, *, notice: Notice | None = None
+) -> Root:
+    """Typed configuration from Hydra overrides such as "trainer.seed=3". `notice` gets one line per
+    reason why keys have no effect.
 
-    Raises ConfigError with every problem: unknown keys (with the nearest known one), refused keys (with what to use), wrong types.
+    Raises ConfigError with every problem: unknown keys (with the nearest known one), refused keys
+    (with what to use), wrong types.
     """
     register()
     overrides = normalise(overrides, root, notice=notice)
@@ -64,10 +82,14 @@ def compose_config(overrides: Sequence[str], root: type[Root] = Config, *, notic
         return _compose_checked(overrides, root)
 
 
-def normalise(overrides: Sequence[str], root: type = Config, *, notice: Notice | None = None) -> list[str]:
-    """The overrides as Hydra wants them: keys of verl as ours, entries of free-form sections with "++".
+def normalise(
+    overrides: Sequence[str], root: type = Config, *, notice: Notice | None = None
+) -> list[str]:
+    """The overrides as Hydra wants them: keys of verl as ours, entries of free-form sections with
+    "++".
 
-    Raises ConfigError with every unknown, refused or malformed one. Flags ("--cfg") pass through. `notice`: see `compose_config`.
+    Raises ConfigError with every unknown, refused or malformed one. Flags ("--cfg") pass through.
+    `notice`: see `compose_config`.
     """
     given, problems = parse(overrides)
     applied = apply([one for one in given if _is_of_verl(one, root)])
@@ -108,11 +130,15 @@ def parse(overrides: Sequence[str]) -> tuple[list[Given], list[str]]:
     return given, problems
 
 
-def hydra_command(arguments: Sequence[str], run: Callable[[Root], None], root: type[Root] = Config) -> None:
+def hydra_command(
+    arguments: Sequence[str], run: Callable[[Root], None], root: type[Root] = Config
+) -> None:
     """Hydra's own flags: --cfg job prints the configuration, --help the keys, --multirun sweeps."""
     register()
 
-    @hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name=CONFIG_NAMES[root])
+    @hydra.main(
+        version_base="1.3", config_path=str(shipped("configs")), config_name=CONFIG_NAMES[root]
+    )
     def command(composed: DictConfig) -> None:
         run(to_config(composed, root))
 
@@ -124,7 +150,8 @@ def hydra_command(arguments: Sequence[str], run: Callable[[Root], None], root: t
 
 
 def to_config(composed: DictConfig, root: type[Root] = Config) -> Root:
-    """The one conversion from OmegaConf to plain dataclasses. Raises ConfigError for missing values and wrong types."""
+    """The one conversion from OmegaConf to plain dataclasses. Raises ConfigError for missing values
+    and wrong types."""
     try:
         typed = OmegaConf.to_object(composed)
     except OmegaConfBaseException as error:
@@ -151,8 +178,13 @@ def _value_problem(override: str, config_name: str) -> str | None:
         compose(config_name, overrides=[override])
     except MissingConfigException as error:
         missing = Path(str(error.missing_cfg_file))
-        known = error.options or [file.stem for file in (shipped("configs") / missing.parent).glob("*.yaml")]
-        return f"{override.lstrip('+')}: nothing named '{missing.name}'{did_you_mean(missing.name, list(known))}"
+        known = error.options or [
+            file.stem for file in (shipped("configs") / missing.parent).glob("*.yaml")
+        ]
+        return (
+            f"{override.lstrip('+')}: nothing named"
+            f" '{missing.name}'{did_you_mean(missing.name, list(known))}"
+        )
     except (HydraException, OmegaConfBaseException) as error:
         return f"{override.lstrip('+')}: {_first_line(error.__cause__ or error)}"
     return None
@@ -168,15 +200,26 @@ def _parse(text: str) -> tuple[Override | None, str]:
     try:
         return OverridesParser.create().parse_override(text), ""
     except HydraException as error:
-        return None, f"{text}: {_first_line(error)}; overrides look like section.key=value, lists like [a,b]"
+        return (
+            None,
+            (
+                f"{text}: {_first_line(error)}; overrides look like section.key=value, lists like"
+                " [a,b]"
+            ),
+        )
 
 
 def _key(override: Override) -> str:
-    return override.key_or_group if override.package is None else f"{override.key_or_group}@{override.package}"
+    return (
+        override.key_or_group
+        if override.package is None
+        else f"{override.key_or_group}@{override.package}"
+    )
 
 
 def _is_of_verl(one: Given, root: type) -> bool:
-    """Whether the table of verl's keys may know it: of other commands than training only what they lack themselves."""
+    """Whether the table of verl's keys may know it: of other commands than training only what they
+    lack themselves."""
     if one.key == RECIPE or one.key.partition("/")[0].partition(".")[0] == "hydra":
         return False
     return root is Config or unknown_key(root, one.key) is not None
@@ -195,7 +238,10 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
         return [text]
     if override.package is not None:
         if key in _GROUPS_OF_VERL:
-            problems.append(f"{text}: verl's groups of configuration files are not here; give the keys that the group sets")
+            problems.append(
+                f"{text}: verl's groups of configuration files are not here; give the keys that the"
+                " group sets"
+            )
             return []
         return [text]
     problem = unknown_key(root, key)
@@ -206,18 +252,28 @@ def _check_override(text: str, root: type, problems: list[str]) -> list[str]:
     if not free and not _is_section(root, key):
         text = text.lstrip("+")  # verl adds keys that stand in the schema here
     value = override.value()
-    if _is_list(root, key) and not override.is_sweep_override() and value is not None and not isinstance(value, list):
+    if (
+        _is_list(root, key)
+        and not override.is_sweep_override()
+        and value is not None
+        and not isinstance(value, list)
+    ):
         text = f"{text.partition('=')[0]}=[{text.partition('=')[2]}]"
     return ["++" + text if text.startswith(key) and free else text]
 
 
 def unknown_key(schema: type, key: str) -> str | None:
-    """A sentence when `key` (dotted) is no field of the dataclass tree; None when it is. Free-form dict fields accept anything below."""
+    """A sentence when `key` (dotted) is no field of the dataclass tree; None when it is. Free-form
+    dict fields accept anything below."""
     node: Any = schema
     path: list[str] = []
     for part in key.split("."):
         if not dataclasses.is_dataclass(node):
-            return None if _is_free(node) else f"{key}: '{'.'.join(path)}' is a value, it has no entry '{part}'"
+            return (
+                None
+                if _is_free(node)
+                else f"{key}: '{'.'.join(path)}' is a value, it has no entry '{part}'"
+            )
         fields = typing.get_type_hints(node)
         if part not in fields:
             where = ".".join(path) or "the top level"
@@ -228,7 +284,8 @@ def unknown_key(schema: type, key: str) -> str | None:
 
 
 def _in_free_section(schema: type, key: str) -> bool:
-    """Whether the key is a free-form dict or lies inside one: only there may an override add entries."""
+    """Whether the key is a free-form dict or lies inside one: only there may an override add
+    entries."""
     node: Any = schema
     for part in key.split("."):
         if not dataclasses.is_dataclass(node):

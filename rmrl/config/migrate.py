@@ -15,9 +15,18 @@ from rmrl.config.verl.shell import Script, read_script
 from rmrl.errors import ConfigError
 
 _TRAINS = re.compile(r"((verl|recipe|rmrl)[\w.]*\.main_\w+|\S*main_\w+\.py)")
-_OTHER_PROGRAMS = ("main_generation", "main_generation_server", "main_eval", "fsdp_sft_trainer", "sft_trainer")
+_OTHER_PROGRAMS = (
+    "main_generation",
+    "main_generation_server",
+    "main_eval",
+    "fsdp_sft_trainer",
+    "sft_trainer",
+)
 _OWN_ALGORITHMS = {
-    "main_prime": "PRIME trains its reward model along; reward models are not trained here: reward.specs.<name>.kind=process reads steps",
+    "main_prime": (
+        "PRIME trains its reward model along; reward models are not trained here:"
+        " reward.specs.<name>.kind=process reads steps"
+    ),
     "main_spin": "SPIN is not there; rewards with algorithm.adv_estimator=grpo come next to it",
     "main_sppo": "SPPO is not there; rewards with algorithm.adv_estimator=grpo come next to it",
 }
@@ -39,7 +48,8 @@ class Migrated:
 
 
 def migrate(text: str) -> list[Migrated]:
-    """Every command of the script that trains; a text without one is a list of overrides. Nothing of it is run.
+    """Every command of the script that trains; a text without one is a list of overrides. Nothing
+    of it is run.
 
     Raises ConfigError where there is neither.
     """
@@ -51,17 +61,22 @@ def migrate(text: str) -> list[Migrated]:
         words = [word for word in every_word if not word.startswith("-")]
         if not words or not all(re.match(r"[+~]{0,2}[\w.@/]+=", word) for word in words):
             raise ConfigError(
-                "no line that starts verl (python3 -m verl.trainer.main_ppo ...) and no list of overrides (section.key=value ...): give a "
-                "script with one of them"
+                "no line that starts verl (python3 -m verl.trainer.main_ppo ...) and no list of"
+                " overrides (section.key=value ...): give a script with one of them"
             )
         commands = [("", words)]
     return [_migrated(program, words, notes) for program, words in commands]
 
 
 def shown(migrated: Migrated, *, preamble: Sequence[str] = ()) -> str:
-    """The command, then the differences as comments, so that the text is a script. `preamble`: assignments it may need."""
+    """The command, then the differences as comments, so that the text is a script. `preamble`:
+    assignments it may need."""
     words = [*migrated.flags, *migrated.overrides]
-    needed = [line for line in preamble if any(re.search(rf"\${line.partition('=')[0]}\b", word) for word in words)]
+    needed = [
+        line
+        for line in preamble
+        if any(re.search(rf"\${line.partition('=')[0]}\b", word) for word in words)
+    ]
     command = " \\\n    ".join(["rmrl train", *map(_quoted, words)])
     return "\n".join([*needed, command, "", *_table(migrated)])
 
@@ -74,7 +89,11 @@ def preamble(text: str) -> list[str]:
 def _command(words: Sequence[str]) -> tuple[str, list[str]] | None:
     """(program, its arguments) of a statement that starts a trainer."""
     for number, word in enumerate(words):
-        if _TRAINS.fullmatch(word) and number and (words[number - 1] == "-m" or word.endswith(".py")):
+        if (
+            _TRAINS.fullmatch(word)
+            and number
+            and (words[number - 1] == "-m" or word.endswith(".py"))
+        ):
             return word, list(words[number + 1 :])
     return None
 
@@ -83,7 +102,9 @@ def _migrated(program: str, words: Sequence[str], notes: Sequence[str]) -> Migra
     name = program.removesuffix(".py").rpartition(".")[2].rpartition("/")[2]
     refused = [f"{program}: {_OWN_ALGORITHMS[name]}"] if name in _OWN_ALGORITHMS else []
     if name in _OTHER_PROGRAMS:
-        refused.append(f"{program} does not train by rewards; rmrl score scores what another program wrote")
+        refused.append(
+            f"{program} does not train by rewards; rmrl score scores what another program wrote"
+        )
     try:
         arguments = own_arguments(words)
     except ConfigError as error:
@@ -126,7 +147,10 @@ def _notes(script: Script) -> Iterator[str]:
     if outside:
         yield f"not set in the script: {', '.join(outside)}"
     if script.unsure:
-        yield f"set inside an if, case or loop, the last assignment is taken: {', '.join(sorted(script.unsure))}"
+        yield (
+            "set inside an if, case or loop, the last assignment is taken:"
+            f" {', '.join(sorted(script.unsure))}"
+        )
     if script.passes_arguments:
         yield 'the script passes its own arguments on ("$@"): put them behind the command'
 
@@ -134,16 +158,24 @@ def _notes(script: Script) -> Iterator[str]:
 def _table(migrated: Migrated) -> Iterator[str]:
     """Lines of comments: what is not simply kept."""
     records = migrated.applied.records
-    kept = sum(record.fate == "same" and set(record.becomes) <= set(migrated.overrides) for record in records)
+    kept = sum(
+        record.fate == "same" and set(record.becomes) <= set(migrated.overrides)
+        for record in records
+    )
     yield f"# {len(records)} settings of {migrated.program or 'the list'}: {kept} kept as they are"
     for note in migrated.notes:
         yield f"# note: {note}"
     for record in records:
         if record.fate in ("renamed", "converted"):
-            yield f"# {record.fate}: {record.given.text.lstrip('+')} -> {' '.join(record.becomes) or 'other keys of the line'}"
+            yield (
+                f"# {record.fate}: {record.given.text.lstrip('+')} ->"
+                f" {' '.join(record.becomes) or 'other keys of the line'}"
+            )
     for record in records:
         if record.fate == "no effect":
-            yield f"# no effect: {record.given.text.lstrip('+')}" + (f" ({record.why})" if record.why else " (always so)")
+            yield f"# no effect: {record.given.text.lstrip('+')}" + (
+                f" ({record.why})" if record.why else " (always so)"
+            )
     for sentence in migrated.refused:
         yield f"# refused: {sentence}"
 

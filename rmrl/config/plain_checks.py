@@ -16,15 +16,22 @@ def look_up(config: Any, key: str) -> Any:
     return node
 
 
-def choice_problems(config: Any, choices: Sequence[tuple[str, Sequence[str | None]]]) -> Iterator[str]:
+def choice_problems(
+    config: Any, choices: Sequence[tuple[str, Sequence[str | None]]]
+) -> Iterator[str]:
     """`choices`: (key, allowed values); None among them allows null."""
     for key, allowed in choices:
         value = look_up(config, key)
         if value not in allowed:
-            yield f"{key}={value!r}: not a choice{did_you_mean(str(value), [name for name in allowed if name is not None])}"
+            yield (
+                f"{key}={value!r}: not a"
+                f" choice{did_you_mean(str(value), [name for name in allowed if name is not None])}"
+            )
 
 
-def number_problems(config: Any, *, positive: Sequence[str], at_least_zero: Sequence[str]) -> Iterator[str]:
+def number_problems(
+    config: Any, *, positive: Sequence[str], at_least_zero: Sequence[str]
+) -> Iterator[str]:
     """Keys whose numbers must be above, or not below, zero. NaN is neither."""
     for key in positive:
         if not look_up(config, key) > 0:

@@ -1,4 +1,5 @@
-"""Files -> checked rows -> `Prompt`s -> batches. Start at `rmrl.data.dataset.load_prompts` and `rmrl.data.loader.PromptLoader`.
+"""Files -> checked rows -> `Prompt`s -> batches. Start at `rmrl.data.dataset.load_prompts` and
+`rmrl.data.loader.PromptLoader`.
 
 rows       parquet and jsonl files, streamed, each row with its file and number
 problems   what a user reads when a row is wrong

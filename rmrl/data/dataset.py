@@ -19,7 +19,8 @@ Split = Literal["train", "val"]
 
 
 class PromptTable(Sequence[Prompt]):
-    """Prompts whose tokens lie in one flat int32 array; a `Prompt` is made when asked for. A slice is a list of prompts."""
+    """Prompts whose tokens lie in one flat int32 array; a `Prompt` is made when asked for. A slice
+    is a list of prompts."""
 
     def __init__(self, rows: Sequence[PromptRow], token_ids: Sequence[Sequence[int]]) -> None:
         assert len(rows) == len(token_ids)
@@ -63,12 +64,15 @@ def make_prompt(row: PromptRow, token_ids: Sequence[int]) -> Prompt:
     )
 
 
-def load_prompts(config: DataConfig, tokenizer: Any, *, split: Split, notice: Callable[[str], None]) -> PromptTable:
+def load_prompts(
+    config: DataConfig, tokenizer: Any, *, split: Split, notice: Callable[[str], None]
+) -> PromptTable:
     """Read, check and tokenize the files of one split.
 
-    The first data.<split>_max_samples rows in file order are taken, then data.filter_overlong_prompts applies. `notice` gets one line
-    on what was loaded, dropped and cut. Ids are "<file name>:<row>", with parent folders where two files share a name.
-    Raises ConfigError for settings, DataError for files and rows.
+    The first data.<split>_max_samples rows in file order are taken, then
+    data.filter_overlong_prompts applies. `notice` gets one line on what was loaded, dropped and
+    cut. Ids are "<file name>:<row>", with parent folders where two files share a name. Raises
+    ConfigError for settings, DataError for files and rows.
     """
     check_length_settings(config)
     key = f"data.{split}_files"
@@ -78,8 +82,9 @@ def load_prompts(config: DataConfig, tokenizer: Any, *, split: Split, notice: Ca
     if not report.kept:
         shortest = min(len(ids) for ids in tokens)
         raise DataError(
-            f"{key}: all {len(rows)} prompts are longer than data.max_prompt_length={config.max_prompt_length} tokens (the shortest "
-            f"has {shortest}) and were dropped; need at least one; raise data.max_prompt_length"
+            f"{key}: all {len(rows)} prompts are longer than"
+            f" data.max_prompt_length={config.max_prompt_length} tokens (the shortest has"
+            f" {shortest}) and were dropped; need at least one; raise data.max_prompt_length"
         )
     table = PromptTable([rows[i] for i in report.kept], report.token_ids)
     notice(_summary(key, table, report, config.max_prompt_length))
@@ -93,7 +98,11 @@ def iterate_rows(config: DataConfig, *, split: Split) -> Iterator[PromptRow]:
     rows = (
         row
         for path, label in zip(paths, file_labels(paths), strict=True)
-        for row in check_rows(read_rows(path, label=label), prompt_key=config.prompt_key, reward_fn_key=config.reward_fn_key)
+        for row in check_rows(
+            read_rows(path, label=label),
+            prompt_key=config.prompt_key,
+            reward_fn_key=config.reward_fn_key,
+        )
     )
     return islice(rows, most)
 
@@ -101,12 +110,17 @@ def iterate_rows(config: DataConfig, *, split: Split) -> Iterator[PromptRow]:
 def _max_samples(config: DataConfig, split: Split) -> int | None:
     most = config.train_max_samples if split == "train" else config.val_max_samples
     if most == 0:
-        raise ConfigError(f"data.{split}_max_samples=0 keeps no row; need a positive number, or -1 for all rows")
+        raise ConfigError(
+            f"data.{split}_max_samples=0 keeps no row; need a positive number, or -1 for all rows"
+        )
     return most if most > 0 else None
 
 
 def _summary(key: str, table: PromptTable, report: LengthReport, limit: int) -> str:
-    text = f"{key}: {len(table)} prompts, {table.lengths.mean():.0f} tokens on average, {table.lengths.max()} at most"
+    text = (
+        f"{key}: {len(table)} prompts, {table.lengths.mean():.0f} tokens on average,"
+        f" {table.lengths.max()} at most"
+    )
     if report.dropped:
         text += f"; {report.dropped} longer than data.max_prompt_length={limit} were dropped"
     if report.cut:

@@ -1,7 +1,9 @@
-"""Which responses are compared with each other, and the order in which rows are scored so that each group is scored whole.
+"""Which responses are compared with each other, and the order in which rows are scored so that each
+group is scored whole.
 
-A group is named by the columns of `data.group_key`; without them by `prompt_id` and `step` where a row has them (a run's
-samples.jsonl: one prompt sampled at two steps makes two groups), else by the prompt. Rows of a group may stand anywhere in the files.
+A group is named by the columns of `data.group_key`; without them by `prompt_id` and `step` where a
+row has them (a run's samples.jsonl: one prompt sampled at two steps makes two groups), else by the
+prompt. Rows of a group may stand anywhere in the files.
 """
 
 from __future__ import annotations
@@ -25,21 +27,35 @@ _KEY_BYTES = 16
 
 
 def group_columns(given: object) -> tuple[str, ...]:
-    """The columns that `data.group_key` names: one name or a list of them. Raises ConfigError for anything else."""
+    """The columns that `data.group_key` names: one name or a list of them. Raises ConfigError for
+    anything else."""
     names = [given] if isinstance(given, str) else given
     if names is None:
         return ()
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
-        raise ConfigError(f"data.group_key={given!r}: give a column or a list of columns, e.g. data.group_key=[run,prompt_id]")
+    if (
+        not isinstance(names, list | tuple)
+        or not names
+        or not all(isinstance(name, str) and name for name in names)
+    ):
+        raise ConfigError(
+            f"data.group_key={given!r}: give a column or a list of columns, e.g."
+            " data.group_key=[run,prompt_id]"
+        )
     return tuple(names)
 
 
 def group_of(fields: Mapping[str, Any], messages: Messages, columns: Sequence[str]) -> bytes:
-    """16 bytes, equal for the rows of one group. Raises FieldError where a row lacks one of `columns`."""
+    """16 bytes, equal for the rows of one group. Raises FieldError where a row lacks one of
+    `columns`."""
     for name in columns:
         if name not in fields:
             seen = ", ".join(fields) or "(none)"
-            raise FieldError(name, saw=f"only the columns {seen}", need=f"the column '{name}' of data.group_key", todo="name another one")
+            raise FieldError(
+                name,
+                saw=f"only the columns {seen}",
+                need=f"the column '{name}' of data.group_key",
+                todo="name another one",
+            )
     names = list(columns) or [name for name in _OF_SAMPLES if not is_null(fields.get(name))]
     values = {name: _number_as_written(plain(fields[name])) for name in names}
     if not columns and "prompt_id" not in values:
@@ -55,7 +71,8 @@ def _number_as_written(value: Any) -> Any:
 
 @dataclass(slots=True)
 class GroupTable:
-    """The group of every row, gathered as the rows pass: about 170 bytes per group and 16 per row."""
+    """The group of every row, gathered as the rows pass: about 170 bytes per group and 16 per
+    row."""
 
     _number_of: dict[bytes, int] = field(default_factory=dict)
     _responses: array[int] = field(default_factory=lambda: array("q"))
@@ -86,7 +103,11 @@ class GroupTable:
     @property
     def singles(self) -> int:
         """Groups of one response."""
-        return int((np.frombuffer(self._responses, dtype=np.int64) == 1).sum()) if self._responses else 0
+        return (
+            int((np.frombuffer(self._responses, dtype=np.int64) == 1).sum())
+            if self._responses
+            else 0
+        )
 
     @property
     def over_files(self) -> int:

@@ -1,7 +1,7 @@
 """Shuffled batches of prompts that go on exactly where a checkpoint left off.
 
-Epoch e visits the rows in the order `numpy.random.default_rng([seed, e]).permutation(num_rows)`: nothing but (seed, e, position) is
-needed to find the way back.
+Epoch e visits the rows in the order `numpy.random.default_rng([seed, e]).permutation(num_rows)`:
+nothing but (seed, e, position) is needed to find the way back.
 """
 
 from __future__ import annotations
@@ -17,31 +17,55 @@ import numpy as np
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.types import Prompt
 
-_STATE_TYPES = {"epoch": int, "position": int, "seed": int, "shuffle": bool, "num_rows": int, "fingerprint": str}
+_STATE_TYPES = {
+    "epoch": int,
+    "position": int,
+    "seed": int,
+    "shuffle": bool,
+    "num_rows": int,
+    "fingerprint": str,
+}
 
 
 class PromptLoader:
     """Iterates over batches, each a list of `batch_size` prompts.
 
-    `epoch` and `position` (rows served in this epoch) always point behind the last batch handed out, so `state_dict()` taken right
-    after a batch resumes with the next one. Someone who fetches batches ahead keeps each batch's state beside it.
+    `epoch` and `position` (rows served in this epoch) always point behind the last batch handed
+    out, so `state_dict()` taken right after a batch resumes with the next one. Someone who fetches
+    batches ahead keeps each batch's state beside it.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], *, batch_size: int, shuffle: bool, seed: int, drop_last: bool = True) -> None:
-        """`drop_last=False` hands out a shorter last batch per epoch (validation). Raises ConfigError for sizes that cannot work."""
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        batch_size: int,
+        shuffle: bool,
+        seed: int,
+        drop_last: bool = True,
+    ) -> None:
+        """`drop_last=False` hands out a shorter last batch per epoch (validation). Raises
+        ConfigError for sizes that cannot work."""
         problems: list[str] = []
         if batch_size < 1:
             problems.append(f"data.train_batch_size={batch_size}; need at least 1 prompt per batch")
         elif len(prompts) < (batch_size if drop_last else 1):
             problems.append(
-                f"data.train_batch_size={batch_size} but the data set has only {len(prompts)} prompts (after filtering); need at least "
-                f"one full batch: use data.train_batch_size={max(len(prompts), 1)} or less, or more data"
+                f"data.train_batch_size={batch_size} but the data set has only {len(prompts)}"
+                " prompts (after filtering); need at least one full batch: use"
+                f" data.train_batch_size={max(len(prompts), 1)} or less, or more data"
             )
         if seed < 0:
             problems.append(f"data.seed={seed}; need 0 or more, e.g. data.seed=1")
         if problems:
             raise ConfigError(problems)
-        self._prompts, self.batch_size, self.shuffle, self.seed, self._drop_last = prompts, batch_size, shuffle, seed, drop_last
+        self._prompts, self.batch_size, self.shuffle, self.seed, self._drop_last = (
+            prompts,
+            batch_size,
+            shuffle,
+            seed,
+            drop_last,
+        )
         self.epoch, self.position = 0, 0
         self._order_of: tuple[int, np.ndarray] | None = None
 
@@ -56,7 +80,8 @@ class PromptLoader:
         return self.batches()
 
     def batches(self, *, epochs: int | None = None) -> Iterator[list[Prompt]]:
-        """From the present position until `epochs` epochs in all (those before a resume included) are over; None: without end."""
+        """From the present position until `epochs` epochs in all (those before a resume included)
+        are over; None: without end."""
         while True:
             self._roll_over(self.batch_size)
             if epochs is not None and self.epoch >= epochs:
@@ -64,7 +89,8 @@ class PromptLoader:
             yield self._next(self.batch_size)
 
     def take(self, count: int) -> list[Prompt]:
-        """The next `count` prompts, at most a whole epoch's. What is left of an epoch and too little is passed over, as for batches."""
+        """The next `count` prompts, at most a whole epoch's. What is left of an epoch and too
+        little is passed over, as for batches."""
         self._roll_over(count)
         return self._next(count)
 
@@ -75,19 +101,26 @@ class PromptLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        place = {"epoch": self.epoch, "position": self.position, "seed": self.seed, "shuffle": self.shuffle}
+        place = {
+            "epoch": self.epoch,
+            "position": self.position,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+        }
         return {**place, "num_rows": len(self._prompts), "fingerprint": self.fingerprint}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to the place in `state`. Raises CheckpointError where data, seed or shuffle are not those the state was saved with.
+        """Go to the place in `state`. Raises CheckpointError where data, seed or shuffle are not
+        those the state was saved with.
 
         Another batch size is fine: the rows go on in the same order.
         """
         wrong = [k for k, kind in _STATE_TYPES.items() if not isinstance(state.get(k), kind)]
         if wrong:
             raise CheckpointError(
-                f"the data loader's state lacks {', '.join(wrong)} (it has {', '.join(map(str, state)) or 'nothing'}); the checkpoint "
-                "is torn or from another version; resume from another checkpoint or start a new run"
+                f"the data loader's state lacks {', '.join(wrong)} (it has"
+                f" {', '.join(map(str, state)) or 'nothing'}); the checkpoint is torn or from"
+                " another version; resume from another checkpoint or start a new run"
             )
         for problem in self._differences(state):
             raise CheckpointError(problem)
@@ -95,26 +128,46 @@ class PromptLoader:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of ids and messages in order: equal exactly when the same rows are there. Tokens are left out: they may change."""
+        """Hash of ids and messages in order: equal exactly when the same rows are there. Tokens are
+        left out: they may change."""
         digest = hashlib.sha256()
         for prompt in self._prompts:
-            digest.update(json.dumps([prompt.id, [dict(m) for m in prompt.messages]], sort_keys=True, default=str).encode())
+            digest.update(
+                json.dumps(
+                    [prompt.id, [dict(m) for m in prompt.messages]], sort_keys=True, default=str
+                ).encode()
+            )
             digest.update(b"\n")
         return digest.hexdigest()[:32]
 
     def _differences(self, state: Mapping[str, Any]) -> Iterator[str]:
-        cure = "need the data set the run was started with; give the same data.train_files (and filters), or start a new run"
+        cure = (
+            "need the data set the run was started with; give the same data.train_files (and"
+            " filters), or start a new run"
+        )
         if state["num_rows"] != len(self._prompts):
-            yield f"the checkpoint was saved with {state['num_rows']} prompts, the data set now has {len(self._prompts)}; {cure}"
+            yield (
+                f"the checkpoint was saved with {state['num_rows']} prompts, the data set now has"
+                f" {len(self._prompts)}; {cure}"
+            )
         if state["fingerprint"] != self.fingerprint:
             here = f"{len(self._prompts)} prompts (fingerprint {self.fingerprint})"
-            yield f"the checkpoint was saved with other prompts (fingerprint {state['fingerprint']}) than the {here} now loaded; {cure}"
+            yield (
+                f"the checkpoint was saved with other prompts (fingerprint {state['fingerprint']})"
+                f" than the {here} now loaded; {cure}"
+            )
         for key in ("seed", "shuffle"):
             if state[key] != getattr(self, key):
                 saved, now = state[key], getattr(self, key)
-                yield f"the checkpoint was saved with data.{key}={saved}, this run has data.{key}={now}; resume with data.{key}={saved}"
+                yield (
+                    f"the checkpoint was saved with data.{key}={saved}, this run has"
+                    f" data.{key}={now}; resume with data.{key}={saved}"
+                )
         if state["epoch"] < 0 or not 0 <= state["position"] <= len(self._prompts):
-            yield f"the data loader's state points to epoch {state['epoch']}, row {state['position']} of {len(self._prompts)}; it is torn"
+            yield (
+                f"the data loader's state points to epoch {state['epoch']}, row {state['position']}"
+                f" of {len(self._prompts)}; it is torn"
+            )
 
     def _roll_over(self, count: int) -> None:
         left = len(self._prompts) - self.position
@@ -124,6 +177,10 @@ class PromptLoader:
     def _order(self) -> np.ndarray:
         if self._order_of is None or self._order_of[0] != self.epoch:
             count = len(self._prompts)
-            order = np.random.default_rng([self.seed, self.epoch]).permutation(count) if self.shuffle else np.arange(count)
+            order = (
+                np.random.default_rng([self.seed, self.epoch]).permutation(count)
+                if self.shuffle
+                else np.arange(count)
+            )
             self._order_of = (self.epoch, order)
         return self._order_of[1]

@@ -1,4 +1,5 @@
-"""What the scripts of data_preprocess/ share: options, a held-out share, one parquet file per split, what is printed at the end."""
+"""What the scripts of data_preprocess/ share: options, a held-out share, one parquet file per
+split, what is printed at the end."""
 
 from __future__ import annotations
 
@@ -21,13 +22,19 @@ Rows = dict[str, list[dict[str, Any]]]
 class MakeRow(Protocol):
     """One raw record -> one row of the schema. Raises DataError naming `where`."""
 
-    def __call__(self, record: Mapping[str, Any], /, *, split: str, index: int, where: str) -> dict[str, Any]: ...
+    def __call__(
+        self, record: Mapping[str, Any], /, *, split: str, index: int, where: str
+    ) -> dict[str, Any]: ...
 
 
 def script_parser(doc: str | None, *, out: str) -> argparse.ArgumentParser:
     """A parser with --out and --overwrite; `doc` is the script's docstring, shown as it stands."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(out), help="folder to write to (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(out), help="folder to write to (default: %(default)s)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
     return parser
 
@@ -36,49 +43,82 @@ def add_source_options(parser: argparse.ArgumentParser, *, default: str) -> None
     """--source, --test-source and --test-share, as `source_records` and `build_rows` read them."""
     what = "hub id, jsonl or parquet file, or folder with one file *train* and one *test*"
     parser.add_argument("--source", default=default, help=f"{what} (default: %(default)s)")
-    parser.add_argument("--test-source", help="where the test rows come from, if not from --source; the same choices")
-    parser.add_argument("--test-share", type=float, default=0.0, help="share of --source held out as test rows (default: none)")
+    parser.add_argument(
+        "--test-source",
+        help="where the test rows come from, if not from --source; the same choices",
+    )
+    parser.add_argument(
+        "--test-share",
+        type=float,
+        default=0.0,
+        help="share of --source held out as test rows (default: none)",
+    )
 
 
-def source_records(args: argparse.Namespace, *, hub: HubNames | None = None) -> dict[str, Iterable[Record]]:
-    """Split -> records of --source, and of --test-source where it is given. Raises ConfigError for options that contradict each other."""
+def source_records(
+    args: argparse.Namespace, *, hub: HubNames | None = None
+) -> dict[str, Iterable[Record]]:
+    """Split -> records of --source, and of --test-source where it is given. Raises ConfigError for
+    options that contradict each other."""
     if not 0 <= args.test_share < 1:
         raise ConfigError(f"--test-share {args.test_share:g}: give a share from 0 to below 1")
     found: dict[str, Iterable[Record]] = {**records_by_split(args.source, hub=hub)}
     if args.test_source is None:
         if args.test_share and "test" in found:
-            raise ConfigError(f"--test-share {args.test_share:g}: --source {args.source} has a test split of its own; leave the share out")
+            raise ConfigError(
+                f"--test-share {args.test_share:g}: --source {args.source} has a test split of its"
+                " own; leave the share out"
+            )
         return found
     if args.test_share:
         raise ConfigError("--test-share and --test-source are both given; use one of them")
     other = records_by_split(args.test_source, hub=hub)
-    return {"train": found.get("train", found.get("test", ())), "test": other.get("test", other.get("train", ()))}
+    return {
+        "train": found.get("train", found.get("test", ())),
+        "test": other.get("test", other.get("train", ())),
+    }
 
 
 def build_rows(
-    records: Mapping[str, Iterable[Record]], make_row: MakeRow, *, test_share: float = 0.0, key: Callable[[Mapping[str, Any]], str] = str
+    records: Mapping[str, Iterable[Record]],
+    make_row: MakeRow,
+    *,
+    test_share: float = 0.0,
+    key: Callable[[Mapping[str, Any]], str] = str,
 ) -> Rows:
-    """Rows of every split. Training records whose `key` falls into `test_share` become test rows: equal keys stay together."""
+    """Rows of every split. Training records whose `key` falls into `test_share` become test rows:
+    equal keys stay together."""
     rows: Rows = {}
     for split, part in records.items():
         for where, fields in tqdm(part, desc=split, unit=" rows", mininterval=0.5):
-            here = "test" if test_share and split == "train" and is_held_out(key(fields), test_share) else split
+            here = (
+                "test"
+                if test_share and split == "train" and is_held_out(key(fields), test_share)
+                else split
+            )
             into = rows.setdefault(here, [])
             into.append(make_row(fields, split=here, index=len(into), where=where))
     empty = [split for split in SPLITS if not rows.get(split)] if test_share else []
     if empty:
         count = sum(map(len, rows.values()))
-        raise DataError(f"--test-share {test_share:g} leaves no {empty[0]} row of {count}; give another share or more rows")
+        raise DataError(
+            f"--test-share {test_share:g} leaves no {empty[0]} row of {count}; give another share"
+            " or more rows"
+        )
     return rows
 
 
 def is_held_out(text: str, share: float) -> bool:
     """Whether a text belongs to the held-out share; depends on the text alone."""
-    return int(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8], 16) < share * 0x1_0000_0000
+    return (
+        int(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8], 16)
+        < share * 0x1_0000_0000
+    )
 
 
 def without_test_questions(rows: Rows) -> Rows:
-    """`rows` without the training rows whose `rm_prompt` is a test row's too; says how many they were."""
+    """`rows` without the training rows whose `rm_prompt` is a test row's too; says how many they
+    were."""
     tested = {row["rm_prompt"].strip() for row in rows.get("test", [])}
     clean = [row for row in rows.get("train", []) if row["rm_prompt"].strip() not in tested]
     dropped = len(rows.get("train", [])) - len(clean)
@@ -89,15 +129,19 @@ def without_test_questions(rows: Rows) -> Rows:
 
 
 def refuse_existing_splits(out: Path, *, overwrite: bool) -> None:
-    """Raise DataError where a file of `out` would be replaced unasked; call it before anything slow."""
+    """Raise DataError where a file of `out` would be replaced unasked; call it before anything
+    slow."""
     for split in SPLITS:
         refuse_existing(out / f"{split}.parquet", overwrite=overwrite)
 
 
 def write_splits(out: Path, rows: Rows, *, overwrite: bool) -> dict[Path, int]:
-    """One parquet file per split in `out`; returns file -> rows. Raises as `rmrl.data.write.write_rows` does."""
+    """One parquet file per split in `out`; returns file -> rows. Raises as
+    `rmrl.data.write.write_rows` does."""
     paths = {split: out / f"{split}.parquet" for split in SPLITS if split in rows}
-    return {path: write_rows(path, rows[split], overwrite=overwrite) for split, path in paths.items()}
+    return {
+        path: write_rows(path, rows[split], overwrite=overwrite) for split, path in paths.items()
+    }
 
 
 def report(written: Mapping[Path, int]) -> None:

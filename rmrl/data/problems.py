@@ -17,7 +17,8 @@ _short.maxlevel = 3
 
 
 def shown(value: object) -> str:
-    """A short repr with the type's name, such as "17 (int)"; never longer than a few hundred characters."""
+    """A short repr with the type's name, such as "17 (int)"; never longer than a few hundred
+    characters."""
     return f"{_short.repr(value)} ({type(value).__name__})"
 
 

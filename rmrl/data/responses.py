@@ -1,9 +1,13 @@
-"""Rows that carry responses: one in `response`, or several in `responses`; checked like prompts, streamed in batches.
+"""Rows that carry responses: one in `response`, or several in `responses`; checked like prompts,
+streamed in batches.
 
-    response | responses    string, or list of strings        `data.response_key` names another column
-    response_tokens         number, or one per response       counted with the policy's tokenizer where it is given, else 0
+    response | responses    string, or list of strings        `data.response_key` names another
+      column
+    response_tokens         number, or one per response       counted with the policy's tokenizer
+      where it is given, else 0
     finish_reason           "stop" or "length", or one each   "stop"
-    ground_truth            as inside `reward_model`          where there is no `reward_model`: a run's samples.jsonl can be scored as it is
+    ground_truth            as inside `reward_model`          where there is no `reward_model`: a
+      run's samples.jsonl can be scored as it is
 
 The other columns are those of `rmrl.data.schema`. Which responses form a group: `rmrl.data.groups`.
 """
@@ -71,10 +75,11 @@ class Survey:
 
 
 def survey(settings: ScoreDataConfig, *, for_parquet: bool, by_group: bool = False) -> Survey:
-    """Read every row once, so that a bad one stops a job before anything is scored and not after hours.
+    """Read every row once, so that a bad one stops a job before anything is scored and not after
+    hours.
 
-    Raises DataError as `answered_rows` does and, `for_parquet`, where columns mix types or only some rows hold several responses.
-    With `by_group` the group of each row is remembered.
+    Raises DataError as `answered_rows` does and, `for_parquet`, where columns mix types or only
+    some rows hold several responses. With `by_group` the group of each row is remembered.
     """
     paths = file_list(settings.files, "data.files")
     responses = 0
@@ -92,14 +97,18 @@ def survey(settings: ScoreDataConfig, *, for_parquet: bool, by_group: bool = Fal
         several = row.several if several is None else several
         if row.several != several:
             raise DataError(
-                f"{row.prompt.id} holds {_said(row.several)}, the rows before it {_said(several)}; parquet needs one type per column: "
-                "write JSON lines (out=....jsonl), or score the files one by one"
+                f"{row.prompt.id} holds {_said(row.several)}, the rows before it {_said(several)};"
+                " parquet needs one type per column: write JSON lines (out=....jsonl), or score"
+                " the files one by one"
             )
         if row.file.suffix != ".parquet":
             json_types.setdefault(row.file, JsonTypes(row.file)).add(row.fields)
     rows = sum(rows_of_files)
     if not rows:
-        raise DataError(f"data.max_rows={settings.max_rows} leaves no row to score; give 1 or more, or -1 for all")
+        raise DataError(
+            f"data.max_rows={settings.max_rows} leaves no row to score; give 1 or more, or -1"
+            " for all"
+        )
     return Survey(
         rows=rows,
         responses=responses,
@@ -110,19 +119,27 @@ def survey(settings: ScoreDataConfig, *, for_parquet: bool, by_group: bool = Fal
     )
 
 
-def answered_rows(settings: ScoreDataConfig, *, count_tokens: CountTokens | None = None) -> Iterator[AnsweredRow]:
-    """All rows of `data.files`, at most `data.max_rows`. Raises DataError naming file, row and column, ConfigError for data.files."""
+def answered_rows(
+    settings: ScoreDataConfig, *, count_tokens: CountTokens | None = None
+) -> Iterator[AnsweredRow]:
+    """All rows of `data.files`, at most `data.max_rows`. Raises DataError naming file, row and
+    column, ConfigError for data.files."""
     paths = file_list(settings.files, "data.files")
     return (row for _, row in _numbered_rows(settings, paths, count_tokens))
 
 
 def rows_to_score(
-    settings: ScoreDataConfig, surveyed: Survey, *, done: int = 0, count_tokens: CountTokens | None = None
+    settings: ScoreDataConfig,
+    surveyed: Survey,
+    *,
+    done: int = 0,
+    count_tokens: CountTokens | None = None,
 ) -> Iterator[AnsweredRow]:
     """The rows in the order in which they are scored, without the first `done` of that order.
 
-    That is the order of the files, unless the survey looked at groups and the rows of some are apart: then group after group, and
-    the files are read once for every 64 MiB of rows, since only so many are held at a time.
+    That is the order of the files, unless the survey looked at groups and the rows of some are
+    apart: then group after group, and the files are read once for every 64 MiB of rows, since only
+    so many are held at a time.
     """
     if surveyed.groups is None or not surveyed.groups.scattered:
         wanted_N = np.arange(surveyed.rows) >= done
@@ -132,13 +149,18 @@ def rows_to_score(
     for window in surveyed.groups.windows(order_N, most_bytes=_WINDOW_BYTES):
         wanted_N = np.zeros(surveyed.rows, dtype=bool)
         wanted_N[window] = True
-        rows = {row.number: row for row in _selected_rows(settings, surveyed, wanted_N, count_tokens)}
+        rows = {
+            row.number: row for row in _selected_rows(settings, surveyed, wanted_N, count_tokens)
+        }
         for number in window:
             yield rows.pop(int(number))
 
 
-def batches(rows: Iterator[AnsweredRow], sizes: Iterator[int], *, whole_groups: bool) -> Iterator[list[AnsweredRow]]:
-    """Batches of at least as many responses as `sizes` gives for each; one that ends inside a group only without `whole_groups`."""
+def batches(
+    rows: Iterator[AnsweredRow], sizes: Iterator[int], *, whole_groups: bool
+) -> Iterator[list[AnsweredRow]]:
+    """Batches of at least as many responses as `sizes` gives for each; one that ends inside a group
+    only without `whole_groups`."""
     batch: list[AnsweredRow] = []
     responses = 0
     size = next(sizes)
@@ -154,7 +176,9 @@ def batches(rows: Iterator[AnsweredRow], sizes: Iterator[int], *, whole_groups: 
         yield batch
 
 
-def _numbered_rows(settings: ScoreDataConfig, paths: Sequence[Path], count_tokens: CountTokens | None) -> Iterator[tuple[int, AnsweredRow]]:
+def _numbered_rows(
+    settings: ScoreDataConfig, paths: Sequence[Path], count_tokens: CountTokens | None
+) -> Iterator[tuple[int, AnsweredRow]]:
     """Position of the file, and the row."""
     reader = _Reader(settings, group_columns(settings.group_key), count_tokens)
     number = 0
@@ -167,7 +191,10 @@ def _numbered_rows(settings: ScoreDataConfig, paths: Sequence[Path], count_token
 
 
 def _selected_rows(
-    settings: ScoreDataConfig, surveyed: Survey, wanted_N: np.ndarray, count_tokens: CountTokens | None
+    settings: ScoreDataConfig,
+    surveyed: Survey,
+    wanted_N: np.ndarray,
+    count_tokens: CountTokens | None,
 ) -> Iterator[AnsweredRow]:
     """The rows where `wanted_N`, in the order of the files."""
     paths = file_list(settings.files, "data.files")
@@ -188,7 +215,9 @@ class _Reader:
     group_columns: tuple[str, ...]
     count_tokens: CountTokens | None
 
-    def rows(self, path: Path, label: str, *, first: int, wanted_N: np.ndarray | None = None) -> Iterator[AnsweredRow]:
+    def rows(
+        self, path: Path, label: str, *, first: int, wanted_N: np.ndarray | None = None
+    ) -> Iterator[AnsweredRow]:
         """`first`: position of the file's first row among the rows of all files."""
         seen: list[Row] = []
 
@@ -198,12 +227,19 @@ class _Reader:
                 yield row
 
         # `check_rows` streams, so each raw row and its checked prompt walk side by side.
-        for checked in check_rows(remembered(), prompt_key=self.settings.prompt_key, reward_fn_key=self.settings.reward_fn_key):
+        for checked in check_rows(
+            remembered(),
+            prompt_key=self.settings.prompt_key,
+            reward_fn_key=self.settings.reward_fn_key,
+        ):
             yield self._answered(seen[0], checked, first)
 
     def _answered(self, row: Row, checked: PromptRow, first: int) -> AnsweredRow:
         key = self.settings.response_key
-        fields = {name: plain(row.fields.get(name)) for name in (key, _SEVERAL, "response_tokens", "finish_reason", "ground_truth")}
+        fields = {
+            name: plain(row.fields.get(name))
+            for name in (key, _SEVERAL, "response_tokens", "finish_reason", "ground_truth")
+        }
         try:
             texts, several = _texts(row.fields, fields, key)
             tokens = _numbers(fields["response_tokens"], texts, self.count_tokens)
@@ -242,23 +278,39 @@ def _prompt(checked: PromptRow, truth: Any) -> Prompt:
         messages=checked.messages,
         token_ids=(),
         rm_prompts=checked.rm_prompts,
-        ground_truth=ground_truth({"reward_model": truth}) if checked.ground_truth is None else checked.ground_truth,
+        ground_truth=(
+            ground_truth({"reward_model": truth})
+            if checked.ground_truth is None
+            else checked.ground_truth
+        ),
         data_source=checked.data_source,
         ability=checked.ability,
         extra_info=checked.extra_info,
     )
 
 
-def _texts(columns: Mapping[str, Any], fields: Mapping[str, Any], key: str) -> tuple[tuple[str, ...], bool]:
+def _texts(
+    columns: Mapping[str, Any], fields: Mapping[str, Any], key: str
+) -> tuple[tuple[str, ...], bool]:
     column = _SEVERAL if is_null(fields[key]) and _SEVERAL in columns else key
     if column not in columns:
         names = ", ".join(columns) or "(none)"
         todo = "name the column that holds it: data.response_key=..."
-        raise FieldError(column, saw=f"only the columns {names}", need=f"a column '{column}' (or '{_SEVERAL}')", todo=todo)
+        raise FieldError(
+            column,
+            saw=f"only the columns {names}",
+            need=f"a column '{column}' (or '{_SEVERAL}')",
+            todo=todo,
+        )
     value = fields[column]
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise FieldError(column, saw=shown(value), need="a string, or a list of strings", todo="fill the response or drop the row")
+        raise FieldError(
+            column,
+            saw=shown(value),
+            need="a string, or a list of strings",
+            todo="fill the response or drop the row",
+        )
     return tuple(texts), isinstance(value, list)
 
 
@@ -267,7 +319,12 @@ def _numbers(given: Any, texts: Sequence[str], count_tokens: CountTokens | None)
         return tuple(count_tokens(text) if count_tokens else 0 for text in texts)
     numbers = given if isinstance(given, list) else [given]
     if len(numbers) != len(texts) or not all(_is_count(n) for n in numbers):
-        raise FieldError("response_tokens", saw=shown(given), need=_one_each("a whole number", texts), todo="mend or drop the column")
+        raise FieldError(
+            "response_tokens",
+            saw=shown(given),
+            need=_one_each("a whole number", texts),
+            todo="mend or drop the column",
+        )
     return tuple(int(n) for n in numbers)
 
 
@@ -276,13 +333,23 @@ def _reasons(given: Any, texts: Sequence[str]) -> tuple[str, ...]:
         return ("stop",) * len(texts)
     reasons = given if isinstance(given, list) else [given]
     if len(reasons) != len(texts) or not all(reason in ("stop", "length") for reason in reasons):
-        raise FieldError("finish_reason", saw=shown(given), need=_one_each('"stop" or "length"', texts), todo="mend or drop the column")
+        raise FieldError(
+            "finish_reason",
+            saw=shown(given),
+            need=_one_each('"stop" or "length"', texts),
+            todo="mend or drop the column",
+        )
     return tuple(reasons)
 
 
 def _is_count(number: Any) -> bool:
     """Whole numbers; pandas makes floats of them where a column has gaps."""
-    return isinstance(number, int | float) and not isinstance(number, bool) and number >= 0 and number == int(number)
+    return (
+        isinstance(number, int | float)
+        and not isinstance(number, bool)
+        and number >= 0
+        and number == int(number)
+    )
 
 
 def _one_each(what: str, texts: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
-"""Parquet and jsonl files -> raw rows, each with its file and its number, streamed: a file is never held whole."""
+"""Parquet and jsonl files -> raw rows, each with its file and its number, streamed: a file is never
+held whole."""
 
 # pyright: basic
 # pyarrow ships no types.
@@ -26,7 +27,8 @@ _BATCH_ROWS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One raw row. Parquet and JSON types have become plain Python ones (dict, list, str, int, float, bool, None)."""
+    """One raw row. Parquet and JSON types have become plain Python ones (dict, list, str, int,
+    float, bool, None)."""
 
     file: str
     """Path as the user typed it."""
@@ -38,23 +40,35 @@ class Row:
     line: int | None = None
     """Line of a jsonl file, 1 is the first."""
     size: int = 0
-    """Bytes of the row, about: of its line in a jsonl file, of its share of the batch in Arrow's memory of a parquet file."""
+    """Bytes of the row, about: of its line in a jsonl file, of its share of the batch in Arrow's
+    memory of a parquet file."""
 
     @property
     def where(self) -> str:
         """For messages: "row 3" or "row 3 (line 4)"."""
-        return f"row {self.number}" if self.line is None else f"row {self.number} (line {self.line})"
+        return (
+            f"row {self.number}" if self.line is None else f"row {self.number} (line {self.line})"
+        )
 
 
 def file_list(value: object, key: str) -> list[Path]:
-    """The files a configuration names: one path or a list of paths, `~` expanded. `key` (data.train_files) is named in errors.
+    """The files a configuration names: one path or a list of paths, `~` expanded. `key`
+    (data.train_files) is named in errors.
 
-    Raises ConfigError where the value is no path, DataError where a file does not exist or is of an unknown kind.
+    Raises ConfigError where the value is no path, DataError where a file does not exist or is of an
+    unknown kind.
     """
     items = [value] if isinstance(value, (str, Path)) else value
-    if not isinstance(items, (list, tuple)) or not items or not all(isinstance(i, (str, Path)) and str(i) for i in items):
+    if (
+        not isinstance(items, (list, tuple))
+        or not items
+        or not all(isinstance(i, (str, Path)) and str(i) for i in items)
+    ):
         example = f"{key}=data/train.parquet or {key}=[a.parquet,b.jsonl]"
-        raise ConfigError(f"{key}: saw {shown(value)}; need one path or a list of paths of parquet or jsonl files, e.g. {example}")
+        raise ConfigError(
+            f"{key}: saw {shown(value)}; need one path or a list of paths of parquet or jsonl"
+            f" files, e.g. {example}"
+        )
     paths = [Path(item).expanduser() for item in items]
     for path in paths:
         _require_file(path, key)
@@ -62,7 +76,8 @@ def file_list(value: object, key: str) -> list[Path]:
 
 
 def file_labels(paths: Sequence[Path]) -> list[str]:
-    """A short unique name per path: the file's name, with as many parents as it takes; a file listed twice gets "#2"."""
+    """A short unique name per path: the file's name, with as many parents as it takes; a file
+    listed twice gets "#2"."""
     parts = 1
     while _clash(paths, parts) and parts < max(len(p.parts) for p in paths):
         parts += 1
@@ -75,21 +90,35 @@ def file_labels(paths: Sequence[Path]) -> list[str]:
     return labels
 
 
-def read_rows(path: str | Path, *, label: str | None = None, wanted_N: np.ndarray | None = None) -> Iterator[Row]:
+def read_rows(
+    path: str | Path, *, label: str | None = None, wanted_N: np.ndarray | None = None
+) -> Iterator[Row]:
     """Stream the rows of one file. `label` defaults to the file's name.
 
-    `wanted_N`: bool, one per row: only these are parsed and yielded, nothing behind its end is read; None: all rows.
-    Raises DataError where the file is missing, empty, unreadable, or a line is not one JSON object.
+    `wanted_N`: bool, one per row: only these are parsed and yielded, nothing behind its end is
+    read; None: all rows. Raises DataError where the file is missing, empty, unreadable, or a line
+    is not one JSON object.
     """
     path = Path(path)
     _require_file(path, "the data set")
     count = 0
-    raw_rows = _read_parquet(path, wanted_N) if path.suffix == ".parquet" else _read_jsonl(path, wanted_N)
+    raw_rows = (
+        _read_parquet(path, wanted_N) if path.suffix == ".parquet" else _read_jsonl(path, wanted_N)
+    )
     for raw in raw_rows:
         count += 1
-        yield Row(file=str(path), label=label or path.name, number=raw.number, fields=raw.fields, line=raw.line, size=raw.size)
+        yield Row(
+            file=str(path),
+            label=label or path.name,
+            number=raw.number,
+            fields=raw.fields,
+            line=raw.line,
+            size=raw.size,
+        )
     if not count and wanted_N is None:
-        raise DataError(f"{path}: saw no rows; need at least one; write the file again or take it off the list")
+        raise DataError(
+            f"{path}: saw no rows; need at least one; write the file again or take it off the list"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +131,24 @@ class _Raw:
 
 def _require_file(path: Path, key: str) -> None:
     if path.is_dir():
-        inside = sorted(p.name for p in path.iterdir() if p.suffix in (".parquet", *JSONL_SUFFIXES))[:8]
-        raise DataError(f"{key}: {path} is a folder; need a file; name the files in it, here: {', '.join(inside) or 'no data file at all'}")
+        inside = sorted(
+            p.name for p in path.iterdir() if p.suffix in (".parquet", *JSONL_SUFFIXES)
+        )[:8]
+        raise DataError(
+            f"{key}: {path} is a folder; need a file; name the files in it, here:"
+            f" {', '.join(inside) or 'no data file at all'}"
+        )
     if not path.exists():
-        raise DataError(f"{key}: {path} does not exist (looked in {path.absolute().parent}); need a parquet or jsonl file; check the path")
+        raise DataError(
+            f"{key}: {path} does not exist (looked in {path.absolute().parent}); need a parquet or"
+            " jsonl file; check the path"
+        )
     if path.suffix not in (".parquet", *JSONL_SUFFIXES):
         known = ", ".join((".parquet", *JSONL_SUFFIXES))
-        raise DataError(f"{key}: {path} ends in '{path.suffix}'; need one of {known}; convert or rename the file")
+        raise DataError(
+            f"{key}: {path} ends in '{path.suffix}'; need one of {known}; convert or rename the"
+            " file"
+        )
 
 
 def _read_parquet(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
@@ -120,7 +160,11 @@ def _read_parquet(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
             if batch is None:
                 return
             numbers = _wanted(wanted_N, first, len(batch))
-            rows = batch.take(pa.array(numbers - first)).to_pylist(maps_as_pydicts="strict") if len(numbers) else []
+            rows = (
+                batch.take(pa.array(numbers - first)).to_pylist(maps_as_pydicts="strict")
+                if len(numbers)
+                else []
+            )
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise _unreadable(path, "parquet", error) from error
         size = batch.nbytes // max(len(batch), 1)
@@ -162,10 +206,20 @@ def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        hint = "the file looks like one indented JSON value; write one object per line" if text.strip() in "[{" else "mend the line"
-        raise DataError(f"{path} line {line}: saw {shown(text.strip())}, which is not JSON ({error}); {need}; {hint}") from error
+        hint = (
+            "the file looks like one indented JSON value; write one object per line"
+            if text.strip() in "[{"
+            else "mend the line"
+        )
+        raise DataError(
+            f"{path} line {line}: saw {shown(text.strip())}, which is not JSON ({error}); {need};"
+            f" {hint}"
+        ) from error
     if not isinstance(value, dict):
-        raise DataError(f"{path} line {line}: saw {shown(value)}; {need}; write the rows one under the other, without an outer list")
+        raise DataError(
+            f"{path} line {line}: saw {shown(value)}; {need}; write the rows one under the other,"
+            " without an outer list"
+        )
     return value
 
 
@@ -173,7 +227,8 @@ def _unreadable(path: Path, kind: str, error: Exception) -> DataError:
     size = path.stat().st_size if path.exists() else 0
     words = (str(error).splitlines() or [""])[0]
     return DataError(
-        f"{path} ({size} bytes) cannot be read as {kind}: {type(error).__name__}: {words}; need a whole {kind} file; write or copy it again"
+        f"{path} ({size} bytes) cannot be read as {kind}: {type(error).__name__}: {words}; need a"
+        f" whole {kind} file; write or copy it again"
     )
 
 

@@ -1,7 +1,9 @@
-"""Raw row -> `PromptRow`: every column of the data schema checked, every problem named by file, row and column.
+"""Raw row -> `PromptRow`: every column of the data schema checked, every problem named by file, row
+and column.
 
     column             type                                        absent or null means
-    prompt             list of {role, content}, or a string        an error (`data.prompt_key` names another column)
+    prompt             list of {role, content}, or a string        an error (`data.prompt_key` names
+      another column)
     data_source        string                                      ""
     rm_prompt          string or list of messages, may be empty    nothing of its own
     rm_prompt_<name>   the same, for one reward model              rm_prompt
@@ -9,8 +11,9 @@
     ability            string                                      ""
     extra_info         mapping, handed on untouched                {}
 
-Also read: TRL's prompts that end in an assistant turn (the policy continues it), OpenAI's content parts ({"type": "text"}), and
-OpenAI's `messages` column where there is no `prompt` column (a last assistant turn is the old answer and is left out).
+Also read: TRL's prompts that end in an assistant turn (the policy continues it), OpenAI's content
+parts ({"type": "text"}), and OpenAI's `messages` column where there is no `prompt` column (a last
+assistant turn is the old answer and is left out).
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ class PromptRow:
 def check_rows(rows: Iterable[Row], *, prompt_key: str, reward_fn_key: str) -> Iterator[PromptRow]:
     """Check the rows of one file, in a stream.
 
-    After the first problem nothing more is yielded; up to 5 problems of the file are gathered and raised as one DataError.
+    After the first problem nothing more is yielded; up to 5 problems of the file are gathered and
+    raised as one DataError.
     """
     problems: list[str] = []
     missing: set[str] = set()
@@ -64,7 +68,11 @@ def check_rows(rows: Iterable[Row], *, prompt_key: str, reward_fn_key: str) -> I
         file = row.file
         found = _Fields(row, prompt_key, reward_fn_key)
         checked = found.read()
-        problems += [f"{row.where}, {e}" for e in found.errors if not (isinstance(e, MissingColumnError) and e.column in missing)]
+        problems += [
+            f"{row.where}, {e}"
+            for e in found.errors
+            if not (isinstance(e, MissingColumnError) and e.column in missing)
+        ]
         missing |= {e.column for e in found.errors if isinstance(e, MissingColumnError)}
         if len(problems) >= MOST_PROBLEMS:
             break
@@ -151,7 +159,11 @@ def is_null(value: object) -> bool:
 
 def prompt_messages(fields: Mapping[str, Any], key: str) -> tuple[tuple[Message, ...], bool]:
     """(messages, whether the prompt was a plain string). Raises FieldError."""
-    column = "messages" if key not in fields and key == DataConfig().prompt_key and "messages" in fields else key
+    column = (
+        "messages"
+        if key not in fields and key == DataConfig().prompt_key and "messages" in fields
+        else key
+    )
     if column not in fields:
         raise _missing(column, fields, "data.prompt_key")
     value = fields[column]
@@ -159,7 +171,12 @@ def prompt_messages(fields: Mapping[str, Any], key: str) -> tuple[tuple[Message,
     if column == "messages" and messages and messages[-1]["role"] == "assistant":
         messages = messages[:-1]
     if not any(m["content"].strip() for m in messages):
-        raise FieldError(column, saw=f"{shown(value)}, which has no text", need=_NEED_MESSAGES, todo="fill the prompt or drop the row")
+        raise FieldError(
+            column,
+            saw=f"{shown(value)}, which has no text",
+            need=_NEED_MESSAGES,
+            todo="fill the prompt or drop the row",
+        )
     return messages, isinstance(value, str)
 
 
@@ -169,25 +186,55 @@ def as_messages(value: Any, column: str) -> tuple[Message, ...]:
         _refuse_json_text(value, column)
         return ({"role": "user", "content": value},)
     if not _is_list(value):
-        todo = "put the message into a list" if _is_mapping(value) else "mend the row, or name another column (data.prompt_key)"
+        todo = (
+            "put the message into a list"
+            if _is_mapping(value)
+            else "mend the row, or name another column (data.prompt_key)"
+        )
         raise FieldError(column, saw=shown(value), need=_NEED_MESSAGES, todo=todo)
     return tuple(_message(turn, column, index) for index, turn in enumerate(value))
 
 
 def _message(turn: Any, column: str, index: int) -> Message:
     if not _is_mapping(turn):
-        raise FieldError(column, saw=f"{shown(turn)} as message {index}", need='{"role": ..., "content": ...}', todo="mend the message")
+        raise FieldError(
+            column,
+            saw=f"{shown(turn)} as message {index}",
+            need='{"role": ..., "content": ...}',
+            todo="mend the message",
+        )
     if "role" not in turn or "content" not in turn:
         keys = ", ".join(map(str, turn)) or "none"
-        todo = "rename them (from -> role, value -> content)" if "from" in turn else "mend the message"
-        raise FieldError(column, saw=f"the keys {keys} in message {index}", need="the keys role and content", todo=todo)
+        todo = (
+            "rename them (from -> role, value -> content)" if "from" in turn else "mend the message"
+        )
+        raise FieldError(
+            column,
+            saw=f"the keys {keys} in message {index}",
+            need="the keys role and content",
+            todo=todo,
+        )
     role = turn["role"]
     if role not in ROLES:
-        todo = "'human' is called user and 'gpt' assistant" if role in ("human", "gpt") else "correct the role"
-        raise FieldError(column, saw=f"the role {shown(role)} in message {index}", need=f"one of {', '.join(ROLES)}", todo=todo)
+        todo = (
+            "'human' is called user and 'gpt' assistant"
+            if role in ("human", "gpt")
+            else "correct the role"
+        )
+        raise FieldError(
+            column,
+            saw=f"the role {shown(role)} in message {index}",
+            need=f"one of {', '.join(ROLES)}",
+            todo=todo,
+        )
     rest = {k: v for k, v in turn.items() if k not in ("role", "content") and v is not None}
-    # Parquet fills the keys of other rows' messages with nulls; chat templates ask "is defined", so nulls must go.
-    return {"role": role, "content": _content(turn["content"], column, index, empty_ok="tool_calls" in rest), **rest}
+    # Parquet fills the keys of other rows' messages with nulls; chat templates ask "is defined", so
+    # nulls must go.
+    return {
+        "role": role,
+        "content": _content(turn["content"], column, index, empty_ok="tool_calls" in rest),
+        **rest,
+    }
 
 
 def _content(value: Any, column: str, index: int, *, empty_ok: bool) -> str:
@@ -198,7 +245,12 @@ def _content(value: Any, column: str, index: int, *, empty_ok: bool) -> str:
     if _is_list(value) and value and all(_is_text_part(part) for part in value):
         return "".join(part["text"] for part in value)
     need = 'a string, or a list of {"type": "text", "text": ...} (only text is supported)'
-    raise FieldError(column, saw=f"{shown(value)} as content of message {index}", need=need, todo="mend the message or drop the row")
+    raise FieldError(
+        column,
+        saw=f"{shown(value)} as content of message {index}",
+        need=need,
+        todo="mend the message or drop the row",
+    )
 
 
 def _is_text_part(part: Any) -> bool:
@@ -215,7 +267,12 @@ def _refuse_json_text(value: str, column: str) -> None:
         return
     if _is_list(parsed) and parsed and all(_is_mapping(turn) and "role" in turn for turn in parsed):
         saw = f"messages written as JSON text: {shown(value)}"
-        raise FieldError(column, saw=saw, need=_NEED_MESSAGES, todo="parse the text (json.loads) when you write the file")
+        raise FieldError(
+            column,
+            saw=saw,
+            need=_NEED_MESSAGES,
+            todo="parse the text (json.loads) when you write the file",
+        )
 
 
 def _rm_prompt(value: Any, column: str) -> str | tuple[Message, ...] | None:
@@ -234,15 +291,27 @@ def ground_truth(fields: Mapping[str, Any]) -> str | None:
     if is_null(value):
         return None
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        need = "a string (the reference answer)" + ("" if "." in column else ' or {"style": "rule", "ground_truth": "..."}')
-        raise FieldError(column, saw=shown(value), need=need, todo="write it as text, e.g. with json.dumps, and parse it in your reward")
+        need = "a string (the reference answer)" + (
+            "" if "." in column else ' or {"style": "rule", "ground_truth": "..."}'
+        )
+        raise FieldError(
+            column,
+            saw=shown(value),
+            need=need,
+            todo="write it as text, e.g. with json.dumps, and parse it in your reward",
+        )
     return str(value)
 
 
 def _refuse_misspelling(value: Mapping[str, Any], column: str) -> None:
     close = difflib.get_close_matches("ground_truth", [str(k) for k in value], n=1, cutoff=0.7)
     if close:
-        raise FieldError(column, saw=f"the key '{close[0]}'", need="the key 'ground_truth'", todo="rename the key")
+        raise FieldError(
+            column,
+            saw=f"the key '{close[0]}'",
+            need="the key 'ground_truth'",
+            todo="rename the key",
+        )
 
 
 def _data_source(fields: Mapping[str, Any], key: str) -> str:
@@ -252,7 +321,12 @@ def _data_source(fields: Mapping[str, Any], key: str) -> str:
     if is_null(value):
         return ""
     if not isinstance(value, str):
-        raise FieldError(key, saw=shown(value), need="a string that names the row's source", todo="write the name as text")
+        raise FieldError(
+            key,
+            saw=shown(value),
+            need="a string that names the row's source",
+            todo="write the name as text",
+        )
     return value
 
 
@@ -261,11 +335,21 @@ def _extra_info(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     if is_null(value):
         return {}
     if not _is_mapping(value):
-        raise FieldError("extra_info", saw=shown(value), need="a mapping", todo='write {"value": ...} where one value is all there is')
+        raise FieldError(
+            "extra_info",
+            saw=shown(value),
+            need="a mapping",
+            todo='write {"value": ...} where one value is all there is',
+        )
     return value
 
 
 def _missing(column: str, fields: Mapping[str, Any], key: str) -> MissingColumnError:
     close = difflib.get_close_matches(column, list(fields), n=1, cutoff=0.5)
     hint = f"did you mean {key}={close[0]}?" if close else f"name the right column, {key}=..."
-    return MissingColumnError(column, saw=f"only the columns {', '.join(fields) or '(none)'}", need=f"a column '{column}'", todo=hint)
+    return MissingColumnError(
+        column,
+        saw=f"only the columns {', '.join(fields) or '(none)'}",
+        need=f"a column '{column}'",
+        todo=hint,
+    )

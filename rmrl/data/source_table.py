@@ -1,7 +1,9 @@
-"""The rows of data files as Arrow tables, so that columns nobody touched are written as they were read: types, nulls and all.
+"""The rows of data files as Arrow tables, so that columns nobody touched are written as they were
+read: types, nulls and all.
 
-A parquet file says its types; those of a jsonl file are gathered from its rows (`JsonTypes`). Several files get one schema: a column
-that one of them lacks is null there, int and float meet in float.
+A parquet file says its types; those of a jsonl file are gathered from its rows (`JsonTypes`).
+Several files get one schema: a column that one of them lacks is null there, int and float meet in
+float.
 """
 
 # pyright: basic
@@ -21,7 +23,9 @@ from rmrl.errors import DataError
 
 _BATCH_ROWS = 256
 """Small, because one row can be megabytes."""
-_WRITE_JSONL = "parquet needs one type per column; write them alike, or write JSON lines (out=....jsonl)"
+_WRITE_JSONL = (
+    "parquet needs one type per column; write them alike, or write JSON lines (out=....jsonl)"
+)
 
 
 class JsonTypes:
@@ -54,7 +58,8 @@ def parquet_schema(file: Path) -> pa.Schema:
 
 
 def unified(schemas: Sequence[tuple[Path, pa.Schema]]) -> pa.Schema:
-    """One schema for the rows of all files. Raises DataError naming the file whose columns do not go with those before it."""
+    """One schema for the rows of all files. Raises DataError naming the file whose columns do not
+    go with those before it."""
     whole = schemas[0][1]
     for file, schema in schemas[1:]:
         try:
@@ -65,7 +70,8 @@ def unified(schemas: Sequence[tuple[Path, pa.Schema]]) -> pa.Schema:
 
 
 class SourceTables:
-    """Walks the rows of `files` once, in order; `take` gives the next ones. Use `close` when done."""
+    """Walks the rows of `files` once, in order; `take` gives the next ones. Use `close` when
+    done."""
 
     def __init__(self, files: Sequence[Path], schema: pa.Schema) -> None:
         self.schema = schema
@@ -78,7 +84,10 @@ class SourceTables:
         while missing > 0:
             batch = next(self._batches, None)
             if batch is None:
-                raise DataError(f"the files of data.files ended {missing} rows early: were they written to meanwhile? Run again")
+                raise DataError(
+                    f"the files of data.files ended {missing} rows early: were they written to"
+                    " meanwhile? Run again"
+                )
             parts.append(batch)
             missing -= batch.num_rows
         rows = pa.concat_tables(parts)
@@ -92,7 +101,9 @@ class SourceTables:
 
 def _batches(files: Sequence[Path], schema: pa.Schema) -> Generator[pa.Table]:
     for file in files:
-        yield from _of_parquet(file, schema) if file.suffix == ".parquet" else _of_json(file, schema)
+        yield from (
+            _of_parquet(file, schema) if file.suffix == ".parquet" else _of_json(file, schema)
+        )
 
 
 def _of_parquet(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
@@ -119,17 +130,32 @@ def _table(rows: Sequence[Mapping[str, Any]], path: Path, schema: pa.Schema) -> 
 def _with_schema(table: pa.Table, path: Path, schema: pa.Schema) -> pa.Table:
     if table.schema == schema:
         return table.replace_schema_metadata(schema.metadata)
-    columns = [_cast(table, field, path) if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema]
+    columns = [
+        (
+            _cast(table, field, path)
+            if field.name in table.column_names
+            else pa.nulls(len(table), field.type)
+        )
+        for field in schema
+    ]
     return pa.table(columns, schema=schema)
 
 
 def _cast(table: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
     column = table.column(field.name)
-    return column if column.type == field.type else _or_data_error(lambda: column.cast(field.type), field.name, path)
+    return (
+        column
+        if column.type == field.type
+        else _or_data_error(lambda: column.cast(field.type), field.name, path)
+    )
 
 
-def _array(rows: Sequence[Mapping[str, Any]], name: str, known: pa.DataType | None, path: Path) -> pa.Array:
-    return _or_data_error(lambda: pa.array([_without_empty(row.get(name)) for row in rows], type=known), name, path)
+def _array(
+    rows: Sequence[Mapping[str, Any]], name: str, known: pa.DataType | None, path: Path
+) -> pa.Array:
+    return _or_data_error(
+        lambda: pa.array([_without_empty(row.get(name)) for row in rows], type=known), name, path
+    )
 
 
 def _or_data_error(make: Callable[[], Any], name: str, path: Path) -> Any:

@@ -1,4 +1,5 @@
-"""Raw records by split, from a local file, a folder with a file per split, or a data set on a hub."""
+"""Raw records by split, from a local file, a folder with a file per split, or a data set on a
+hub."""
 
 # pyright: basic
 # The package datasets is only partly typed.
@@ -33,26 +34,34 @@ class HubNames:
 def records_by_split(source: str, *, hub: HubNames | None = None) -> dict[str, Iterator[Record]]:
     """Split -> its records, each readable once; a split that the source has not is left out.
 
-    `source`: a file, a folder, or a hub id. Raises DataError where there is nothing of that name, naming what was looked for.
+    `source`: a file, a folder, or a hub id. Raises DataError where there is nothing of that name,
+    naming what was looked for.
     """
     path = Path(source).expanduser()
     if path.exists():
         return {split: local_records(file) for split, file in local_files(path).items()}
     if path.suffix in _SUFFIXES or path.is_absolute() or source.startswith((".", "~")):
-        raise DataError(f"--source {source} does not exist; need a hub id (owner/name), a jsonl or parquet file, or a folder of them")
+        raise DataError(
+            f"--source {source} does not exist; need a hub id (owner/name), a jsonl or parquet"
+            " file, or a folder of them"
+        )
     return _hub_records(source, hub or HubNames())
 
 
 def local_files(source: Path) -> dict[str, Path]:
-    """Split -> file. A single file is the test split where its name says so, else the training split."""
+    """Split -> file. A single file is the test split where its name says so, else the training
+    split."""
     if source.is_file():
         return {"test" if "test" in source.name else "train": source}
-    found = {split: sorted(p for p in source.glob(f"*{split}*") if p.suffix in _SUFFIXES) for split in SPLITS}
+    found = {
+        split: sorted(p for p in source.glob(f"*{split}*") if p.suffix in _SUFFIXES)
+        for split in SPLITS
+    }
     if not any(found.values()) or any(len(files) > 1 for files in found.values()):
         inside = ", ".join(sorted(p.name for p in source.iterdir())[:10]) or "nothing"
         raise DataError(
-            f"{source} holds {inside}; need one file named *train* and one named *test* (jsonl or parquet), or one of the two; "
-            "name one file instead"
+            f"{source} holds {inside}; need one file named *train* and one named *test* (jsonl or"
+            " parquet), or one of the two; name one file instead"
         )
     return {split: files[0] for split, files in found.items() if files}
 
@@ -68,8 +77,15 @@ def _hub_records(source: str, names: HubNames) -> dict[str, Iterator[Record]]:
     found = {split: [part[name] for part in parts if name in part] for split, name in there.items()}
     if not any(found.values()):
         have = ", ".join(dict.fromkeys(name for part in parts for name in part))
-        raise DataError(f"--source {source}: it has the splits {have}; need {' or '.join(there.values())}; name them with an option")
-    return {split: _numbered(f"{source} {there[split]}", tables) for split, tables in found.items() if tables}
+        raise DataError(
+            f"--source {source}: it has the splits {have}; need {' or '.join(there.values())}; name"
+            " them with an option"
+        )
+    return {
+        split: _numbered(f"{source} {there[split]}", tables)
+        for split, tables in found.items()
+        if tables
+    }
 
 
 def _numbered(label: str, tables: list[Any]) -> Iterator[Record]:
@@ -89,6 +105,7 @@ def _load(source: str, config: str | None) -> Mapping[Any, Any]:
     except (OSError, ValueError, RuntimeError, HTTPError) as error:
         words = (str(error).splitlines() or [""])[0]
         raise DataError(
-            f"--source {source}: not a local file or folder, and the hub gave {type(error).__name__}: {words}; "
-            "check the spelling and the connection, or give a local jsonl or parquet file"
+            f"--source {source}: not a local file or folder, and the hub gave"
+            f" {type(error).__name__}: {words}; check the spelling and the connection, or give a"
+            " local jsonl or parquet file"
         ) from error

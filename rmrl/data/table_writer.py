@@ -1,4 +1,5 @@
-"""Rows and further columns of them -> one parquet or jsonl file, as they come; under a temporary name until all are there."""
+"""Rows and further columns of them -> one parquet or jsonl file, as they come; under a temporary
+name until all are there."""
 
 # pyright: basic
 # pyarrow ships no types.
@@ -20,7 +21,8 @@ from rmrl.files import put_in_place
 
 SUFFIXES = (".parquet", ".jsonl")
 _ROW_GROUP_BYTES = 64 * 2**20
-"""Rows are gathered up to this size: many small row groups make a parquet file large and slow to read."""
+"""Rows are gathered up to this size: many small row groups make a parquet file large and slow to
+read."""
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -29,7 +31,8 @@ class JsonlWriter:
     """A row as it was, plus its added columns."""
 
     def __init__(self, path: Path) -> None:
-        # A lone surrogate cannot be UTF-8; backslashreplace turns it into \udXXX, which is its JSON escape.
+        # A lone surrogate cannot be UTF-8; backslashreplace turns it into \udXXX, which is its JSON
+        # escape.
         self._file: TextIO = path.open("w", encoding="utf-8", errors="backslashreplace")
 
     def write(self, rows: Sequence[Mapping[str, Any]], added: Columns) -> None:
@@ -44,12 +47,17 @@ class JsonlWriter:
 
 
 class ParquetWriter:
-    """The rows as `sources` has them, whatever their types, plus the added columns; `types` are those of the added ones."""
+    """The rows as `sources` has them, whatever their types, plus the added columns; `types` are
+    those of the added ones."""
 
-    def __init__(self, path: Path, *, sources: SourceTables, types: Mapping[str, pa.DataType]) -> None:
+    def __init__(
+        self, path: Path, *, sources: SourceTables, types: Mapping[str, pa.DataType]
+    ) -> None:
         self._sources, self._types = sources, dict(types)
         self._kept = [name for name in sources.schema.names if name not in types]
-        schema = pa.schema([sources.schema.field(name) for name in self._kept], metadata=sources.schema.metadata)
+        schema = pa.schema(
+            [sources.schema.field(name) for name in self._kept], metadata=sources.schema.metadata
+        )
         for name, type_ in types.items():
             schema = schema.append(pa.field(name, type_))
         self._schema, self._waiting, self._bytes = schema, [], 0
@@ -77,20 +85,33 @@ class ParquetWriter:
 
 
 class TableWriter:
-    """`write` batches of rows, then `finish`, or `abandon`; `path` appears with all rows or not at all.
+    """`write` batches of rows, then `finish`, or `abandon`; `path` appears with all rows or not at
+    all.
 
-    `partial`: the name until then, on the same disk. `types`: the added columns, in order; a column of the rows that has the name of an
-    added one is replaced. `sources`: the same rows as Arrow tables, for parquet. Raises DataError where the file cannot be written.
+    `partial`: the name until then, on the same disk. `types`: the added columns, in order; a column
+    of the rows that has the name of an added one is replaced. `sources`: the same rows as Arrow
+    tables, for parquet. Raises DataError where the file cannot be written.
     """
 
-    def __init__(self, path: Path, *, partial: Path, types: Mapping[str, pa.DataType], sources: SourceTables | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        partial: Path,
+        types: Mapping[str, pa.DataType],
+        sources: SourceTables | None = None,
+    ) -> None:
         assert path.suffix in SUFFIXES
         assert sources is not None or path.suffix == ".jsonl"
         self.path = path
         self.partial = partial
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = JsonlWriter(partial) if sources is None else ParquetWriter(partial, sources=sources, types=types)
+            self._file = (
+                JsonlWriter(partial)
+                if sources is None
+                else ParquetWriter(partial, sources=sources, types=types)
+            )
         except OSError as error:
             raise self._cannot(error) from error
 
@@ -118,22 +139,29 @@ class TableWriter:
 
     def abandon(self) -> None:
         """Close and remove what was written."""
-        with suppress(OSError):  # the disk is full or gone, and its own error is on its way to the user
+        with suppress(
+            OSError
+        ):  # the disk is full or gone, and its own error is on its way to the user
             self._file.close()
         with suppress(OSError):
             self.partial.unlink(missing_ok=True)
 
     def _cannot(self, error: OSError) -> DataError:
         return DataError(
-            f"{self.path} cannot be written ({type(error).__name__}: {error}); make room and give the same command again, or give "
-            "another out="
+            f"{self.path} cannot be written ({type(error).__name__}: {error}); make room and give"
+            " the same command again, or give another out="
         )
 
 
-def score_types(names: Sequence[str], *, several: bool, further: Sequence[str] = ()) -> dict[str, pa.DataType]:
-    """The columns that offline scoring adds, in order; lists where rows hold several responses. `further`: texts besides, such as raw."""
+def score_types(
+    names: Sequence[str], *, several: bool, further: Sequence[str] = ()
+) -> dict[str, pa.DataType]:
+    """The columns that offline scoring adds, in order; lists where rows hold several responses.
+    `further`: texts besides, such as raw."""
     columns = {"reward": pa.float64()}
     for name in names:
         columns |= {f"score_{name}": pa.float64()}
-        columns |= {f"{column}_{name}": pa.string() for column in ("status", "detail", "extra", *further)}
+        columns |= {
+            f"{column}_{name}": pa.string() for column in ("status", "detail", "extra", *further)
+        }
     return {name: pa.list_(type_) if several else type_ for name, type_ in columns.items()}

@@ -1,6 +1,7 @@
 """PromptRow -> token ids: chat template, length filter, truncation.
 
-A tokenizer without a chat template (a base model) takes plain-string prompts as they are; chat messages then are an error.
+A tokenizer without a chat template (a base model) takes plain-string prompts as they are; chat
+messages then are an error.
 """
 
 from __future__ import annotations
@@ -38,55 +39,80 @@ class LengthReport:
     cut: int
 
 
-def encode_rows(rows: Sequence[PromptRow], tokenizer: Any, *, template_kwargs: Mapping[str, Any]) -> list[list[int]]:
-    """Token ids of every row, generation prompt included, before truncation; a progress bar where there are many.
+def encode_rows(
+    rows: Sequence[PromptRow], tokenizer: Any, *, template_kwargs: Mapping[str, Any]
+) -> list[list[int]]:
+    """Token ids of every row, generation prompt included, before truncation; a progress bar where
+    there are many.
 
-    Fast tokenizers use all cores by themselves. Raises DataError where the chat template is missing, refuses a row or renders nothing.
+    Fast tokenizers use all cores by themselves. Raises DataError where the chat template is
+    missing, refuses a row or renders nothing.
     """
     starts = range(0, len(rows), CHUNK_ROWS)
-    chunks = (rows[start : start + CHUNK_ROWS] for start in tqdm(starts, desc="tokenize", disable=len(starts) < _BAR_FROM, leave=False))
+    chunks = (
+        rows[start : start + CHUNK_ROWS]
+        for start in tqdm(starts, desc="tokenize", disable=len(starts) < _BAR_FROM, leave=False)
+    )
     return [ids for chunk in chunks for ids in encode_chunk(chunk, tokenizer, template_kwargs)]
 
 
-def encode_chunk(rows: Sequence[PromptRow], tokenizer: Any, template_kwargs: Mapping[str, Any]) -> list[list[int]]:
+def encode_chunk(
+    rows: Sequence[PromptRow], tokenizer: Any, template_kwargs: Mapping[str, Any]
+) -> list[list[int]]:
     """`encode_rows` for a few rows."""
     if not rows:
         return []
     chat = bool(getattr(tokenizer, "chat_template", None))
     texts = [render(row, tokenizer, template_kwargs) for row in rows]
-    # A chat template writes the special tokens itself; a bare text needs those the tokenizer adds (such as BOS).
-    encoded = tokenizer(texts, add_special_tokens=not chat, return_attention_mask=False, verbose=False)["input_ids"]
+    # A chat template writes the special tokens itself; a bare text needs those the tokenizer adds
+    # (such as BOS).
+    encoded = tokenizer(
+        texts, add_special_tokens=not chat, return_attention_mask=False, verbose=False
+    )["input_ids"]
     for row, text, ids in zip(rows, texts, encoded, strict=True):
         if not len(ids):
             need = "need at least one; check the chat template and the tokenizer"
-            raise DataError(f"{row.where}: the prompt became 0 tokens (rendered text: {shown(text)}); {need}")
+            raise DataError(
+                f"{row.where}: the prompt became 0 tokens (rendered text: {shown(text)}); {need}"
+            )
     return [list(ids) for ids in encoded]
 
 
 def render(row: PromptRow, tokenizer: Any, template_kwargs: Mapping[str, Any]) -> str:
-    """The text the policy reads. A last assistant turn is continued, any other gets the generation prompt."""
+    """The text the policy reads. A last assistant turn is continued, any other gets the generation
+    prompt."""
     if not getattr(tokenizer, "chat_template", None):
         if row.plain_text:
             return row.messages[0]["content"]
         raise DataError(
-            f"{row.where}: saw chat messages, but the tokenizer ({_name(tokenizer)}) has no chat template; need one, or plain-string "
-            "prompts; give a template in actor_rollout_ref.model.custom_chat_template or use an instruction-tuned model's tokenizer"
+            f"{row.where}: saw chat messages, but the tokenizer ({_name(tokenizer)}) has no chat"
+            " template; need one, or plain-string prompts; give a template in"
+            " actor_rollout_ref.model.custom_chat_template or use an instruction-tuned model's"
+            " tokenizer"
         )
     continued = row.messages[-1]["role"] == "assistant"
-    settings = {"add_generation_prompt": not continued, "continue_final_message": continued, **template_kwargs}
+    settings = {
+        "add_generation_prompt": not continued,
+        "continue_final_message": continued,
+        **template_kwargs,
+    }
     try:
-        return tokenizer.apply_chat_template([dict(m) for m in row.messages], tokenize=False, **settings)
+        return tokenizer.apply_chat_template(
+            [dict(m) for m in row.messages], tokenize=False, **settings
+        )
     except (TemplateError, ValueError, TypeError, KeyError) as error:
         roles = ", ".join(m["role"] for m in row.messages)
         raise DataError(
-            f"{row.where}: the chat template of the tokenizer ({_name(tokenizer)}) refused messages with the roles {roles}: "
-            f"{type(error).__name__}: {error}; change the row, data.apply_chat_template_kwargs "
-            f"(now {dict(template_kwargs)}) or actor_rollout_ref.model.custom_chat_template"
+            f"{row.where}: the chat template of the tokenizer ({_name(tokenizer)}) refused messages"
+            f" with the roles {roles}: {type(error).__name__}: {error}; change the row,"
+            f" data.apply_chat_template_kwargs (now {dict(template_kwargs)}) or"
+            " actor_rollout_ref.model.custom_chat_template"
         ) from error
 
 
 def truncate(token_ids: Sequence[int], limit: int, mode: str) -> list[int]:
-    """At most `limit` tokens: left keeps the end, right the start, middle limit // 2 of the start and the rest from the end."""
+    """At most `limit` tokens: left keeps the end, right the start, middle limit // 2 of the start
+    and the rest from the end."""
     ids = list(token_ids)
     if len(ids) <= limit:
         return ids
@@ -103,24 +129,37 @@ def check_length_settings(config: DataConfig) -> None:
     """Raise ConfigError where data.truncation or data.max_prompt_length cannot work."""
     problems: list[str] = []
     if config.truncation not in TRUNCATIONS:
-        problems.append(f"data.truncation: nothing named '{config.truncation}'{did_you_mean(config.truncation, TRUNCATIONS)}")
+        problems.append(
+            "data.truncation: nothing named"
+            f" '{config.truncation}'{did_you_mean(config.truncation, TRUNCATIONS)}"
+        )
     if config.max_prompt_length < 1:
-        problems.append(f"data.max_prompt_length={config.max_prompt_length}; need at least 1 token, e.g. data.max_prompt_length=512")
+        problems.append(
+            f"data.max_prompt_length={config.max_prompt_length}; need at least 1 token, e.g."
+            " data.max_prompt_length=512"
+        )
     if problems:
         raise ConfigError(problems)
 
 
-def fit_lengths(rows: Sequence[PromptRow], token_ids: Sequence[list[int]], config: DataConfig) -> LengthReport:
-    """Drop, cut or refuse prompts longer than data.max_prompt_length, as the configuration says. Raises DataError in mode "error"."""
+def fit_lengths(
+    rows: Sequence[PromptRow], token_ids: Sequence[list[int]], config: DataConfig
+) -> LengthReport:
+    """Drop, cut or refuse prompts longer than data.max_prompt_length, as the configuration says.
+    Raises DataError in mode "error"."""
     check_length_settings(config)
     limit = config.max_prompt_length
     overlong = [i for i, ids in enumerate(token_ids) if len(ids) > limit]
     if config.filter_overlong_prompts:
         gone = set(overlong)
         kept = [i for i in range(len(rows)) if i not in gone]
-        return LengthReport(kept=kept, token_ids=[token_ids[i] for i in kept], dropped=len(overlong), cut=0)
+        return LengthReport(
+            kept=kept, token_ids=[token_ids[i] for i in kept], dropped=len(overlong), cut=0
+        )
     if overlong and config.truncation == "error":
-        raise DataError(_overlong_message([(rows[i].where, len(token_ids[i])) for i in overlong], limit))
+        raise DataError(
+            _overlong_message([(rows[i].where, len(token_ids[i])) for i in overlong], limit)
+        )
     cut = [truncate(ids, limit, config.truncation) for ids in token_ids]
     return LengthReport(kept=list(range(len(rows))), token_ids=cut, dropped=0, cut=len(overlong))
 
@@ -129,9 +168,10 @@ def _overlong_message(overlong: Sequence[tuple[str, int]], limit: int) -> str:
     named = "\n".join(f"- {where}: {length} tokens" for where, length in overlong[:_SHOWN_OVERLONG])
     longest = max(length for _, length in overlong)
     return (
-        f"{len(overlong)} prompts are longer than data.max_prompt_length={limit} tokens (the longest has {longest}):\n{named}\n"
-        f"Raise the limit (data.max_prompt_length={longest}), drop such prompts (data.filter_overlong_prompts=True) "
-        "or cut them (data.truncation=left, right or middle)."
+        f"{len(overlong)} prompts are longer than data.max_prompt_length={limit} tokens (the"
+        f" longest has {longest}):\n{named}\nRaise the limit (data.max_prompt_length={longest}),"
+        " drop such prompts (data.filter_overlong_prompts=True) or cut them (data.truncation=left,"
+        " right or middle)."
     )
 
 

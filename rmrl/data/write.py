@@ -1,4 +1,5 @@
-"""Rows -> one parquet or jsonl file, checked by the schema that reads it: what is written is what loads."""
+"""Rows -> one parquet or jsonl file, checked by the schema that reads it: what is written is what
+loads."""
 
 # pyright: basic
 # pyarrow ships no types.
@@ -21,16 +22,20 @@ from rmrl.errors import DataError
 
 
 def write_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool) -> int:
-    """Write `rows` in the schema of `rmrl.data.schema` and return their number. The file appears whole or not at all.
+    """Write `rows` in the schema of `rmrl.data.schema` and return their number. The file appears
+    whole or not at all.
 
-    In parquet all rows share one set of columns and struct keys: what a row lacks reads as null. Raises DataError where the file
-    exists (and not `overwrite`), there are no rows, a row is malformed, or a column mixes types.
+    In parquet all rows share one set of columns and struct keys: what a row lacks reads as null.
+    Raises DataError where the file exists (and not `overwrite`), there are no rows, a row is
+    malformed, or a column mixes types.
     """
     path = Path(path)
     refuse_existing(path, overwrite=overwrite)
     fields = [plain(row) for row in rows]
     if not fields:
-        raise DataError(f"{path}: saw no rows to write; need at least one; check the source and its filters")
+        raise DataError(
+            f"{path}: saw no rows to write; need at least one; check the source and its filters"
+        )
     _check(path, fields)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -43,11 +48,15 @@ def write_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, overwrite
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
-    """Raise DataError where `path` exists already and may not be replaced, so that a long job can ask before it starts."""
+    """Raise DataError where `path` exists already and may not be replaced, so that a long job can
+    ask before it starts."""
     if path.suffix not in (".parquet", *JSONL_SUFFIXES):
         raise DataError(f"{path} ends in '{path.suffix}'; need .parquet or .jsonl")
     if path.exists() and not overwrite:
-        raise DataError(f"{path} exists already and was left alone; need a new name, or --overwrite to replace it")
+        raise DataError(
+            f"{path} exists already and was left alone; need a new name, or --overwrite to"
+            " replace it"
+        )
 
 
 def _check(path: Path, fields: list[dict[str, Any]]) -> None:
@@ -63,7 +72,10 @@ def _write(partial: Path, path: Path, fields: list[dict[str, Any]]) -> None:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in fields)
         return
     names = list(dict.fromkeys(name for row in fields for name in row))
-    pq.write_table(pa.table({name: _column(path, name, [row.get(name) for row in fields]) for name in names}), partial)
+    pq.write_table(
+        pa.table({name: _column(path, name, [row.get(name) for row in fields]) for name in names}),
+        partial,
+    )
 
 
 def _column(path: Path, name: str, values: list[Any]) -> pa.Array:
@@ -74,6 +86,6 @@ def _column(path: Path, name: str, values: list[Any]) -> pa.Array:
     except (pa.ArrowException, OverflowError) as error:
         words = (str(error).splitlines() or [""])[0]
         raise DataError(
-            f"{path}, column '{name}': the rows hold values of different types ({words}); need one type per column in parquet; "
-            "write them alike, or write a .jsonl file"
+            f"{path}, column '{name}': the rows hold values of different types ({words}); need one"
+            " type per column in parquet; write them alike, or write a .jsonl file"
         ) from error

@@ -1,4 +1,5 @@
-"""What a Hugging Face checkpoint folder says of itself, read from config.json and safetensors headers; no weight is loaded."""
+"""What a Hugging Face checkpoint folder says of itself, read from config.json and safetensors
+headers; no weight is loaded."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ _ENCODERS = {
     "nomic_bert", "xlm",
 }  # fmt: skip
 """Values of `model_type` of models that read and do not write."""
-_HEAD_MODULES = {"score", "classifier", "classification_head", "logits_proj", "reward_head", "v_head", "value_head"}
+_HEAD_MODULES = {
+    "score",
+    "classifier",
+    "classification_head",
+    "logits_proj",
+    "reward_head",
+    "v_head",
+    "value_head",
+}
 _SIZES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
     "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1,
@@ -51,17 +60,24 @@ class TensorHeader:
 
 
 def local_checkpoint(path: str | Path) -> Path:
-    """The folder of a checkpoint; a hub id is looked up in (and, online, fetched to) the local hub cache.
+    """The folder of a checkpoint; a hub id is looked up in (and, online, fetched to) the local hub
+    cache.
 
     Raises ConfigError when there is no such folder and no such hub id, or no config.json in it.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
         if folder.exists() or not _looks_like_hub_id(str(path)):
-            raise ConfigError(f"model path '{path}' is not a folder; give a Hugging Face checkpoint folder or a hub id such as org/name")
+            raise ConfigError(
+                f"model path '{path}' is not a folder; give a Hugging Face checkpoint folder or a"
+                " hub id such as org/name"
+            )
         folder = _from_hub(str(path))
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"'{folder}' holds no config.json; a checkpoint folder needs config.json and *.safetensors")
+        raise ConfigError(
+            f"'{folder}' holds no config.json; a checkpoint folder needs config.json and"
+            " *.safetensors"
+        )
     return folder
 
 
@@ -73,12 +89,16 @@ def read_config(path: str | Path) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"'{file}' is not JSON ({error}); copy the checkpoint again") from error
     if not isinstance(config, dict):
-        raise ConfigError(f"'{file}' holds {type(config).__name__} where an object is needed; copy the checkpoint again")
+        raise ConfigError(
+            f"'{file}' holds {type(config).__name__} where an object is needed; copy the checkpoint"
+            " again"
+        )
     return config
 
 
 def checkpoint_kind(path: str | Path) -> CheckpointKind:
-    """bradley_terry for a *ForSequenceClassification / *ForTokenClassification architecture, else generative."""
+    """bradley_terry for a *ForSequenceClassification / *ForTokenClassification architecture, else
+    generative."""
     return "bradley_terry" if architecture(path).endswith(_SCORING_SUFFIXES) else "generative"
 
 
@@ -90,64 +110,80 @@ def architecture(path: str | Path) -> str:
 def check_scalar_head(path: str | Path) -> None:
     """Raise RewardError unless the checkpoint has one label and the tensor that produces it.
 
-    Engines initialise a missing head at random and say so in a warning at most; the scores would look like scores.
+    Engines initialise a missing head at random and say so in a warning at most; the scores would
+    look like scores.
     """
     name = architecture(path)
     if name.endswith(_WRITES_TEXT):
         raise RewardError(
-            f"'{path}' is a {name}: a language model writes text and has no scalar head; use kind=generative, or give a trained reward"
-            " model (*ForSequenceClassification with num_labels=1)"
+            f"'{path}' is a {name}: a language model writes text and has no scalar head; use"
+            " kind=generative, or give a trained reward model (*ForSequenceClassification with"
+            " num_labels=1)"
         )
     labels = label_count(read_config(path))
     if labels != 1:
         raise RewardError(
-            f"'{path}' has {labels} labels and a scalar reward needs 1; use a checkpoint with num_labels=1,"
-            " or a reward of another kind that reads all labels"
+            f"'{path}' has {labels} labels and a scalar reward needs 1; use a checkpoint with"
+            " num_labels=1, or a reward of another kind that reads all labels"
         )
     heads = [t for t in tensor_headers(path) if _is_head(t.name)]
     if not heads:
         raise RewardError(
-            f"'{path}' names itself {architecture(path) or 'nothing'} but holds no head tensor (score.weight, classifier.weight or the"
-            " like), so its scores would be random; use a trained reward model, or this checkpoint as kind=generative"
+            f"'{path}' names itself {architecture(path) or 'nothing'} but holds no head tensor"
+            " (score.weight, classifier.weight or the like), so its scores would be random; use a"
+            " trained reward model, or this checkpoint as kind=generative"
         )
     if not any(t.shape[:1] == (1,) for t in heads):
         seen = ", ".join(f"{t.name} {list(t.shape)}" for t in heads)
-        raise RewardError(f"'{path}' needs a head with 1 output and has {seen}; its config.json and its weights disagree")
+        raise RewardError(
+            f"'{path}' needs a head with 1 output and has {seen}; its config.json and its weights"
+            " disagree"
+        )
 
 
 def check_writes_text(path: str | Path) -> None:
-    """Raise RewardError for a checkpoint that cannot be a judge: a classifier, or an encoder such as BERT."""
+    """Raise RewardError for a checkpoint that cannot be a judge: a classifier, or an encoder such
+    as BERT."""
     name = architecture(path)
     encoder = read_config(path).get("model_type") in _ENCODERS
     if name.endswith(_WRITES_TEXT) or not (encoder or name.endswith(_WRITES_NO_TEXT)):
         return
     other = "bradley_terry" if name.endswith(_SCORING_SUFFIXES) else "similarity"
     raise RewardError(
-        f"'{path}' is a {name or read_config(path).get('model_type')}, which writes no text, and a judge has to; give a *ForCausalLM"
-        f" checkpoint, or use this one as kind={other}"
+        f"'{path}' is a {name or read_config(path).get('model_type')}, which writes no text, and a"
+        f" judge has to; give a *ForCausalLM checkpoint, or use this one as kind={other}"
     )
 
 
 def check_token_head(path: str | Path) -> None:
-    """Raise RewardError unless the checkpoint can be read at every token, and holds the tensor that does it.
+    """Raise RewardError unless the checkpoint can be read at every token, and holds the tensor that
+    does it.
 
-    That is a *ForTokenClassification or process reward model, or a sequence head that is one linear map (`score`).
+    That is a *ForTokenClassification or process reward model, or a sequence head that is one linear
+    map (`score`).
     """
     name, labels = architecture(path), label_count(read_config(path))
     heads = [t for t in tensor_headers(path) if _is_head(t.name)]
     if not heads:
         raise RewardError(
-            f"'{path}' names itself {name or 'nothing'} but holds no head tensor (score.weight, classifier.weight or the like), so its"
-            " token scores would be random; use a checkpoint trained to score tokens or steps"
+            f"'{path}' names itself {name or 'nothing'} but holds no head tensor (score.weight,"
+            " classifier.weight or the like), so its token scores would be random; use a"
+            " checkpoint trained to score tokens or steps"
         )
-    if name.endswith("ForSequenceClassification") and not any(t.name.endswith("score.weight") for t in heads):
+    if name.endswith("ForSequenceClassification") and not any(
+        t.name.endswith("score.weight") for t in heads
+    ):
         raise RewardError(
-            f"'{path}' is a {name} whose head ({heads[0].name}) reads the whole sequence at once and says nothing of single tokens;"
-            " use a *ForTokenClassification checkpoint, or this one as kind=bradley_terry"
+            f"'{path}' is a {name} whose head ({heads[0].name}) reads the whole sequence at once"
+            " and says nothing of single tokens; use a *ForTokenClassification checkpoint, or this"
+            " one as kind=bradley_terry"
         )
     if not any(t.shape[:1] == (labels,) for t in heads):
         seen = ", ".join(f"{t.name} {list(t.shape)}" for t in heads)
-        raise RewardError(f"'{path}' needs a head with {labels} outputs and has {seen}; its config.json and its weights disagree")
+        raise RewardError(
+            f"'{path}' needs a head with {labels} outputs and has {seen}; its config.json and its"
+            " weights disagree"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +197,14 @@ class SentenceSettings:
 
 
 def sentence_settings(path: str | Path) -> SentenceSettings:
-    """From sentence_bert_config.json and config_sentence_transformers.json; a plain encoder has neither."""
+    """From sentence_bert_config.json and config_sentence_transformers.json; a plain encoder has
+    neither."""
     limit = _optional_json(path, "sentence_bert_config.json").get("max_seq_length")
     prompts = _optional_json(path, "config_sentence_transformers.json")
     prefix = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name"), "")
-    return SentenceSettings(limit if isinstance(limit, int) and limit > 0 else _NO_LIMIT, str(prefix or ""))
+    return SentenceSettings(
+        limit if isinstance(limit, int) and limit > 0 else _NO_LIMIT, str(prefix or "")
+    )
 
 
 def _optional_json(path: str | Path, name: str) -> dict[str, Any]:
@@ -181,7 +220,8 @@ def label_count(config: Mapping[str, Any]) -> int:
 
 
 def parameter_count(path: str | Path) -> int:
-    """Floating-point numbers stored in the checkpoint; tied weights are stored, and counted, once."""
+    """Floating-point numbers stored in the checkpoint; tied weights are stored, and counted,
+    once."""
     return sum(t.count for t in tensor_headers(path) if t.dtype in _FLOATS)
 
 
@@ -189,16 +229,22 @@ def weight_bytes(path: str | Path, dtype: str) -> int:
     """Bytes of the weights when floating-point tensors are held as `dtype` ("auto": as stored)."""
     stored = dtype == "auto"
     if not stored and dtype not in _DTYPE_BYTES:
-        raise ConfigError(f"dtype '{dtype}' is not known; use one of auto, {', '.join(sorted(_DTYPE_BYTES))}")
+        raise ConfigError(
+            f"dtype '{dtype}' is not known; use one of auto, {', '.join(sorted(_DTYPE_BYTES))}"
+        )
     headers = tensor_headers(path)
-    return sum(t.count * (_SIZES[t.dtype] if stored or t.dtype not in _FLOATS else _DTYPE_BYTES[dtype]) for t in headers)
+    return sum(
+        t.count * (_SIZES[t.dtype] if stored or t.dtype not in _FLOATS else _DTYPE_BYTES[dtype])
+        for t in headers
+    )
 
 
 def checkpoint_dtype(path: str | Path) -> str:
     """The type the checkpoint is made for: float32, bfloat16 or float16.
 
-    It is the type that most bytes of the floating-point tensors are stored in (equal shares: the more precise one; float64 counts
-    as float32). Quantized checkpoints, and folders without safetensors, have the type that config.json names; without one float32.
+    It is the type that most bytes of the floating-point tensors are stored in (equal shares: the
+    more precise one; float64 counts as float32). Quantized checkpoints, and folders without
+    safetensors, have the type that config.json names; without one float32.
     """
     config = read_config(path)
     if config.get("quantization_config") or not any(local_checkpoint(path).glob("*.safetensors")):
@@ -207,7 +253,9 @@ def checkpoint_dtype(path: str | Path) -> str:
     for tensor in tensor_headers(path):
         name = _STORED.get(tensor.dtype, "")
         if name:
-            stored_bytes["float32" if name == "float64" else name] += tensor.count * _SIZES[tensor.dtype]
+            stored_bytes["float32" if name == "float64" else name] += (
+                tensor.count * _SIZES[tensor.dtype]
+            )
     if not any(stored_bytes.values()):
         return _named_dtype(config)
     return max(stored_bytes, key=lambda name: stored_bytes[name])
@@ -223,7 +271,8 @@ def _named_dtype(config: Mapping[str, Any]) -> str:
 
 
 def max_positions(path: str | Path) -> int:
-    """Longest sequence the checkpoint was made for, in tokens; a very large number when it states none."""
+    """Longest sequence the checkpoint was made for, in tokens; a very large number when it states
+    none."""
     config = read_config(path)
     text = config.get("text_config") or {}
     for key in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
@@ -234,31 +283,45 @@ def max_positions(path: str | Path) -> int:
 
 
 def _reserved_positions(config: Mapping[str, Any]) -> int:
-    """RoBERTa and its kin count positions from pad_token_id + 1, so that many rows of the table are never used."""
+    """RoBERTa and its kin count positions from pad_token_id + 1, so that many rows of the table are
+    never used."""
     if "roberta" not in str(config.get("model_type", "")):
         return 0
     return int(config.get("pad_token_id", 1)) + 1
 
 
 def tensor_headers(path: str | Path) -> tuple[TensorHeader, ...]:
-    """Every tensor of the checkpoint's safetensors files. Raises ConfigError when there are none or one is torn."""
-    return tuple(header for file in _weight_files(local_checkpoint(path)) for header in _file_headers(file))
+    """Every tensor of the checkpoint's safetensors files. Raises ConfigError when there are none or
+    one is torn."""
+    return tuple(
+        header for file in _weight_files(local_checkpoint(path)) for header in _file_headers(file)
+    )
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The files the index names, else all of the folder; an index beside missing shards is an error."""
+    """The files the index names, else all of the folder; an index beside missing shards is an
+    error."""
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         files = sorted(folder.glob("*.safetensors"))
         if not files:
             raise ConfigError(
-                f"'{folder}' holds no *.safetensors; convert its weights, e.g. AutoModel.from_pretrained(...).save_pretrained(...)"
+                f"'{folder}' holds no *.safetensors; convert its weights, e.g."
+                " AutoModel.from_pretrained(...).save_pretrained(...)"
             )
         return files
-    files = [folder / name for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))]
+    files = [
+        folder / name
+        for name in sorted(
+            set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        )
+    ]
     missing = [file.name for file in files if not file.is_file()]
     if missing:
-        raise ConfigError(f"'{folder}' lacks {len(missing)} weight files that its index names, e.g. {missing[0]}; copy it again")
+        raise ConfigError(
+            f"'{folder}' lacks {len(missing)} weight files that its index names, e.g. {missing[0]};"
+            " copy it again"
+        )
     return files
 
 
@@ -268,12 +331,17 @@ def _file_headers(file: Path) -> Iterator[TensorHeader]:
         prefix = stream.read(8)
         length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
         if 8 + length > size:
-            raise ConfigError(f"'{file}' is torn ({size} bytes, its header alone needs more); copy the checkpoint again")
+            raise ConfigError(
+                f"'{file}' is torn ({size} bytes, its header alone needs more); copy the checkpoint"
+                " again"
+            )
         entries = json.loads(stream.read(length))
     entries.pop("__metadata__", None)
     end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
     if 8 + length + end > size:
-        raise ConfigError(f"'{file}' is torn ({size} bytes of {8 + length + end}); copy the checkpoint again")
+        raise ConfigError(
+            f"'{file}' is torn ({size} bytes of {8 + length + end}); copy the checkpoint again"
+        )
     for name, entry in entries.items():
         yield TensorHeader(name, entry["dtype"], tuple(entry["shape"]), file)
 
@@ -292,7 +360,15 @@ def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py"]))
+        return Path(
+            snapshot_download(
+                name,
+                allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py"],
+            )
+        )
     except (OSError, ValueError) as error:  # the hub's own errors derive from these two
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ConfigError(f"model '{name}' is no folder here and could not be fetched from the hub ({reason}); give a folder") from error
+        raise ConfigError(
+            f"model '{name}' is no folder here and could not be fetched from the hub ({reason});"
+            " give a folder"
+        ) from error

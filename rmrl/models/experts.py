@@ -1,6 +1,8 @@
-"""Experts of a mixture under the names that checkpoint files give them: one by one, where transformers holds them fused.
+"""Experts of a mixture under the names that checkpoint files give them: one by one, where
+transformers holds them fused.
 
-<layer>.mlp.experts.gate_up_proj [E, 2 I, H]  ->  <layer>.mlp.experts.<e>.gate_proj.weight [I, H], ....up_proj.weight [I, H]
+<layer>.mlp.experts.gate_up_proj [E, 2 I, H]  ->  <layer>.mlp.experts.<e>.gate_proj.weight [I, H],
+  ....up_proj.weight [I, H]
 <layer>.mlp.experts.down_proj    [E, H, I]    ->  <layer>.mlp.experts.<e>.down_proj.weight [H, I]
 """
 

@@ -24,11 +24,13 @@ def save_hf_folder(
     shard_bytes: int = SHARD_BYTES,
     check: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write config, generation config, weights and tokenizer to `folder`, which appears complete or not at all.
+    """Write config, generation config, weights and tokenizer to `folder`, which appears complete or
+    not at all.
 
-    `tensors` gives full tensors by their Hugging Face names, one at a time: memory holds one file's worth (`shard_bytes`).
-    An existing folder of that name is replaced. `model` is read for its configs only. `check` is given the finished folder before it
-    gets its name; what it raises leaves nothing behind.
+    `tensors` gives full tensors by their Hugging Face names, one at a time: memory holds one file's
+    worth (`shard_bytes`). An existing folder of that name is replaced. `model` is read for its
+    configs only. `check` is given the finished folder before it gets its name; what it raises
+    leaves nothing behind.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
@@ -46,7 +48,8 @@ def save_hf_folder(
 
 
 def _write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_bytes: int) -> str:
-    """Stream `tensors` into safetensors files and their index; returns the dtype's name, "" without tensors."""
+    """Stream `tensors` into safetensors files and their index; returns the dtype's name, "" without
+    tensors."""
     files: list[list[str]] = []
     pending: dict[str, Tensor] = {}
     size = total = 0
@@ -63,7 +66,11 @@ def _write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_byt
             flush()
             size = 0
         pending[name] = tensor.detach().cpu().contiguous()
-        size, total, dtype = size + tensor_bytes, total + tensor_bytes, dtype or str(tensor.dtype).removeprefix("torch.")
+        size, total, dtype = (
+            size + tensor_bytes,
+            total + tensor_bytes,
+            dtype or str(tensor.dtype).removeprefix("torch."),
+        )
     flush()
     _name_shards(folder, files, total)
     return dtype
@@ -83,10 +90,18 @@ def _name_shards(folder: Path, files: list[list[str]], total_bytes: int) -> None
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
 
 
-def _write_configs(folder: Path, model: PreTrainedModel, dtype: str, tokenizer: PreTrainedTokenizerBase | None) -> None:
+def _write_configs(
+    folder: Path, model: PreTrainedModel, dtype: str, tokenizer: PreTrainedTokenizerBase | None
+) -> None:
     config = type(model.config).from_dict(model.config.to_dict())
-    if tokenizer is not None and config.pad_token_id is None and type(model).__name__.endswith("ForSequenceClassification"):
-        config.pad_token_id = tokenizer.pad_token_id  # a classifier looks for the last token that is none
+    if (
+        tokenizer is not None
+        and config.pad_token_id is None
+        and type(model).__name__.endswith("ForSequenceClassification")
+    ):
+        config.pad_token_id = (
+            tokenizer.pad_token_id
+        )  # a classifier looks for the last token that is none
     config.architectures = [type(model).__name__]
     config.dtype = dtype or config.dtype
     config.use_cache = True

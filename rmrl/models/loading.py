@@ -28,7 +28,8 @@ SHORT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "half"
 
 
 def torch_dtype(name: str, *, key: str) -> torch.dtype:
-    """The dtype called `name` (float32, bfloat16, float16 or fp32, bf16, fp16); `key` is the configuration key an error names."""
+    """The dtype called `name` (float32, bfloat16, float16 or fp32, bf16, fp16); `key` is the
+    configuration key an error names."""
     name = SHORT_DTYPES.get(name, name)
     if name not in DTYPES:
         raise ConfigError(f"{key}={name}: not a dtype{did_you_mean(name, DTYPES)}")
@@ -36,7 +37,8 @@ def torch_dtype(name: str, *, key: str) -> torch.dtype:
 
 
 def load_config(model: ModelConfig) -> PretrainedConfig:
-    """The checkpoint's config with `override_config` applied. Raises ConfigError for a missing path or an unknown entry."""
+    """The checkpoint's config with `override_config` applied. Raises ConfigError for a missing path
+    or an unknown entry."""
     path = _checkpoint(model)
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=model.trust_remote_code)
@@ -52,23 +54,36 @@ def load_causal_lm(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedModel
 
 
 def load_pretrained(
-    architecture: Any, model: ModelConfig, *, config: PretrainedConfig, dtype: torch.dtype, may_lack: tuple[str, ...] = ()
+    architecture: Any,
+    model: ModelConfig,
+    *,
+    config: PretrainedConfig,
+    dtype: torch.dtype,
+    may_lack: tuple[str, ...] = (),
 ) -> PreTrainedModel:
-    """A model of the transformers class `architecture` on CPU in `dtype`, attention through torch's SDPA, no KV cache, every dropout off.
+    """A model of the transformers class `architecture` on CPU in `dtype`, attention through torch's
+    SDPA, no KV cache, every dropout off.
 
-    Under `torch.device("meta")` it is built from its config, on that device: no weight is read, and no memory taken.
-    Dropout is off because the policy ratio must be exactly 1 before the first optimizer step.
-    Raises ConfigError for a path that holds no such model, CheckpointError if any weight but those of `may_lack` is missing (it would be
-    random).
+    Under `torch.device("meta")` it is built from its config, on that device: no weight is read, and
+    no memory taken. Dropout is off because the policy ratio must be exactly 1 before the first
+    optimizer step. Raises ConfigError for a path that holds no such model, CheckpointError if any
+    weight but those of `may_lack` is missing (it would be random).
     """
     hf_logging.disable_progress_bar()  # every process of a group would draw its own
     weightless = torch.get_default_device().type == "meta"
-    loaded = _built(architecture, model, config, dtype) if weightless else _read(architecture, model, config, dtype, may_lack)
+    loaded = (
+        _built(architecture, model, config, dtype)
+        if weightless
+        else _read(architecture, model, config, dtype, may_lack)
+    )
     return _ready(loaded, model)
 
 
-def build_unloaded(architecture: Any, model: ModelConfig, *, config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
-    """As `load_pretrained`, without reading a weight: buffers are right, parameters hold whatever lay in memory."""
+def build_unloaded(
+    architecture: Any, model: ModelConfig, *, config: PretrainedConfig, dtype: torch.dtype
+) -> PreTrainedModel:
+    """As `load_pretrained`, without reading a weight: buffers are right, parameters hold whatever
+    lay in memory."""
     return _ready(_built(architecture, model, config, dtype), model)
 
 
@@ -81,10 +96,18 @@ def _ready(loaded: Any, model: ModelConfig) -> Any:
     return loaded
 
 
-def _read(architecture: Any, model: ModelConfig, config: PretrainedConfig, dtype: torch.dtype, may_lack: tuple[str, ...]) -> Any:
+def _read(
+    architecture: Any,
+    model: ModelConfig,
+    config: PretrainedConfig,
+    dtype: torch.dtype,
+    may_lack: tuple[str, ...],
+) -> Any:
     path = _checkpoint(model)
     level = hf_logging.get_verbosity()
-    hf_logging.set_verbosity_error()  # missing weights are an error here, and a head that a critic does not have is none of its business
+    # missing weights are an error here, and a head that a critic does not have is none of its
+    # business
+    hf_logging.set_verbosity_error()
     try:
         loaded, info = architecture.from_pretrained(
             path,
@@ -102,17 +125,27 @@ def _read(architecture: Any, model: ModelConfig, config: PretrainedConfig, dtype
     return loaded
 
 
-def _built(architecture: Any, model: ModelConfig, config: PretrainedConfig, dtype: torch.dtype) -> Any:
-    """The same modules from the config alone, with the generation settings that come with the checkpoint."""
+def _built(
+    architecture: Any, model: ModelConfig, config: PretrainedConfig, dtype: torch.dtype
+) -> Any:
+    """The same modules from the config alone, with the generation settings that come with the
+    checkpoint."""
     path = _checkpoint(model)
     try:
         with no_init_weights():
-            built = architecture.from_config(config, dtype=dtype, attn_implementation="sdpa", trust_remote_code=model.trust_remote_code)
+            built = architecture.from_config(
+                config,
+                dtype=dtype,
+                attn_implementation="sdpa",
+                trust_remote_code=model.trust_remote_code,
+            )
     except (OSError, ValueError) as error:
         raise ConfigError(_unreadable(path, error)) from error
     built.tie_weights()  # part of what was left out
     if built.can_generate():
-        with suppress(OSError):  # a checkpoint without generation_config.json: the model has made one from its config
+        with suppress(
+            OSError
+        ):  # a checkpoint without generation_config.json: the model has made one from its config
             built.generation_config = GenerationConfig.from_pretrained(path)
     return built
 
@@ -120,24 +153,30 @@ def _built(architecture: Any, model: ModelConfig, config: PretrainedConfig, dtyp
 def _checkpoint(model: ModelConfig) -> str:
     """`model.path`, checked as far as a folder can be checked without reading it."""
     if not model.path:
-        raise ConfigError("actor_rollout_ref.model.path is empty: set actor_rollout_ref.model.path=<checkpoint folder or hub id>")
+        raise ConfigError(
+            "actor_rollout_ref.model.path is empty: set actor_rollout_ref.model.path=<checkpoint"
+            " folder or hub id>"
+        )
     folder = Path(model.path).expanduser()
-    looks_local = folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1
+    looks_local = (
+        folder.is_absolute() or model.path.startswith((".", "~")) or model.path.count("/") > 1
+    )
     if looks_local and not folder.is_dir():
         raise ConfigError(
-            f"actor_rollout_ref.model.path={model.path}: there is no such folder; "
-            "set actor_rollout_ref.model.path=<folder with config.json and *.safetensors, or hub id>"
+            f"actor_rollout_ref.model.path={model.path}: there is no such folder; set"
+            " actor_rollout_ref.model.path=<folder with config.json and *.safetensors, or hub id>"
         )
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise ConfigError(
-            f"actor_rollout_ref.model.path={model.path}: the folder holds no config.json; "
-            "set actor_rollout_ref.model.path to the folder that holds config.json and *.safetensors"
+            f"actor_rollout_ref.model.path={model.path}: the folder holds no config.json; set"
+            " actor_rollout_ref.model.path to the folder that holds config.json and *.safetensors"
         )
     return str(folder) if folder.is_dir() else model.path
 
 
 def _override(config: Any, entries: Mapping[str, Any], *, prefix: str) -> None:
-    """Set `entries` on a config object; a mapping goes into the nested mapping or config of that name."""
+    """Set `entries` on a config object; a mapping goes into the nested mapping or config of that
+    name."""
     known = config if isinstance(config, dict) else config.to_dict()
     for name, value in entries.items():
         if name not in known:
@@ -172,7 +211,8 @@ def _turn_off_dropout(model: nn.Module) -> None:
 
 
 def _train_every_token(model: nn.Module) -> None:
-    """Embeddings leave out the gradient of the padding token, which in many checkpoints is the end token too and then part of the rows.
+    """Embeddings leave out the gradient of the padding token, which in many checkpoints is the end
+    token too and then part of the rows.
 
     Padding itself needs no such care: nothing that counts looks at it.
     """
@@ -183,8 +223,9 @@ def _train_every_token(model: nn.Module) -> None:
 
 def _unreadable(path: str, error: Exception) -> str:
     return (
-        f"actor_rollout_ref.model.path={path}: no causal language model could be read ({_first_line(error)}); "
-        "set actor_rollout_ref.model.path=<folder with config.json and *.safetensors, or hub id>"
+        f"actor_rollout_ref.model.path={path}: no causal language model could be read"
+        f" ({_first_line(error)}); set actor_rollout_ref.model.path=<folder with config.json and"
+        " *.safetensors, or hub id>"
     )
 
 

@@ -1,7 +1,8 @@
 """Log-probabilities and entropies of response tokens, without ever holding [B, S, V] in float32.
 
-The decoder runs over whole right-padded rows; the output head runs on response positions alone, a slice at a time. In training, where
-the logits of a micro-batch are many, each slice is computed again in the backward pass: peak memory has a bound, whatever the batch.
+The decoder runs over whole right-padded rows; the output head runs on response positions alone, a
+slice at a time. In training, where the logits of a micro-batch are many, each slice is computed
+again in the backward pass: peak memory has a bound, whatever the batch.
 
 Shapes: B rows    S longest row    N response tokens of all rows, flat    H hidden    V vocabulary
 """
@@ -25,17 +26,21 @@ EntropyMode = Literal["none", "detached", "grad"]
 SLICE_ELEMENTS = 2**24
 """Logits computed at once, in elements (64 MiB of float32)."""
 KEPT_ELEMENTS = 2**26
-"""Logits of a micro-batch up to this many elements (256 MiB of float32) are kept for the backward pass rather than computed again."""
+"""Logits of a micro-batch up to this many elements (256 MiB of float32) are kept for the backward
+pass rather than computed again."""
 
 
 class _LogprobsAndEntropy(torch.autograd.Function):
-    """log p(target) and H(p) for p = softmax(z), z = logits / temperature, with gradients in three passes over the logits, in place.
+    """log p(target) and H(p) for p = softmax(z), z = logits / temperature, with gradients in three
+    passes over the logits, in place.
 
     d log p_t / dz_v = 1[v = t] - p_v          d H / dz_v = -p_v (log p_v + H)
     """
 
     @staticmethod
-    def forward(ctx: Any, logits_NV: Tensor, targets_N: Tensor, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        ctx: Any, logits_NV: Tensor, targets_N: Tensor, temperature: float, with_entropy: bool
+    ) -> tuple[Tensor, Tensor | None]:
         scaled_NV = logits_NV.to(torch.float32, copy=True).div_(temperature)
         log_z_N = torch.logsumexp(scaled_NV, dim=-1)
         logprobs_N = scaled_NV.gather(-1, targets_N[:, None])[:, 0] - log_z_N
@@ -53,13 +58,25 @@ class _LogprobsAndEntropy(torch.autograd.Function):
         ctx: Any, grad_logprobs_N: Tensor | None, grad_entropy_N: Tensor | None
     ) -> tuple[Tensor, None, None, None]:
         logits_NV, targets_N, log_z_N, entropy_N = ctx.saved_tensors
-        direct_N1 = torch.zeros_like(log_z_N)[:, None] if grad_logprobs_N is None else grad_logprobs_N[:, None]
-        log_p_NV = logits_NV.to(torch.float32, copy=True).div_(ctx.temperature).sub_(log_z_N[:, None])
+        direct_N1 = (
+            torch.zeros_like(log_z_N)[:, None]
+            if grad_logprobs_N is None
+            else grad_logprobs_N[:, None]
+        )
+        log_p_NV = (
+            logits_NV.to(torch.float32, copy=True).div_(ctx.temperature).sub_(log_z_N[:, None])
+        )
         if grad_entropy_N is None:
             grad_NV = log_p_NV.exp_().mul_(-direct_N1)
         else:
             p_NV = log_p_NV.exp()
-            grad_NV = log_p_NV.add_(entropy_N[:, None]).mul_(grad_entropy_N[:, None]).add_(direct_N1).neg_().mul_(p_NV)
+            grad_NV = (
+                log_p_NV.add_(entropy_N[:, None])
+                .mul_(grad_entropy_N[:, None])
+                .add_(direct_N1)
+                .neg_()
+                .mul_(p_NV)
+            )
         grad_NV.scatter_add_(1, targets_N[:, None], direct_N1)
         return grad_NV.div_(ctx.temperature).to(logits_NV.dtype), None, None, None
 
@@ -67,8 +84,11 @@ class _LogprobsAndEntropy(torch.autograd.Function):
 def logprobs_from_logits(
     logits_NV: Tensor, targets_N: Tensor, *, temperature: float, entropy: EntropyMode = "none"
 ) -> tuple[Tensor, Tensor | None]:
-    """log p(target) and entropy (nats; None for entropy "none") of softmax(logits / temperature), float32 of shape [N]."""
-    logprobs_N, entropy_N = _LogprobsAndEntropy.apply(logits_NV, targets_N, temperature, entropy != "none")
+    """log p(target) and entropy (nats; None for entropy "none") of softmax(logits / temperature),
+    float32 of shape [N]."""
+    logprobs_N, entropy_N = _LogprobsAndEntropy.apply(
+        logits_NV, targets_N, temperature, entropy != "none"
+    )
     return logprobs_N, entropy_N.detach() if entropy == "detached" else entropy_N
 
 
@@ -85,9 +105,10 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability (and entropy) of `targets_N`, `slice_rows` positions at a time.
 
-    Up to `kept_rows` positions in all, logits are kept for the backward pass; of more, each slice is computed again there.
-    `head` maps hidden states [n, H] to logits, which `from_logits` reads: [n, V], or a share of the vocabulary where both know of it.
-    Returns float32 tensors of shape [N]; the second is None for entropy "none".
+    Up to `kept_rows` positions in all, logits are kept for the backward pass; of more, each slice
+    is computed again there. `head` maps hidden states [n, H] to logits, which `from_logits` reads:
+    [n, V], or a share of the vocabulary where both know of it. Returns float32 tensors of shape
+    [N]; the second is None for entropy "none".
     """
 
     def one_slice(hidden_nH: Tensor, targets_n: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -95,9 +116,15 @@ def token_logprobs(
 
     parts = []
     recompute = torch.is_grad_enabled() and len(targets_N) > kept_rows
-    for hidden_nH, targets_n in zip(hidden_NH.split(slice_rows), targets_N.split(slice_rows), strict=True):
+    for hidden_nH, targets_n in zip(
+        hidden_NH.split(slice_rows), targets_N.split(slice_rows), strict=True
+    ):
         if recompute:
-            parts.append(checkpoint(one_slice, hidden_nH, targets_n, use_reentrant=False, preserve_rng_state=False))
+            parts.append(
+                checkpoint(
+                    one_slice, hidden_nH, targets_n, use_reentrant=False, preserve_rng_state=False
+                )
+            )
         else:
             parts.append(one_slice(hidden_nH, targets_n))
     logprobs, entropies = zip(*parts, strict=True)
@@ -107,11 +134,17 @@ def token_logprobs(
 class ResponseModel(nn.Module):
     """A causal language model that answers with response log-probabilities instead of logits.
 
-    Everything happens in one forward call, so that under FSDP the root's parameters (embedding, head) are gathered once.
+    Everything happens in one forward call, so that under FSDP the root's parameters (embedding,
+    head) are gathered once.
     """
 
     def __init__(
-        self, model: PreTrainedModel, *, temperature: float, slice_elements: int = SLICE_ELEMENTS, kept_elements: int = KEPT_ELEMENTS
+        self,
+        model: PreTrainedModel,
+        *,
+        temperature: float,
+        slice_elements: int = SLICE_ELEMENTS,
+        kept_elements: int = KEPT_ELEMENTS,
     ) -> None:
         super().__init__()
         self.model = model
@@ -120,7 +153,9 @@ class ResponseModel(nn.Module):
         self.slice_rows = max(1, slice_elements // config.vocab_size)
         self.kept_rows = kept_elements // config.vocab_size
         # What some families do to the head's output before the softmax.
-        self.logit_factor = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+        self.logit_factor = float(getattr(config, "logit_scale", None) or 1.0) / float(
+            getattr(config, "logits_scaling", None) or 1.0
+        )
         self.softcap = getattr(config, "final_logit_softcapping", None)
 
     def head(self, hidden_nH: Tensor) -> Tensor:
@@ -135,18 +170,26 @@ class ResponseModel(nn.Module):
 
     @torch.no_grad()
     def check_head(self) -> None:
-        """Compare `head` with the model's own forward pass on two tokens, before sharding. Raises ConfigError where they differ.
+        """Compare `head` with the model's own forward pass on two tokens, before sharding. Raises
+        ConfigError where they differ.
 
-        A family with a factor of its own between decoder and logits would otherwise train on wrong probabilities, silently.
+        A family with a factor of its own between decoder and logits would otherwise train on wrong
+        probabilities, silently.
         """
         self.eval()
         ids_12 = torch.tensor([[0, 1]], device=self.model.device)
         expected = self.model(input_ids=ids_12, use_cache=False).logits.float()
-        got = self.head(self.model.base_model(input_ids=ids_12, use_cache=False).last_hidden_state).float()
-        if got.shape != expected.shape or (got - expected).abs().max() > 0.01 * expected.abs().max():
+        got = self.head(
+            self.model.base_model(input_ids=ids_12, use_cache=False).last_hidden_state
+        ).float()
+        if (
+            got.shape != expected.shape
+            or (got - expected).abs().max() > 0.01 * expected.abs().max()
+        ):
             raise ConfigError(
-                f"actor_rollout_ref.model.path: models of type '{self.model.config.model_type}' change their logits in a way this trainer "
-                "does not know, so their probabilities would be wrong: choose another family, e.g. llama, qwen3, gemma3 or mistral"
+                f"actor_rollout_ref.model.path: models of type '{self.model.config.model_type}'"
+                " change their logits in a way this trainer does not know, so their probabilities"
+                " would be wrong: choose another family, e.g. llama, qwen3, gemma3 or mistral"
             )
 
     def forward(
@@ -160,9 +203,12 @@ class ResponseModel(nn.Module):
         """Log-probabilities [N] (and entropies [N]) of `targets_N`.
 
         `input_ids_BS` is right-padded, or with `position_ids_BS` packed (see rmrl.models.packing).
-        `positions_N` indexes the flattened [B * S]: the position *before* each target. N must be at least 1.
+        `positions_N` indexes the flattened [B * S]: the position *before* each target. N must be at
+        least 1.
         """
-        hidden_NH = hidden_states(self.model, input_ids_BS, position_ids_BS).index_select(0, positions_N)
+        hidden_NH = hidden_states(self.model, input_ids_BS, position_ids_BS).index_select(
+            0, positions_N
+        )
         return token_logprobs(
             hidden_NH,
             targets_N,

@@ -1,8 +1,11 @@
-"""LoRA through peft: adapters that train while the weights stay, and the merged weights that everyone else sees.
+"""LoRA through peft: adapters that train while the weights stay, and the merged weights that
+everyone else sees.
 
-    W' = W + (alpha / r) B A        (arXiv:2106.09685, eq. 3; B starts at zero, so training starts at W)
+    W' = W + (alpha / r) B A        (arXiv:2106.09685, eq. 3; B starts at zero, so training starts
+      at W)
 
-Adapters are injected into the model in place: it stays the Hugging Face model it was, with its class, config and decoder.
+Adapters are injected into the model in place: it stays the Hugging Face model it was, with its
+class, config and decoder.
 Shapes: r rank    I inputs    O outputs of a linear layer
 """
 
@@ -24,39 +27,60 @@ _BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
 """What peft writes into the names of a layer's own parameters, of A and of B."""
 
 
-def add_adapters(language_model: PreTrainedModel, model: ModelConfig, *, seed: int = 1) -> PreTrainedModel:
-    """Freeze the weights and put float32 adapters beside the decoder's linear layers; a critic's head goes on training.
+def add_adapters(
+    language_model: PreTrainedModel, model: ModelConfig, *, seed: int = 1
+) -> PreTrainedModel:
+    """Freeze the weights and put float32 adapters beside the decoder's linear layers; a critic's
+    head goes on training.
 
-    Call it before sharding. A is drawn from `seed` alone, so that all processes draw the same. Returns `language_model`.
-    Raises ConfigError where peft is not installed or `target_modules` names no linear layer of the decoder.
+    Call it before sharding. A is drawn from `seed` alone, so that all processes draw the same.
+    Returns `language_model`. Raises ConfigError where peft is not installed or `target_modules`
+    names no linear layer of the decoder.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise ConfigError(
-            f'model.lora_rank={model.lora_rank} needs peft, which is not installed: pip install "rmrl-toolkit[lora]", or set lora_rank=0'
+            f"model.lora_rank={model.lora_rank} needs peft, which is not installed: pip install"
+            ' "rmrl-toolkit[lora]", or set lora_rank=0'
         ) from error
     names = target_modules(language_model, model.target_modules)
     language_model.requires_grad_(False)
     inject_adapter_in_model(
-        LoraConfig(r=model.lora_rank, lora_alpha=model.lora_alpha, target_modules=names, lora_dropout=0.0, bias="none"), language_model
+        LoraConfig(
+            r=model.lora_rank,
+            lora_alpha=model.lora_alpha,
+            target_modules=names,
+            lora_dropout=0.0,
+            bias="none",
+        ),
+        language_model,
     )
     head = getattr(language_model, HEAD, None)
     if isinstance(head, nn.Linear):
         head.requires_grad_(True)
     for parameter in language_model.parameters():
         if parameter.requires_grad:
-            parameter.data = parameter.data.float()  # what trains is a master weight, whatever the frozen ones are kept in
+            parameter.data = (
+                parameter.data.float()
+            )  # what trains is a master weight, whatever the frozen ones are kept in
     reset_adapters(language_model, seed=seed)
     return language_model
 
 
 def target_modules(language_model: PreTrainedModel, wanted: Any) -> list[str]:
-    """Names of the linear layers that get adapters. `wanted`: all-linear, one name, or names (the last part of a module's name).
+    """Names of the linear layers that get adapters. `wanted`: all-linear, one name, or names (the
+    last part of a module's name).
 
     Raises ConfigError for a name that no linear layer of the decoder has.
     """
-    known = sorted({name.rpartition(".")[2] for name, module in language_model.base_model.named_modules() if isinstance(module, nn.Linear)})
+    known = sorted(
+        {
+            name.rpartition(".")[2]
+            for name, module in language_model.base_model.named_modules()
+            if isinstance(module, nn.Linear)
+        }
+    )
     if wanted == "all-linear":
         return known
     names = [wanted] if isinstance(wanted, str) else [str(name) for name in wanted]
@@ -70,14 +94,17 @@ def target_modules(language_model: PreTrainedModel, wanted: Any) -> list[str]:
 
 @torch.no_grad()
 def reset_adapters(language_model: nn.Module, *, seed: int) -> None:
-    """Draw every A anew (uniform with variance 1 / (3 I), as peft does) and set every B to zero; nothing for a model without storage."""
+    """Draw every A anew (uniform with variance 1 / (3 I), as peft does) and set every B to zero;
+    nothing for a model without storage."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in language_model.named_parameters():
         if parameter.is_meta:
             continue
         if _DOWN in name:  # [r, I]
             bound = 1 / math.sqrt(parameter.shape[1])
-            parameter.copy_(torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator))
+            parameter.copy_(
+                torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
+            )
         elif _UP in name:  # [O, r]
             parameter.zero_()
 
@@ -95,10 +122,12 @@ def merged_name(name: str) -> str:
 def merged_parameters(
     tensors: Mapping[str, Tensor], model: ModelConfig, *, gather: Callable[[Tensor], Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Whole tensors under the base model's Hugging Face names with the adapters merged, so that nobody else needs to know of LoRA.
+    """Whole tensors under the base model's Hugging Face names with the adapters merged, so that
+    nobody else needs to know of LoRA.
 
-    `tensors` are the parameters or their shards by name, adapters included; `gather` makes a whole tensor of one. Layers are merged one
-    at a time, in float32, into a new tensor of the weight's dtype. All processes must iterate together, to the end.
+    `tensors` are the parameters or their shards by name, adapters included; `gather` makes a whole
+    tensor of one. Layers are merged one at a time, in float32, into a new tensor of the weight's
+    dtype. All processes must iterate together, to the end.
     """
     for name, tensor in tensors.items():
         if is_adapter(name):
@@ -107,6 +136,15 @@ def merged_parameters(
         if down is None:
             yield merged_name(name), gather(tensor)
             continue
-        weight_OI, down_rI, up_Or = gather(tensor), gather(down), gather(tensors[name.replace(_BASE, _UP)])
+        weight_OI, down_rI, up_Or = (
+            gather(tensor),
+            gather(down),
+            gather(tensors[name.replace(_BASE, _UP)]),
+        )
         scaling = model.lora_alpha / model.lora_rank
-        yield merged_name(name), torch.addmm(weight_OI.float(), up_Or.float(), down_rI.float(), alpha=scaling).to(weight_OI.dtype)
+        yield (
+            merged_name(name),
+            torch.addmm(weight_OI.float(), up_Or.float(), down_rI.float(), alpha=scaling).to(
+                weight_OI.dtype
+            ),
+        )

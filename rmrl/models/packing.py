@@ -1,9 +1,10 @@
-"""Rows packed into one sequence: no padding is computed, and the attention keeps the rows apart by their restarting positions.
+"""Rows packed into one sequence: no padding is computed, and the attention keeps the rows apart by
+their restarting positions.
 
     rows a b c | d e   ->   tokens a b c d e    positions 0 1 2 0 1
 
-Worth it where the attention skips what it masks out: flash-attention and flex attention on CUDA. SDPA keeps rows apart as well, but
-computes the whole square first; it serves tests.
+Worth it where the attention skips what it masks out: flash-attention and flex attention on CUDA.
+SDPA keeps rows apart as well, but computes the whole square first; it serves tests.
 """
 
 from __future__ import annotations
@@ -23,38 +24,46 @@ ATTENTIONS = ("auto", "sdpa", "flash_attention_2", "flex_attention")
 
 
 def packs(model: ModelConfig, *, device: str) -> bool:
-    """Whether rows are packed: asked for, and on CUDA or with an attention named. On CPU padding rows of like length is faster."""
+    """Whether rows are packed: asked for, and on CUDA or with an attention named. On CPU padding
+    rows of like length is faster."""
     return model.use_remove_padding and (device == "cuda" or model.attn_implementation != "auto")
 
 
 def attention(model: ModelConfig, *, device: str, dtype: torch.dtype) -> str:
     """transformers' name of the attention to compute with; `dtype` is that of compute.
 
-    auto: sdpa; with packing on CUDA flash_attention_2 where it is installed and the dtype is one it knows, else flex_attention.
-    Raises ConfigError for an unknown name, and for flash_attention_2 where it cannot run.
+    auto: sdpa; with packing on CUDA flash_attention_2 where it is installed and the dtype is one it
+      knows, else flex_attention. Raises ConfigError for an unknown name, and for flash_attention_2
+      where it cannot run.
     """
     name = model.attn_implementation
     if name not in ATTENTIONS:
-        raise ConfigError(f"model.attn_implementation: nothing named '{name}'{did_you_mean(name, ATTENTIONS)}")
+        raise ConfigError(
+            f"model.attn_implementation: nothing named '{name}'{did_you_mean(name, ATTENTIONS)}"
+        )
     lacking = _flash_attention_lacks(device, dtype)
     if name == "auto":
         if not packs(model, device=device):
             return "sdpa"
         return "flex_attention" if lacking else "flash_attention_2"
     if name == "flash_attention_2" and lacking:
-        raise ConfigError(f"model.attn_implementation=flash_attention_2 {lacking}; or set attn_implementation=auto")
+        raise ConfigError(
+            f"model.attn_implementation=flash_attention_2 {lacking}; or set"
+            " attn_implementation=auto"
+        )
     return name
 
 
 def set_attention(language_model: PreTrainedModel, name: str) -> None:
-    """Compute with the attention that `attention` gave. Raises ConfigError where the model's family cannot."""
+    """Compute with the attention that `attention` gave. Raises ConfigError where the model's family
+    cannot."""
     config: Any = language_model.config
     if config._attn_implementation != name:
         language_model.set_attn_implementation(name)
     if config._attn_implementation != name:
         raise ConfigError(
-            f"model.attn_implementation: models of type '{config.model_type}' cannot compute with {name}: "
-            "set attn_implementation=sdpa and use_remove_padding=false"
+            f"model.attn_implementation: models of type '{config.model_type}' cannot compute with"
+            f" {name}: set attn_implementation=sdpa and use_remove_padding=false"
         )
 
 
@@ -63,7 +72,10 @@ def _flash_attention_lacks(device: str, dtype: torch.dtype) -> str:
     if device != "cuda":
         return "needs CUDA: set trainer.device=cuda"
     if dtype not in (torch.bfloat16, torch.float16):
-        return f"computes in half precision, and compute is in {dtype}: set fsdp_config.param_dtype=bfloat16"
+        return (
+            f"computes in half precision, and compute is in {dtype}: set"
+            " fsdp_config.param_dtype=bfloat16"
+        )
     if importlib.util.find_spec("flash_attn") is None:
         return "needs the package flash_attn, which is not installed: pip install flash-attn"
     return ""
@@ -71,10 +83,12 @@ def _flash_attention_lacks(device: str, dtype: torch.dtype) -> str:
 
 @torch.no_grad()
 def check_rows_kept_apart(language_model: PreTrainedModel) -> None:
-    """Decode two short rows packed and alone, before sharding. Raises ConfigError where a row changes with what stands before it.
+    """Decode two short rows packed and alone, before sharding. Raises ConfigError where a row
+    changes with what stands before it.
 
-    A family whose layers carry a state along the sequence, or that knows no positions, would otherwise train on wrong numbers, silently.
-    The yardstick is what the same tokens give when they are one row in earnest.
+    A family whose layers carry a state along the sequence, or that knows no positions, would
+    otherwise train on wrong numbers, silently. The yardstick is what the same tokens give when they
+    are one row in earnest.
     """
     language_model.eval()
     device = language_model.device
@@ -85,17 +99,23 @@ def check_rows_kept_apart(language_model: PreTrainedModel) -> None:
     packed = hidden_states(language_model, ids_1S, restarting_1S).float()[first:]
     joined = hidden_states(language_model, ids_1S, None).float()[first:]
     difference, leak = (packed - alone).abs().mean(), (joined - alone).abs().mean()
-    if difference > max(0.1 * leak, 0.01 * alone.abs().mean()):  # the second: rounding in half precision
+    if difference > max(
+        0.1 * leak, 0.01 * alone.abs().mean()
+    ):  # the second: rounding in half precision
         raise ConfigError(
-            f"model.use_remove_padding=true: models of type '{language_model.config.model_type}' do not keep packed rows apart: "
-            "set use_remove_padding=false"
+            f"model.use_remove_padding=true: models of type '{language_model.config.model_type}' do"
+            " not keep packed rows apart: set use_remove_padding=false"
         )
 
 
-def hidden_states(language_model: PreTrainedModel, input_ids_BS: Tensor, position_ids_BS: Tensor | None) -> Tensor:
+def hidden_states(
+    language_model: PreTrainedModel, input_ids_BS: Tensor, position_ids_BS: Tensor | None
+) -> Tensor:
     """The decoder's last hidden states, [B * S, H]. `position_ids_BS` None: rows are right-padded.
 
     A causal model never looks right, so padding needs no mask and attention takes its fast path.
     """
     positions = {} if position_ids_BS is None else {"position_ids": position_ids_BS}
-    return language_model.base_model(input_ids=input_ids_BS, use_cache=False, **positions).last_hidden_state.flatten(0, 1)
+    return language_model.base_model(
+        input_ids=input_ids_BS, use_cache=False, **positions
+    ).last_hidden_state.flatten(0, 1)

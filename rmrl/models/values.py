@@ -1,7 +1,9 @@
-"""The critic's model: a decoder with a head of one number, V(state), read before each response token.
+"""The critic's model: a decoder with a head of one number, V(state), read before each response
+token.
 
-It is a Hugging Face sequence classifier with one label, so a critic and a Bradley-Terry reward model are the same checkpoint: a reward
-model's folder is a critic to start from, and an exported critic loads wherever reward models load.
+It is a Hugging Face sequence classifier with one label, so a critic and a Bradley-Terry reward
+model are the same checkpoint: a reward model's folder is a critic to start from, and an exported
+critic loads wherever reward models load.
 
 Shapes: B rows    S longest row    N response tokens of all rows, flat    H hidden
 """
@@ -24,19 +26,27 @@ HEAD = "score"
 
 
 class ValueModel(nn.Module):
-    """A sequence classifier with one label that answers with a value per response token instead of one label per row."""
+    """A sequence classifier with one label that answers with a value per response token instead of
+    one label per row."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids_BS: Tensor, positions_N: Tensor, position_ids_BS: Tensor | None = None) -> Tensor:
-        """Values [N], float32, at `positions_N`: the positions *before* the response tokens, as in ResponseModel.forward.
+    def forward(
+        self, input_ids_BS: Tensor, positions_N: Tensor, position_ids_BS: Tensor | None = None
+    ) -> Tensor:
+        """Values [N], float32, at `positions_N`: the positions *before* the response tokens, as in
+        ResponseModel.forward.
 
-        `position_ids_BS` is given for packed rows (see rmrl.models.packing); without it rows are right-padded.
+        `position_ids_BS` is given for packed rows (see rmrl.models.packing); without it rows are
+        right-padded.
         """
-        hidden_NH = hidden_states(self.model, input_ids_BS, position_ids_BS).index_select(0, positions_N)
-        # float32 from here on: bfloat16 has 8 bits for a number whose differences of a hundredth are the advantages.
+        hidden_NH = hidden_states(self.model, input_ids_BS, position_ids_BS).index_select(
+            0, positions_N
+        )
+        # float32 from here on: bfloat16 has 8 bits for a number whose differences of a hundredth
+        # are the advantages.
         return hidden_NH.float() @ value_head(self.model).weight[0].float()
 
 
@@ -46,28 +56,36 @@ def value_head(model: PreTrainedModel) -> nn.Linear:
 
 
 def value_config(model: ModelConfig) -> PretrainedConfig:
-    """The checkpoint's config, with one label. Raises ConfigError for a checkpoint that classifies into more."""
+    """The checkpoint's config, with one label. Raises ConfigError for a checkpoint that classifies
+    into more."""
     config = load_config(model)
     if _classifies(config) and config.num_labels != 1:
         raise ConfigError(
-            f"critic.model.path={model.path}: this classifier has {config.num_labels} labels, a value is one number: "
-            "set critic.model.path to a causal language model or to a reward model with one label"
+            f"critic.model.path={model.path}: this classifier has {config.num_labels} labels, a"
+            " value is one number: set critic.model.path to a causal language model or to a reward"
+            " model with one label"
         )
     config.num_labels = 1
     return config
 
 
 def load_value_model(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedModel:
-    """A sequence classifier with one label from a causal language model, or from such a classifier, whose head is kept.
+    """A sequence classifier with one label from a causal language model, or from such a classifier,
+    whose head is kept.
 
-    A new head is zero. Then every process has the same one without a draw, and the first advantages are the returns themselves and not
-    their distance from a random projection of hidden states. Its own gradient is not zero, so the first step moves it and the second
-    reaches the decoder. Raises ConfigError for a path or family without such a model, CheckpointError for missing weights.
+    A new head is zero. Then every process has the same one without a draw, and the first advantages
+    are the returns themselves and not their distance from a random projection of hidden states. Its
+    own gradient is not zero, so the first step moves it and the second reaches the decoder. Raises
+    ConfigError for a path or family without such a model, CheckpointError for missing weights.
     """
     config = value_config(model)
     has_head = _classifies(config)
     loaded: Any = load_pretrained(
-        AutoModelForSequenceClassification, model, config=config, dtype=dtype, may_lack=() if has_head else (f"{HEAD}.weight",)
+        AutoModelForSequenceClassification,
+        model,
+        config=config,
+        dtype=dtype,
+        may_lack=() if has_head else (f"{HEAD}.weight",),
     )
     check_value_head(loaded)
     if not has_head:
@@ -76,14 +94,22 @@ def load_value_model(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedMod
 
 
 def check_value_head(model: PreTrainedModel) -> None:
-    """Raise ConfigError unless the model's head is one linear layer without bias that reads the decoder's last hidden state."""
+    """Raise ConfigError unless the model's head is one linear layer without bias that reads the
+    decoder's last hidden state."""
     head: Any = getattr(model, HEAD, None)
-    if not isinstance(head, nn.Linear) or getattr(head, "bias", None) is not None or head.out_features != 1 or model.base_model is model:
+    if (
+        not isinstance(head, nn.Linear)
+        or getattr(head, "bias", None) is not None
+        or head.out_features != 1
+        or model.base_model is model
+    ):
         raise ConfigError(
-            f"critic.model.path: models of type '{model.config.model_type}' have no scalar head '{HEAD}' on a decoder: "
-            "choose another family, e.g. llama, qwen3, gemma3 or mistral"
+            f"critic.model.path: models of type '{model.config.model_type}' have no scalar head"
+            f" '{HEAD}' on a decoder: choose another family, e.g. llama, qwen3, gemma3 or mistral"
         )
 
 
 def _classifies(config: PretrainedConfig) -> bool:
-    return any(str(name).endswith("ForSequenceClassification") for name in config.architectures or [])
+    return any(
+        str(name).endswith("ForSequenceClassification") for name in config.architectures or []
+    )

@@ -1,4 +1,5 @@
-"""Parts of scores and the rows they belong to -> the output, in the order of the rows, a window of them in memory at a time."""
+"""Parts of scores and the rows they belong to -> the output, in the order of the rows, a window of
+them in memory at a time."""
 
 from __future__ import annotations
 
@@ -17,8 +18,11 @@ _ROWS_AT_A_TIME = 256
 
 
 def assemble(job: Job) -> None:
-    """Write `job.out` from the parts. Raises DataError where it cannot be written or a part does not hold what it should."""
-    sources = None if job.survey.schema is None else SourceTables(job.checked.files, job.survey.schema)
+    """Write `job.out` from the parts. Raises DataError where it cannot be written or a part does
+    not hold what it should."""
+    sources = (
+        None if job.survey.schema is None else SourceTables(job.checked.files, job.survey.schema)
+    )
     names = [spec.name for spec in job.checked.specs if not spec.part_of]
     types = score_types(names, several=job.survey.several, further=job.checked.config.columns)
     writer = TableWriter(job.out, partial=job.partial(), types=types, sources=sources)
@@ -52,7 +56,9 @@ def _scores(job: Job) -> Iterator[Mapping[str, Sequence[Any]]]:
     for first in range(0, total, window):
         columns = job.scored(first, min(first + window, total))
         for start in range(0, len(columns["reward"]), _ROWS_AT_A_TIME):
-            yield {name: values[start : start + _ROWS_AT_A_TIME] for name, values in columns.items()}
+            yield {
+                name: values[start : start + _ROWS_AT_A_TIME] for name, values in columns.items()
+            }
 
 
 def _window_rows(job: Job) -> int:

@@ -1,7 +1,8 @@
 """Scored responses of a file, one by one: a run's samples.jsonl, or what `rmrl score` wrote.
 
-Columns of a response, for conditions and for sorting: `reward`, `<component>` (its score), `status_<component>`, and every plain value of
-its row (`step`, `prompt_id`, `response_tokens`, ...). A row that holds a list of responses is several responses.
+Columns of a response, for conditions and for sorting: `reward`, `<component>` (its score),
+`status_<component>`, and every plain value of its row (`step`, `prompt_id`, `response_tokens`,
+...). A row that holds a list of responses is several responses.
 """
 
 from __future__ import annotations
@@ -40,23 +41,35 @@ class Scored:
 
 
 def responses(path: Path) -> Iterator[Scored]:
-    """Every response of a file, in order. Raises DataError where the file cannot be read or holds no scores."""
+    """Every response of a file, in order. Raises DataError where the file cannot be read or holds
+    no scores."""
     for row in read_rows(path):
         fields = {name: plain(value) for name, value in row.fields.items()}
         for each in _singles(fields):
             names = _components(each)
             if not names and "reward" not in each:
                 raise DataError(
-                    f"{path} {row.where}: saw only the columns {', '.join(fields)}; need `reward` and score_<name> columns, as rmrl score "
-                    "writes them, or a run's samples.jsonl"
+                    f"{path} {row.where}: saw only the columns {', '.join(fields)}; need `reward`"
+                    " and score_<name> columns, as rmrl score writes them, or a run's"
+                    " samples.jsonl"
                 )
             yield _scored(f"{row.label} {row.where}", each, names)
 
 
-def select(items: Iterator[Scored], *, where: Condition | None, by: str, worst: int | None, best: int | None, count: int) -> list[Scored]:
-    """Responses for which `where` holds: the `worst` or `best` by column `by`, else the first `count`. Holds no more than it returns.
+def select(
+    items: Iterator[Scored],
+    *,
+    where: Condition | None,
+    by: str,
+    worst: int | None,
+    best: int | None,
+    count: int,
+) -> list[Scored]:
+    """Responses for which `where` holds: the `worst` or `best` by column `by`, else the first
+    `count`. Holds no more than it returns.
 
-    A response without a value in `by` is not among the worst or best. Raises ConfigError for a column that is not there.
+    A response without a value in `by` is not among the worst or best. Raises ConfigError for a
+    column that is not there.
     """
     chosen = items if where is None else _matching(items, where)
     if worst is None and best is None:
@@ -78,7 +91,11 @@ def _matching(items: Iterator[Scored], where: Condition) -> Iterator[Scored]:
 
 def page(item: Scored, *, full: bool = False) -> str:
     """The response with everything the file knows of it; long texts are shortened unless `full`."""
-    lines = [f"=== {item.where}", *_block("prompt", item.prompt, full), *_block("response", item.response, full)]
+    lines = [
+        f"=== {item.where}",
+        *_block("prompt", item.prompt, full),
+        *_block("response", item.response, full),
+    ]
     if item.reference is not None:
         lines += _block("reference", item.reference, full)
     for name, verdict in item.verdicts.items():
@@ -89,7 +106,9 @@ def page(item: Scored, *, full: bool = False) -> str:
         lines.append(f"--- {name}: {value}{f'  {detail}' if detail else ''}")
         for part in ("rendered", "raw"):
             if verdict.get(part):
-                lines += _block("reads" if part == "rendered" else "writes", str(verdict[part]), full)
+                lines += _block(
+                    "reads" if part == "rendered" else "writes", str(verdict[part]), full
+                )
     reward = item.columns.get("reward")
     return "\n".join([*lines, f"reward: {'none' if reward is None else f'{reward:.6g}'}"])
 
@@ -101,7 +120,10 @@ def _singles(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield fields
         return
     for i, text in enumerate(texts):
-        each = {name: value[i] if isinstance(value, list) and len(value) == len(texts) else value for name, value in fields.items()}
+        each = {
+            name: value[i] if isinstance(value, list) and len(value) == len(texts) else value
+            for name, value in fields.items()
+        }
         yield {**each, "response": text}
 
 
@@ -115,7 +137,11 @@ def _components(fields: Mapping[str, Any]) -> list[str]:
 
 def _scored(where: str, fields: Mapping[str, Any], names: Sequence[str]) -> Scored:
     verdicts = {name: _verdict(fields, name) for name in names}
-    columns = {name: value for name, value in fields.items() if value is None or isinstance(value, str | int | float | bool)}
+    columns = {
+        name: value
+        for name, value in fields.items()
+        if value is None or isinstance(value, str | int | float | bool)
+    }
     for name, verdict in verdicts.items():
         columns[name] = verdict.get("score")
         columns[f"status_{name}"] = verdict.get("status")
@@ -145,25 +171,41 @@ def _prompt(fields: Mapping[str, Any]) -> str:
     messages = fields.get("messages", fields.get("prompt", ""))
     if not isinstance(messages, list):
         return str(messages)
-    return "\n".join(f"[{turn.get('role')}] {turn.get('content')}" for turn in messages if isinstance(turn, Mapping))
+    return "\n".join(
+        f"[{turn.get('role')}] {turn.get('content')}"
+        for turn in messages
+        if isinstance(turn, Mapping)
+    )
 
 
 def _reference(fields: Mapping[str, Any]) -> str | None:
     given = fields.get("reward_model")
-    truth = given.get("ground_truth") if isinstance(given, Mapping) else fields.get("ground_truth", given)
+    truth = (
+        given.get("ground_truth")
+        if isinstance(given, Mapping)
+        else fields.get("ground_truth", given)
+    )
     return None if truth is None else str(truth)
 
 
 def _value(item: Scored, by: str) -> Any:
     if by not in item.columns:
-        raise ConfigError(f"--by {by}: no column of that name{did_you_mean(by, list(item.columns))}")
+        raise ConfigError(
+            f"--by {by}: no column of that name{did_you_mean(by, list(item.columns))}"
+        )
     value = item.columns[by]
     return value if isinstance(value, int | float) and value == value else None
 
 
 def _block(title: str, text: str, full: bool) -> list[str]:
-    visible = "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
+    visible = "".join(
+        character if character.isprintable() or character == "\n" else "\ufffd"
+        for character in text
+    )
     if not full and len(visible) > _SHORT:
         half = _SHORT // 2
-        visible = f"{visible[:half]}\n... ({len(visible) - 2 * half} characters; --full shows them)\n{visible[-half:]}"
+        visible = (
+            f"{visible[:half]}\n... ({len(visible) - 2 * half} characters; --full shows"
+            f" them)\n{visible[-half:]}"
+        )
     return [f"{title}:", textwrap.indent(visible, "  ")]

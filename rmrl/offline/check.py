@@ -1,4 +1,5 @@
-"""Everything about offline scoring that can be found wrong before an engine is started or a file is written."""
+"""Everything about offline scoring that can be found wrong before an engine is started or a file is
+written."""
 
 from __future__ import annotations
 
@@ -52,8 +53,11 @@ class CheckedScoring:
     """None where there is no file to write."""
 
 
-def check_scoring(config: ScoreConfig, *, shipped_functions: Path, notice: Notice, needs_out: bool = True) -> CheckedScoring:
-    """Raises one ConfigError with all problems of configuration and rewards; then, one by one, DataError and MemoryPlanError.
+def check_scoring(
+    config: ScoreConfig, *, shipped_functions: Path, notice: Notice, needs_out: bool = True
+) -> CheckedScoring:
+    """Raises one ConfigError with all problems of configuration and rewards; then, one by one,
+    DataError and MemoryPlanError.
 
     Without `needs_out` the rows are not looked at yet, and `out` may be left out.
     """
@@ -61,8 +65,14 @@ def check_scoring(config: ScoreConfig, *, shipped_functions: Path, notice: Notic
         notice(line)
     device = resolve_device(config.trainer.device)
     trust = config.trainer.trust_remote_code
-    rewards = resolve(config.reward, device=device, shipped_functions=shipped_functions, trust_remote_code=trust)
-    problems = [*reward_problems(config), *rewards.problems, *_own_problems(config, rewards.specs, needs_out=needs_out)]
+    rewards = resolve(
+        config.reward, device=device, shipped_functions=shipped_functions, trust_remote_code=trust
+    )
+    problems = [
+        *reward_problems(config),
+        *rewards.problems,
+        *_own_problems(config, rewards.specs, needs_out=needs_out),
+    ]
     if problems:
         raise ConfigError(problems)
     files = tuple(file_list(config.data.files, "data.files"))
@@ -97,21 +107,31 @@ def _rules(config: ScoreConfig) -> list[str]:
 
 def needs_whole_groups(specs: Sequence[RewardSpec], settings: RewardConfig) -> bool:
     """Whether the responses to one prompt are compared with each other."""
-    by_kind = any(spec.whole_groups or getattr(REWARD_KINDS[spec.kind], "whole_groups", False) for spec in specs)
+    by_kind = any(
+        spec.whole_groups or getattr(REWARD_KINDS[spec.kind], "whole_groups", False)
+        for spec in specs
+    )
     by_transform = any(_by(t) == "group" for spec in specs for t in spec.transforms)
     return by_kind or by_transform or settings.combine == "lexicographic"
 
 
 def depends_on_batch(specs: Sequence[RewardSpec]) -> bool:
-    """Whether a transform looks at the whole batch or at those before it; one that is not ours may."""
-    return any(_by(t) in ("batch", "running") or ":" in str(t["kind"]) for spec in specs for t in spec.transforms)
+    """Whether a transform looks at the whole batch or at those before it; one that is not ours
+    may."""
+    return any(
+        _by(t) in ("batch", "running") or ":" in str(t["kind"])
+        for spec in specs
+        for t in spec.transforms
+    )
 
 
 def _by(transform: Mapping[str, Any]) -> str:
     return str(transform.get("by", "group" if transform["kind"] == "rank" else ""))
 
 
-def _memory(config: ScoreConfig, specs: Sequence[RewardSpec], *, device: str) -> tuple[list[EnginePlan], Budget, list[str]]:
+def _memory(
+    config: ScoreConfig, specs: Sequence[RewardSpec], *, device: str
+) -> tuple[list[EnginePlan], Budget, list[str]]:
     """Engines, what they may hold, and what a user should see of both. Raises MemoryPlanError."""
     engines = prepare_engines(specs, config.trainer, device=device)
     plan = scoring_plan(engines, **budgets(config.trainer, device=device))
@@ -130,43 +150,65 @@ def _survey(config: ScoreConfig, out: Path, *, by_group: bool, notice: Notice) -
 
 def _about_groups(groups: GroupTable) -> Iterator[str]:
     """What a user who compares responses should know of the groups."""
-    which = "responses are compared within groups: rows with the same data.group_key, else step and prompt_id, else prompt"
+    which = (
+        "responses are compared within groups: rows with the same data.group_key, else step and"
+        " prompt_id, else prompt"
+    )
     if groups.singles:
         yield (
-            f"{groups.singles} of {groups.groups} groups hold one response, which has nothing to be compared with (standardize and a "
-            f"group judge give it no contrast); {which}"
+            f"{groups.singles} of {groups.groups} groups hold one response, which has nothing to be"
+            f" compared with (standardize and a group judge give it no contrast); {which}"
         )
     if groups.over_files:
         yield (
-            f"{groups.over_files} of {groups.groups} groups have rows in several files and are compared across them; if these are "
-            "not the same group, add a column that tells them apart and name it: data.group_key=[run,prompt_id]"
+            f"{groups.over_files} of {groups.groups} groups have rows in several files and are"
+            " compared across them; if these are not the same group, add a column that tells them"
+            " apart and name it: data.group_key=[run,prompt_id]"
         )
     if groups.scattered:
-        yield f"the rows of some of the {groups.groups} groups are apart: they are scored group after group and written in their own order"
+        yield (
+            f"the rows of some of the {groups.groups} groups are apart: they are scored group after"
+            " group and written in their own order"
+        )
 
 
 def refuse_existing(out: Path, *, overwrite: bool, unfinished_is_fine: bool = False) -> None:
-    """Raise DataError where `out` may not be written; with `unfinished_is_fine` not where parts of a job lie beside it."""
+    """Raise DataError where `out` may not be written; with `unfinished_is_fine` not where parts of
+    a job lie beside it."""
     if out.is_dir():
-        raise DataError(f"out={out} is a folder; give a file in it, e.g. out={out / 'scored.parquet'}")
+        raise DataError(
+            f"out={out} is a folder; give a file in it, e.g. out={out / 'scored.parquet'}"
+        )
     if unfinished_is_fine and parts_folder(out).exists():
         return
     if out.exists() and not overwrite:
-        raise DataError(f"out={out} exists already and was left alone; give another name, or overwrite=true to replace it")
+        raise DataError(
+            f"out={out} exists already and was left alone; give another name, or overwrite=true to"
+            " replace it"
+        )
 
 
 def _own_problems(config: ScoreConfig, specs: list[RewardSpec], *, needs_out: bool) -> list[str]:
     problems = []
     if config.data.files is None:
-        problems.append("data.files is empty: give a parquet or jsonl file of rows with responses, e.g. data.files=responses.parquet")
+        problems.append(
+            "data.files is empty: give a parquet or jsonl file of rows with responses, e.g."
+            " data.files=responses.parquet"
+        )
     if needs_out and not config.out:
         problems.append("out is empty: give the file to write, e.g. out=scored.parquet")
     if needs_out and config.out and Path(config.out).suffix not in SUFFIXES:
-        problems.append(f"out={config.out}: need a file that ends in {' or '.join(SUFFIXES)}, e.g. out=scored.parquet")
+        problems.append(
+            f"out={config.out}: need a file that ends in {' or '.join(SUFFIXES)}, e.g."
+            " out=scored.parquet"
+        )
     problems += choice_problems(config, (("over_budget", ("fail", "warn")),))
     unknown = [name for name in config.columns if name not in FURTHER]
     if unknown or len(set(config.columns)) < len(config.columns):
-        problems.append(f"columns={config.columns}: give some of {', '.join(FURTHER)}, each once, e.g. columns=[{','.join(FURTHER)}]")
+        problems.append(
+            f"columns={config.columns}: give some of {', '.join(FURTHER)}, each once, e.g."
+            f" columns=[{','.join(FURTHER)}]"
+        )
     try:
         group_columns(config.data.group_key)
     except ConfigError as error:
@@ -174,10 +216,13 @@ def _own_problems(config: ScoreConfig, specs: list[RewardSpec], *, needs_out: bo
     if config.data.batch_size < 1:
         problems.append(f"data.batch_size={config.data.batch_size}: must be greater than 0")
     if config.reward.weight_schedules:
-        problems.append("reward.weight_schedules follow the steps of training: give reward.weights here")
+        problems.append(
+            "reward.weight_schedules follow the steps of training: give reward.weights here"
+        )
     by_length = [s.name for s in specs if any(t["kind"] in _LOOKS_AT_LENGTH for t in s.transforms)]
     if by_length and config.data.tokenizer is None:
         problems.append(
-            f"the transforms of {', '.join(by_length)} look at response lengths: give data.tokenizer=<the policy's folder or hub id>"
+            f"the transforms of {', '.join(by_length)} look at response lengths: give"
+            " data.tokenizer=<the policy's folder or hub id>"
         )
     return problems

@@ -1,4 +1,5 @@
-"""What makes a scoring job this job: its configuration, the code and models of its rewards, and the rows."""
+"""What makes a scoring job this job: its configuration, the code and models of its rewards, and the
+rows."""
 
 from __future__ import annotations
 
@@ -24,13 +25,15 @@ MAY_CHANGE = REWARD_MAY_CHANGE | {
     "trainer.device", "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.memory_budget_gb", "trainer.resource_pools",
     "trainer.trust_remote_code", "ray_kwargs",
 }  # fmt: skip
-"""Keys (a section's name stands for all below it) that the command may set otherwise when it goes on."""
+"""Keys (a section's name stands for all below it) that the command may set otherwise when it goes
+on."""
 
 Identity = dict[str, Any]
 
 
 def identity_of(checked: CheckedScoring) -> Identity:
-    """JSON: {"rmrl", "config", "rewards", "files"}. Reads the data files whole and a few MiB of each model.
+    """JSON: {"rmrl", "config", "rewards", "files"}. Reads the data files whole and a few MiB of
+    each model.
 
     Raises DataError where a data file cannot be read, ConfigError where a checkpoint cannot.
     """
@@ -55,7 +58,8 @@ def what_differs(known: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]
 
 
 def _reward(spec: RewardSpec) -> str:
-    """sha256 of what gives the reward's numbers besides the configuration: its code, its models, its server."""
+    """sha256 of what gives the reward's numbers besides the configuration: its code, its models,
+    its server."""
     code = spec.dropin.code_hash if spec.dropin is not None else ""
     if spec.function is not None:
         code += f"{spec.function.attribute} {spec.function.code or spec.function.target}"
@@ -68,14 +72,19 @@ def _file(path: Path) -> dict[str, Any]:
     try:
         return {"name": path.name, "bytes": path.stat().st_size, "digest": digest_of(path)}
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error}); check the path and its permissions") from error
+        raise DataError(
+            f"{path} cannot be read ({error}); check the path and its permissions"
+        ) from error
 
 
-def _other_files(known: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]]) -> list[str]:
+def _other_files(
+    known: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]]
+) -> list[str]:
     if len(known) != len(ours):
         return [f"data.files: {len(known)} files there, {len(ours)} here"]
     return [
-        f"data.files: {there['name']} with {there['bytes']} bytes there, {here['name']} with {here['bytes']} other bytes here"
+        f"data.files: {there['name']} with {there['bytes']} bytes there, {here['name']} with"
+        f" {here['bytes']} other bytes here"
         for there, here in zip(known, ours, strict=True)
         if there["digest"] != here["digest"]
     ]

@@ -1,4 +1,5 @@
-"""One file being scored: what is done stays done, whatever ends the process, and the same command goes on from there.
+"""One file being scored: what is done stays done, whatever ends the process, and the same command
+goes on from there.
 
 with claim(checked, notice=...) as job:
     job.add(batch, rewards, state)     batch after batch, in the order of `rows_to_score`
@@ -26,7 +27,14 @@ from rmrl.files import LockedError, digest_of, lock, put_in_place, unlock
 from rmrl.offline.check import CheckedScoring, refuse_existing
 from rmrl.offline.columns import score_columns
 from rmrl.offline.identity import Identity, identity_of, what_differs
-from rmrl.offline.manifest import LOCK_FILE, MANIFEST_FILE, Manifest, Part, parts_folder, read_manifest
+from rmrl.offline.manifest import (
+    LOCK_FILE,
+    MANIFEST_FILE,
+    Manifest,
+    Part,
+    parts_folder,
+    read_manifest,
+)
 from rmrl.offline.summary import Summary
 from rmrl.types import RewardBatch
 
@@ -35,8 +43,8 @@ Notice = Callable[[str], None]
 PART_ROWS = 20_000
 PART_BYTES = 64 * 2**20
 PART_SECONDS = 20.0
-"""A part is closed when it has so many rows or bytes, or is so old; the first one after a start at once, so that a disk that cannot be
-written is noticed early."""
+"""A part is closed when it has so many rows or bytes, or is so old; the first one after a start at
+once, so that a disk that cannot be written is noticed early."""
 
 _ROW = "row"
 _SEVERAL = "several"
@@ -77,8 +85,11 @@ class Job:
         """Running statistics of the transforms behind the last part; {} before the first."""
         return self.manifest.parts[-1].state if self.manifest.parts else {}
 
-    def add(self, batch: Sequence[AnsweredRow], rewards: RewardBatch, state: Mapping[str, Any]) -> None:
-        """One more batch; `state`: of the scorer behind it. Raises DataError where a part cannot be written."""
+    def add(
+        self, batch: Sequence[AnsweredRow], rewards: RewardBatch, state: Mapping[str, Any]
+    ) -> None:
+        """One more batch; `state`: of the scorer behind it. Raises DataError where a part cannot be
+        written."""
         columns = score_columns(batch, rewards, further=self.checked.config.columns)
         arrays = {
             _ROW: pa.array([row.number for row in batch], type=pa.int64()),
@@ -92,11 +103,16 @@ class Job:
         self.batches_done += 1
         rows = sum(len(table) for table in self._waiting)
         size = sum(table.nbytes for table in self._waiting)
-        if rows >= PART_ROWS or size >= PART_BYTES or time.monotonic() - self._opened >= PART_SECONDS:
+        if (
+            rows >= PART_ROWS
+            or size >= PART_BYTES
+            or time.monotonic() - self._opened >= PART_SECONDS
+        ):
             self.close_part()
 
     def close_part(self) -> None:
-        """Write what was added since the last part, if anything. Raises DataError where it cannot be written; it can be tried again."""
+        """Write what was added since the last part, if anything. Raises DataError where it cannot
+        be written; it can be tried again."""
         if not self._waiting:
             return
         table = pa.concat_tables(self._waiting)
@@ -126,26 +142,35 @@ class Job:
                 tables.append(table.filter(pa.array((rows >= first) & (rows < last))))
         table = pa.concat_tables(tables).sort_by(_ROW)
         if table[_ROW].to_pylist() != list(range(first, last)):
-            raise DataError(f"the parts in {self.folder} do not hold the rows {first} to {last - 1} once each; remove it and score again")
+            raise DataError(
+                f"the parts in {self.folder} do not hold the rows {first} to {last - 1} once each;"
+                " remove it and score again"
+            )
         several = table[_SEVERAL].to_pylist()
         columns: dict[str, list[Any]] = {}
         for name in self.types:
             values = table[name].to_pylist()
-            columns[name] = [value if kept else value[0] for value, kept in zip(values, several, strict=True)]
+            columns[name] = [
+                value if kept else value[0] for value, kept in zip(values, several, strict=True)
+            ]
         return columns
 
     def standing(self) -> str:
         """For people: what is done, where it is, and how it goes on."""
         if not self.rows_done:
             return "no row was scored; nothing was written"
-        return f"{self.rows_done} of {self.survey.rows} rows are scored and kept in {self.folder}; the same command goes on from there"
+        return (
+            f"{self.rows_done} of {self.survey.rows} rows are scored and kept in {self.folder}; the"
+            " same command goes on from there"
+        )
 
     def partial(self) -> Path:
         """Name of the output until it is whole."""
         return self.folder / _PARTIAL
 
     def about_to_place(self) -> None:
-        """Note in the manifest that the output is whole, so that a process that dies before it has tidied up is known to be done."""
+        """Note in the manifest that the output is whole, so that a process that dies before it has
+        tidied up is known to be done."""
         try:
             status = self.partial().stat()
             self.manifest.written = {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
@@ -187,8 +212,8 @@ class Job:
 def claim(checked: CheckedScoring, *, notice: Notice) -> Iterator[Job]:
     """The job, new or as far as it was, for the time of the block.
 
-    Raises OutputDirError where another process is at it, or its place holds the rows of another job and not overwrite; DataError where
-    `out` is there already or the folder cannot be written.
+    Raises OutputDirError where another process is at it, or its place holds the rows of another job
+    and not overwrite; DataError where `out` is there already or the folder cannot be written.
     """
     assert checked.out is not None
     folder = parts_folder(checked.out)
@@ -197,7 +222,8 @@ def claim(checked: CheckedScoring, *, notice: Notice) -> Iterator[Job]:
         lock_file = lock(folder / LOCK_FILE)
     except LockedError as error:
         raise OutputDirError(
-            f"out={checked.out} is being written by another process ({error}); wait for it or stop it, or give another out="
+            f"out={checked.out} is being written by another process ({error}); wait for it or stop"
+            " it, or give another out="
         ) from error
     except OSError as error:
         raise cannot_write(folder, error) from error
@@ -211,7 +237,8 @@ def claim(checked: CheckedScoring, *, notice: Notice) -> Iterator[Job]:
 
 
 def discard(job: Job) -> None:
-    """Give the parts up, since their rows are in the output; `claim` removes the folder at its end."""
+    """Give the parts up, since their rows are in the output; `claim` removes the folder at its
+    end."""
     try:
         (job.folder / MANIFEST_FILE).unlink(missing_ok=True)
     except OSError as error:
@@ -221,8 +248,9 @@ def discard(job: Job) -> None:
 def cannot_write(place: Path, error: OSError) -> DataError:
     """The sentence for a disk that is full, gone or read-only."""
     return DataError(
-        f"{place} cannot be written ({type(error).__name__}: {error}); make room or mend the permissions and give the same command again: "
-        "it goes on behind the last part that was written"
+        f"{place} cannot be written ({type(error).__name__}: {error}); make room or mend the"
+        " permissions and give the same command again: it goes on behind the last part that was"
+        " written"
     )
 
 
@@ -233,7 +261,10 @@ def _open(checked: CheckedScoring, folder: Path, *, notice: Notice) -> Job:
     manifest = _known(checked, folder, identity, notice=notice) or Manifest(identity=identity)
     torn = manifest.keep_whole_parts(folder)
     if torn:
-        notice(f"{folder / torn} is missing or damaged: the rows from row {manifest.rows_done} of the order of scoring on are scored again")
+        notice(
+            f"{folder / torn} is missing or damaged: the rows from row {manifest.rows_done} of the"
+            " order of scoring on are scored again"
+        )
     last = manifest.parts[-1] if manifest.parts else None
     names = [spec.name for spec in checked.specs if not spec.part_of]
     job = Job(
@@ -250,12 +281,18 @@ def _open(checked: CheckedScoring, folder: Path, *, notice: Notice) -> Job:
     if not job.in_place:
         refuse_existing(checked.out, overwrite=checked.config.overwrite)
     if job.rows_done:
-        notice(f"going on: {job.rows_done} of {job.survey.rows} rows were scored before (started {manifest.started})")
+        notice(
+            f"going on: {job.rows_done} of {job.survey.rows} rows were scored before (started"
+            f" {manifest.started})"
+        )
     return job
 
 
-def _known(checked: CheckedScoring, folder: Path, identity: Identity, *, notice: Notice) -> Manifest | None:
-    """The manifest of the same job; None where there is none, or where that of another job may be discarded."""
+def _known(
+    checked: CheckedScoring, folder: Path, identity: Identity, *, notice: Notice
+) -> Manifest | None:
+    """The manifest of the same job; None where there is none, or where that of another job may be
+    discarded."""
     overwrite = checked.config.overwrite
     try:
         manifest = read_manifest(folder)
@@ -274,17 +311,23 @@ def _known(checked: CheckedScoring, folder: Path, identity: Identity, *, notice:
     if manifest.parts and not overwrite:
         raise OutputDirError(_another_job(checked, folder, manifest, different))
     if manifest.parts:
-        notice(f"discarded {manifest.rows_done} rows of another job in {folder} (started {manifest.started}): overwrite=true")
+        notice(
+            f"discarded {manifest.rows_done} rows of another job in {folder} (started"
+            f" {manifest.started}): overwrite=true"
+        )
     _clear(folder)
     return None
 
 
-def _another_job(checked: CheckedScoring, folder: Path, manifest: Manifest, different: Sequence[str]) -> str:
+def _another_job(
+    checked: CheckedScoring, folder: Path, manifest: Manifest, different: Sequence[str]
+) -> str:
     more = [f"and {len(different) - _SHOWN} more"] if len(different) > _SHOWN else []
     listed = "\n    ".join([*different[:_SHOWN], *more])
     return (
-        f"{folder} holds {manifest.rows_done} scored rows of another job (started {manifest.started}):\n    {listed}\n"
-        f"  give another out= than {checked.out}, or go on with that job's settings, or discard its rows with overwrite=true"
+        f"{folder} holds {manifest.rows_done} scored rows of another job (started"
+        f" {manifest.started}):\n    {listed}\n  give another out= than {checked.out}, or go on"
+        " with that job's settings, or discard its rows with overwrite=true"
     )
 
 
@@ -292,11 +335,16 @@ def _refuse_foreign(folder: Path) -> None:
     """Refuse a folder that something else made."""
     foreign = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
     if foreign:
-        raise OutputDirError(f"{folder} is where parts of the output go, and it holds {', '.join(foreign[:5])}; give another out=")
+        raise OutputDirError(
+            f"{folder} is where parts of the output go, and it holds {', '.join(foreign[:5])}; give"
+            " another out="
+        )
 
 
 def _is_ours(entry: Path) -> bool:
-    return entry.name in (MANIFEST_FILE, LOCK_FILE, _PARTIAL) or entry.name.startswith((".part-", "part-", f".{MANIFEST_FILE}"))
+    return entry.name in (MANIFEST_FILE, LOCK_FILE, _PARTIAL) or entry.name.startswith(
+        (".part-", "part-", f".{MANIFEST_FILE}")
+    )
 
 
 def _clear(folder: Path) -> None:

@@ -1,10 +1,14 @@
-"""What of a scoring job is done, on disk: a folder beside the output with parts and a manifest that names them.
+"""What of a scoring job is done, on disk: a folder beside the output with parts and a manifest that
+names them.
 
-<out>.parts/manifest.json        whose job it is, and each part with what held after it; written anew behind every part
-<out>.parts/part-00000.parquet   the added columns of some rows, a value per response; `row`: position among the rows of all files
+<out>.parts/manifest.json        whose job it is, and each part with what held after it; written
+  anew behind every part
+<out>.parts/part-00000.parquet   the added columns of some rows, a value per response; `row`:
+  position among the rows of all files
 <out>.parts/.lock                locked while a process writes here
 
-Every file is flushed to the disk and renamed into place, so a process or a machine that dies leaves the parts that were finished.
+Every file is flushed to the disk and renamed into place, so a process or a machine that dies leaves
+the parts that were finished.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One finished file of scores, and what held when it was finished; counts are of this part and of all before it."""
+    """One finished file of scores, and what held when it was finished; counts are of this part and
+    of all before it."""
 
     file: str
     bytes: int
@@ -54,7 +59,8 @@ class Manifest:
     started: str = field(default_factory=lambda: time.strftime("%Y-%m-%d %H:%M:%S %z"))
     parts: list[Part] = field(default_factory=list)
     written: Mapping[str, int] | None = None
-    """Size and time stamp of the whole output just before it got its name; None: not assembled yet."""
+    """Size and time stamp of the whole output just before it got its name; None: not assembled
+    yet."""
 
     @property
     def rows_done(self) -> int:
@@ -63,10 +69,13 @@ class Manifest:
     def save(self, folder: Path) -> None:
         """Write it into `folder`. Raises OSError."""
         content = {"version": _VERSION, **dataclasses.asdict(self)}
-        write_whole(folder / MANIFEST_FILE, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+        write_whole(
+            folder / MANIFEST_FILE, json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+        )
 
     def keep_whole_parts(self, folder: Path) -> str:
-        """Forget the first part that is missing or not as it was written, and all behind it. Returns its name; "" where all are whole."""
+        """Forget the first part that is missing or not as it was written, and all behind it.
+        Returns its name; "" where all are whole."""
         for position, part in enumerate(self.parts):
             if not _is_whole(folder / part.file, part):
                 del self.parts[position:]
@@ -81,7 +90,8 @@ def parts_folder(out: Path) -> Path:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of `folder`; None where there is none. Raises OutputDirError where it cannot be read."""
+    """The manifest of `folder`; None where there is none. Raises OutputDirError where it cannot be
+    read."""
     file = folder / MANIFEST_FILE
     try:
         content = json.loads(file.read_bytes())
@@ -94,8 +104,8 @@ def read_manifest(folder: Path) -> Manifest | None:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise OutputDirError(
-            f"{file} cannot be read ({type(error).__name__}: {error}), so which rows are scored already is unknown; "
-            "discard them with overwrite=true, or give another out="
+            f"{file} cannot be read ({type(error).__name__}: {error}), so which rows are scored"
+            " already is unknown; discard them with overwrite=true, or give another out="
         ) from error
     return manifest
 

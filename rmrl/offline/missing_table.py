@@ -1,4 +1,5 @@
-"""Verdicts that are missing in a whole file: how many of each component and why, what to do, and whether the budgets hold."""
+"""Verdicts that are missing in a whole file: how many of each component and why, what to do, and
+whether the budgets hold."""
 
 from __future__ import annotations
 
@@ -11,10 +12,17 @@ _MOST_CHARACTERS = 160
 
 REMEDIES: Mapping[str, str] = {
     "timeout": "raise its timeout_s, or find out what it waits for",
-    "provider_error": "look at the server or engine; the cache (reward.cache.path) spares what was answered",
-    "worker_lost": "score this response alone to see what kills the process (memory, a crash in a library)",
+    "provider_error": (
+        "look at the server or engine; the cache (reward.cache.path) spares what was answered"
+    ),
+    "worker_lost": (
+        "score this response alone to see what kills the process (memory, a crash in a library)"
+    ),
     "cancelled": "score again",
-    "unparseable": "read what it wrote (columns=[raw]); constrain the output (sampling.choice, json_schema) or mend rm_postprocess",
+    "unparseable": (
+        "read what it wrote (columns=[raw]); constrain the output (sampling.choice, json_schema) or"
+        " mend rm_postprocess"
+    ),
     "judge_truncated": "raise sampling.max_tokens",
     "judge_refused": "read what it wrote (columns=[raw]) and reword the rubric",
     "overlong": "raise engine.max_model_len, or shorten the input in rm_preprocess",
@@ -24,14 +32,23 @@ REMEDIES: Mapping[str, str] = {
 
 
 def missing_table(verdicts: Mapping[str, VerdictCounts]) -> str:
-    """One line for each component and status, the most frequent first, with one detail as it was seen; "" where nothing is missing."""
+    """One line for each component and status, the most frequent first, with one detail as it was
+    seen; "" where nothing is missing."""
     rows: list[tuple[str, ...]] = []
     examples: list[str] = []
     seen: set[str] = set()
     for name, counts in verdicts.items():
         for status, count in counts.statuses.most_common():
             if is_missing(status):
-                rows.append((name, status, _cause(status), f"{count} of {counts.asked}", f"{count / counts.asked:.1%}"))
+                rows.append(
+                    (
+                        name,
+                        status,
+                        _cause(status),
+                        f"{count} of {counts.asked}",
+                        f"{count / counts.asked:.1%}",
+                    )
+                )
                 examples.append(_one_line(counts.examples.get(status, "")))
                 seen.add(status)
     if not rows:
@@ -49,14 +66,18 @@ def missing_table(verdicts: Mapping[str, VerdictCounts]) -> str:
 
 
 def broken_budgets(verdicts: Mapping[str, VerdictCounts], settings: RewardConfig) -> list[str]:
-    """One sentence for each budget of `reward.max_missing` and `max_missing_by_cause` that does not hold over all rows."""
+    """One sentence for each budget of `reward.max_missing` and `max_missing_by_cause` that does not
+    hold over all rows."""
     lines = []
     for name, counts in verdicts.items():
-        for overrun in overruns(counts, allowed=settings.max_missing, by_cause=settings.max_missing_by_cause):
+        for overrun in overruns(
+            counts, allowed=settings.max_missing, by_cause=settings.max_missing_by_cause
+        ):
             share = overrun.missing / overrun.asked
             lines.append(
-                f"reward '{name}' gave no verdict for {overrun.missing} of {overrun.asked} responses ({share:.1%}); "
-                f"{overrun.key}={overrun.allowed:g} allows {overrun.allowed:.0%}"
+                f"reward '{name}' gave no verdict for {overrun.missing} of {overrun.asked}"
+                f" responses ({share:.1%}); {overrun.key}={overrun.allowed:g} allows"
+                f" {overrun.allowed:.0%}"
             )
     return lines
 

@@ -16,7 +16,8 @@ _LINE_EVERY_S = 30.0
 def counting(
     total: int, *, done: int = 0, notice: Callable[[str], None], every_s: float = _LINE_EVERY_S
 ) -> Iterator[Callable[[int], None]]:
-    """Yields a function that takes how many responses more are done; `done` were before, and do not count for the speed."""
+    """Yields a function that takes how many responses more are done; `done` were before, and do not
+    count for the speed."""
     if sys.stderr.isatty():
         with tqdm(total=total, initial=done, desc="score", unit="resp", mininterval=0.5) as bar:
 
@@ -37,7 +38,10 @@ def counting(
         if now - spoken >= every_s and left > 0:
             spoken = now
             speed = scored / (now - started)
-            notice(f"scored {done + scored} of {total} responses, {speed:.3g} a second, about {_duration(left / speed)} left")
+            notice(
+                f"scored {done + scored} of {total} responses, {speed:.3g} a second, about"
+                f" {_duration(left / speed)} left"
+            )
 
     yield update
 

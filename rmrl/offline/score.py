@@ -1,6 +1,8 @@
-"""`python -m rmrl.main_score`: rows with responses -> the same rows with the columns of `rmrl.offline.columns`.
+"""`python -m rmrl.main_score`: rows with responses -> the same rows with the columns of
+`rmrl.offline.columns`.
 
-claim (whose job, what is done) -> batches -> scorer -> parts, durable -> assemble -> out -> budgets over the whole file
+claim (whose job, what is done) -> batches -> scorer -> parts, durable -> assemble -> out -> budgets
+  over the whole file
 """
 
 from __future__ import annotations
@@ -28,15 +30,19 @@ Notice = Callable[[str], None]
 OpenScorer = Callable[[], AbstractAsyncContextManager[Scorer]]
 
 _FIRST_BATCHES = (16, 32, 64, 128)
-"""Responses of the first batches, where nothing depends on the batch: a slow judge has something to keep early."""
+"""Responses of the first batches, where nothing depends on the batch: a slow judge has something to
+keep early."""
 
 
 def score_files(checked: CheckedScoring, opened: OpenScorer, *, notice: Notice) -> Summary:
-    """Score the rows of `data.files` that are not scored yet, and write `out`. `opened` is called where there are any.
+    """Score the rows of `data.files` that are not scored yet, and write `out`. `opened` is called
+    where there are any.
 
-    Memory does not grow with the number of rows, but for 16 bytes per row and 170 per group where responses are compared. Whatever
+    Memory does not grow with the number of rows, but for 16 bytes per row and 170 per group where
+    responses are compared. Whatever
     ends it, the same call goes on behind the last part.
-    Raises Interrupted on SIGINT, SIGTERM and SIGHUP, what `Scorer.score` and `claim` do, DataError where files cannot be read or written.
+    Raises Interrupted on SIGINT, SIGTERM and SIGHUP, what `Scorer.score` and `claim` do, DataError
+    where files cannot be read or written.
     """
     with claim(checked, notice=notice) as job:
         try:
@@ -53,7 +59,8 @@ def score_files(checked: CheckedScoring, opened: OpenScorer, *, notice: Notice) 
 
 
 def judge_missing(checked: CheckedScoring, summary: Summary, *, notice: Notice) -> None:
-    """Say what is missing in the whole file. Raises MissingVerdictsError where that breaks a budget, unless over_budget=warn."""
+    """Say what is missing in the whole file. Raises MissingVerdictsError where that breaks a
+    budget, unless over_budget=warn."""
     table = missing_table(summary.verdicts)
     if table:
         notice(table)
@@ -61,11 +68,17 @@ def judge_missing(checked: CheckedScoring, summary: Summary, *, notice: Notice) 
     if not broken:
         return
     listed = "\n".join(f"  {sentence}" for sentence in broken)
-    text = f"more verdicts are missing than allowed; all rows are in {checked.out} with their statuses:\n{listed}"
+    text = (
+        f"more verdicts are missing than allowed; all rows are in {checked.out} with their"
+        f" statuses:\n{listed}"
+    )
     if checked.config.over_budget == "warn":
         notice(text)
         return
-    raise MissingVerdictsError(f"{text}\n  mend the reward and score again, raise the budget, or give over_budget=warn for exit code 0")
+    raise MissingVerdictsError(
+        f"{text}\n  mend the reward and score again, raise the budget, or give over_budget=warn for"
+        " exit code 0"
+    )
 
 
 @asynccontextmanager
@@ -91,7 +104,11 @@ def response_rows(batch: Sequence[AnsweredRow]) -> list[ResponseRow]:
     for row in batch:
         group = number_of.setdefault(row.group, len(number_of))
         for text, reason, tokens in zip(row.texts, row.finish_reasons, row.tokens, strict=True):
-            rows.append(ResponseRow(prompt=row.prompt, text=text, finish_reason=reason, tokens=tokens, group=group))
+            rows.append(
+                ResponseRow(
+                    prompt=row.prompt, text=text, finish_reason=reason, tokens=tokens, group=group
+                )
+            )
     return rows
 
 
@@ -100,7 +117,9 @@ def token_counter(checked: CheckedScoring) -> CountTokens | None:
     path = checked.config.data.tokenizer
     if path is None:
         return None
-    from rmrl.tokenizer import load_tokenizer  # here: transformers takes seconds to import, and rules need none of it
+    from rmrl.tokenizer import (
+        load_tokenizer,
+    )  # here: transformers takes seconds to import, and rules need none of it
 
     tokenizer = load_tokenizer(path, trust_remote_code=checked.config.trainer.trust_remote_code)
     return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -112,7 +131,9 @@ async def _score_left(job: Job, opened: OpenScorer, *, notice: Notice) -> None:
         try:
             async with opened() as scorer:
                 signals.arm()
-                keep_in_mind("what was scored until then stays on disk, give the same command again")
+                keep_in_mind(
+                    "what was scored until then stays on disk, give the same command again"
+                )
                 await unless_lost(_batches(job, scorer, notice=notice))
         except asyncio.CancelledError as error:
             if signals.received is None:
@@ -123,7 +144,9 @@ async def _score_left(job: Job, opened: OpenScorer, *, notice: Notice) -> None:
 async def _batches(job: Job, scorer: Scorer, *, notice: Notice) -> None:
     checked = job.checked
     scorer.load_state_dict(job.state)
-    rows = rows_to_score(checked.config.data, job.survey, done=job.rows_done, count_tokens=token_counter(checked))
+    rows = rows_to_score(
+        checked.config.data, job.survey, done=job.rows_done, count_tokens=token_counter(checked)
+    )
     sizes = _batch_sizes(checked, done=job.batches_done)
     try:
         with counting(job.survey.responses, done=job.responses_done, notice=notice) as update:
@@ -132,14 +155,21 @@ async def _batches(job: Job, scorer: Scorer, *, notice: Notice) -> None:
                 job.add(batch, rewards, scorer.state_dict())
                 update(len(rewards.rewards_B))
     except BaseException:
-        with suppress(DataError):  # the disk may be why it ends, and its own error is on its way to the user
+        with suppress(
+            DataError
+        ):  # the disk may be why it ends, and its own error is on its way to the user
             job.close_part()
         raise
     job.close_part()
 
 
 def _batch_sizes(checked: CheckedScoring, *, done: int) -> Iterator[int]:
-    """Responses of each batch behind the first `done`; a function of the job alone, so that one that goes on sees the same batches."""
+    """Responses of each batch behind the first `done`; a function of the job alone, so that one
+    that goes on sees the same batches."""
     size = checked.config.data.batch_size
-    first = [] if checked.by_batch or len(checked.engines) > 1 else [each for each in _FIRST_BATCHES if each < size]
+    first = (
+        []
+        if checked.by_batch or len(checked.engines) > 1
+        else [each for each in _FIRST_BATCHES if each < size]
+    )
     return islice(chain(first, repeat(size)), done, None)

@@ -1,4 +1,5 @@
-"""SIGINT, SIGTERM and SIGHUP while a job runs in an event loop: the batch at work is given up, what is scored stays."""
+"""SIGINT, SIGTERM and SIGHUP while a job runs in an event loop: the batch at work is given up, what
+is scored stays."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class StopSignals:
     """The first signal cancels `task`; a second one of any kind ends the process at once.
 
-    Signals that the process ignores (SIGHUP under nohup, SIGINT of what a script starts in the background) stay ignored.
+    Signals that the process ignores (SIGHUP under nohup, SIGINT of what a script starts in the
+    background) stay ignored.
     """
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
@@ -26,7 +28,8 @@ class StopSignals:
         """The first one."""
 
     def arm(self) -> None:
-        """Take the signals, also back from a library that took them meanwhile (Ray takes SIGTERM when it starts).
+        """Take the signals, also back from a library that took them meanwhile (Ray takes SIGTERM
+        when it starts).
 
         Outside the main thread no signals arrive, and none are taken.
         """

@@ -29,8 +29,11 @@ class Moments:
             return
         mean, count = float(finite.mean()), self.count + len(finite)
         apart = mean - self.mean
-        # Joined part by part (Chan et al.): the difference of two large sums of squares would lose the digits that matter.
-        self.squares += float(((finite - mean) ** 2).sum()) + apart**2 * self.count * len(finite) / count
+        # Joined part by part (Chan et al.): the difference of two large sums of squares would lose
+        # the digits that matter.
+        self.squares += (
+            float(((finite - mean) ** 2).sum()) + apart**2 * self.count * len(finite) / count
+        )
         self.mean += apart * len(finite) / count
         self.count = count
 
@@ -46,7 +49,8 @@ class Moments:
 
 @dataclass(slots=True)
 class Summary:
-    """Mean and standard deviation (of the population) of the reward and of each component, and what is missing."""
+    """Mean and standard deviation (of the population) of the reward and of each component, and what
+    is missing."""
 
     rows: int = 0
     """Responses."""
@@ -62,7 +66,9 @@ class Summary:
         self.rows += len(rewards.rewards_B)
         self.kept += int(rewards.keep_B.sum())
         self.reward.add(rewards.rewards_B)
-        for c, (name, results) in enumerate(zip(rewards.scores.names, rewards.scores.results, strict=True)):
+        for c, (name, results) in enumerate(
+            zip(rewards.scores.names, rewards.scores.results, strict=True)
+        ):
             self.components.setdefault(name, Moments()).add(rewards.scores.values_BC[:, c])
             self.verdicts.setdefault(name, VerdictCounts()).add(results)
             takes_part_B = None if rewards.takes_part_BC is None else rewards.takes_part_BC[:, c]
@@ -73,7 +79,9 @@ class Summary:
         width = max([len(name) for name in self.components] + [6])
         lines = [f"{'':<{width}}  {'mean +- std':<20}  no verdict"]
         for name, moments in self.components.items():
-            lines.append(f"{name:<{width}}  {moments!s:<20}  {_without_verdict(self.verdicts[name])}")
+            lines.append(
+                f"{name:<{width}}  {moments!s:<20}  {_without_verdict(self.verdicts[name])}"
+            )
         lines.append(f"{'reward':<{width}}  {self.reward!s:<20}  {self.rows - self.kept}")
         return "\n".join(["scores", *("  " + line.rstrip() for line in lines)])
 
@@ -95,14 +103,24 @@ class Summary:
             rows=content["rows"],
             kept=content["kept"],
             reward=Moments(**content["reward"]),
-            components={name: Moments(**moments) for name, moments in content["components"].items()},
-            verdicts={name: VerdictCounts.from_json(counts) for name, counts in content["verdicts"].items()},
-            in_reward={name: VerdictCounts.from_json(counts) for name, counts in content["in_reward"].items()},
+            components={
+                name: Moments(**moments) for name, moments in content["components"].items()
+            },
+            verdicts={
+                name: VerdictCounts.from_json(counts)
+                for name, counts in content["verdicts"].items()
+            },
+            in_reward={
+                name: VerdictCounts.from_json(counts)
+                for name, counts in content["in_reward"].items()
+            },
         )
 
 
 def _without_verdict(counts: VerdictCounts) -> str:
-    lacking = Counter({status: count for status, count in counts.statuses.items() if status != "ok"})
+    lacking = Counter(
+        {status: count for status, count in counts.statuses.items() if status != "ok"}
+    )
     skipped = counts.rows - counts.asked
     if skipped:
         lacking["skipped"] = skipped

@@ -1,8 +1,10 @@
-"""Conditions over the columns of a scored row, as typed: `judge != rule`, `reward < 0.5 and status_judge == 'ok'`.
+"""Conditions over the columns of a scored row, as typed: `judge != rule`, `reward < 0.5 and
+status_judge == 'ok'`.
 
-A condition is parsed into Python's syntax tree and walked; nothing in it is executed, and no attribute or function of Python can be
-reached. Allowed are names of columns, numbers, texts, `None`, comparisons (also `in` a text), `and`, `or`, `not`, + - * / and `abs`.
-A column whose name is no Python name is written `column["gpt-4"]`.
+A condition is parsed into Python's syntax tree and walked; nothing in it is executed, and no
+attribute or function of Python can be reached. Allowed are names of columns, numbers, texts,
+`None`, comparisons (also `in` a text), `and`, `or`, `not`, + - * / and `abs`. A column whose name
+is no Python name is written `column["gpt-4"]`.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ _NEED = 'conditions look like "judge != rule" or "reward < 0.5 and status_judge 
 def condition(text: str) -> Condition:
     """The condition as a function of a row's columns.
 
-    A comparison or a sum with a missing value (None) does not hold, apart from == and !=. Raises ConfigError for text that is no condition;
-    the function raises ConfigError for a column that the row does not have.
+    A comparison or a sum with a missing value (None) does not hold, apart from == and !=. Raises
+    ConfigError for text that is no condition; the function raises ConfigError for a column that the
+    row does not have.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")
@@ -61,7 +64,9 @@ def _build(node: ast.expr, text: str) -> Condition:
         case ast.Subscript(value=ast.Name(id="column"), slice=ast.Constant(value=str() as name)):
             return lambda row: _column(row, name)
         case ast.BoolOp(op=op, values=values):
-            return _junction([_build(value, text) for value in values], every=isinstance(op, ast.And))
+            return _junction(
+                [_build(value, text) for value in values], every=isinstance(op, ast.And)
+            )
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             inner = _build(operand, text)
             return lambda row: not inner(row)
@@ -74,7 +79,9 @@ def _build(node: ast.expr, text: str) -> Condition:
         case ast.Compare(left=left, ops=ops, comparators=others):
             return _comparison([_build(each, text) for each in (left, *others)], ops)
         case _:
-            raise ConfigError(f"--where {text!r}: {ast.unparse(node)!r} is not allowed in a condition; {_NEED}")
+            raise ConfigError(
+                f"--where {text!r}: {ast.unparse(node)!r} is not allowed in a condition; {_NEED}"
+            )
 
 
 def _junction(parts: list[Condition], *, every: bool) -> Condition:
@@ -84,7 +91,8 @@ def _junction(parts: list[Condition], *, every: bool) -> Condition:
 
 
 def _guarded(function: Callable[..., Any], arguments: list[Condition]) -> Condition:
-    """The function's value; None where an argument is missing or of a type that it does not take."""
+    """The function's value; None where an argument is missing or of a type that it does not
+    take."""
 
     def evaluate(row: Mapping[str, Any]) -> Any:
         try:

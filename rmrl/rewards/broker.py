@@ -1,11 +1,13 @@
-"""Rewards ask, engines answer: requests are gathered until nobody can add to them, then sent engine by engine.
+"""Rewards ask, engines answer: requests are gathered until nobody can add to them, then sent engine
+by engine.
 
-    participants --ask--> pending by engine --quiet--> one engine awake at a time per turn --> results
+    participants --ask--> pending by engine --quiet--> one engine awake --> results
 
-A participant is a reward that is scoring a chunk. While one of them still works (renders, parses) its next requests are waited
-for; when all wait, the engine with pending requests that is cheapest to reach is woken and serves all of them, and whatever they
-ask of it next, before another engine has its turn. So two judges on one checkpoint load it once and share its batches, and a
-critique's two engines swap once. Engines of different turns (own devices) serve side by side.
+A participant is a reward that is scoring a chunk. While one of them still works (renders, parses)
+its next requests are waited for; when all wait, the engine with pending requests that is cheapest
+to reach is woken and serves all of them, and whatever they ask of it next, before another engine
+has its turn. So two judges on one checkpoint load it once and share its batches, and a critique's
+two engines swap once. Engines of different turns (own devices) serve side by side.
 """
 
 from __future__ import annotations
@@ -33,10 +35,13 @@ class _Ask:
     method: str
     requests: list[Any]
     participant: Participant | None
-    future: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    future: asyncio.Future[list[Any]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
     def settle(self, results: list[Any] | None = None, error: BaseException | None = None) -> None:
-        """Hand over; from here on the participant counts as working, though its task has not run yet."""
+        """Hand over; from here on the participant counts as working, though its task has not run
+        yet."""
         if self.future.done():
             return
         if self.participant is not None:
@@ -51,7 +56,8 @@ _current: ContextVar[Participant | None] = ContextVar("participant", default=Non
 
 
 class Broker:
-    """The engines' side of one scorer. `deadline_s(key)`: seconds that one call of that engine may take."""
+    """The engines' side of one scorer. `deadline_s(key)`: seconds that one call of that engine may
+    take."""
 
     def __init__(self, residency: Residency, *, deadline_s: Callable[[Hashable], float]) -> None:
         self._residency, self._deadline_s = residency, deadline_s
@@ -60,7 +66,7 @@ class Broker:
         self._servers: dict[Hashable, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
 
-    # --- the rewards' side --------------------------------------------------------------------------------------------
+    # --- the rewards' side
 
     @contextmanager
     def participant(self) -> Iterator[None]:
@@ -77,7 +83,8 @@ class Broker:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """The participant waits for something that is no engine of ours: others' requests need not wait for it."""
+        """The participant waits for something that is no engine of ours: others' requests need not
+        wait for it."""
         me = _current.get()
         if me is None:
             yield
@@ -90,7 +97,8 @@ class Broker:
             me.waits -= 1
 
     async def ask(self, key: Hashable, method: str, requests: Sequence[Any]) -> list[Any]:
-        """Results of `requests`, in order, from the engine `key`. Raises what the engine or its loading raised."""
+        """Results of `requests`, in order, from the engine `key`. Raises what the engine or its
+        loading raised."""
         if not requests:
             return []
         ask = _Ask(method, list(requests), _current.get())
@@ -121,7 +129,7 @@ class Broker:
                 ask.future.cancel()
         self._pending.clear()
 
-    # --- the engines' side --------------------------------------------------------------------------------------------
+    # --- the engines' side
 
     def _serve(self, turn: Hashable) -> None:
         server = self._servers.get(turn)
@@ -131,7 +139,11 @@ class Broker:
     async def _server(self, turn: Hashable) -> None:
         while True:
             await self._quiet()
-            keys = [key for key in self._residency.order(list(self._pending)) if self._residency.turn_of(key) == turn]
+            keys = [
+                key
+                for key in self._residency.order(list(self._pending))
+                if self._residency.turn_of(key) == turn
+            ]
             if not keys:
                 return
             await self._serve_engine(keys[0], then=keys[1:])
@@ -150,19 +162,24 @@ class Broker:
             for ask in (*asks, *self._take(key)):
                 ask.future.cancel()
             raise
-        except Exception as error:  # loading, waking, sleeping or the call itself: those who asked must learn of it
+        # loading, waking, sleeping or the call itself: those who asked must learn of it
+        except Exception as error:
             for ask in (*asks, *self._take(key)):
                 ask.settle(error=error)
             await asyncio.sleep(0)
 
     async def _run(self, engine: Engine, key: Hashable, asks: Sequence[_Ask]) -> None:
-        """One call per method. An engine that is lost or hangs raises: it must not be put to sleep in an orderly way."""
+        """One call per method. An engine that is lost or hangs raises: it must not be put to sleep
+        in an orderly way."""
         for method in dict.fromkeys(ask.method for ask in asks):
             mine = [ask for ask in asks if ask.method == method]
             requests = [request for ask in mine for request in ask.requests]
             results = await engine.call(method, requests, timeout_s=self._deadline_s(key))
             if len(results) != len(requests):
-                raise InfrastructureError(f"the engine returned {len(results)} results of {method} for {len(requests)} requests")
+                raise InfrastructureError(
+                    f"the engine returned {len(results)} results of {method} for {len(requests)}"
+                    " requests"
+                )
             start = 0
             for ask in mine:
                 ask.settle(results[start : start + len(ask.requests)])
@@ -172,7 +189,8 @@ class Broker:
         return [ask for ask in self._pending.pop(key, []) if not ask.future.done()]
 
     async def _quiet(self) -> None:
-        """Until every participant waits. Tasks that were just woken get a few rounds of the loop to say so."""
+        """Until every participant waits. Tasks that were just woken get a few rounds of the loop to
+        say so."""
         while True:
             for _ in range(3):
                 await asyncio.sleep(0)

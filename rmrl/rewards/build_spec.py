@@ -1,4 +1,5 @@
-"""From one reward's entries to its `RewardSpec`: every entry is checked here, by its kind's own table."""
+"""From one reward's entries to its `RewardSpec`: every entry is checked here, by its kind's own
+table."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ from typing import Any
 
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
 from rmrl.errors import ConfigError, RewardFunctionError
-from rmrl.models.checkpoint_inspect import check_scalar_head, check_writes_text, checkpoint_kind, local_checkpoint
+from rmrl.models.checkpoint_inspect import (
+    check_scalar_head,
+    check_writes_text,
+    checkpoint_kind,
+    local_checkpoint,
+)
 from rmrl.registry import did_you_mean
 from rmrl.rewards.dropin import DropIn, without_postprocess
 from rmrl.rewards.engines.base import EngineSpec, Runner
@@ -61,17 +67,28 @@ class _Request:
         return f"reward.specs.{self.name}"
 
 
-def build_spec(name: str, entries: Mapping[str, Any], dropin: DropIn | None, *, config: RewardConfig, around: Surroundings) -> RewardSpec:
-    """Raises ConfigError with the problems found, RewardError for a checkpoint without the head its kind needs."""
+def build_spec(
+    name: str,
+    entries: Mapping[str, Any],
+    dropin: DropIn | None,
+    *,
+    config: RewardConfig,
+    around: Surroundings,
+) -> RewardSpec:
+    """Raises ConfigError with the problems found, RewardError for a checkpoint without the head its
+    kind needs."""
     kind = str(entries.get("kind") or _default_kind(entries, dropin))
     where = f"reward.specs.{name}"
     _check_kind(kind, where)
-    request = _Request(name=name, kind=kind, entries=entries, dropin=dropin, config=config, around=around)
+    request = _Request(
+        name=name, kind=kind, entries=entries, dropin=dropin, config=config, around=around
+    )
     if kind == "rule":
         return _rule(request)
     if dropin is not None and dropin.kind == "rule":
         raise ConfigError(
-            f"{where}.kind={kind}: {dropin.path} is a rule (compute_score); a model reward needs rm_preprocess and rm_postprocess"
+            f"{where}.kind={kind}: {dropin.path} is a rule (compute_score); a model reward needs"
+            " rm_preprocess and rm_postprocess"
         )
     if kind == "remote":
         return _remote(request)
@@ -80,11 +97,16 @@ def build_spec(name: str, entries: Mapping[str, Any], dropin: DropIn | None, *, 
 
 def _check_kind(kind: str, where: str) -> None:
     if kind not in REWARD_KINDS:
-        raise ConfigError(f"{where}.kind={kind}: not a kind{did_you_mean(kind, list(REWARD_KINDS))}")
+        raise ConfigError(
+            f"{where}.kind={kind}: not a kind{did_you_mean(kind, list(REWARD_KINDS))}"
+        )
     try:
         _ = REWARD_KINDS[kind]
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{where}.kind={kind}: {error}; give package.module:Class of something that can be imported") from error
+        raise ConfigError(
+            f"{where}.kind={kind}: {error}; give package.module:Class of something that can be"
+            " imported"
+        ) from error
 
 
 def _default_kind(entries: Mapping[str, Any], dropin: DropIn | None) -> str:
@@ -97,7 +119,8 @@ def _shared(request: _Request, *, timeout_s: float) -> dict[str, Any]:
     entries, config, where = request.entries, request.config, request.where
     said = entries.get("on_missing")
     on_missing = OnMissing.parse(
-        config.on_missing if said is None else said, where="reward.on_missing" if said is None else f"{where}.on_missing"
+        config.on_missing if said is None else said,
+        where="reward.on_missing" if said is None else f"{where}.on_missing",
     )
     return {
         "name": request.name,
@@ -115,7 +138,8 @@ def _shared(request: _Request, *, timeout_s: float) -> dict[str, Any]:
 
 
 def _overlong(request: _Request) -> str:
-    """What is left out of inputs that do not fit. Raises ConfigError for kinds that know no context."""
+    """What is left out of inputs that do not fit. Raises ConfigError for kinds that know no
+    context."""
     how = request.entries.get("overlong", "missing")
     where = f"{request.where}.overlong={how}"
     if how not in WAYS:
@@ -123,16 +147,24 @@ def _overlong(request: _Request) -> str:
     if how == "missing":
         return how
     if not getattr(REWARD_KINDS[request.kind], "truncates", False):
-        raise ConfigError(f"{where}: a {request.kind} reward reads no text into a model of ours, so there is nothing to cut; leave it out")
+        raise ConfigError(
+            f"{where}: a {request.kind} reward reads no text into a model of ours, so there is"
+            " nothing to cut; leave it out"
+        )
     if request.entries.get("server") or request.entries.get("wire"):
-        raise ConfigError(f"{where}: how many tokens the server's model takes is not known here; leave it out")
+        raise ConfigError(
+            f"{where}: how many tokens the server's model takes is not known here; leave it out"
+        )
     return how
 
 
 def _transforms(request: _Request) -> tuple[Mapping[str, Any], ...]:
     given, elsewhere = request.entries.get("transform"), request.config.transforms.get(request.name)
     if given is not None and elsewhere is not None:
-        raise ConfigError(f"{request.where}.transform and reward.transforms.{request.name} are both given: use one of them")
+        raise ConfigError(
+            f"{request.where}.transform and reward.transforms.{request.name} are both given: use"
+            " one of them"
+        )
     where = f"reward.transforms.{request.name}" if given is None else f"{request.where}.transform"
     raw = elsewhere if given is None else given
     if raw is None:
@@ -154,8 +186,15 @@ def _names(given: Any, where: str) -> tuple[str, ...]:
 def _scores(given: Any, where: str) -> dict[str, float]:
     if given is None:
         return {}
-    if not isinstance(given, Mapping) or not given or not all(_is_finite(score) for score in given.values()):
-        raise ConfigError(f"{where}={given!r}: give components and the score each must have, e.g. {where}={{gsm8k: 1}}")
+    if (
+        not isinstance(given, Mapping)
+        or not given
+        or not all(_is_finite(score) for score in given.values())
+    ):
+        raise ConfigError(
+            f"{where}={given!r}: give components and the score each must have, e.g."
+            f" {where}={{gsm8k: 1}}"
+        )
     return {str(name): float(score) for name, score in given.items()}
 
 
@@ -168,8 +207,18 @@ def _options(request: _Request, kind: Any) -> Any:
     fields = [f.name for f in dataclasses.fields(kind.Options)] if hasattr(kind, "Options") else []
     unknown = [key for key in request.entries if key not in (*SHARED_KEYS, *fields)]
     if unknown:
-        said = f" (SPEC of {request.dropin.path})" if request.dropin is not None and set(unknown) <= set(request.dropin.spec) else ""
-        raise ConfigError([f"{request.where}.{key}: no such entry{said}{did_you_mean(key, [*SHARED_KEYS, *fields])}" for key in unknown])
+        said = (
+            f" (SPEC of {request.dropin.path})"
+            if request.dropin is not None and set(unknown) <= set(request.dropin.spec)
+            else ""
+        )
+        raise ConfigError(
+            [
+                f"{request.where}.{key}: no such"
+                f" entry{said}{did_you_mean(key, [*SHARED_KEYS, *fields])}"
+                for key in unknown
+            ]
+        )
     if not fields:
         return None
     own = {key: value for key, value in request.entries.items() if key in fields}
@@ -188,7 +237,8 @@ def _rule(request: _Request) -> RewardSpec:
     options = _options(request, REWARD_KINDS["rule"])
     if dropin is None or dropin.source is None:
         raise ConfigError(
-            f"{where}: a rule needs a function: {where}.function=<file.py>:<function> or a drop-in of that name with compute_score"
+            f"{where}: a rule needs a function: {where}.function=<file.py>:<function> or a drop-in"
+            " of that name with compute_score"
         )
     function = dropin.compute_score
     in_lists = function is not None and isinstance(rule_form(function, where), InLists)
@@ -197,17 +247,24 @@ def _rule(request: _Request) -> RewardSpec:
 
 
 def _remote(request: _Request) -> RewardSpec:
-    """A reward server; a judge on an OpenAI-compatible server is a generative reward that asks it instead of an engine."""
+    """A reward server; a judge on an OpenAI-compatible server is a generative reward that asks it
+    instead of an engine."""
     fields = [f.name for f in dataclasses.fields(RemoteReward.Options)]
     own = {key: value for key, value in request.entries.items() if key in fields}
     if own.get("wire") == "openai":
-        rest = {key: value for key, value in request.entries.items() if key not in fields and key != "kind"}
+        rest = {
+            key: value
+            for key, value in request.entries.items()
+            if key not in fields and key != "kind"
+        }
         judge = dataclasses.replace(request, kind="generative", entries=rest)
         return _model(judge, remote=_http(own, request.where))
     options = _options(request, RemoteReward)
     useless = [key for key in ("path", "sampling", "engine", "server") if request.entries.get(key)]
     if useless:
-        raise ConfigError([f"{request.where}.{key}: the server runs the model, leave it out" for key in useless])
+        raise ConfigError(
+            [f"{request.where}.{key}: the server runs the model, leave it out" for key in useless]
+        )
     shared = _shared(request, timeout_s=request.config.timeout_s)
     return RewardSpec(**shared, options=options, remote=http_spec(options, request.where))
 
@@ -221,17 +278,27 @@ def _http(given: Mapping[str, Any], where: str) -> HTTPSpec:
 
 
 def _server(request: _Request) -> HTTPSpec | None:
-    """`server: {url, model, ...}`: an OpenAI-compatible server in the place of the reward's own engine."""
+    """`server: {url, model, ...}`: an OpenAI-compatible server in the place of the reward's own
+    engine."""
     given = request.entries.get("server")
     if not given:
         return None
     where = f"{request.where}.server"
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{where}={given!r}: give entries, e.g. {where}.url=http://127.0.0.1:8000/v1 {where}.model=<name>")
+        raise ConfigError(
+            f"{where}={given!r}: give entries, e.g. {where}.url=http://127.0.0.1:8000/v1"
+            f" {where}.model=<name>"
+        )
     if REWARD_KINDS[request.kind].roles.get("main") != "generate":
-        raise ConfigError(f"{where}: only judges that write text can be asked over HTTP; a {request.kind} reward runs in an engine")
+        raise ConfigError(
+            f"{where}: only judges that write text can be asked over HTTP; a {request.kind} reward"
+            " runs in an engine"
+        )
     if request.entries.get("path") or request.entries.get("engine"):
-        raise ConfigError(f"{where} and {request.where}.path or .engine are both given: a judge is on a server or in an engine")
+        raise ConfigError(
+            f"{where} and {request.where}.path or .engine are both given: a judge is on a server or"
+            " in an engine"
+        )
     return _http({"wire": "openai", **given}, where)
 
 
@@ -241,15 +308,33 @@ def _model(request: _Request, *, remote: HTTPSpec | None) -> RewardSpec:
     sampling = _sampling(request, kind)
     _check_dropin(request, kind, options, sampling)
     roles: Mapping[str, Runner] = kind.roles
-    settings = _engine_settings(request, request.entries.get("engine") or {}, f"{request.where}.engine") if roles else {}
-    ours: dict[str, Runner] = {role: runner for role, runner in roles.items() if role != "main" or remote is None}
-    engines = {role: _engine(request, role, runner, options, settings) for role, runner in ours.items()}
+    settings = (
+        _engine_settings(request, request.entries.get("engine") or {}, f"{request.where}.engine")
+        if roles
+        else {}
+    )
+    ours: dict[str, Runner] = {
+        role: runner for role, runner in roles.items() if role != "main" or remote is None
+    }
+    engines = {
+        role: _engine(request, role, runner, options, settings) for role, runner in ours.items()
+    }
     own: dict[str, Any] = {"options": options, "sampling": sampling, "remote": remote}
     shared = _shared(request, timeout_s=request.config.timeout_s) | own
     if not roles:
         return RewardSpec(**shared)
-    load = seconds(settings["load_timeout_s"], request.config.engine.load_timeout_s, f"{request.where}.engine.load_timeout_s")
-    return RewardSpec(**shared, engines=engines, residency=settings["residency"], put_away=settings["put_away"], load_timeout_s=load)
+    load = seconds(
+        settings["load_timeout_s"],
+        request.config.engine.load_timeout_s,
+        f"{request.where}.engine.load_timeout_s",
+    )
+    return RewardSpec(
+        **shared,
+        engines=engines,
+        residency=settings["residency"],
+        put_away=settings["put_away"],
+        load_timeout_s=load,
+    )
 
 
 def _sampling(request: _Request, kind: Any) -> Sampling | None:
@@ -257,27 +342,44 @@ def _sampling(request: _Request, kind: Any) -> Sampling | None:
     if kind.samples:
         return sampling_of(given or {}, request.where)
     if given:
-        raise ConfigError(f"{request.where}.sampling: a {request.kind} reward samples nothing, leave it out")
+        raise ConfigError(
+            f"{request.where}.sampling: a {request.kind} reward samples nothing, leave it out"
+        )
     return None
 
 
 def _check_dropin(request: _Request, kind: Any, options: Any, sampling: Sampling | None) -> None:
-    """Some kinds can ask by themselves, some only where their options say how; a kind may refuse a drop-in altogether.
+    """Some kinds can ask by themselves, some only where their options say how; a kind may refuse a
+    drop-in altogether.
 
-    Raises RewardFunctionError for a drop-in that renders but does not read, where neither token probabilities nor a parser do it.
+    Raises RewardFunctionError for a drop-in that renders but does not read, where neither token
+    probabilities nor a parser do it.
     """
     dropin = request.dropin
     reads_otherwise = any(getattr(options, name, None) for name in ("score_tokens", "parser"))
-    if dropin is not None and dropin.preprocess is not None and dropin.postprocess is None and not reads_otherwise:
+    if (
+        dropin is not None
+        and dropin.preprocess is not None
+        and dropin.postprocess is None
+        and not reads_otherwise
+    ):
         raise RewardFunctionError(without_postprocess(dropin))
-    problem = kind.dropin_problem(request.dropin, options, sampling) if hasattr(kind, "dropin_problem") else ""
+    problem = (
+        kind.dropin_problem(request.dropin, options, sampling)
+        if hasattr(kind, "dropin_problem")
+        else ""
+    )
     if problem and "/" in request.name:
         raise ConfigError(
-            f"reward '{request.name}' is {request.kind}: give it a name, e.g. reward.models=[judge] "
-            f"reward.specs.judge.path={request.name}; as it stands it {problem.replace('<name>', 'judge')}"
+            f"reward '{request.name}' is {request.kind}: give it a name, e.g. reward.models=[judge]"
+            f" reward.specs.judge.path={request.name}; as it stands it"
+            f" {problem.replace('<name>', 'judge')}"
         )
     if problem:
-        raise ConfigError(f"reward '{request.name}' is {request.kind} and {problem.replace('<name>', request.name)}")
+        raise ConfigError(
+            f"reward '{request.name}' is {request.kind} and"
+            f" {problem.replace('<name>', request.name)}"
+        )
 
 
 def _engine_settings(request: _Request, given: Any, where: str) -> dict[str, Any]:
@@ -287,22 +389,36 @@ def _engine_settings(request: _Request, given: Any, where: str) -> dict[str, Any
     return settings
 
 
-def _engine(request: _Request, role: str, runner: Runner, options: Any, settings: Mapping[str, Any]) -> EngineSpec:
+def _engine(
+    request: _Request, role: str, runner: Runner, options: Any, settings: Mapping[str, Any]
+) -> EngineSpec:
     where = request.where if role == "main" else f"{request.where}.{role}"
     entries: Mapping[str, Any] = request.entries if role == "main" else getattr(options, role)
     if role != "main":
         unknown = set(entries) - {"path", "engine"}
         if unknown:
-            raise ConfigError([f"{where}.{key}: no such entry{did_you_mean(key, ['path', 'engine'])}" for key in sorted(unknown)])
+            raise ConfigError(
+                [
+                    f"{where}.{key}: no such entry{did_you_mean(key, ['path', 'engine'])}"
+                    for key in sorted(unknown)
+                ]
+            )
         settings = _engine_settings(request, entries.get("engine") or {}, f"{where}.engine")
     if not entries.get("path"):
-        raise ConfigError(f"reward '{request.name}' ({request.kind}) has no checkpoint: give {where}.path=<folder or hub id>")
+        raise ConfigError(
+            f"reward '{request.name}' ({request.kind}) has no checkpoint: give {where}.path=<folder"
+            " or hub id>"
+        )
     path = str(local_checkpoint(str(entries["path"])))
     if runner == "pooling":
         check_scalar_head(path)
     if runner == "generate":
         check_writes_text(path)
-    name = "sentence_transformers" if runner == "embed" and settings["name"] == "vllm" else settings["name"]
+    name = (
+        "sentence_transformers"
+        if runner == "embed" and settings["name"] == "vllm"
+        else settings["name"]
+    )
     device = request.around.device
     if settings["batch_invariant"]:
         check_batch_invariant(name, device=device, where=f"{where}.engine.batch_invariant")
@@ -310,9 +426,19 @@ def _engine(request: _Request, role: str, runner: Runner, options: Any, settings
         path=path,
         runner=runner,
         device=device,  # type: ignore[arg-type]
-        dtype=resolve_dtype(str(settings["dtype"]), path=path, runner=runner, device=device, where=f"{where}.engine.dtype"),
+        dtype=resolve_dtype(
+            str(settings["dtype"]),
+            path=path,
+            runner=runner,
+            device=device,
+            where=f"{where}.engine.dtype",
+        ),
         threads=int(settings["threads"] or request.around.threads),
         trust_remote_code=request.around.trust_remote_code,
         name=name,
-        **{key: value for key, value in settings.items() if key not in (*_OF_RESIDENCY, "threads", "name", "dtype")},
+        **{
+            key: value
+            for key, value in settings.items()
+            if key not in (*_OF_RESIDENCY, "threads", "name", "dtype")
+        },
     )

@@ -1,10 +1,13 @@
-"""Loading reward functions by path: drop-in files `reward_functions/<name>.py` and `package.module:function`.
+"""Loading reward functions by path: drop-in files `reward_functions/<name>.py` and
+`package.module:function`.
 
-A drop-in file is a model reward (`rm_preprocess` and `rm_postprocess`; the first alone where `score_tokens` is the verdict) or a rule
-(`compute_score`); docs/rewards.md holds the contract. Files are loaded under a private module name, so that a drop-in called
-`math_verify.py` never shadows the package `math_verify`; a file whose text did not change is executed once per process.
+A drop-in file is a model reward (`rm_preprocess` and `rm_postprocess`; the first alone where
+`score_tokens` is the verdict) or a rule (`compute_score`); docs/rewards.md holds the contract.
+Files are loaded under a private module name, so that a drop-in called `math_verify.py` never
+shadows the package `math_verify`; a file whose text did not change is executed once per process.
 
-Rule workers import this module too: it needs the standard library, `rmrl.errors`, `imports` and `rule_forms` only.
+Rule workers import this module too: it needs the standard library, `rmrl.errors`, `imports` and
+`rule_forms` only.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ class FunctionSource:
     """Path of a .py file, or the dotted name of an importable module."""
     attribute: str = "compute_score"
     code: str | None = field(default=None, repr=False)
-    """Text to run instead of reading the file, so that a file edited during a run cannot change its rewards."""
+    """Text to run instead of reading the file, so that a file edited during a run cannot change its
+    rewards."""
     arguments: str = ""
     """The rule's own arguments, a JSON object; "": none."""
 
@@ -63,10 +67,16 @@ class FunctionSource:
         """The same source with the file's present text in it; a module stays a module."""
         if not self.is_file or self.code is not None:
             return self
-        return FunctionSource(str(Path(self.target).resolve()), self.attribute, read_source(Path(self.target)), self.arguments)
+        return FunctionSource(
+            str(Path(self.target).resolve()),
+            self.attribute,
+            read_source(Path(self.target)),
+            self.arguments,
+        )
 
     def load(self) -> Callable[..., Any]:
-        """Import the function; of a class, an instance. RewardFunctionError when the import raises or there is no such function."""
+        """Import the function; of a class, an instance. RewardFunctionError when the import raises
+        or there is no such function."""
         if self.is_file:
             module: Any = load_module(Path(self.target), self.code)
         else:
@@ -74,12 +84,18 @@ class FunctionSource:
             try:
                 module = importlib.import_module(self.target)
             except Exception as error:  # whatever the module raises while it is imported
-                raise RewardFunctionError(f"Importing {self.target} raised {describe_exception(error)}.") from error
+                raise RewardFunctionError(
+                    f"Importing {self.target} raised {describe_exception(error)}."
+                ) from error
         found: Any = module
         for part in self.attribute.split("."):
             if not hasattr(found, part):
-                names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-                raise RewardFunctionError(f"{self.target} has no '{self.attribute}'{did_you_mean(self.attribute, names)}")
+                names = [
+                    n for n, v in vars(module).items() if callable(v) and not n.startswith("_")
+                ]
+                raise RewardFunctionError(
+                    f"{self.target} has no '{self.attribute}'{did_you_mean(self.attribute, names)}"
+                )
             found = getattr(found, part)
         arguments = json.loads(self.arguments) if self.arguments else {}
         if inspect.isclass(found):
@@ -113,13 +129,17 @@ class DropIn:
     """Where a worker process finds `compute_score`; None of a model reward."""
 
 
-def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = None, arguments: str = "") -> DropIn:
-    """Load and check the drop-in file `path` for the reward `name`. `known_keys`: what SPEC may contain; None: anything.
+def load_dropin(
+    path: Path, name: str, *, known_keys: Collection[str] | None = None, arguments: str = ""
+) -> DropIn:
+    """Load and check the drop-in file `path` for the reward `name`. `known_keys`: what SPEC may
+    contain; None: anything.
 
     `arguments`: those of a rule, as in `FunctionSource`.
 
-    RewardFunctionError: the import raised, functions are missing or have the wrong parameters, SPEC is malformed. A file with
-    rm_preprocess alone is loaded: whether that is enough depends on the reward's entries (`without_postprocess`).
+    RewardFunctionError: the import raised, functions are missing or have the wrong parameters, SPEC
+      is malformed. A file with rm_preprocess alone is loaded: whether that is enough depends on the
+      reward's entries (`without_postprocess`).
     """
     path = path.resolve()
     code = read_source(path)
@@ -140,23 +160,31 @@ def load_dropin(path: Path, name: str, *, known_keys: Collection[str] | None = N
         rule_arguments(function, f"{path}:compute_score")
         return DropIn(**common, compute_score=function, source=source)
     critique = getattr(module, "rm_critique", None)
-    for each, function in {**functions, **({"rm_critique": critique} if callable(critique) else {})}.items():
+    for each, function in {
+        **functions,
+        **({"rm_critique": critique} if callable(critique) else {}),
+    }.items():
         if each != "compute_score":
             _check_model_function(function, each, path)
     postprocess = functions.get("rm_postprocess")
-    return DropIn(**common, preprocess=functions["rm_preprocess"], postprocess=postprocess, critique=critique)
+    return DropIn(
+        **common, preprocess=functions["rm_preprocess"], postprocess=postprocess, critique=critique
+    )
 
 
 def without_postprocess(dropin: DropIn) -> str:
-    """What is wrong with a model reward whose file has rm_preprocess alone and whose verdicts are to be read."""
+    """What is wrong with a model reward whose file has rm_preprocess alone and whose verdicts are
+    to be read."""
     return (
-        f"{dropin.path} defines rm_preprocess but not rm_postprocess: a model reward needs both. Add {SIGNATURES['rm_postprocess']}; "
-        "a reward with score_tokens={Yes:1,No:0} reads nothing and one with a parser reads by that: these need rm_preprocess alone."
+        f"{dropin.path} defines rm_preprocess but not rm_postprocess: a model reward needs both."
+        f" Add {SIGNATURES['rm_postprocess']}; a reward with score_tokens={{Yes:1,No:0}} reads"
+        " nothing and one with a parser reads by that: these need rm_preprocess alone."
     )
 
 
 def load_function(target: str, name: str, *, arguments: str = "") -> DropIn:
-    """Load the rule `target`, "package.module:function". RewardFunctionError as with `load_dropin`."""
+    """Load the rule `target`, "package.module:function". RewardFunctionError as with
+    `load_dropin`."""
     module_name, _, attribute = target.partition(":")
     source = FunctionSource(module_name, attribute or "compute_score", arguments=arguments)
     function = source.load()
@@ -164,13 +192,22 @@ def load_function(target: str, name: str, *, arguments: str = "") -> DropIn:
     file = getattr(sys.modules[module_name], "__file__", None)
     path = Path(file) if file else Path(module_name)
     code_hash = hashlib.sha256(path.read_bytes() if file else target.encode()).hexdigest()
-    return DropIn(name=name, path=path, kind="rule", code_hash=code_hash, compute_score=function, source=source)
+    return DropIn(
+        name=name,
+        path=path,
+        kind="rule",
+        code_hash=code_hash,
+        compute_score=function,
+        source=source,
+    )
 
 
 def load_module(path: Path, code: str | None = None) -> ModuleType:
-    """Execute a file as a module of a private name; the same text of the same file is executed once per process.
+    """Execute a file as a module of a private name; the same text of the same file is executed once
+    per process.
 
-    `code` replaces the text on disk. RewardFunctionError names the file, the line and the exception when it raises.
+    `code` replaces the text on disk. RewardFunctionError names the file, the line and the exception
+    when it raises.
     """
     path = path.resolve()
     code = read_source(path) if code is None else code
@@ -206,13 +243,22 @@ def read_source(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise RewardFunctionError(f"The reward function file {path} cannot be read: {error}.") from error
+        raise RewardFunctionError(
+            f"The reward function file {path} cannot be read: {error}."
+        ) from error
 
 
-def call_with_known_arguments(function: Callable[..., Any], positional: tuple[Any, ...], optional: Mapping[str, Any]) -> Any:
-    """Call `function(*positional)` plus those entries of `optional` that its signature names; with **kwargs all of them."""
+def call_with_known_arguments(
+    function: Callable[..., Any], positional: tuple[Any, ...], optional: Mapping[str, Any]
+) -> Any:
+    """Call `function(*positional)` plus those entries of `optional` that its signature names; with
+    **kwargs all of them."""
     parameters = inspect.signature(function).parameters.values()
-    free = list(parameters)[len(positional) :] if not takes(parameters, inspect.Parameter.VAR_POSITIONAL) else list(parameters)
+    free = (
+        list(parameters)[len(positional) :]
+        if not takes(parameters, inspect.Parameter.VAR_POSITIONAL)
+        else list(parameters)
+    )
     taken = {p.name for p in list(parameters)[: len(positional)] if p.kind in _BY_POSITION}
     if takes(parameters, inspect.Parameter.VAR_KEYWORD):
         names = set(optional) - taken
@@ -222,12 +268,14 @@ def call_with_known_arguments(function: Callable[..., Any], positional: tuple[An
 
 
 def rule_arguments(function: Callable[..., Any], where: str) -> tuple[str, ...]:
-    """The keyword arguments that a rule names. RewardFunctionError, naming `where`, when it cannot be called as one."""
+    """The keyword arguments that a rule names. RewardFunctionError, naming `where`, when it cannot
+    be called as one."""
     return rule_form(function, where).names
 
 
 def describe_exception(error: BaseException, file: str = "") -> str:
-    """One line: type, message, and where; the innermost frame, and before it the innermost frame of `file` if given."""
+    """One line: type, message, and where; the innermost frame, and before it the innermost frame of
+    `file` if given."""
     try:
         message = str(error)
     except Exception:  # a message that cannot be printed must not hide the error
@@ -238,18 +286,23 @@ def describe_exception(error: BaseException, file: str = "") -> str:
     shown = own if frames[-1:] == own else [*own, *frames[-1:]]
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
-    places = "; ".join(f"{f.filename}:{f.lineno} in {f.name}" + (f": {f.line}" if f.line else "") for f in shown)
+    places = "; ".join(
+        f"{f.filename}:{f.lineno} in {f.name}" + (f": {f.line}" if f.line else "") for f in shown
+    )
     return f"{type(error).__name__}: {message}" + (f" ({places})" if places else "")
 
 
-def _kind_of(path: Path, functions: Mapping[str, Any], spec: Mapping[str, Any]) -> Literal["model", "rule"]:
+def _kind_of(
+    path: Path, functions: Mapping[str, Any], spec: Mapping[str, Any]
+) -> Literal["model", "rule"]:
     pair = {"rm_preprocess", "rm_postprocess"} & set(functions)
     rule = "compute_score" in functions
     if rule and len(pair) == 2:
         if "kind" not in spec:
             raise RewardFunctionError(
-                f"{path} defines compute_score (a rule) as well as rm_preprocess and rm_postprocess (a model reward): remove one, "
-                "or say which with SPEC = {'kind': 'rule'} or SPEC = {'kind': 'generative'}."
+                f"{path} defines compute_score (a rule) as well as rm_preprocess and rm_postprocess"
+                " (a model reward): remove one, or say which with SPEC = {'kind': 'rule'} or"
+                " SPEC = {'kind': 'generative'}."
             )
         return "rule" if spec["kind"] == "rule" else "model"
     if len(pair) == 2:
@@ -260,35 +313,56 @@ def _kind_of(path: Path, functions: Mapping[str, Any], spec: Mapping[str, Any]) 
         return "model"
     if pair:
         (missing,) = {"rm_preprocess", "rm_postprocess"} - pair
-        raise RewardFunctionError(f"{path} defines {pair.pop()} but not {missing}: a model reward needs both. Add {SIGNATURES[missing]}.")
+        raise RewardFunctionError(
+            f"{path} defines {pair.pop()} but not {missing}: a model reward needs both. Add"
+            f" {SIGNATURES[missing]}."
+        )
     found = ", ".join(sorted(functions)) or "none of them"
     raise RewardFunctionError(
-        f"{path} is no reward function. It needs either {SIGNATURES['compute_score']}, or both {SIGNATURES['rm_preprocess']} "
-        f"and {SIGNATURES['rm_postprocess']}; found: {found}."
+        f"{path} is no reward function. It needs either {SIGNATURES['compute_score']}, or both"
+        f" {SIGNATURES['rm_preprocess']} and {SIGNATURES['rm_postprocess']}; found: {found}."
     )
 
 
-def _checked_spec(module: ModuleType, path: Path, known_keys: Collection[str] | None) -> dict[str, Any]:
+def _checked_spec(
+    module: ModuleType, path: Path, known_keys: Collection[str] | None
+) -> dict[str, Any]:
     spec = getattr(module, "SPEC", {})
     if not isinstance(spec, Mapping):
-        raise RewardFunctionError(f"{path}: SPEC is {type(spec).__name__}; it must be a dict such as SPEC = {{'kind': 'generative'}}.")
+        raise RewardFunctionError(
+            f"{path}: SPEC is {type(spec).__name__}; it must be a dict such as SPEC = {{'kind':"
+            " 'generative'}."
+        )
     for key in spec:
         if known_keys is not None and key not in known_keys:
-            raise RewardFunctionError(f"{path}: SPEC has an unknown entry {key!r}{did_you_mean(str(key), list(known_keys))}")
+            raise RewardFunctionError(
+                f"{path}: SPEC has an unknown entry"
+                f" {key!r}{did_you_mean(str(key), list(known_keys))}"
+            )
     return dict(spec)
 
 
 def _check_model_function(function: Callable[..., Any], name: str, path: Path) -> None:
-    """Enough places for what is passed by position, and nothing else required but the known columns."""
+    """Enough places for what is passed by position, and nothing else required but the known
+    columns."""
     parameters = parameters_of(function, f"{path}:{name}")
     count = _POSITIONAL[name]
     places = [p for p in parameters if p.kind in _BY_POSITION]
-    rest = [p for p in parameters if p not in places[:count] and p.default is p.empty and p.kind in (*_BY_POSITION, *_BY_NAME)]
+    rest = [
+        p
+        for p in parameters
+        if p not in places[:count] and p.default is p.empty and p.kind in (*_BY_POSITION, *_BY_NAME)
+    ]
     unknown = [p.name for p in rest if p.name not in KNOWN_ARGUMENTS]
     too_few = len(places) < count and not takes(parameters, inspect.Parameter.VAR_POSITIONAL)
     if unknown or too_few:
-        what = f"needs {', '.join(unknown)}" if unknown else f"takes {len(places)} positional arguments instead of {count}"
+        what = (
+            f"needs {', '.join(unknown)}"
+            if unknown
+            else f"takes {len(places)} positional arguments instead of {count}"
+        )
         raise RewardFunctionError(
-            f"{path}: {name}{inspect.signature(function)} {what}. It is called as {SIGNATURES.get(name, CRITIQUE_SIGNATURE)}, and is given "
-            f"{', '.join(KNOWN_ARGUMENTS)} by name where it names them."
+            f"{path}: {name}{inspect.signature(function)} {what}. It is called as"
+            f" {SIGNATURES.get(name, CRITIQUE_SIGNATURE)}, and is given"
+            f" {', '.join(KNOWN_ARGUMENTS)} by name where it names them."
         )

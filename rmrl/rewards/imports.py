@@ -1,9 +1,11 @@
-"""What a user's reward file may import: its siblings, what lies in the working directory, and the places its siblings had in verl.
+"""What a user's reward file may import: its siblings, what lies in the working directory, and the
+places its siblings had in verl.
 
-`import helper` and `from .helper import f` find helper.py beside the file. Folder and working directory are looked at last, so that a
-drop-in called math_verify.py never shadows the package math_verify, and sys.path stays as it is.
-In VeRL-with-RMs reward files lie in verl/workers/reward_function and verl/utils/reward_score and import each other by these names;
-while a file is executed, and only then, the names lead to its siblings.
+`import helper` and `from .helper import f` find helper.py beside the file. Folder and working
+directory are looked at last, so that a drop-in called math_verify.py never shadows the package
+math_verify, and sys.path stays as it is. In VeRL-with-RMs reward files lie in
+verl/workers/reward_function and verl/utils/reward_score and import each other by these names; while
+a file is executed, and only then, the names lead to its siblings.
 
 Rule workers import this module: it needs the standard library only.
 """
@@ -27,7 +29,8 @@ _PARENTS = ("verl", "verl.workers", "verl.utils", *_PLACES)
 
 
 class _Folders(importlib.abc.MetaPathFinder):
-    """Finds top-level modules in folders of reward files, the newest first, and in the working directory."""
+    """Finds top-level modules in folders of reward files, the newest first, and in the working
+    directory."""
 
     def __init__(self) -> None:
         self.folders: list[str] = []
@@ -38,16 +41,20 @@ class _Folders(importlib.abc.MetaPathFinder):
         """See `importlib.abc.MetaPathFinder`."""
         if path is not None:
             return None
-        return importlib.machinery.PathFinder.find_spec(fullname, [*self.folders, str(Path.cwd())], target)
+        return importlib.machinery.PathFinder.find_spec(
+            fullname, [*self.folders, str(Path.cwd())], target
+        )
 
 
 _FOLDERS = _Folders()
 
 
 def importable(folder: Path | None = None) -> None:
-    """Let modules in `folder` and in the working directory be imported, where nothing installed has their name.
+    """Let modules in `folder` and in the working directory be imported, where nothing installed has
+    their name.
 
-    A module that another folder of reward files has under the same name is forgotten: each file gets its own sibling.
+    A module that another folder of reward files has under the same name is forgotten: each file
+    gets its own sibling.
     """
     if _FOLDERS not in sys.meta_path:
         sys.meta_path.append(_FOLDERS)
@@ -62,7 +69,8 @@ def importable(folder: Path | None = None) -> None:
 
 
 def package_of(folder: Path) -> str:
-    """Name of a package of our own whose modules are the files of `folder`: where relative imports of a drop-in lead."""
+    """Name of a package of our own whose modules are the files of `folder`: where relative imports
+    of a drop-in lead."""
     name = f"_rmrl_dropins_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
     if name not in sys.modules:
         package = ModuleType(name)
@@ -73,7 +81,8 @@ def package_of(folder: Path) -> str:
 
 @contextlib.contextmanager
 def names_of_verl(folder: Path) -> Iterator[None]:
-    """Inside the block the packages of `_PLACES` hold the files of `folder`; an installed verl comes first where it has the module."""
+    """Inside the block the packages of `_PLACES` hold the files of `folder`; an installed verl
+    comes first where it has the module."""
     finder = _Siblings(folder)
     before = set(sys.modules)
     sys.meta_path.append(finder)
@@ -86,7 +95,8 @@ def names_of_verl(folder: Path) -> Iterator[None]:
 
 
 def siblings(code: str, folder: Path) -> list[Path]:
-    """Files of `folder` that a text imports, and those that these import; sorted. What cannot be parsed imports nothing."""
+    """Files of `folder` that a text imports, and those that these import; sorted. What cannot be
+    parsed imports nothing."""
     files: set[Path] = set()
     texts = [code]
     while texts:
@@ -99,7 +109,8 @@ def siblings(code: str, folder: Path) -> list[Path]:
 
 
 def _imported(code: str) -> set[str]:
-    """First and last parts of every module that a text imports, and the names it takes from them: any may be a sibling's."""
+    """First and last parts of every module that a text imports, and the names it takes from them:
+    any may be a sibling's."""
     names: set[str] = set()
     try:
         tree = ast.parse(code)
@@ -119,8 +130,8 @@ def missing_of_verl(error: BaseException) -> str:
         return ""
     name = (error.name or "verl").rpartition(".")[2]
     return (
-        f" verl is not installed here, and there is no {name}.py beside the file: copy what the file needs of verl into a file beside "
-        "it and import that, or install verl."
+        f" verl is not installed here, and there is no {name}.py beside the file: copy what the"
+        " file needs of verl into a file beside it and import that, or install verl."
     )
 
 

@@ -42,7 +42,8 @@ def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
 
 
 def rm_prompt(prompt: Prompt, spec: RewardSpec) -> str | Messages:
-    """rm_prompt_<the spec's own>, else rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else the last user turn.
+    """rm_prompt_<the spec's own>, else rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else
+    the last user turn.
 
     Empty ones do not count.
     """

@@ -18,7 +18,8 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
     "data": ("unparseable", "judge_truncated", "judge_refused", "overlong"),
     "user": ("user_error",),
 }
-"""Whose fault a missing verdict is: that of machines and servers, of what was read or written, of the user's own function."""
+"""Whose fault a missing verdict is: that of machines and servers, of what was read or written, of
+the user's own function."""
 _NOT_MISSING = ("ok", "skipped")
 
 
@@ -34,7 +35,8 @@ class VerdictCounts:
     """Status -> the first detail seen with it."""
 
     def add(self, results: Sequence[ScoreResult], takes_part_B: np.ndarray | None = None) -> None:
-        """Count more results. Where the component takes no part in the reward (bool, one per result) only the row is counted."""
+        """Count more results. Where the component takes no part in the reward (bool, one per
+        result) only the row is counted."""
         takes_part_B = np.ones(len(results), dtype=bool) if takes_part_B is None else takes_part_B
         for result, takes_part in zip(results, takes_part_B, strict=True):
             self.rows += 1
@@ -51,7 +53,11 @@ class VerdictCounts:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> VerdictCounts:
         """Counts that go on where `to_json` was called."""
-        return cls(rows=content["rows"], statuses=Counter(content["statuses"]), examples=dict(content["examples"]))
+        return cls(
+            rows=content["rows"],
+            statuses=Counter(content["statuses"]),
+            examples=dict(content["examples"]),
+        )
 
     @property
     def asked(self) -> int:
@@ -64,7 +70,8 @@ class VerdictCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrun:
-    """A budget that does not hold. `cause` is "" for `reward.max_missing`, which bounds all causes together."""
+    """A budget that does not hold. `cause` is "" for `reward.max_missing`, which bounds all causes
+    together."""
 
     cause: str
     missing: int
@@ -82,11 +89,13 @@ def is_missing(status: str, cause: str = "") -> bool:
     return status in CAUSES[cause] if cause else status not in _NOT_MISSING
 
 
-def overruns(counts: VerdictCounts, *, allowed: float, by_cause: Mapping[str, float]) -> Iterator[Overrun]:
+def overruns(
+    counts: VerdictCounts, *, allowed: float, by_cause: Mapping[str, float]
+) -> Iterator[Overrun]:
     """The budgets that a component's verdicts break.
 
-    `allowed` bounds all causes together, `by_cause` one of them (0..1 each). Where a gate left a component with a few rows, one
-    missing verdict alone breaks none.
+    `allowed` bounds all causes together, `by_cause` one of them (0..1 each). Where a gate left a
+    component with a few rows, one missing verdict alone breaks none.
     """
     if counts.missing() == 1 and counts.asked < counts.rows and allowed > 0:
         return
@@ -96,38 +105,66 @@ def overruns(counts: VerdictCounts, *, allowed: float, by_cause: Mapping[str, fl
             yield Overrun(cause=cause, missing=missing, asked=counts.asked, allowed=share)
 
 
-def check_missing(scores: Scores, *, allowed: float, by_cause: Mapping[str, float], takes_part_BC: np.ndarray | None = None) -> None:
-    """Raise MissingVerdictsError where a component lacks more than its share of one batch's verdicts, see `overruns`.
+def check_missing(
+    scores: Scores,
+    *,
+    allowed: float,
+    by_cause: Mapping[str, float],
+    takes_part_BC: np.ndarray | None = None,
+) -> None:
+    """Raise MissingVerdictsError where a component lacks more than its share of one batch's
+    verdicts, see `overruns`.
 
-    Rows on which a component takes no part in the reward (`takes_part_BC`, bool [B, C]; None: it takes part in all) count for no budget.
+    Rows on which a component takes no part in the reward (`takes_part_BC`, bool [B, C]; None: it
+    takes part in all) count for no budget.
     """
     for c, (name, column) in enumerate(zip(scores.names, scores.results, strict=True)):
-        takes_part_B = np.ones(len(column), dtype=bool) if takes_part_BC is None else takes_part_BC[:, c]
+        takes_part_B = (
+            np.ones(len(column), dtype=bool) if takes_part_BC is None else takes_part_BC[:, c]
+        )
         counts = VerdictCounts()
         counts.add(column, takes_part_B)
         for overrun in overruns(counts, allowed=allowed, by_cause=by_cause):
-            judged = [result for result, takes_part in zip(column, takes_part_B, strict=True) if takes_part]
+            judged = [
+                result
+                for result, takes_part in zip(column, takes_part_B, strict=True)
+                if takes_part
+            ]
             raise MissingVerdictsError(_message(name, judged, overrun))
 
 
 def budget_problems(allowed: float, by_cause: Mapping[str, object]) -> list[str]:
     """What is wrong with the budgets as they were typed."""
-    problems = [] if 0 <= allowed <= 1 else [f"reward.max_missing={allowed} is a share: give a number between 0 and 1"]
+    problems = (
+        []
+        if 0 <= allowed <= 1
+        else [f"reward.max_missing={allowed} is a share: give a number between 0 and 1"]
+    )
     for cause, share in by_cause.items():
         if cause not in CAUSES:
-            problems.append(f"reward.max_missing_by_cause.{cause}: no such cause{did_you_mean(cause, list(CAUSES))}")
+            problems.append(
+                f"reward.max_missing_by_cause.{cause}: no such"
+                f" cause{did_you_mean(cause, list(CAUSES))}"
+            )
         elif isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            problems.append(f"reward.max_missing_by_cause.{cause}={share!r} is a share: give a number between 0 and 1")
+            problems.append(
+                f"reward.max_missing_by_cause.{cause}={share!r} is a share: give a number between 0"
+                " and 1"
+            )
     return problems
 
 
 def _message(name: str, column: Sequence[ScoreResult], overrun: Overrun) -> str:
     missing = [result for result in column if is_missing(result.status, overrun.cause)]
-    counts = ", ".join(f"{count} {status}" for status, count in Counter(r.status for r in missing).most_common())
-    details = "\n".join(f"  {detail}" for detail in dict.fromkeys(r.detail for r in missing if r.detail))[:1500]
+    counts = ", ".join(
+        f"{count} {status}" for status, count in Counter(r.status for r in missing).most_common()
+    )
+    details = "\n".join(
+        f"  {detail}" for detail in dict.fromkeys(r.detail for r in missing if r.detail)
+    )[:1500]
     key = overrun.key
     return (
-        f"reward '{name}' gave no verdict for {overrun.missing} of {overrun.asked} responses ({counts}); "
-        f"{key}={overrun.allowed:g} allows {overrun.allowed:.0%}. "
-        f"A policy must not learn from a judge that is not there: mend the reward, or raise {key}.\n{details}"
+        f"reward '{name}' gave no verdict for {overrun.missing} of {overrun.asked} responses"
+        f" ({counts}); {key}={overrun.allowed:g} allows {overrun.allowed:.0%}. A policy must not"
+        f" learn from a judge that is not there: mend the reward, or raise {key}.\n{details}"
     ).rstrip()

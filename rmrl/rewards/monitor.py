@@ -1,4 +1,5 @@
-"""Reads the scores of the last steps and says which samples are worth reading. It raises no alarm and changes nothing.
+"""Reads the scores of the last steps and says which samples are worth reading. It raises no alarm
+and changes nothing.
 
 divergence     two components are anticorrelated: one of them is probably being played
 length         a component follows the response's length, up or down
@@ -6,8 +7,9 @@ unparseable    verdicts that could not be read
 constant       a component gave one and the same score for a whole window: it teaches nothing
 repeated       a judge wrote one and the same text about many different inputs
 
-A hint needs evidence besides its threshold, so that a few unlucky samples make none: correlations and shares must be clear of 0, and of
-the threshold, by EVIDENCE standard errors. Correlations are taken over all responses of the window.
+A hint needs evidence besides its threshold, so that a few unlucky samples make none: correlations
+and shares must be clear of 0, and of the threshold, by EVIDENCE standard errors. Correlations are
+taken over all responses of the window.
 """
 
 from __future__ import annotations
@@ -50,13 +52,16 @@ class Moments:
 
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray) -> Moments:
-        """Of the positions where both are numbers whose squares are numbers; arrays of shape [B]."""
+        """Of the positions where both are numbers whose squares are numbers; arrays of shape
+        [B]."""
         both = (np.abs(x) < _TOO_LARGE) & (np.abs(y) < _TOO_LARGE)
         x, y = x[both], y[both]
         if not len(x):
             return cls()
         dx, dy = x - x.mean(), y - y.mean()
-        return cls(len(x), float(x.mean()), float(y.mean()), float(dx @ dx), float(dy @ dy), float(dx @ dy))
+        return cls(
+            len(x), float(x.mean()), float(y.mean()), float(dx @ dx), float(dy @ dy), float(dx @ dy)
+        )
 
     def __add__(self, other: Moments) -> Moments:
         n = self.n + other.n
@@ -74,12 +79,18 @@ class Moments:
 
     @property
     def correlation(self) -> float | None:
-        """Pearson's r; None where a side is constant or there is too little evidence that r is not 0."""
-        flat = min(self.xx - self.n * (_CONSTANT_SPREAD * self.mean_x) ** 2, self.yy - self.n * (_CONSTANT_SPREAD * self.mean_y) ** 2)
+        """Pearson's r; None where a side is constant or there is too little evidence that r is not
+        0."""
+        flat = min(
+            self.xx - self.n * (_CONSTANT_SPREAD * self.mean_x) ** 2,
+            self.yy - self.n * (_CONSTANT_SPREAD * self.mean_y) ** 2,
+        )
         if self.n < 4 or flat <= 0:
             return None
         r = max(-1.0, min(1.0, self.xy / math.sqrt(self.xx) / math.sqrt(self.yy)))
-        z = math.inf if abs(r) == 1 else abs(math.atanh(r))  # Fisher: atanh(r) has a standard error of 1 / sqrt(n - 3)
+        z = (
+            math.inf if abs(r) == 1 else abs(math.atanh(r))
+        )  # Fisher: atanh(r) has a standard error of 1 / sqrt(n - 3)
         return r if z * math.sqrt(self.n - 3) > EVIDENCE else None
 
 
@@ -106,7 +117,8 @@ class _Hint:
 
 
 class Monitor:
-    """Looks at each step's scores once, in order. `metrics` counts the hints that hold, those that are not repeated included."""
+    """Looks at each step's scores once, in order. `metrics` counts the hints that hold, those that
+    are not repeated included."""
 
     def __init__(self, settings: RewardMonitorConfig) -> None:
         self._settings = settings
@@ -115,7 +127,8 @@ class Monitor:
         self._holding = 0
 
     def observe(self, step: int, scores: Scores, lengths: Sequence[int]) -> list[str]:
-        """New hints, one line each; none of them returns within `window` steps. `lengths`: response tokens, shape [B].
+        """New hints, one line each; none of them returns within `window` steps. `lengths`: response
+        tokens, shape [B].
 
         Samples are counted from 1 among the step's lines of samples.jsonl.
         """
@@ -125,7 +138,11 @@ class Monitor:
         self._steps.append(now.summary())
         hints = list(self._hints(now))
         self._holding = len(hints)
-        fresh = [hint for hint in hints if step - self._said.get(hint.key, -math.inf) >= max(self._settings.window, 1)]
+        fresh = [
+            hint
+            for hint in hints
+            if step - self._said.get(hint.key, -math.inf) >= max(self._settings.window, 1)
+        ]
         self._said |= {hint.key: step for hint in fresh}
         return [_line(step, hint) for hint in fresh]
 
@@ -138,12 +155,16 @@ class Monitor:
         return {"steps": [asdict(step) for step in self._steps], "said": dict(self._said)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as if there had been no pause; with a smaller window than saved, its last steps count."""
+        """Go on as if there had been no pause; with a smaller window than saved, its last steps
+        count."""
         self._said = {key: int(step) for key, step in state["said"].items()}
         self._steps.clear()
         for saved in state["steps"]:
             pairs = {key: Moments(**moments) for key, moments in saved["pairs"].items()}
-            span = {name: (float(low), float(high), int(n)) for name, (low, high, n) in saved["span"].items()}
+            span = {
+                name: (float(low), float(high), int(n))
+                for name, (low, high, n) in saved["span"].items()
+            }
             self._steps.append(_Step(pairs, dict(saved["asked"]), dict(saved["unread"]), span))
 
     def _hints(self, now: _Now) -> Iterator[_Hint]:
@@ -159,21 +180,38 @@ class Monitor:
         r = self._pooled(_key(left, right)).correlation
         if r is not None and r < self._settings.divergence:
             gap = np.abs(_standard(now.values[left]) - _standard(now.values[right]))
-            text = f"{left} and {right} disagree (correlation {r:.2f} over {self._window()}), most of all here"
+            text = (
+                f"{left} and {right} disagree (correlation {r:.2f} over {self._window()}), most of"
+                " all here"
+            )
             yield _Hint(_key("divergence", left, right), text, _top(gap))
 
     def _length(self, now: _Now, name: str) -> Iterator[_Hint]:
         r = self._pooled(_key(name, "")).correlation
         if r is not None and abs(r) > self._settings.length:
             what = "longer" if r > 0 else "shorter"
-            text = f"{name} likes {what} responses (correlation with length {r:+.2f} over {self._window()}); these do it the most"
-            yield _Hint(_key("length", name), text, _top(_standard(now.values[name]) + math.copysign(1, r) * _standard(now.lengths)))
+            text = (
+                f"{name} likes {what} responses (correlation with length {r:+.2f} over"
+                f" {self._window()}); these do it the most"
+            )
+            yield _Hint(
+                _key("length", name),
+                text,
+                _top(_standard(now.values[name]) + math.copysign(1, r) * _standard(now.lengths)),
+            )
 
     def _unparseable(self, now: _Now, name: str) -> Iterator[_Hint]:
-        asked, unread = (sum(getattr(step, what).get(name, 0) for step in self._steps) for what in ("asked", "unread"))
+        asked, unread = (
+            sum(getattr(step, what).get(name, 0) for step in self._steps)
+            for what in ("asked", "unread")
+        )
         if asked and share_at_least(unread, asked) > self._settings.unparseable:
             text = f"{unread} of {asked} verdicts of {name} could not be read over {self._window()}"
-            yield _Hint(_key("unparseable", name), text, [i for i, result in enumerate(now.results[name]) if result.status in _UNREAD])
+            yield _Hint(
+                _key("unparseable", name),
+                text,
+                [i for i, result in enumerate(now.results[name]) if result.status in _UNREAD],
+            )
 
     def _constant(self, now: _Now, name: str) -> Iterator[_Hint]:
         spans = [step.span[name] for step in self._steps if name in step.span]
@@ -182,17 +220,33 @@ class Monitor:
             return
         low, high = min(low for low, _, _ in spans), max(high for _, high, _ in spans)
         if high - low <= _CONSTANT_SPREAD * max(abs(low), abs(high)):
-            text = f"{name} gave {low:g} to all {count} responses of {self._window()}, so nothing can be learned from it; these are some"
-            yield _Hint(_key("constant", name), text, _spread_over(np.flatnonzero(np.isfinite(now.values[name]))))
+            text = (
+                f"{name} gave {low:g} to all {count} responses of {self._window()}, so nothing can"
+                " be learned from it; these are some"
+            )
+            yield _Hint(
+                _key("constant", name),
+                text,
+                _spread_over(np.flatnonzero(np.isfinite(now.values[name]))),
+            )
 
     def _repeated(self, now: _Now, name: str) -> Iterator[_Hint]:
-        texts = {result.rendered or str(i): (result.raw_text.strip(), i) for i, result in enumerate(now.results[name]) if result.raw_text}
+        texts = {
+            result.rendered or str(i): (result.raw_text.strip(), i)
+            for i, result in enumerate(now.results[name])
+            if result.raw_text
+        }
         if len(texts) < _REPEATED_FROM_INPUTS:
             return
         text, count = Counter(text for text, _ in texts.values()).most_common(1)[0]
         if len(text) >= _REPEATED_FROM_CHARACTERS and count / len(texts) > self._settings.repeated:
-            line = f"{name} wrote the same text about {count} of {len(texts)} different inputs, beginning {text[:60]!r}"
-            yield _Hint(_key("repeated", name), line, [i for found, i in texts.values() if found == text])
+            line = (
+                f"{name} wrote the same text about {count} of {len(texts)} different inputs,"
+                f" beginning {text[:60]!r}"
+            )
+            yield _Hint(
+                _key("repeated", name), line, [i for found, i in texts.values() if found == text]
+            )
 
     def _pooled(self, pair: str) -> Moments:
         return sum((step.pairs[pair] for step in self._steps if pair in step.pairs), Moments())
@@ -206,13 +260,27 @@ class _Now:
 
     def __init__(self, scores: Scores, lengths: np.ndarray) -> None:
         self.names, self.lengths = scores.names, lengths
-        self.results: dict[str, Sequence[ScoreResult]] = dict(zip(scores.names, scores.results, strict=True))
-        values = {name: [math.nan if r.value is None else r.value for r in column] for name, column in self.results.items()}
-        self.values = {name: np.asarray(column, dtype=np.float64) for name, column in values.items()}
+        self.results: dict[str, Sequence[ScoreResult]] = dict(
+            zip(scores.names, scores.results, strict=True)
+        )
+        values = {
+            name: [math.nan if r.value is None else r.value for r in column]
+            for name, column in self.results.items()
+        }
+        self.values = {
+            name: np.asarray(column, dtype=np.float64) for name, column in values.items()
+        }
 
     def summary(self) -> _Step:
-        kept = _Step(pairs={_key(name, ""): Moments.of(self.values[name], self.lengths) for name in self.names})
-        kept.pairs |= {_key(a, b): Moments.of(self.values[a], self.values[b]) for a, b in combinations(self.names, 2)}
+        kept = _Step(
+            pairs={
+                _key(name, ""): Moments.of(self.values[name], self.lengths) for name in self.names
+            }
+        )
+        kept.pairs |= {
+            _key(a, b): Moments.of(self.values[a], self.values[b])
+            for a, b in combinations(self.names, 2)
+        }
         for name, column in self.results.items():
             kept.asked[name] = sum(result.status != "skipped" for result in column)
             kept.unread[name] = sum(result.status in _UNREAD for result in column)
@@ -223,10 +291,13 @@ class _Now:
 
 
 def share_at_least(hits: int, total: int) -> float:
-    """Lower end of Wilson's interval: the true share is not below this, by EVIDENCE standard errors."""
+    """Lower end of Wilson's interval: the true share is not below this, by EVIDENCE standard
+    errors."""
     p, z2 = hits / total, EVIDENCE**2
     centre = p + z2 / (2 * total)
-    return (centre - EVIDENCE * math.sqrt(p * (1 - p) / total + z2 / (4 * total**2))) / (1 + z2 / total)
+    return (centre - EVIDENCE * math.sqrt(p * (1 - p) / total + z2 / (4 * total**2))) / (
+        1 + z2 / total
+    )
 
 
 def _key(*parts: str) -> str:
@@ -247,7 +318,11 @@ def _top(values: np.ndarray) -> list[int]:
 
 def _spread_over(positions: np.ndarray) -> list[int]:
     """The first, the middle and the last."""
-    return [int(positions[i]) for i in sorted({0, len(positions) // 2, len(positions) - 1})] if len(positions) else []
+    return (
+        [int(positions[i]) for i in sorted({0, len(positions) // 2, len(positions) - 1})]
+        if len(positions)
+        else []
+    )
 
 
 def _line(step: int, hint: _Hint) -> str:

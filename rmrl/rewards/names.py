@@ -23,20 +23,37 @@ class Named:
 
 
 def named_rewards(config: RewardConfig) -> list[Named]:
-    """`reward.models` in order, then what only `reward.by_source` names. Raises ConfigError where by_source is malformed."""
+    """`reward.models` in order, then what only `reward.by_source` names. Raises ConfigError where
+    by_source is malformed."""
     count = len(config.models)
-    weights = config.weights if config.weights is not None and len(config.weights) == count else [1.0] * count
-    ops = config.combine_ops if config.combine_ops is not None and len(config.combine_ops) == count else ["add"] * count
+    weights = (
+        config.weights
+        if config.weights is not None and len(config.weights) == count
+        else [1.0] * count
+    )
+    ops = (
+        config.combine_ops
+        if config.combine_ops is not None and len(config.combine_ops) == count
+        else ["add"] * count
+    )
     by_source = _weights_by_source(config)
     default = dict(zip(config.models, map(float, weights), strict=True))
     op_of = dict(zip(config.models, ops, strict=True))
-    names = dict.fromkeys([*config.models, *(name for table in by_source.values() for name in table)])
+    names = dict.fromkeys(
+        [*config.models, *(name for table in by_source.values() for name in table)]
+    )
     return [
         Named(
             name=name,
             weight=default.get(name, next((t[name] for t in by_source.values() if name in t), 1.0)),
             combine_op=op_of.get(name, "add"),
-            sources=SourceWeights({s: table.get(name) for s, table in by_source.items()}, default.get(name)) if by_source else None,
+            sources=(
+                SourceWeights(
+                    {s: table.get(name) for s, table in by_source.items()}, default.get(name)
+                )
+                if by_source
+                else None
+            ),
         )
         for name in names
     ]
@@ -61,13 +78,22 @@ def _weights_by_source(config: RewardConfig) -> dict[str, dict[str, float]]:
 
 def _source_problem(where: str, entry: Any) -> str:
     shape = f"give {{models: [a,b], weights: [0.3,0.5]}}, e.g. {where}.models=[a,b]"
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("models"), list | tuple) or set(entry) - {"models", "weights"}:
+    if (
+        not isinstance(entry, Mapping)
+        or not isinstance(entry.get("models"), list | tuple)
+        or set(entry) - {"models", "weights"}
+    ):
         return f"{where}={entry!r}: {shape}"
     weights = entry.get("weights")
     if weights is None:
         return ""
-    if not isinstance(weights, list | tuple) or any(isinstance(w, bool) or not isinstance(w, int | float) for w in weights):
+    if not isinstance(weights, list | tuple) or any(
+        isinstance(w, bool) or not isinstance(w, int | float) for w in weights
+    ):
         return f"{where}.weights={weights!r}: {shape}"
     if len(weights) != len(entry["models"]):
-        return f"{where}.weights has {len(weights)} values for {len(entry['models'])} models: give one weight per model"
+        return (
+            f"{where}.weights has {len(weights)} values for {len(entry['models'])} models: give one"
+            " weight per model"
+        )
     return ""

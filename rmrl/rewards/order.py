@@ -1,4 +1,5 @@
-"""Which component waits for which: gates, products, ensembles, and what may run while responses still come in."""
+"""Which component waits for which: gates, products, ensembles, and what may run while responses
+still come in."""
 
 from __future__ import annotations
 
@@ -25,13 +26,23 @@ class Graph:
 
 
 def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str] = ()) -> Graph:
-    """`how` is reward.combine, `scheduled` are names whose weight changes. Gates and members are checked names."""
+    """`how` is reward.combine, `scheduled` are names whose weight changes. Gates and members are
+    checked names."""
     at = {spec.name: c for c, spec in enumerate(specs)}
-    members = {c: tuple(at[name] for name in spec.options.of) for c, spec in enumerate(specs) if spec.kind == "ensemble"}
+    members = {
+        c: tuple(at[name] for name in spec.options.of)
+        for c, spec in enumerate(specs)
+        if spec.kind == "ensemble"
+    }
     gates = tuple(tuple(at[name] for name in spec.gates) for spec in specs)
-    cheaper = tuple(_cheaper(c, specs, scheduled) if how == "product" and c not in members else () for c in range(len(specs)))
+    cheaper = tuple(
+        _cheaper(c, specs, scheduled) if how == "product" and c not in members else ()
+        for c in range(len(specs))
+    )
     streamable = {c for c in range(len(specs)) if c not in members and _streams(specs[c])}
-    for _ in specs:  # what waits for something deferred is deferred as well, through chains of any length
+    for _ in (
+        specs
+    ):  # what waits for something deferred is deferred as well, through chains of any length
         streamable = {c for c in streamable if streamable.issuperset((*gates[c], *cheaper[c]))}
     asked = [c for c in range(len(specs)) if c not in members]
     return Graph(
@@ -50,17 +61,27 @@ def cost(spec: RewardSpec) -> int:
 
 
 def _cheaper(c: int, specs: Sequence[RewardSpec], scheduled: Collection[str]) -> tuple[int, ...]:
-    """Whose 0 settles a product: scores that count everywhere, as they are. A transform may lift a 0, a weight of 0 only watches."""
+    """Whose 0 settles a product: scores that count everywhere, as they are. A transform may lift a
+    0, a weight of 0 only watches."""
     return tuple(
         other
         for other, spec in enumerate(specs)
         if cost(spec) < cost(specs[c])
         and spec.weight != 0
-        and not (spec.transforms or spec.part_of or spec.gates or spec.sources or spec.kind == "ensemble" or spec.name in scheduled)
+        and not (
+            spec.transforms
+            or spec.part_of
+            or spec.gates
+            or spec.sources
+            or spec.kind == "ensemble"
+            or spec.name in scheduled
+        )
     )
 
 
 def _streams(spec: RewardSpec) -> bool:
     """Nothing of it runs on the policy's devices, and it need not see a whole group at once."""
     whole_groups = getattr(REWARD_KINDS[spec.kind], "whole_groups", False)
-    return not (whole_groups or spec.whole_groups) and all(engine.pool for engine in spec.engines.values())
+    return not (whole_groups or spec.whole_groups) and all(
+        engine.pool for engine in spec.engines.values()
+    )

@@ -1,4 +1,5 @@
-"""The next engine's weights are read into the page cache while another engine scores; loading them then reads memory, not disk."""
+"""The next engine's weights are read into the page cache while another engine scores; loading them
+then reads memory, not disk."""
 
 from __future__ import annotations
 
@@ -21,10 +22,12 @@ def available_bytes() -> int:
 
 
 class ReadAhead:
-    """Reads the *.safetensors and *.bin files of a checkpoint folder once, in a thread. A hub id that is no folder: nothing."""
+    """Reads the *.safetensors and *.bin files of a checkpoint folder once, in a thread. A hub id
+    that is no folder: nothing."""
 
     def __init__(self, path: str, *, free_bytes: Callable[[], int] = available_bytes) -> None:
-        """`free_bytes` is asked before every chunk: never more than it says at first, and nothing once it falls too low."""
+        """`free_bytes` is asked before every chunk: never more than it says at first, and nothing
+        once it falls too low."""
         self._files = weight_files(path)
         self._free_bytes = free_bytes
         self._stopped = threading.Event()
@@ -63,7 +66,11 @@ class ReadAhead:
         with file.open("rb", buffering=0) as stream:
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            while not self._stopped.is_set() and self.bytes_read + len(buffer) <= limit and self._free_bytes() > _SPARED_BYTES:
+            while (
+                not self._stopped.is_set()
+                and self.bytes_read + len(buffer) <= limit
+                and self._free_bytes() > _SPARED_BYTES
+            ):
                 started = time.perf_counter()
                 count = stream.readinto(buffer)
                 self.seconds += time.perf_counter() - started
@@ -73,6 +80,7 @@ class ReadAhead:
 
 
 def weight_files(path: str) -> list[Path]:
-    """The weight files of a checkpoint folder in reading order; safetensors win over *.bin where both are there."""
+    """The weight files of a checkpoint folder in reading order; safetensors win over *.bin where
+    both are there."""
     folder = Path(path).expanduser()
     return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))

@@ -1,4 +1,5 @@
-"""Several processes that hold the same model and look like one: requests are dealt by their tokens, results stay in order."""
+"""Several processes that hold the same model and look like one: requests are dealt by their tokens,
+results stay in order."""
 
 from __future__ import annotations
 
@@ -23,10 +24,13 @@ class Replicas:
         self.handles = tuple(handles)
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Requests are shared out; everything else goes to all: `resident_bytes` is their sum, else the first one's answer counts."""
+        """Requests are shared out; everything else goes to all: `resident_bytes` is their sum, else
+        the first one's answer counts."""
         if method in _DEALT:
             return await self._dealt(method, *args, timeout_s=timeout_s)
-        answers = await asyncio.gather(*(h.call(method, *args, timeout_s=timeout_s, **kwargs) for h in self.handles))
+        answers = await asyncio.gather(
+            *(h.call(method, *args, timeout_s=timeout_s, **kwargs) for h in self.handles)
+        )
         return sum(answers) if method == "resident_bytes" else answers[0]
 
     async def kill(self) -> None:
@@ -35,19 +39,30 @@ class Replicas:
 
     async def _dealt(self, method: str, requests: Sequence[Any], *, timeout_s: float) -> list[Any]:
         shares = deal([request_cost(request) for request in requests], len(self.handles))
-        busy = [(handle, share) for handle, share in zip(self.handles, shares, strict=True) if share]
-        answers = await asyncio.gather(*(h.call(method, [requests[i] for i in share], timeout_s=timeout_s) for h, share in busy))
+        busy = [
+            (handle, share) for handle, share in zip(self.handles, shares, strict=True) if share
+        ]
+        answers = await asyncio.gather(
+            *(
+                h.call(method, [requests[i] for i in share], timeout_s=timeout_s)
+                for h, share in busy
+            )
+        )
         results: list[Any] = [None] * len(requests)
         for (_, share), answer in zip(busy, answers, strict=True):
             if len(answer) != len(share):
-                raise InfrastructureError(f"a replica returned {len(answer)} results of {method} for {len(share)} requests")
+                raise InfrastructureError(
+                    f"a replica returned {len(answer)} results of {method} for {len(share)}"
+                    " requests"
+                )
             for position, result in zip(share, answer, strict=True):
                 results[position] = result
         return results
 
 
 async def spawn_all(spawns: Sequence[Coroutine[Any, Any, ProcessHandle]]) -> list[ProcessHandle]:
-    """The processes of all; when one cannot be made, or nobody waits any more, the others are ended before the error is raised."""
+    """The processes of all; when one cannot be made, or nobody waits any more, the others are ended
+    before the error is raised."""
     tasks = [asyncio.ensure_future(spawn) for spawn in spawns]
     try:
         return list(await asyncio.gather(*tasks))
@@ -55,12 +70,15 @@ async def spawn_all(spawns: Sequence[Coroutine[Any, Any, ProcessHandle]]) -> lis
         for task in tasks:
             task.cancel()
         made = await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(handle.kill() for handle in made if not isinstance(handle, BaseException)))
+        await asyncio.gather(
+            *(handle.kill() for handle in made if not isinstance(handle, BaseException))
+        )
         raise
 
 
 def deal(costs: Sequence[float], shares: int) -> list[list[int]]:
-    """Positions for each share, ascending, so that the sums of costs are close: the costliest first, each to the least loaded."""
+    """Positions for each share, ascending, so that the sums of costs are close: the costliest
+    first, each to the least loaded."""
     load = [0.0] * shares
     dealt: list[list[int]] = [[] for _ in range(shares)]
     for position in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):

@@ -1,4 +1,5 @@
-"""Weights that change over the steps: straight lines between points, constant before the first and after the last."""
+"""Weights that change over the steps: straight lines between points, constant before the first and
+after the last."""
 
 from __future__ import annotations
 
@@ -32,11 +33,15 @@ class Schedule:
 
 
 def schedules_of(raw: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Schedule]:
-    """Schedules by reward, from reward.weight_schedules. Raises ConfigError with all problems; `names` are the rewards there are."""
+    """Schedules by reward, from reward.weight_schedules. Raises ConfigError with all problems;
+    `names` are the rewards there are."""
     problems = schedule_problems(raw, names)
     if problems:
         raise ConfigError(problems)
-    return {str(name): Schedule(tuple((float(step), float(weight)) for step, weight in points)) for name, points in raw.items()}
+    return {
+        str(name): Schedule(tuple((float(step), float(weight)) for step, weight in points))
+        for name, points in raw.items()
+    }
 
 
 def schedule_problems(raw: Mapping[str, Any], names: Sequence[str]) -> list[str]:
@@ -45,13 +50,25 @@ def schedule_problems(raw: Mapping[str, Any], names: Sequence[str]) -> list[str]
     for name, points in raw.items():
         where = f"reward.weight_schedules.{name}"
         if name not in names:
-            problems.append(f"{where}: no reward of that name{did_you_mean(str(name), list(names))}")
-        if not isinstance(points, list | tuple) or not points or not all(_is_point(point) for point in points):
-            problems.append(f"{where}={points!r}: give points [step, weight], steps not negative, e.g. {_EXAMPLE}")
+            problems.append(
+                f"{where}: no reward of that name{did_you_mean(str(name), list(names))}"
+            )
+        if (
+            not isinstance(points, list | tuple)
+            or not points
+            or not all(_is_point(point) for point in points)
+        ):
+            problems.append(
+                f"{where}={points!r}: give points [step, weight], steps not negative, e.g."
+                f" {_EXAMPLE}"
+            )
             continue
         steps = [point[0] for point in points]
         if any(b <= a for a, b in itertools.pairwise(steps)):
-            problems.append(f"{where}: steps must rise from point to point, seen {', '.join(f'{step:g}' for step in steps)}")
+            problems.append(
+                f"{where}: steps must rise from point to point, seen"
+                f" {', '.join(f'{step:g}' for step in steps)}"
+            )
     return problems
 
 
@@ -59,4 +76,10 @@ def _is_point(point: Any) -> bool:
     """[step, weight]: two finite numbers, the step not negative."""
     if not (isinstance(point, list | tuple) and len(point) == 2):
         return False
-    return all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in point) and point[0] >= 0
+    return (
+        all(
+            isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n)
+            for n in point
+        )
+        and point[0] >= 0
+    )

@@ -1,10 +1,13 @@
-"""One batch of responses on its way through all components: what may run, in which order, on which rows.
+"""One batch of responses on its way through all components: what may run, in which order, on which
+rows.
 
-    add(rows) -> components that need no device of the policy's start at once (rules, servers, engines with a pool of their own)
+    add(rows) -> components that need no device of the policy's start at once (rules, servers,
+      engines with a pool of their own)
     finish()  -> the others, group judges among them; ensembles; -> results[c][b]
 
-A component that has gates waits for them and is asked only where they hold; with reward.combine=product a costlier component
-waits for the cheaper ones and is not asked where they gave 0. What was not asked has the status `skipped`.
+A component that has gates waits for them and is asked only where they hold; with
+reward.combine=product a costlier component waits for the cheaper ones and is not asked where they
+gave 0. What was not asked has the status `skipped`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,11 @@ from rmrl.rewards.order import Graph
 from rmrl.rewards.spec import RewardSpec
 from rmrl.types import RewardKind, ScoreItem, ScoreResult
 
-_OTHER_SOURCE = ScoreResult(value=None, status="skipped", detail="reward.by_source gives this row's data_source other rewards")
+_OTHER_SOURCE = ScoreResult(
+    value=None,
+    status="skipped",
+    detail="reward.by_source gives this row's data_source other rewards",
+)
 
 
 @dataclass(slots=True)
@@ -35,10 +42,17 @@ class _Chunk:
 
 
 class Session:
-    """Scores rows as they come. Use `close` when it was not finished: nothing is asked any more after it."""
+    """Scores rows as they come. Use `close` when it was not finished: nothing is asked any more
+    after it."""
 
     def __init__(
-        self, specs: Sequence[RewardSpec], graph: Graph, broker: Broker, *, kind: Callable[[int], RewardKind], gate_above: float
+        self,
+        specs: Sequence[RewardSpec],
+        graph: Graph,
+        broker: Broker,
+        *,
+        kind: Callable[[int], RewardKind],
+        gate_above: float,
     ) -> None:
         self._specs, self._graph, self._broker, self._kind = specs, graph, broker, kind
         self._gate_above = gate_above
@@ -51,7 +65,8 @@ class Session:
         """Component -> rows it had scored when the last response came in."""
 
     def add(self, position: int, row: ResponseRow) -> None:
-        """One more response; `position` is its place in the batch. Positions must end up as 0 .. B - 1."""
+        """One more response; `position` is its place in the batch. Positions must end up as 0 .. B
+        - 1."""
         self._rows[position] = row
         if self._graph.streamable:
             self._waiting.append(position)
@@ -59,7 +74,8 @@ class Session:
                 self._pump = asyncio.create_task(self._start_streaming())
 
     async def finish(self) -> list[list[ScoreResult]]:
-        """[C][B]: the results of every component, the parts of ensembles included. Raises the first error of any of them."""
+        """[C][B]: the results of every component, the parts of ensembles included. Raises the first
+        error of any of them."""
         self.streamed = {c: len(self._results[c]) for c in self._graph.streamable}
         try:
             self._start(self._waiting, self._graph.streamable)
@@ -68,7 +84,10 @@ class Session:
             await self._all_tasks()
         finally:
             await self.close()
-        return [[self._results[c].get(b, _OTHER_SOURCE) for b in range(len(self._rows))] for c in range(len(self._specs))]
+        return [
+            [self._results[c].get(b, _OTHER_SOURCE) for b in range(len(self._rows))]
+            for c in range(len(self._specs))
+        ]
 
     async def close(self) -> None:
         """Cancel what still runs."""
@@ -82,7 +101,7 @@ class Session:
         """All rows in order."""
         return [self._rows[b] for b in range(len(self._rows))]
 
-    # --- starting work ------------------------------------------------------------------------------------------------
+    # --- starting work
 
     async def _start_streaming(self) -> None:
         """Everything that arrived in this round of the loop goes as one chunk."""
@@ -109,11 +128,13 @@ class Session:
         """Until nothing runs, or the first error."""
         while self._tasks:
             done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in sorted(done, key=lambda task: task.cancelled()):  # an error first, then those it took with it
+            for task in sorted(
+                done, key=lambda task: task.cancelled()
+            ):  # an error first, then those it took with it
                 task.result()
                 self._tasks.discard(task)
 
-    # --- one component on one chunk -----------------------------------------------------------------------------------
+    # --- one component on one chunk
 
     async def _component(self, c: int, chunk: _Chunk) -> None:
         spec = self._specs[c]
@@ -124,7 +145,10 @@ class Session:
             else:
                 results = await self._scored(c, chunk)
         except BaseException:
-            chunk.done[c].cancel()  # whoever waits for it must not wait for ever; the error itself is this task's
+            chunk.done[
+                c
+                # whoever waits for it must not wait for ever; the error itself is this task's
+            ].cancel()
             raise
         chunk.done[c].set_result(results)
         self._results[c] |= dict(zip(chunk.positions, results, strict=True))
@@ -149,9 +173,13 @@ class Session:
         """Mark the rows where a gate is closed, or a product is 0 already."""
         for g in self._graph.gates[c]:
             for i, verdict in enumerate(await self._results_of(g, chunk)):
-                elsewhere = self._of_other_source(g, chunk.rows[i])  # a gate of other rows only closes nothing here
+                elsewhere = self._of_other_source(
+                    g, chunk.rows[i]
+                )  # a gate of other rows only closes nothing here
                 if results[i] is None and not elsewhere and not self._holds(verdict):
-                    results[i] = _skipped(f"its gate '{self._specs[g].name}' is closed here ({_said(verdict)})")
+                    results[i] = _skipped(
+                        f"its gate '{self._specs[g].name}' is closed here ({_said(verdict)})"
+                    )
         for g in self._graph.cheaper[c]:
             for i, verdict in enumerate(await self._results_of(g, chunk)):
                 if results[i] is None and verdict.value == 0:
@@ -182,9 +210,13 @@ class Session:
         try:
             results = await self._kind(c).score(items)
         except StallError as error:
-            raise StallError(f"reward '{spec.name}' took longer than its {spec.timeout_s:g} s: {error}") from error
+            raise StallError(
+                f"reward '{spec.name}' took longer than its {spec.timeout_s:g} s: {error}"
+            ) from error
         if len(results) != len(items):
-            raise RewardFunctionError(f"reward '{spec.name}' returned {len(results)} scores for {len(items)} responses")
+            raise RewardFunctionError(
+                f"reward '{spec.name}' returned {len(results)} scores for {len(items)} responses"
+            )
         share = (time.perf_counter() - started) / len(items)
         return [dataclasses.replace(r, latency_s=r.latency_s or share) for r in results]
 

@@ -21,19 +21,28 @@ class OnMissing:
     """What a missing verdict does to its row."""
 
     policy: str = "mask"
-    """mask: the row has no reward; renormalize: the others are rescaled for the row; impute: `value` stands in; fail: the run stops."""
+    """mask: the row has no reward; renormalize: the others are rescaled for the row; impute:
+    `value` stands in; fail: the run stops."""
     value: float | None = None
 
     @classmethod
     def parse(cls, raw: Any, *, where: str) -> OnMissing:
-        """From "mask", "renormalize", "fail" or {"impute": number}. Raises ConfigError naming `where`."""
+        """From "mask", "renormalize", "fail" or {"impute": number}. Raises ConfigError naming
+        `where`."""
         if isinstance(raw, str) and raw in MISSING_POLICIES and raw != "impute":
             return cls(policy=raw)
         if isinstance(raw, dict) and set(raw) == {"impute"}:
             value = raw["impute"]
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            if (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and math.isfinite(value)
+            ):
                 return cls(policy="impute", value=float(value))
-        raise ConfigError(f"{where}={raw!r}: give mask, renormalize, fail, or {{impute: <number>}} with the number typed out")
+        raise ConfigError(
+            f"{where}={raw!r}: give mask, renormalize, fail, or {{impute: <number>}} with the"
+            " number typed out"
+        )
 
     def __str__(self) -> str:
         return f"impute {self.value:g}" if self.value is not None else self.policy
@@ -63,7 +72,8 @@ class SourceWeights(Mapping[str, float]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSpec:
-    """A component of the reward. `index` is its position among the rewards (for rm_prompt_<i>: among the model rewards)."""
+    """A component of the reward. `index` is its position among the rewards (for rm_prompt_<i>:
+    among the model rewards)."""
 
     name: str
     kind: str
@@ -71,11 +81,13 @@ class RewardSpec:
     model_index: int = -1
     """Position among the model rewards (picks rm_prompt_<i>); -1 for the others."""
     rm_prompt: str | None = None
-    """Which column it reads ahead of all others: "0" is rm_prompt_0; None leaves it to name and position."""
+    """Which column it reads ahead of all others: "0" is rm_prompt_0; None leaves it to name and
+    position."""
     combine_op: str = "add"
     on_missing: OnMissing = field(default_factory=OnMissing)
     overlong: str = "missing"
-    """What is left out of an input that does not fit the model's context; see `kinds.truncation`."""
+    """What is left out of an input that does not fit the model's context; see
+    `kinds.truncation`."""
     whole_groups: bool = False
     """It has to see all responses to a prompt together, though others of its kind need not."""
     timeout_s: float = 600.0
@@ -98,11 +110,13 @@ class RewardSpec:
     gates: tuple[str, ...] = ()
     """Components that must hold where this one counts; elsewhere it is not even asked."""
     counts_at: Mapping[str, float] = field(default_factory=dict)
-    """Component -> the score it must have where this one counts as it is; on other rows this one counts 0."""
+    """Component -> the score it must have where this one counts as it is; on other rows this one
+    counts 0."""
     sources: SourceWeights | None = None
     """data_source -> weight; None: every row, with `weight`."""
     part_of: str = ""
-    """The ensemble it was resolved for; such a part has no weight of its own and stays out of the sum."""
+    """The ensemble it was resolved for; such a part has no weight of its own and stays out of the
+    sum."""
 
     @property
     def engine(self) -> EngineSpec | None:

@@ -14,7 +14,16 @@ from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.transforms import chain_of
 from rmrl.types import RewardBatch
 
-_HEAD = ("reward", "kind", "weight", "combine", "transform", "counts where", "on missing", "runs on")
+_HEAD = (
+    "reward",
+    "kind",
+    "weight",
+    "combine",
+    "transform",
+    "counts where",
+    "on missing",
+    "runs on",
+)
 
 
 def reward_table(specs: Sequence[RewardSpec]) -> str:
@@ -23,21 +32,46 @@ def reward_table(specs: Sequence[RewardSpec]) -> str:
 
 
 def observed_table(rewards: RewardBatch) -> str:
-    """Mean and standard deviation (of the population) of each component in one batch: scales that differ much want a transform."""
+    """Mean and standard deviation (of the population) of each component in one batch: scales that
+    differ much want a transform."""
     rows: list[tuple[str, ...]] = [("reward", "weight", "mean", "std", "min", "max", "no verdict")]
     columns_BC = rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC
-    for c, (name, results) in enumerate(zip(rewards.scores.names, rewards.scores.results, strict=True)):
+    for c, (name, results) in enumerate(
+        zip(rewards.scores.names, rewards.scores.results, strict=True)
+    ):
         values = columns_BC[:, c][np.isfinite(columns_BC[:, c])]
-        seen = [f"{f(values):.3g}" for f in (np.mean, np.std, np.min, np.max)] if len(values) else ["-"] * 4
+        seen = (
+            [f"{f(values):.3g}" for f in (np.mean, np.std, np.min, np.max)]
+            if len(values)
+            else ["-"] * 4
+        )
         lacking = Counter(r.status for r in results if r.status != "ok")
-        rows.append((name, f"{rewards.weights_C[c]:g}", *seen, ", ".join(f"{n} {status}" for status, n in lacking.most_common()) or "0"))
+        rows.append(
+            (
+                name,
+                f"{rewards.weights_C[c]:g}",
+                *seen,
+                ", ".join(f"{n} {status}" for status, n in lacking.most_common()) or "0",
+            )
+        )
     return _table("first scores", rows)
 
 
 def _row(spec: RewardSpec) -> tuple[str, ...]:
-    transform = ", ".join(chain_of(spec.transforms, where=spec.name).names) if spec.transforms else "-"
+    transform = (
+        ", ".join(chain_of(spec.transforms, where=spec.name).names) if spec.transforms else "-"
+    )
     weight = f"part of {spec.part_of}" if spec.part_of else f"{spec.weight:g}"
-    return spec.name, spec.kind, weight, spec.combine_op, transform, _where(spec), str(spec.on_missing), _runs_on(spec)
+    return (
+        spec.name,
+        spec.kind,
+        weight,
+        spec.combine_op,
+        transform,
+        _where(spec),
+        str(spec.on_missing),
+        _runs_on(spec),
+    )
 
 
 def _where(spec: RewardSpec) -> str:
@@ -60,8 +94,15 @@ def _runs_on(spec: RewardSpec) -> str:
     if spec.remote is not None:
         return f"{urlsplit(spec.remote.url).netloc} ({spec.remote.wire})"
     if not spec.engines:
-        return "its members" if spec.kind == "ensemble" else f"worker processes, {spec.timeout_s:g} s each"
-    return " + ".join(f"{Path(engine.path).name} ({_how(engine)}, {spec.residency})" for engine in spec.engines.values())
+        return (
+            "its members"
+            if spec.kind == "ensemble"
+            else f"worker processes, {spec.timeout_s:g} s each"
+        )
+    return " + ".join(
+        f"{Path(engine.path).name} ({_how(engine)}, {spec.residency})"
+        for engine in spec.engines.values()
+    )
 
 
 def _how(engine: EngineSpec) -> str:
@@ -72,5 +113,9 @@ def _how(engine: EngineSpec) -> str:
 
 def _table(title: str, rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     return "\n".join([title, *lines])

@@ -12,13 +12,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A checked return value: a finite number, or None with the reason in `problem` ("" = the function said None: no verdict)."""
+    """A checked return value: a finite number, or None with the reason in `problem` ("" = the
+    function said None: no verdict)."""
 
     value: float | None
     extra: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
     reason: str = ""
-    """Why a judge's text holds none, in front of "in <the text>"; "" where nothing more is known."""
+    """Why a judge's text holds none, in front of "in <the text>"; "" where nothing more is
+    known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,19 @@ class RowError:
 
 
 def check_verdict(returned: Any) -> Verdict:
-    """A number, a bool, None, or a dict with "score" plus extra columns; NaN, infinities and everything else are problems."""
+    """A number, a bool, None, or a dict with "score" plus extra columns; NaN, infinities and
+    everything else are problems."""
     if isinstance(returned, RowError):
         return Verdict(None, problem=returned.detail)
     if isinstance(returned, Mapping):
         if "score" not in returned:
-            return Verdict(None, problem=f"returned a dict without 'score' (keys: {', '.join(map(str, returned)) or 'none'})")
+            return Verdict(
+                None,
+                problem=(
+                    "returned a dict without 'score' (keys:"
+                    f" {', '.join(map(str, returned)) or 'none'})"
+                ),
+            )
         extra = {str(k): v for k, v in returned.items() if k != "score"}
         if isinstance(returned["score"], Mapping):
             return Verdict(None, extra, "returned a dict as 'score'; a score is a number or None")
@@ -51,10 +60,25 @@ def check_verdict(returned: Any) -> Verdict:
         try:
             value = float(returned)
         except OverflowError:
-            return Verdict(None, problem="returned a number too large for a float (OverflowError); scale the score down")
-        return Verdict(value) if math.isfinite(value) else Verdict(None, problem=f"returned {value}; return None where there is no verdict")
+            return Verdict(
+                None,
+                problem=(
+                    "returned a number too large for a float (OverflowError); scale the score down"
+                ),
+            )
+        return (
+            Verdict(value)
+            if math.isfinite(value)
+            else Verdict(None, problem=f"returned {value}; return None where there is no verdict")
+        )
     shown = repr(returned)
-    return Verdict(None, problem=f"returned {shown[:80]} ({type(returned).__name__}); a score is a number, None, or a dict with 'score'")
+    return Verdict(
+        None,
+        problem=(
+            f"returned {shown[:80]} ({type(returned).__name__}); a score is a number, None, or a"
+            " dict with 'score'"
+        ),
+    )
 
 
 def _unwrap(array: Any) -> Any:

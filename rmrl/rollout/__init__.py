@@ -1,4 +1,5 @@
-"""Prompts -> samples. `ROLLOUT_ENGINES[name]` is a class whose constructor takes `RolloutEngineSettings`."""
+"""Prompts -> samples. `ROLLOUT_ENGINES[name]` is a class whose constructor takes
+`RolloutEngineSettings`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a rollout engine is asked to be, and the checks every engine makes of a call. Imports nothing heavy."""
+"""What a rollout engine is asked to be, and the checks every engine makes of a call. Imports
+nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from rmrl.errors import DataError, InfrastructureError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutEngineSettings:
-    """One rollout engine: the section `actor_rollout_ref.rollout` and what the other sections decide about it."""
+    """One rollout engine: the section `actor_rollout_ref.rollout` and what the other sections
+    decide about it."""
 
     path: str
     """The policy's checkpoint: folder or hub id."""
@@ -41,8 +43,8 @@ class RolloutEngineSettings:
 
     @classmethod
     def of(cls, config: RolloutConfig, **decided: Any) -> RolloutEngineSettings:
-        """From the configuration section; `decided`: path, tokenizer, device, threads, max_model_len, trust_remote_code, and
-        `seed` where several engines must draw differently."""
+        """From the configuration section; `decided`: path, tokenizer, device, threads,
+        max_model_len, trust_remote_code, and `seed` where several engines must draw differently."""
         shared = (
             "dtype", "seed", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "gpu_memory_utilization",
             "kv_cache_bytes", "enforce_eager", "enable_chunked_prefill", "enable_prefix_caching", "timeout_s",
@@ -57,17 +59,23 @@ def refuse_overlong(prompts: Sequence[Sequence[int]], max_model_len: int) -> Non
     for index, prompt in enumerate(prompts):
         if not 0 < len(prompt) < max_model_len:
             raise DataError(
-                f"prompt {index} of the call has {len(prompt)} tokens and the rollout engine takes 1 to {max_model_len - 1};"
-                " lower data.max_prompt_length or raise actor_rollout_ref.rollout.max_model_len"
+                f"prompt {index} of the call has {len(prompt)} tokens and the rollout engine takes"
+                f" 1 to {max_model_len - 1}; lower data.max_prompt_length or raise"
+                " actor_rollout_ref.rollout.max_model_len"
             )
 
 
 def refuse_missing(path: str) -> None:
     """Raise InfrastructureError where there is no file of weights to read."""
     if not Path(path).is_file():
-        raise InfrastructureError(f"the weights to load were to be in '{path}', and there is no such file; publish them again")
+        raise InfrastructureError(
+            f"the weights to load were to be in '{path}', and there is no such file; publish them"
+            " again"
+        )
 
 
-def sample_seed(seed: int | None, prompt_index: int, sample_index: int, *, samples: int) -> int | None:
+def sample_seed(
+    seed: int | None, prompt_index: int, sample_index: int, *, samples: int
+) -> int | None:
     """A different seed for every sample of a call; None stays None (the engine's own generator)."""
     return None if seed is None else seed + prompt_index * samples + sample_index

@@ -2,10 +2,12 @@
 
 `settings.kwargs` scripts it:
     vocabulary     tokens are drawn from 0 .. vocabulary - 1 (default 256)
-    lengths        [shortest, longest] response in tokens (default [1, 16]); cut at max_tokens with finish_reason "length"
+    lengths        [shortest, longest] response in tokens (default [1, 16]); cut at max_tokens with
+      finish_reason "length"
     text           what every response says (default: the tokens in decimal, joined by spaces)
     delay_s        seconds between two samples
-    fail_on_sample number of the sample (from 1, over the engine's life) at which InfrastructureError is raised
+    fail_on_sample number of the sample (from 1, over the engine's life) at which
+      InfrastructureError is raised
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _BYTES = 2**30
 
 
 class FakeRollout:
-    """A `RolloutEngine`. Equal seed, prompt, sample number and policy version give equal tokens; logprobs are uniform.
+    """A `RolloutEngine`. Equal seed, prompt, sample number and policy version give equal tokens;
+    logprobs are uniform.
 
     `published` lists the paths of `load_weights`, `log` the other calls.
     """
@@ -44,17 +47,23 @@ class FakeRollout:
         self.log.append("start")
         self._state = "awake"
 
-    async def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> AsyncIterator[Generation]:
+    async def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> AsyncIterator[Generation]:
         """Samples in order of the prompts."""
         if self._state != "awake":
-            raise InfrastructureError(f"the rollout engine is {self._state}; start or wake it before generating")
+            raise InfrastructureError(
+                f"the rollout engine is {self._state}; start or wake it before generating"
+            )
         refuse_overlong(prompts, self.settings.max_model_len)
         for prompt_index, prompt in enumerate(prompts):
             for sample_index in range(sampling.n):
                 await asyncio.sleep(float(self._script.get("delay_s", 0.0)))
                 self._samples += 1
                 if self._samples == self._script.get("fail_on_sample"):
-                    raise InfrastructureError(f"the rollout engine was told to fail on sample {self._samples}")
+                    raise InfrastructureError(
+                        f"the rollout engine was told to fail on sample {self._samples}"
+                    )
                 yield self._generation((prompt_index, sample_index), prompt, sampling)
 
     async def load_weights(self, path: str, *, version: int) -> None:
@@ -82,7 +91,9 @@ class FakeRollout:
         self.log.append("shutdown")
         self._state = "cold"
 
-    def _generation(self, where: tuple[int, int], prompt: Sequence[int], sampling: Sampling) -> Generation:
+    def _generation(
+        self, where: tuple[int, int], prompt: Sequence[int], sampling: Sampling
+    ) -> Generation:
         vocabulary = int(self._script.get("vocabulary", 256))
         shortest, longest = self._script.get("lengths", (1, 16))
         sample_index = 0 if sampling.temperature == 0 else where[1]

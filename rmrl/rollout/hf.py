@@ -1,4 +1,5 @@
-"""Reference rollout on transformers' `generate`: left-padded batches, logprobs recomputed in one clean forward pass. Slow."""
+"""Reference rollout on transformers' `generate`: left-padded batches, logprobs recomputed in one
+clean forward pass. Slow."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ Result = TypeVar("Result")
 
 
 class HFRollout:
-    """A `RolloutEngine` on transformers. Batches hold at most max_num_seqs samples; structured output is refused.
+    """A `RolloutEngine` on transformers. Batches hold at most max_num_seqs samples; structured
+    output is refused.
 
-    All methods belong to one event loop. Calls may overlap: batches and new weights take turns on one thread, for torch has one random
-    state and the model one set of weights.
+    All methods belong to one event loop. Calls may overlap: batches and new weights take turns on
+    one thread, for torch has one random state and the model one set of weights.
     """
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
@@ -38,12 +40,19 @@ class HFRollout:
         """Raises EngineLoadError when the checkpoint cannot be loaded."""
         await self._run(self._load)
 
-    async def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> AsyncIterator[Generation]:
+    async def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> AsyncIterator[Generation]:
         """As `RolloutEngine.generate`; samples arrive batch by batch."""
         if self._model is None or self._asleep:
-            raise InfrastructureError("the rollout engine is asleep or not started; start or wake it before generating")
+            raise InfrastructureError(
+                "the rollout engine is asleep or not started; start or wake it before generating"
+            )
         if sampling.choice or sampling.regex or sampling.json_schema:
-            raise ConfigError("actor_rollout_ref.rollout.name=hf cannot restrict the output to a choice, regex or JSON schema; use vllm")
+            raise ConfigError(
+                "actor_rollout_ref.rollout.name=hf cannot restrict the output to a choice, regex or"
+                " JSON schema; use vllm"
+            )
         refuse_overlong(prompts, self.settings.max_model_len)
         wanted = [(p, s) for p in range(len(prompts)) for s in range(sampling.n)]
         for start in range(0, len(wanted), self.settings.max_num_seqs):
@@ -57,7 +66,8 @@ class HFRollout:
         await self._run(self._copy_weights, path, version)
 
     async def sleep(self, level: int = 1) -> None:  # noqa: ARG002 (part of the interface)
-        """Weights move to host memory at either level: the reference has nowhere to read published ones from again."""
+        """Weights move to host memory at either level: the reference has nowhere to read published
+        ones from again."""
         if self._model is None:
             raise InfrastructureError("the rollout engine is not started; start it first")
         self._asleep = True
@@ -88,10 +98,16 @@ class HFRollout:
 
         settings, trust = self.settings, self.settings.trust_remote_code
         try:
-            model: Any = AutoModelForCausalLM.from_pretrained(settings.path, dtype=getattr(torch, settings.dtype), trust_remote_code=trust)
-            self._tokenizer = AutoTokenizer.from_pretrained(settings.tokenizer or settings.path, trust_remote_code=trust)
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                settings.path, dtype=getattr(torch, settings.dtype), trust_remote_code=trust
+            )
+            self._tokenizer = AutoTokenizer.from_pretrained(
+                settings.tokenizer or settings.path, trust_remote_code=trust
+            )
         except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
-            raise EngineLoadError(f"transformers could not load the policy '{settings.path}': {error}") from error
+            raise EngineLoadError(
+                f"transformers could not load the policy '{settings.path}': {error}"
+            ) from error
         self._model = model.eval().to(settings.device)
         torch.manual_seed(settings.seed)
 
@@ -100,30 +116,46 @@ class HFRollout:
         state = self._model.state_dict()
         for name, tensor in read_weights(path):
             if name not in state:
-                raise InfrastructureError(f"'{path}' holds tensor '{name}', which the policy '{self.settings.path}' does not have")
+                raise InfrastructureError(
+                    f"'{path}' holds tensor '{name}', which the policy '{self.settings.path}' does"
+                    " not have"
+                )
             state[name].copy_(tensor)
         self.version = version
 
     @torch.inference_mode()
-    def _sample(self, prompts: Sequence[Sequence[int]], batch: list[tuple[int, int]], sampling: Sampling) -> list[Generation]:
+    def _sample(
+        self, prompts: Sequence[Sequence[int]], batch: list[tuple[int, int]], sampling: Sampling
+    ) -> list[Generation]:
         rows = [list(prompts[p]) for p, _ in batch]
         width = max(map(len, rows))
         device = self.settings.device
         ids = torch.tensor([[0] * (width - len(row)) + row for row in rows], device=device)
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
+        mask = torch.tensor(
+            [[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device
+        )
         seed = sample_seed(sampling.seed, *batch[0], samples=sampling.n)
         if seed is not None:
             torch.manual_seed(seed)
         out = self._model.generate(
-            ids, attention_mask=mask, **generation_options(sampling, self._tokenizer, self.settings.max_model_len - width)
+            ids,
+            attention_mask=mask,
+            **generation_options(sampling, self._tokenizer, self.settings.max_model_len - width),
         )
         return [
-            self._generation(where, row, tokens, sampling) for where, row, tokens in zip(batch, rows, out[:, width:].tolist(), strict=True)
+            self._generation(where, row, tokens, sampling)
+            for where, row, tokens in zip(batch, rows, out[:, width:].tolist(), strict=True)
         ]
 
-    def _generation(self, where: tuple[int, int], prompt: list[int], tokens: list[int], sampling: Sampling) -> Generation:
-        tokens, ended = cut_at_end(tokens, None if sampling.ignore_eos else self._tokenizer.eos_token_id)
-        text, stopped = cut_at_stops(self._tokenizer.decode(tokens, skip_special_tokens=True), sampling.stop)
+    def _generation(
+        self, where: tuple[int, int], prompt: list[int], tokens: list[int], sampling: Sampling
+    ) -> Generation:
+        tokens, ended = cut_at_end(
+            tokens, None if sampling.ignore_eos else self._tokenizer.eos_token_id
+        )
+        text, stopped = cut_at_stops(
+            self._tokenizer.decode(tokens, skip_special_tokens=True), sampling.stop
+        )
         return Generation(
             prompt_index=where[0],
             sample_index=where[1],

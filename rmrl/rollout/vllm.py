@@ -1,8 +1,10 @@
-"""The policy's sampler on vLLM: continuous batching, every sample handed over as soon as it is finished.
+"""The policy's sampler on vLLM: continuous batching, every sample handed over as soon as it is
+finished.
 
-The engine runs in this process, on one thread of its own. vLLM's AsyncLLM would put it into a second process, which starts
-later, holds the libraries' memory once more and outlives a killed parent; here the event loop stays free because the thread
-releases the interpreter lock inside every kernel and hands control back after each slice of steps.
+The engine runs in this process, on one thread of its own. vLLM's AsyncLLM would put it into a
+second process, which starts later, holds the libraries' memory once more and outlives a killed
+parent; here the event loop stays free because the thread releases the interpreter lock inside every
+kernel and hands control back after each slice of steps.
 
 Logprobs are those of training: log softmax(logits / temperature)[token], before top-k and top-p
 (`WorkerExtension.report_tempered_logprobs`). Greedy samples (temperature 0) report temperature 1.
@@ -31,7 +33,8 @@ Result = TypeVar("Result")
 WEIGHTS, KV_CACHE = "weights", "kv_cache"
 
 _SLICE_S = 0.02
-"""Engine steps are run in slices of at most this long (a started step is finished), so that new requests get in between."""
+"""Engine steps are run in slices of at most this long (a started step is finished), so that new
+requests get in between."""
 _REASON_CHARACTERS = 1500
 
 
@@ -46,7 +49,8 @@ class _Pending:
 
 
 class VLLMRollout:
-    """A `RolloutEngine` on vLLM; the process must have been given `serving.environment.engine_environment`.
+    """A `RolloutEngine` on vLLM; the process must have been given
+    `serving.environment.engine_environment`.
 
     All methods belong to one event loop. Calls of `generate` may overlap; they share the batch.
     """
@@ -71,13 +75,20 @@ class VLLMRollout:
         try:
             await self._run(self._load)
         except InfrastructureError as error:
-            raise EngineLoadError(f"vLLM could not load the policy '{self.settings.path}' on {self.settings.device}: {error}") from error
+            raise EngineLoadError(
+                f"vLLM could not load the policy '{self.settings.path}' on {self.settings.device}:"
+                f" {error}"
+            ) from error
 
-    async def generate(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> AsyncIterator[Generation]:
-        """Samples in the order in which they finish, `sampling.n` for each prompt. Closing the iterator aborts the rest.
+    async def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> AsyncIterator[Generation]:
+        """Samples in the order in which they finish, `sampling.n` for each prompt. Closing the
+        iterator aborts the rest.
 
-        With `sampling.seed` every sample gets a seed of its own, so results do not depend on what else is in the batch.
-        Raises DataError for a prompt that does not fit, StallError past `timeout_s`, InfrastructureError when the engine fails.
+        With `sampling.seed` every sample gets a seed of its own, so results do not depend on what
+        else is in the batch. Raises DataError for a prompt that does not fit, StallError past
+        `timeout_s`, InfrastructureError when the engine fails.
         """
         self._refuse_unready(sampling)
         refuse_overlong(prompts, self.settings.max_model_len)
@@ -97,8 +108,9 @@ class VLLMRollout:
     async def load_weights(self, path: str, *, version: int) -> None:
         """Replace the weights by those of a `serving.weight_file`; later samples carry `version`.
 
-        Works on a sleeping engine too: its weights are woken, its KV cache stays freed until `wake`. Samples under way go on
-        under the new weights, their cached prefix recomputed, and keep the version they began with.
+        Works on a sleeping engine too: its weights are woken, its KV cache stays freed until
+        `wake`. Samples under way go on under the new weights, their cached prefix recomputed, and
+        keep the version they began with.
         """
         await self._wake({WEIGHTS})
         await self._run(lambda: self._engine.collective_rpc("load_weight_file", args=(str(path),)))
@@ -106,11 +118,13 @@ class VLLMRollout:
         self.version, self._published, self._weights_dropped = version, str(path), False
 
     async def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Get ready for weights that vLLM itself brings here; needs engine_kwargs.vllm.weight_transfer_config."""
+        """Get ready for weights that vLLM itself brings here; needs
+        engine_kwargs.vllm.weight_transfer_config."""
         await self._rpc("init_weight_transfer_engine", init_info=init_info)
 
     async def start_weight_update(self) -> None:
-        """A new set of weights begins to arrive. A sleeping engine's weights are woken, its KV cache is not."""
+        """A new set of weights begins to arrive. A sleeping engine's weights are woken, its KV
+        cache is not."""
         await self._wake({WEIGHTS})
         await self._rpc("start_weight_update")
 
@@ -119,15 +133,24 @@ class VLLMRollout:
         await self._rpc("update_weights", update_info=update_info)
 
     async def finish_weight_update(self, version: int) -> None:
-        """All have arrived; later samples carry `version`. Samples under way go on as with `load_weights`."""
+        """All have arrived; later samples carry `version`. Samples under way go on as with
+        `load_weights`."""
         await self._rpc("finish_weight_update")
         await self._run(lambda: self._engine.reset_prefix_cache(reset_running_requests=True))
-        self.version, self._published, self._weights_dropped = version, "the weights sent last", False
+        self.version, self._published, self._weights_dropped = (
+            version,
+            "the weights sent last",
+            False,
+        )
 
     async def sleep(self, level: int = 1) -> None:
-        """1: free the KV cache, keep weights in host memory; 2: drop the weights too. Refused while samples are under way."""
+        """1: free the KV cache, keep weights in host memory; 2: drop the weights too. Refused while
+        samples are under way."""
         if self._pending:
-            raise InfrastructureError(f"the rollout engine was put to sleep with {len(self._pending)} samples under way; await them first")
+            raise InfrastructureError(
+                f"the rollout engine was put to sleep with {len(self._pending)} samples under way;"
+                " await them first"
+            )
         if self._asleep and (self._weights_dropped or level < 2):
             return
         await self._wake(set(self._asleep))
@@ -138,9 +161,10 @@ class VLLMRollout:
     async def wake(self, tags: Sequence[str] | None = None) -> None:
         """Undo `sleep`, or only for "weights" or "kv_cache".
 
-        After level 2, `wake()` reads the weights again: those published last, else the checkpoint's. To publish new ones
-        instead, call `load_weights` before `wake` (or after `wake(["weights"])`): nothing is read twice.
-        Raises InfrastructureError when the weights published last are gone.
+        After level 2, `wake()` reads the weights again: those published last, else the
+        checkpoint's. To publish new ones instead, call `load_weights` before `wake` (or after
+        `wake(["weights"])`): nothing is read twice. Raises InfrastructureError when the weights
+        published last are gone.
         """
         await self._wake(set(tags) if tags else {WEIGHTS})
         if not tags:
@@ -153,8 +177,11 @@ class VLLMRollout:
         return sum(await self._run(lambda: self._engine.collective_rpc("worker_bytes")))
 
     async def shutdown(self) -> None:
-        """Stop the engine; samples under way raise InfrastructureError. The object cannot be started again."""
-        self._fail_all(InfrastructureError("the rollout engine was shut down while samples were under way"))
+        """Stop the engine; samples under way raise InfrastructureError. The object cannot be
+        started again."""
+        self._fail_all(
+            InfrastructureError("the rollout engine was shut down while samples were under way")
+        )
         if self._engine is not None:
             await self._run(lambda: self._engine.engine_core.shutdown())
             self._engine = None
@@ -171,12 +198,18 @@ class VLLMRollout:
         self._engine = LLMEngine.from_engine_args(EngineArgs(**_arguments(self.settings)))
         self._logprobs_before_filters = all(self._engine.collective_rpc("report_tempered_logprobs"))
 
-    def _submit(self, ids: Sequence[str], prompts: Sequence[Sequence[int]], sampling: Sampling) -> None:
+    def _submit(
+        self, ids: Sequence[str], prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> None:
         for request_id in ids:
             pending = self._pending[request_id]
-            seed = sample_seed(sampling.seed, pending.prompt_index, pending.sample_index, samples=sampling.n)
+            seed = sample_seed(
+                sampling.seed, pending.prompt_index, pending.sample_index, samples=sampling.n
+            )
             params = sampling_params(sampling, n=1, seed=seed, logprobs=0, flat_logprobs=True)
-            self._engine.add_request(request_id, {"prompt_token_ids": list(prompts[pending.prompt_index])}, params)
+            self._engine.add_request(
+                request_id, {"prompt_token_ids": list(prompts[pending.prompt_index])}, params
+            )
 
     def _advance(self) -> list[Any]:
         """Step until something is finished or the slice is over; the finished outputs."""
@@ -204,19 +237,25 @@ class VLLMRollout:
         """A method of vLLM's worker, in every process of a tensor-parallel group."""
         await self._run(lambda: self._engine.collective_rpc(method, kwargs=kwargs))
 
-    def _register(self, prompts: int, samples: int, arrivals: asyncio.Queue[Generation | RmrlError]) -> list[str]:
+    def _register(
+        self, prompts: int, samples: int, arrivals: asyncio.Queue[Generation | RmrlError]
+    ) -> list[str]:
         ids: list[str] = []
         for prompt_index, sample_index in itertools.product(range(prompts), range(samples)):
             ids.append(str(next(self._ids)))
             self._pending[ids[-1]] = _Pending(prompt_index, sample_index, self.version, arrivals)
         return ids
 
-    async def _next(self, arrivals: asyncio.Queue[Generation | RmrlError], deadline: float) -> Generation:
+    async def _next(
+        self, arrivals: asyncio.Queue[Generation | RmrlError], deadline: float
+    ) -> Generation:
         try:
             arrived = await asyncio.wait_for(arrivals.get(), max(0.0, deadline - time.monotonic()))
         except TimeoutError as error:
             raise StallError(
-                f"generation took longer than actor_rollout_ref.rollout.timeout_s={self.settings.timeout_s:g}; raise it or sample less"
+                "generation took longer than"
+                f" actor_rollout_ref.rollout.timeout_s={self.settings.timeout_s:g}; raise it or"
+                " sample less"
             ) from error
         if isinstance(arrived, RmrlError):
             raise arrived
@@ -257,16 +296,28 @@ class VLLMRollout:
             await self.load_weights(self._published, version=self.version)
         else:
             raise InfrastructureError(
-                f"the rollout engine dropped its weights and {self._published} cannot be had again; publish before waking it fully"
+                f"the rollout engine dropped its weights and {self._published} cannot be had again;"
+                " publish before waking it fully"
             )
 
     def _refuse_unready(self, sampling: Sampling) -> None:
         if self._engine is None or self._asleep or self._weights_dropped:
-            state = "not started" if self._engine is None else "asleep" if self._asleep else "without weights"
-            raise InfrastructureError(f"the rollout engine is {state}; start or wake it before generating")
+            state = (
+                "not started"
+                if self._engine is None
+                else "asleep"
+                if self._asleep
+                else "without weights"
+            )
+            raise InfrastructureError(
+                f"the rollout engine is {state}; start or wake it before generating"
+            )
         filters = sampling.top_p < 1 or sampling.top_k > 0
         if filters and not self._logprobs_before_filters:
-            raise ConfigError("this vLLM reports logprobs after top_p/top_k only; use top_p=1 top_k=-1 or unset VLLM_USE_V2_MODEL_RUNNER")
+            raise ConfigError(
+                "this vLLM reports logprobs after top_p/top_k only; use top_p=1 top_k=-1 or unset"
+                " VLLM_USE_V2_MODEL_RUNNER"
+            )
 
 
 def _arguments(settings: RolloutEngineSettings) -> dict[str, Any]:

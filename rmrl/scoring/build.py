@@ -23,13 +23,21 @@ Notice = Callable[[str], None]
 
 
 def make_scorer(
-    specs: Sequence[RewardSpec], settings: RewardConfig, *, residency: Residency, trust_remote_code: bool, notice: Notice
+    specs: Sequence[RewardSpec],
+    settings: RewardConfig,
+    *,
+    residency: Residency,
+    trust_remote_code: bool,
+    notice: Notice,
 ) -> Scorer:
-    """The scorer of a run; it owns `residency` from here on. Tokenizers of reward models are loaded when first needed."""
+    """The scorer of a run; it owns `residency` from here on. Tokenizers of reward models are loaded
+    when first needed."""
 
     @cache
     def tokenizer(path: str) -> Any:
-        from rmrl.tokenizer import load_tokenizer  # here: transformers takes seconds to import, and rules need none of it
+        from rmrl.tokenizer import (
+            load_tokenizer,
+        )  # here: transformers takes seconds to import, and rules need none of it
 
         return load_tokenizer(path, trust_remote_code=trust_remote_code)
 
@@ -43,14 +51,22 @@ def make_scorer(
     )
 
 
-def make_residency(engines: Sequence[EnginePlan], budget: Budget, *, seats: Seats, pools: Pools, notice: Notice) -> Residency:
+def make_residency(
+    engines: Sequence[EnginePlan], budget: Budget, *, seats: Seats, pools: Pools, notice: Notice
+) -> Residency:
     """Engines of place "" live on `seats`, the others in their pools."""
 
     def host_of(plan: EnginePlan) -> ProcessHost:
         spec = plan.spec
-        environment = engine_environment(device=spec.device, threads=spec.threads, batch_invariant=spec.batch_invariant)
+        environment = engine_environment(
+            device=spec.device, threads=spec.threads, batch_invariant=spec.batch_invariant
+        )
         first, width = plan.devices[0], len(plan.devices)
-        return pools.host(plan.place, first, environment, devices=width) if plan.place else seats.host(first, environment, devices=width)
+        return (
+            pools.host(plan.place, first, environment, devices=width)
+            if plan.place
+            else seats.host(first, environment, devices=width)
+        )
 
     return Residency(host_of, engines, budget=budget, notice=notice)
 
@@ -72,21 +88,33 @@ async def standalone_scorer(
     ray_init: Mapping[str, Any],
     notice: Notice,
 ) -> AsyncIterator[Scorer]:
-    """A scorer without a trainer beside it; its processes end with the block. Rules and servers alone start no Ray."""
+    """A scorer without a trainer beside it; its processes end with the block. Rules and servers
+    alone start no Ray."""
     async with AsyncExitStack() as stack:
         residency = Residency(_no_host, [], notice=notice)
         if engines:
-            seats, pools = await stack.enter_async_context(_places(trainer, device=device, ray_init=ray_init))
+            seats, pools = await stack.enter_async_context(
+                _places(trainer, device=device, ray_init=ray_init)
+            )
             residency = make_residency(engines, budget, seats=seats, pools=pools, notice=notice)
-        scorer = make_scorer(specs, settings, residency=residency, trust_remote_code=trainer.trust_remote_code, notice=notice)
+        scorer = make_scorer(
+            specs,
+            settings,
+            residency=residency,
+            trust_remote_code=trainer.trust_remote_code,
+            notice=notice,
+        )
         stack.push_async_callback(scorer.close)
         await residency.load_resident()
         yield scorer
 
 
 @asynccontextmanager
-async def _places(trainer: ScoreTrainerConfig, *, device: str, ray_init: Mapping[str, Any]) -> AsyncIterator[tuple[Seats, Pools]]:
-    """Ray, seats for the engines of place "" (on CPU one is enough: engines share the machine), and the pools."""
+async def _places(
+    trainer: ScoreTrainerConfig, *, device: str, ray_init: Mapping[str, Any]
+) -> AsyncIterator[tuple[Seats, Pools]]:
+    """Ray, seats for the engines of place "" (on CPU one is enough: engines share the machine), and
+    the pools."""
     from rmrl.cluster.session import ray_session  # here: they import Ray
     from rmrl.cluster.worker_group import reserve_seats
 

@@ -1,7 +1,8 @@
 """Trials of the rewards on the first rows of the data, before an engine is started.
 
-Found here: packages that are not installed, servers that do not answer, rows without the reference that a reward compares with, and
-rules that raise or return no number (each rule is called on one or two rows, in a worker process, with its own deadline).
+Found here: packages that are not installed, servers that do not answer, rows without the reference
+that a reward compares with, and rules that raise or return no number (each rule is called on one or
+two rows, in a worker process, with its own deadline).
 """
 
 from __future__ import annotations
@@ -28,18 +29,28 @@ _EXTRAS = {"sentence_transformers": "similarity"}
 
 
 def reward_preflight(
-    specs: Sequence[RewardSpec], rows: Sequence[ResponseRow], *, device: str, notice: Callable[[str], None] = lambda _: None
+    specs: Sequence[RewardSpec],
+    rows: Sequence[ResponseRow],
+    *,
+    device: str,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
-    """Problems as full sentences. `rows`: the first rows of the data, with any responses; without rows no rule is called.
+    """Problems as full sentences. `rows`: the first rows of the data, with any responses; without
+    rows no rule is called.
 
     `notice` gets a line for a rule that failed on some of its trial rows only.
     """
-    problems = [*_package_problems(specs, device=device), *_server_problems(specs), *_reference_problems(specs, rows)]
+    problems = [
+        *_package_problems(specs, device=device),
+        *_server_problems(specs),
+        *_reference_problems(specs, rows),
+    ]
     return [*problems, *_trial_problems(specs, rows, notice=notice)]
 
 
 def package_problem(key: str, name: str, part: object, *, device: str) -> str:
-    """A sentence where the package that `part` needs is not installed, else ""; `key`=`name` asked for the part."""
+    """A sentence where the package that `part` needs is not installed, else ""; `key`=`name` asked
+    for the part."""
     package = missing_package(part)
     if not package:
         return ""
@@ -52,8 +63,12 @@ def _package_problems(specs: Sequence[RewardSpec], *, device: str) -> list[str]:
     problems: dict[str, str] = {}
     for spec in specs:
         for engine in spec.engines.values():
-            if "base_url" not in engine.kwargs:  # a server that runs already brings its own packages
-                problem = package_problem("reward.engine.name", engine.name, ENGINES[engine.name], device=device)
+            if (
+                "base_url" not in engine.kwargs
+            ):  # a server that runs already brings its own packages
+                problem = package_problem(
+                    "reward.engine.name", engine.name, ENGINES[engine.name], device=device
+                )
                 problems.setdefault(engine.name, problem)
     return [problem for problem in problems.values() if problem]
 
@@ -67,7 +82,10 @@ def _server_problems(specs: Sequence[RewardSpec]) -> Iterator[str]:
             if "base_url" in engine.kwargs:
                 urls.setdefault(str(engine.kwargs["base_url"]), spec.name)
     for url, reason in unreachable(urls).items():
-        yield f"reward '{urls[url]}': no server answers at {url} ({reason}); start the server, or correct the url"
+        yield (
+            f"reward '{urls[url]}': no server answers at {url} ({reason}); start the server, or"
+            " correct the url"
+        )
 
 
 def _reference_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]) -> Iterator[str]:
@@ -79,14 +97,19 @@ def _reference_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]
             continue
         details = [missing_reference(spec, item) for item in items]
         if all(details):
-            yield f"reward '{spec.name}': {details[0]}; the same holds for the first {len(details)} rows"
+            yield (
+                f"reward '{spec.name}': {details[0]}; the same holds for the first {len(details)}"
+                " rows"
+            )
 
 
 def _rows_of(spec: RewardSpec, rows: Sequence[ResponseRow]) -> list[ResponseRow]:
     return [row for row in rows if spec.sources is None or row.prompt.data_source in spec.sources]
 
 
-def _trial_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow], *, notice: Callable[[str], None]) -> list[str]:
+def _trial_problems(
+    specs: Sequence[RewardSpec], rows: Sequence[ResponseRow], *, notice: Callable[[str], None]
+) -> list[str]:
     rules = [spec for spec in specs if spec.kind == "rule" and _rows_of(spec, rows)]
     if not rules:
         return []
@@ -99,7 +122,11 @@ def _trial_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow], *,
             except RewardFunctionError as error:
                 problems.append(f"reward '{spec.name}': {error}")
                 continue
-            failures = [(row, result) for row, result in zip(trial, results, strict=True) if result.status in _FAILED]
+            failures = [
+                (row, result)
+                for row, result in zip(trial, results, strict=True)
+                if result.status in _FAILED
+            ]
             sentence = _failure(spec, failures, len(trial)) if failures else ""
             if len(failures) == len(trial):
                 problems.append(f"{sentence}; mend the function before the run")
@@ -112,12 +139,17 @@ def _call(spec: RewardSpec, rows: Sequence[ResponseRow], pool: RulePool) -> list
     assert spec.function is not None
     calls = [call_of(score_item(row, spec), token_ids=True) for row in rows]
     deadline = min(spec.timeout_s, _TRIAL_DEADLINE_S)
-    return pool.submit(spec.function.frozen(), calls, deadline).result(timeout=2 * LOAD_TIMEOUT_S + deadline * len(rows))
+    return pool.submit(spec.function.frozen(), calls, deadline).result(
+        timeout=2 * LOAD_TIMEOUT_S + deadline * len(rows)
+    )
 
 
-def _failure(spec: RewardSpec, failures: Sequence[tuple[ResponseRow, ScoreResult]], tried: int) -> str:
+def _failure(
+    spec: RewardSpec, failures: Sequence[tuple[ResponseRow, ScoreResult]], tried: int
+) -> str:
     row, result = failures[0]
     return (
-        f"reward '{spec.name}' gave no verdict on {len(failures)} of {tried} trial responses ({result.status}): {result.detail} "
-        f"(row {row.prompt.id}, reference {row.prompt.ground_truth!r:.80}, response {row.text!r:.80})"
+        f"reward '{spec.name}' gave no verdict on {len(failures)} of {tried} trial responses"
+        f" ({result.status}): {result.detail} (row {row.prompt.id}, reference"
+        f" {row.prompt.ground_truth!r:.80}, response {row.text!r:.80})"
     )

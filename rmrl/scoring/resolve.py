@@ -16,25 +16,37 @@ from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.transforms import Chain, chain_of
 
 
-def resolve(config: RewardConfig, *, device: str, shipped_functions: Path, trust_remote_code: bool) -> Resolved:
-    """The specs that could be made and all problems found; `shipped_functions` is the folder of drop-ins that comes last."""
+def resolve(
+    config: RewardConfig, *, device: str, shipped_functions: Path, trust_remote_code: bool
+) -> Resolved:
+    """The specs that could be made and all problems found; `shipped_functions` is the folder of
+    drop-ins that comes last."""
     problems = [
         *combine_problems(config, config.models),
         *budget_problems(config.max_missing, config.max_missing_by_cause),
     ]
     try:
-        folders = functions_dirs(config.functions_dir, working_dir=Path.cwd(), shipped_dir=shipped_functions)
+        folders = functions_dirs(
+            config.functions_dir, working_dir=Path.cwd(), shipped_dir=shipped_functions
+        )
     except ConfigError as error:
         return Resolved(problems=[*problems, *error.problems])
-    around = Surroundings(device=device, threads=cores(), functions_dirs=folders, trust_remote_code=trust_remote_code)
+    around = Surroundings(
+        device=device, threads=cores(), functions_dirs=folders, trust_remote_code=trust_remote_code
+    )
     resolved = resolve_rewards(config, around)
     if not problems and not resolved.problems:
-        problems += step_problems(resolved.specs, [_chain(spec) for spec in resolved.specs], settings=config)
-    return Resolved(specs=resolved.specs, problems=list(dict.fromkeys([*problems, *resolved.problems])))
+        problems += step_problems(
+            resolved.specs, [_chain(spec) for spec in resolved.specs], settings=config
+        )
+    return Resolved(
+        specs=resolved.specs, problems=list(dict.fromkeys([*problems, *resolved.problems]))
+    )
 
 
 def kind_of(path: str) -> str:
-    """Kind of a checkpoint named in older keys; "generative" where it cannot be read, which resolving it will report."""
+    """Kind of a checkpoint named in older keys; "generative" where it cannot be read, which
+    resolving it will report."""
     try:
         return checkpoint_kind(path)
     except ConfigError:

@@ -55,14 +55,26 @@ def engine_arguments(settings: ServingSettings) -> dict[str, Any]:
         "worker_extension_cls": WORKER_EXTENSION,
     }
     if settings.runner == "generate":
-        # White space is legal nearly everywhere in JSON, and a small model may write it until its tokens are used up.
-        common["structured_outputs_config"] = {"backend": "xgrammar", "disable_any_whitespace": True}
-    return common | (_cpu(settings) if settings.device == "cpu" else _cuda(settings)) | dict(settings.kwargs)
+        # White space is legal nearly everywhere in JSON, and a small model may write it until its
+        # tokens are used up.
+        common["structured_outputs_config"] = {
+            "backend": "xgrammar",
+            "disable_any_whitespace": True,
+        }
+    return (
+        common
+        | (_cpu(settings) if settings.device == "cpu" else _cuda(settings))
+        | dict(settings.kwargs)
+    )
 
 
 def _cpu(settings: ServingSettings) -> dict[str, Any]:
     # Graph compilation costs a minute at every start here and gains little.
-    return {"enforce_eager": True, "kv_cache_memory_bytes": settings.kv_cache_bytes, "worker_cls": CPU_WORKER}
+    return {
+        "enforce_eager": True,
+        "kv_cache_memory_bytes": settings.kv_cache_bytes,
+        "worker_cls": CPU_WORKER,
+    }
 
 
 def _cuda(settings: ServingSettings) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A server process that ends with the process that started it, however that one ends.
 
-Run as a program, this file is the guard between the two: it starts the command and waits until either the command ends or its own
-standard input does, which happens when the starting process closes it or dies. It imports nothing of the package.
+Run as a program, this file is the guard between the two: it starts the command and waits until
+either the command ends or its own standard input does, which happens when the starting process
+closes it or dies. It imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -23,11 +24,19 @@ GRACE_S = 10.0
 class ChildServer:
     """One command, with all it starts, in a process group of its own."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], *, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], *, grace_s: float = GRACE_S
+    ) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self._grace_s = grace_s
         guarded = [sys.executable, "-I", __file__, str(grace_s), *command]
-        self._guard = subprocess.Popen(guarded, stdin=subprocess.PIPE, stdout=self._log, stderr=subprocess.STDOUT, env=dict(env))
+        self._guard = subprocess.Popen(
+            guarded,
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=dict(env),
+        )
 
     @property
     def pid(self) -> int:
@@ -40,7 +49,9 @@ class ChildServer:
 
         try:
             guard = psutil.Process(self.pid)
-            return sum(process.memory_info().rss for process in [guard, *guard.children(recursive=True)])
+            return sum(
+                process.memory_info().rss for process in [guard, *guard.children(recursive=True)]
+            )
         except psutil.Error:
             return 0
 

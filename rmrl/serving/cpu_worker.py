@@ -1,15 +1,19 @@
-"""vLLM's CPU worker with a sleep that really frees memory, and a weight reload that also reaches tied output heads and experts.
+"""vLLM's CPU worker with a sleep that really frees memory, and a weight reload that also reaches
+tied output heads and experts.
 
-vLLM's own CPU worker ignores `sleep`. On CUDA the stock worker is used and this module is never imported.
+vLLM's own CPU worker ignores `sleep`. On CUDA the stock worker is used and this module is never
+imported.
 
-Two facts of the CPU build shape this file. Linear weights live in packed oneDNN handles (`layer.cpu_linear`) beside an emptied
-`layer.weight`; and a reload repacks the layers whose loader ran, which a *tied* output head's never does: it would go on
-computing with the old weights. Experts are packed at the first load alone: after a reload their kernel would misread them.
-In both cases only logprobs would tell.
+Two facts of the CPU build shape this file. Linear weights live in packed oneDNN handles
+(`layer.cpu_linear`) beside an emptied `layer.weight`; and a reload repacks the layers whose loader
+ran, which a *tied* output head's never does: it would go on computing with the old weights. Experts
+are packed at the first load alone: after a reload their kernel would misread them. In both cases
+only logprobs would tell.
 
-A third: matrix products of float32 choose their kernel, and with it the order of a sum, by the number of rows, so that a score would
-change with its neighbours. Scoring heads are torch's products over the sequences of a step: they get `HEAD_ROWS` rows each time.
-oneDNN's, in all other layers, differ for a single row alone (a lone sequence that writes its next token): see `pair_lone_rows`.
+A third: matrix products of float32 choose their kernel, and with it the order of a sum, by the
+number of rows, so that a score would change with its neighbours. Scoring heads are torch's products
+over the sequences of a step: they get `HEAD_ROWS` rows each time. oneDNN's, in all other layers,
+differ for a single row alone (a lone sequence that writes its next token): see `pair_lone_rows`.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ Storages = list[tuple[torch.UntypedStorage, int]]
 
 
 class SleepingCPUWorker(CPUWorker):
-    """Level 1 frees the KV cache (weights are in host memory already); level 2 frees the weights too.
+    """Level 1 frees the KV cache (weights are in host memory already); level 2 frees the weights
+    too.
 
     After `wake_up` from level 2 the weights are allocated but undefined until `reload_weights`.
     """
@@ -54,7 +59,8 @@ class SleepingCPUWorker(CPUWorker):
         steady_heads(self.model_runner.get_model())
 
     def pair_lone_rows(self) -> None:
-        """From now on, also after a reload, no linear layer computes a single row; see the function of this name."""
+        """From now on, also after a reload, no linear layer computes a single row; see the function
+        of this name."""
         self._pairs = True
         pair_lone_rows(self.model_runner.get_model())
 
@@ -70,7 +76,8 @@ class SleepingCPUWorker(CPUWorker):
         _return_memory()
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Allocate again what `sleep` freed, or only the parts in `tags` ("weights", "kv_cache")."""
+        """Allocate again what `sleep` freed, or only the parts in `tags` ("weights",
+        "kv_cache")."""
         for tag in tags or list(self._emptied):
             for storage, size in self._emptied.pop(tag, []):
                 storage.resize_(size)
@@ -95,13 +102,18 @@ class SleepingCPUWorker(CPUWorker):
 def rewind_discarded_draws(runner: Any) -> None:
     """Let a request with a seed of its own be prefilled in several parts.
 
-    After each part but the last the sampled token is thrown away, and vLLM moves the request's generator back by its offset. A CPU
-    generator has none: the engine would stop with "CPU Generator does not use offset". Here its whole state is put back instead.
+    After each part but the last the sampled token is thrown away, and vLLM moves the request's
+    generator back by its offset. A CPU generator has none: the engine would stop with "CPU
+    Generator does not use offset". Here its whole state is put back instead.
     """
     sample, bookkeep = runner._sample, runner._bookkeeping_sync
 
     def sample_and_rewind(*args: Any, **kwargs: Any) -> Any:
-        drawn_in_vain = [gen for i, gen in runner.input_batch.generators.items() if runner.discard_request_mask.np[i]]
+        drawn_in_vain = [
+            gen
+            for i, gen in runner.input_batch.generators.items()
+            if runner.discard_request_mask.np[i]
+        ]
         before = [generator.get_state() for generator in drawn_in_vain]
         try:
             return sample(*args, **kwargs)
@@ -120,9 +132,11 @@ def rewind_discarded_draws(runner: Any) -> None:
 
 
 def steady_heads(model: torch.nn.Module) -> int:
-    """Let every `torch.nn.Linear` compute `HEAD_ROWS` rows at a time, whatever comes in; returns how many there are.
+    """Let every `torch.nn.Linear` compute `HEAD_ROWS` rows at a time, whatever comes in; returns
+    how many there are.
 
-    Layers of the trunk are vLLM's own modules; plain ones are the projections and heads of scoring and embedding models.
+    Layers of the trunk are vLLM's own modules; plain ones are the projections and heads of scoring
+    and embedding models.
     """
     heads = [module for module in model.modules() if type(module) is torch.nn.Linear]
     for head in heads:
@@ -147,15 +161,22 @@ def pair_lone_rows(model: torch.nn.Module) -> int:
 
     For one row oneDNN takes another kernel, which adds up in another order.
     """
-    packed: list[tuple[Any, Any]] = [(module, getattr(module, "cpu_linear", None)) for module in model.modules()]
-    single = [(module, compute) for module, compute in packed if compute is not None and not isinstance(compute, _Paired)]
+    packed: list[tuple[Any, Any]] = [
+        (module, getattr(module, "cpu_linear", None)) for module in model.modules()
+    ]
+    single = [
+        (module, compute)
+        for module, compute in packed
+        if compute is not None and not isinstance(compute, _Paired)
+    ]
     for module, compute in single:
         module.cpu_linear = _Paired(compute)
     return len(single)
 
 
 def in_blocks(compute: Callable[[torch.Tensor], torch.Tensor], x_RI: torch.Tensor) -> torch.Tensor:
-    """`compute` of each row of x_RI ([rows, inputs] -> [rows, outputs]), in blocks of `HEAD_ROWS` rows."""
+    """`compute` of each row of x_RI ([rows, inputs] -> [rows, outputs]), in blocks of `HEAD_ROWS`
+    rows."""
     if x_RI.ndim != 2 or not len(x_RI):
         return compute(x_RI)
     missing = -len(x_RI) % HEAD_ROWS
@@ -165,23 +186,34 @@ def in_blocks(compute: Callable[[torch.Tensor], torch.Tensor], x_RI: torch.Tenso
 
 
 def repack(model: torch.nn.Module) -> None:
-    """Rebuild the packed weights that vLLM leaves alone when it reloads: silently, the model would answer with wrong probabilities."""
+    """Rebuild the packed weights that vLLM leaves alone when it reloads: silently, the model would
+    answer with wrong probabilities."""
     repack_tied_heads(model)
     repack_experts(model)
 
 
 def repack_experts(model: torch.nn.Module) -> int:
-    """Pack the experts of every mixture, which vLLM does at the first load only; returns how many mixtures there were."""
-    methods: list[tuple[torch.nn.Module, Any]] = [(module, getattr(module, "quant_method", None)) for module in model.modules()]
-    mixtures = [(module, method.moe_kernel) for module, method in methods if getattr(method, "moe_kernel", None) is not None]
+    """Pack the experts of every mixture, which vLLM does at the first load only; returns how many
+    mixtures there were."""
+    methods: list[tuple[torch.nn.Module, Any]] = [
+        (module, getattr(module, "quant_method", None)) for module in model.modules()
+    ]
+    mixtures = [
+        (module, method.moe_kernel)
+        for module, method in methods
+        if getattr(method, "moe_kernel", None) is not None
+    ]
     for module, kernel in mixtures:
         kernel.fused_experts.process_weights_after_loading(module)
     return len(mixtures)
 
 
 def repack_tied_heads(model: torch.nn.Module) -> int:
-    """Rebuild the packed copy of every output head from its (possibly shared) weight; returns how many there were."""
-    heads = [m for m in model.modules() if isinstance(m, ParallelLMHead) and hasattr(m, "cpu_linear")]
+    """Rebuild the packed copy of every output head from its (possibly shared) weight; returns how
+    many there were."""
+    heads = [
+        m for m in model.modules() if isinstance(m, ParallelLMHead) and hasattr(m, "cpu_linear")
+    ]
     for head in heads:
         head.quant_method.process_weights_after_loading(head)
     return len(heads)
@@ -195,14 +227,20 @@ def _tensors(nested: Any) -> list[torch.Tensor]:
 
 
 def forget(tensors: Any) -> None:
-    """Give the pages of `tensors` back to the system; what is read there next is 0, and costs memory only where it is touched.
+    """Give the pages of `tensors` back to the system; what is read there next is 0, and costs
+    memory only where it is touched.
 
     Zeros matter: attention may read whole blocks of a cache, and garbage can be NaN.
     """
     for storage in {s._cdata: s for s in (t.untyped_storage() for t in tensors)}.values():
         start, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-        first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
-        if last <= first or _libc().madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED):
+        first, last = (
+            -(-start // mmap.PAGESIZE) * mmap.PAGESIZE,
+            end // mmap.PAGESIZE * mmap.PAGESIZE,
+        )
+        if last <= first or _libc().madvise(
+            ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED
+        ):
             first = last = end
         ctypes.memset(start, 0, first - start)
         ctypes.memset(last, 0, end - last)
@@ -213,8 +251,13 @@ def _libc() -> ctypes.CDLL:
 
 
 def _empty(tensors: Any) -> Storages:
-    """Shrink the storages of `tensors` to nothing. Tied tensors share a storage, which is listed once."""
-    found = {storage._cdata: storage for storage in (t.untyped_storage() for t in tensors) if storage.nbytes()}
+    """Shrink the storages of `tensors` to nothing. Tied tensors share a storage, which is listed
+    once."""
+    found = {
+        storage._cdata: storage
+        for storage in (t.untyped_storage() for t in tensors)
+        if storage.nbytes()
+    }
     sizes = [(storage, storage.nbytes()) for storage in found.values()]
     for storage, _ in sizes:
         storage.resize_(0)

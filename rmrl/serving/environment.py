@@ -1,4 +1,5 @@
-"""Environment variables of an engine process. They must be set before torch or vLLM is imported there."""
+"""Environment variables of an engine process. They must be set before torch or vLLM is imported
+there."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ _PASSED_ON = ("HF_HUB_OFFLINE", "HF_HOME", "VLLM_LOGGING_LEVEL", "VLLM_USE_V2_MO
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """Variables for any process that computes with `threads` CPU threads (at least 1). OMP_WAIT_POLICY of the user's own wins."""
+    """Variables for any process that computes with `threads` CPU threads (at least 1).
+    OMP_WAIT_POLICY of the user's own wins."""
     count = str(max(1, threads))
     return {
         "OMP_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,
-        # Threads that wait for one another sleep instead of spinning, which on busy cores costs several times the work itself.
+        # Threads that wait for one another sleep instead of spinning, which on busy cores costs
+        # several times the work itself.
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
         "TOKENIZERS_PARALLELISM": "false",
     }
@@ -27,24 +30,33 @@ def train_environment(*, threads: int, megatron: bool) -> dict[str, str]:
     """Variables for a training process. CUDA_DEVICE_MAX_CONNECTIONS of the user's own wins."""
     variables = thread_environment(threads)
     if megatron:
-        # One queue of work keeps its order: communication begins beside the matrices it is to overlap with, as megatron-core expects.
-        variables["CUDA_DEVICE_MAX_CONNECTIONS"] = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+        # One queue of work keeps its order: communication begins beside the matrices it is to
+        # overlap with, as megatron-core expects.
+        variables["CUDA_DEVICE_MAX_CONNECTIONS"] = os.environ.get(
+            "CUDA_DEVICE_MAX_CONNECTIONS", "1"
+        )
     return variables
 
 
-def engine_environment(*, device: Device, threads: int, batch_invariant: bool = False) -> dict[str, str]:
-    """Variables for a process that will hold one engine on `device` with `threads` CPU threads (at least 1).
+def engine_environment(
+    *, device: Device, threads: int, batch_invariant: bool = False
+) -> dict[str, str]:
+    """Variables for a process that will hold one engine on `device` with `threads` CPU threads (at
+    least 1).
 
-    `batch_invariant` alone decides on vLLM's batch-invariant kernels: on CPU the variable of that name would break them.
-    What the user has set of HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and VLLM_USE_V2_MODEL_RUNNER is passed on and wins.
+    `batch_invariant` alone decides on vLLM's batch-invariant kernels: on CPU the variable of that
+    name would break them. What the user has set of HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and
+    VLLM_USE_V2_MODEL_RUNNER is passed on and wins.
     """
     variables = {
         **thread_environment(threads),
-        # The engine shares the process of its host: one process to kill, nothing left behind, weights are passed without pickling.
+        # The engine shares the process of its host: one process to kill, nothing left behind,
+        # weights are passed without pickling.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
-        # The first model runner has one sampler for CPU and CUDA, which exact rollout logprobs rely on.
+        # The first model runner has one sampler for CPU and CUDA, which exact rollout logprobs rely
+        # on.
         "VLLM_USE_V2_MODEL_RUNNER": "0",
         BATCH_INVARIANT: "1" if batch_invariant else "0",
         # Ray would otherwise hide all GPUs from actors that ask for none.
@@ -55,6 +67,7 @@ def engine_environment(*, device: Device, threads: int, batch_invariant: bool = 
 
 
 _CPU = {
-    # Without this, asking for logprobs compiles a helper through inductor: 20 s and more at the first request.
+    # Without this, asking for logprobs compiles a helper through inductor: 20 s and more at the
+    # first request.
     "TORCHDYNAMO_DISABLE": "1",
 }

@@ -1,4 +1,5 @@
-"""`rmrl.types.Sampling` for vLLM, and for transformers' `generate` (whose outputs must be cut by hand)."""
+"""`rmrl.types.Sampling` for vLLM, and for transformers' `generate` (whose outputs must be cut by
+hand)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def sampling_params(sampling: Sampling, **more: Any) -> SamplingParams:
-    """SamplingParams that return finished outputs only; `more` replaces or joins the fields made here."""
+    """SamplingParams that return finished outputs only; `more` replaces or joins the fields made
+    here."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
@@ -24,7 +26,9 @@ def sampling_params(sampling: Sampling, **more: Any) -> SamplingParams:
     elif sampling.json_schema:
         structured = StructuredOutputsParams(json=sampling.json_schema)
     fields: dict[str, Any] = {
-        "n": 1 if sampling.temperature == 0 else sampling.n,  # vLLM refuses several greedy samples: they would be equal
+        "n": (
+            1 if sampling.temperature == 0 else sampling.n
+        ),  # vLLM refuses several greedy samples: they would be equal
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": max(0, sampling.top_k),  # both 0 and -1 switch it off
@@ -39,7 +43,8 @@ def sampling_params(sampling: Sampling, **more: Any) -> SamplingParams:
 
 
 def generation_options(sampling: Sampling, tokenizer: Any, room: int) -> dict[str, Any]:
-    """Keyword arguments of transformers' `generate` for one sample per row and at most `room` new tokens."""
+    """Keyword arguments of transformers' `generate` for one sample per row and at most `room` new
+    tokens."""
     end = tokenizer.eos_token_id
     options: dict[str, Any] = {
         "max_new_tokens": min(sampling.max_tokens, room),
@@ -48,12 +53,17 @@ def generation_options(sampling: Sampling, tokenizer: Any, room: int) -> dict[st
         "pad_token_id": end if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
     }
     if sampling.temperature > 0:
-        options |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": max(0, sampling.top_k)}
+        options |= {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": max(0, sampling.top_k),
+        }
     return options
 
 
 def cut_at_end(tokens: list[int], end: int | None) -> tuple[list[int], bool]:
-    """Tokens up to and with the first end token, and whether there was one; rows of a batch are padded behind it."""
+    """Tokens up to and with the first end token, and whether there was one; rows of a batch are
+    padded behind it."""
     if end is None or end not in tokens:
         return tokens, False
     return tokens[: tokens.index(end) + 1], True

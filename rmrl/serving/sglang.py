@@ -1,4 +1,5 @@
-"""SGLang's native server as both sides of rmrl use it: its command line, its environment, its sampling settings, its refusals."""
+"""SGLang's native server as both sides of rmrl use it: its command line, its environment, its
+sampling settings, its refusals."""
 
 from __future__ import annotations
 
@@ -21,11 +22,17 @@ _META = re.compile(r"([.^$*+?{}\[\]\\|()])")
 
 
 def launch_command(options: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """The command line of a server on 127.0.0.1. `options`: ours, by the server's names; `kwargs`: the user's, which win.
+    """The command line of a server on 127.0.0.1. `options`: ours, by the server's names; `kwargs`:
+    the user's, which win.
 
-    True is a flag, False and None leave an option out: {"attention_backend": "triton"} -> --attention-backend triton.
+    True is a flag, False and None leave an option out: {"attention_backend": "triton"} ->
+      --attention-backend triton.
     """
-    given = {"host": "127.0.0.1", **options, **{name: value for name, value in kwargs.items() if name not in OWN_ENTRIES}}
+    given = {
+        "host": "127.0.0.1",
+        **options,
+        **{name: value for name, value in kwargs.items() if name not in OWN_ENTRIES},
+    }
     words = [sys.executable, "-m", "sglang.launch_server"]
     for name, value in given.items():
         if value is not False and value is not None:
@@ -36,15 +43,23 @@ def launch_command(options: Mapping[str, Any], kwargs: Mapping[str, Any]) -> lis
 def server_environment(*, device: str, threads: int) -> dict[str, str]:
     """All variables of a server's process.
 
-    SGLANG_RETURN_ORIGINAL_LOGPROB is taken away: with it, log-probabilities would be those before the temperature.
+    SGLANG_RETURN_ORIGINAL_LOGPROB is taken away: with it, log-probabilities would be those before
+    the temperature.
     """
     own = {"SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": str(threads)} if device == "cpu" else {}
-    inherited = {name: value for name, value in os.environ.items() if name != "SGLANG_RETURN_ORIGINAL_LOGPROB"}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "SGLANG_RETURN_ORIGINAL_LOGPROB"
+    }
     return {**inherited, **own}
 
 
-def sampling_parameters(sampling: Sampling, *, n: int, max_new_tokens: int, seed: int | None) -> dict[str, Any]:
-    """`sampling_params` of a post to /generate. Every setting is given: SGLang's own defaults come from the checkpoint.
+def sampling_parameters(
+    sampling: Sampling, *, n: int, max_new_tokens: int, seed: int | None
+) -> dict[str, Any]:
+    """`sampling_params` of a post to /generate. Every setting is given: SGLang's own defaults come
+    from the checkpoint.
 
     A server heeds `seed` only under --enable-deterministic-inference.
     """
@@ -60,7 +75,9 @@ def sampling_parameters(sampling: Sampling, *, n: int, max_new_tokens: int, seed
     params |= {"stop": list(sampling.stop)} if sampling.stop else {}
     params |= {"sampling_seed": seed} if seed is not None else {}
     if sampling.choice:
-        params["regex"] = "(" + "|".join(_META.sub(r"\\\1", choice) for choice in sampling.choice) + ")"
+        params["regex"] = (
+            "(" + "|".join(_META.sub(r"\\\1", choice) for choice in sampling.choice) + ")"
+        )
     elif sampling.regex:
         params["regex"] = sampling.regex
     elif sampling.json_schema:

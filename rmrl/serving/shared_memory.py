@@ -11,7 +11,8 @@ from rmrl.errors import InfrastructureError
 
 
 def weight_folder(total_bytes: int) -> Path:
-    """A folder for a file of `total_bytes`: shared memory where it has room (with a tenth to spare), else the temporary folder.
+    """A folder for a file of `total_bytes`: shared memory where it has room (with a tenth to
+    spare), else the temporary folder.
 
     Raises InfrastructureError where neither has room.
     """
@@ -21,6 +22,7 @@ def weight_folder(total_bytes: int) -> Path:
         if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= needed:
             return folder
     raise InfrastructureError(
-        f"the weights to publish need {needed / 2**30:.2f} GiB of shared memory, and neither {folders[0]} nor {folders[1]} has as much"
-        " free; enlarge /dev/shm (docker: --shm-size) or point TMPDIR at a larger disk"
+        f"the weights to publish need {needed / 2**30:.2f} GiB of shared memory, and neither"
+        f" {folders[0]} nor {folders[1]} has as much free; enlarge /dev/shm (docker: --shm-size) or"
+        " point TMPDIR at a larger disk"
     )

@@ -1,8 +1,12 @@
-"""Named tensors through one safetensors file in shared memory: how new weights travel from training to rollout.
+"""Named tensors through one safetensors file in shared memory: how new weights travel from training
+to rollout.
 
-Layout (https://github.com/huggingface/safetensors): 8 bytes little-endian header length, a JSON header
-{name: {dtype, shape, data_offsets}}, then the tensors back to back. The writer knows the manifest beforehand, so it
-writes the header first and each tensor as it arrives; at no time does a second copy of the model exist.
+Layout (https://github.com/huggingface/safetensors): 8 bytes little-endian header length, a JSON
+  header
+{name: {dtype, shape, data_offsets}}, then the tensors back to back. The writer knows the manifest
+  beforehand, so it
+writes the header first and each tensor as it arrives; at no time does a second copy of the model
+  exist.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ _CODES = {
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
 _ALIGNMENT = 64
-"""The data section starts at a multiple of this, so that mapped tensors are aligned for every dtype."""
+"""The data section starts at a multiple of this, so that mapped tensors are aligned for every
+dtype."""
 
 
 def manifest_bytes(manifest: Manifest) -> int:
@@ -36,11 +41,13 @@ def manifest_bytes(manifest: Manifest) -> int:
     return sum(_as_dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in manifest)
 
 
-def write_weights(path: Path, manifest: Manifest, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
+def write_weights(
+    path: Path, manifest: Manifest, tensors: Iterable[tuple[str, torch.Tensor]]
+) -> int:
     """Write `tensors`, in any order, to `path`; returns the bytes of the file.
 
-    The file appears under its name only when complete; a reader of an older file of that name keeps the older one.
-    Raises CheckpointError when the tensors are not those of the manifest.
+    The file appears under its name only when complete; a reader of an older file of that name keeps
+    the older one. Raises CheckpointError when the tensors are not those of the manifest.
     """
     header, places, total = _layout(manifest)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -56,7 +63,8 @@ def write_weights(path: Path, manifest: Manifest, tensors: Iterable[tuple[str, t
 
 
 def read_weights(path: Path | str) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, tensor) in the order of the manifest. The tensors are views of the mapped file: copy what you keep."""
+    """(name, tensor) in the order of the manifest. The tensors are views of the mapped file: copy
+    what you keep."""
     with safe_open(str(path), framework="pt", device="cpu") as file:
         for name in file.offset_keys():
             yield name, file.get_tensor(name)
@@ -71,7 +79,8 @@ Place = tuple[int, int, torch.dtype, tuple[int, ...]]
 
 
 def _layout(manifest: Manifest) -> tuple[bytes, dict[str, Place], int]:
-    """Header bytes (length prefix included), the place of every tensor, and the size of the data section."""
+    """Header bytes (length prefix included), the place of every tensor, and the size of the data
+    section."""
     places: dict[str, Place] = {}
     offset = 0
     for name, given, shape in manifest:
@@ -81,25 +90,41 @@ def _layout(manifest: Manifest) -> tuple[bytes, dict[str, Place], int]:
         end = offset + dtype.itemsize * math.prod(shape)
         places[name] = (offset, end, dtype, tuple(shape))
         offset = end
-    entries = {n: {"dtype": _CODES[d], "shape": list(s), "data_offsets": [a, b]} for n, (a, b, d, s) in places.items()}
+    entries = {
+        n: {"dtype": _CODES[d], "shape": list(s), "data_offsets": [a, b]}
+        for n, (a, b, d, s) in places.items()
+    }
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     return struct.pack("<Q", len(text)) + text, places, offset
 
 
-def _write_tensors(descriptor: int, base: int, places: dict[str, Place], tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+def _write_tensors(
+    descriptor: int,
+    base: int,
+    places: dict[str, Place],
+    tensors: Iterable[tuple[str, torch.Tensor]],
+) -> None:
     missing = dict(places)
     for name, tensor in tensors:
         place = missing.pop(name, None)
         if place is None:
-            raise CheckpointError(f"the weights to publish hold tensor '{name}', which their manifest does not announce (or twice)")
+            raise CheckpointError(
+                f"the weights to publish hold tensor '{name}', which their manifest does not"
+                " announce (or twice)"
+            )
         start, _, dtype, shape = place
         if tensor.dtype != dtype or tuple(tensor.shape) != shape:
             seen = f"{tensor.dtype} {list(tensor.shape)}"
-            raise CheckpointError(f"tensor '{name}' was announced as {dtype} {list(shape)} and arrived as {seen}")
+            raise CheckpointError(
+                f"tensor '{name}' was announced as {dtype} {list(shape)} and arrived as {seen}"
+            )
         _write_at(descriptor, base + start, tensor)
     if missing:
-        raise CheckpointError(f"{len(missing)} tensors of the weights to publish never arrived, e.g. '{next(iter(missing))}'")
+        raise CheckpointError(
+            f"{len(missing)} tensors of the weights to publish never arrived, e.g."
+            f" '{next(iter(missing))}'"
+        )
 
 
 def _write_at(descriptor: int, offset: int, tensor: torch.Tensor) -> None:

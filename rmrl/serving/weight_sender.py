@@ -1,6 +1,8 @@
-"""A training process's end of vLLM's own weight transfer (vllm.distributed.weight_transfer): CUDA IPC handles, or a broadcast over NCCL.
+"""A training process's end of vLLM's own weight transfer (vllm.distributed.weight_transfer): CUDA
+IPC handles, or a broadcast over NCCL.
 
-vLLM's trainer-side engine drives the whole exchange; here it is given the tensors and a way to reach the rollout engines.
+vLLM's trainer-side engine drives the whole exchange; here it is given the tensors and a way to
+reach the rollout engines.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ INIT_INFOS = {
 
 
 class WeightClient(Protocol):
-    """vLLM's VLLMWeightSyncClient: calls that reach every rollout engine, and return when all have answered."""
+    """vLLM's VLLMWeightSyncClient: calls that reach every rollout engine, and return when all have
+    answered."""
 
     version: int
     """What the next finished update is called."""
@@ -37,7 +40,8 @@ class WeightClient(Protocol):
 
 
 class Weights(Protocol):
-    """What a training engine offers: names, dtypes and shapes, and the whole tensors in the same order, gathered by all processes."""
+    """What a training engine offers: names, dtypes and shapes, and the whole tensors in the same
+    order, gathered by all processes."""
 
     def manifest(self, dtype: str) -> Sequence[tuple[str, torch.dtype, tuple[int, ...]]]: ...
 
@@ -56,11 +60,13 @@ class TransferLink:
     dtype: str
     """Of the sent tensors."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings of vLLM's: nccl needs master_address, master_port, world_size (1 + the rollout engines' devices)."""
+    """Further settings of vLLM's: nccl needs master_address, master_port, world_size (1 + the
+    rollout engines' devices)."""
 
 
 class WeightSender:
-    """Made in every training process at the same time; rank 0 shakes hands with the rollout engines."""
+    """Made in every training process at the same time; rank 0 shakes hands with the rollout
+    engines."""
 
     def __init__(self, weights: Weights, link: TransferLink) -> None:
         from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
@@ -68,11 +74,14 @@ class WeightSender:
         make_info: Any = load_attribute(INIT_INFOS[link.transport])
         self._link, self._weights = link, weights
         self._engine: Any = WeightTransferTrainerFactory.trainer_init(
-            make_info(rank=link.rank, **link.options), client=link.client, source=_source(weights, link.dtype)
+            make_info(rank=link.rank, **link.options),
+            client=link.client,
+            source=_source(weights, link.dtype),
         )
 
     def send(self, version: int) -> int:
-        """Send all weights as `version`; every training process calls it. Returns the tensors' bytes."""
+        """Send all weights as `version`; every training process calls it. Returns the tensors'
+        bytes."""
         self._link.client.version = version
         self._engine.send_weights()
         return manifest_bytes(self._weights.manifest(self._link.dtype))
@@ -89,7 +98,9 @@ def _source(weights: Weights, dtype: str) -> Any:
         """Every iteration gathers anew."""
 
         def metadata(self) -> list[ParamMeta]:
-            return [ParamMeta(name, kind, tuple(shape)) for name, kind, shape in weights.manifest(dtype)]
+            return [
+                ParamMeta(name, kind, tuple(shape)) for name, kind, shape in weights.manifest(dtype)
+            ]
 
         def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
             return iter(weights.weights(dtype))

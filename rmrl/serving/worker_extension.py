@@ -1,4 +1,5 @@
-"""Methods mixed into vLLM's worker (CPU and CUDA alike) through its `worker_extension_cls` argument.
+"""Methods mixed into vLLM's worker (CPU and CUDA alike) through its `worker_extension_cls`
+argument.
 
 vLLM calls them by name with `collective_rpc`, in every worker process of a tensor-parallel group.
 """
@@ -28,25 +29,34 @@ class WorkerExtension:
         self.reload_weights(weights_iterator=read_weights(path))  # type: ignore[attr-defined]
 
     def worker_bytes(self) -> int:
-        """Bytes held: device memory of this process on CUDA, resident memory of this process on CPU."""
+        """Bytes held: device memory of this process on CUDA, resident memory of this process on
+        CPU."""
         return device_bytes(self.device) if self.device.type == "cuda" else resident_bytes()
 
     def report_tempered_logprobs(self) -> bool:
-        """Make the sampler report log softmax(logits / temperature) before top-k and top-p; False where it cannot be done.
+        """Make the sampler report log softmax(logits / temperature) before top-k and top-p; False
+        where it cannot be done.
 
-        vLLM offers logprobs before temperature ("raw") or after top-k and top-p ("processed"). Training divides the logits by the
-        temperature and knows no top-k, so neither matches once both are in use; this gives training's definition in every case.
+        vLLM offers logprobs before temperature ("raw") or after top-k and top-p ("processed").
+        Training divides the logits by the temperature and knows no top-k, so neither matches once
+        both are in use; this gives training's definition in every case.
         """
         sampling = getattr(getattr(self.model_runner, "sampler", None), "topk_topp_sampler", None)
         if sampling is None:
             return False
         inner = sampling.forward
 
-        def forward(_: object, logits: Tensor, generators: dict[int, torch.Generator], *filters: Any) -> tuple[Tensor, Tensor]:
-            logprobs = logits.log_softmax(dim=-1, dtype=torch.float32)  # a copy: the filters write into `logits`
+        def forward(
+            _: object, logits: Tensor, generators: dict[int, torch.Generator], *filters: Any
+        ) -> tuple[Tensor, Tensor]:
+            logprobs = logits.log_softmax(
+                dim=-1, dtype=torch.float32
+            )  # a copy: the filters write into `logits`
             return inner(logits, generators, *filters)[0], logprobs
 
-        sampling.logprobs_mode = "raw_logprobs"  # else the inner sampler computes a second log softmax
+        sampling.logprobs_mode = (  # else the inner sampler computes a second log softmax
+            "raw_logprobs"
+        )
         sampling.forward = MethodType(forward, sampling)
         return True
 
@@ -61,15 +71,21 @@ def resident_bytes() -> int:
 def device_bytes(device: torch.device) -> int:
     """Memory of a CUDA device that this process holds.
 
-    PyTorch's own count includes what a sleeping engine has unmapped, so the driver is asked. Where it does not name the process (in
-    some containers), PyTorch's count is returned.
+    PyTorch's own count includes what a sleeping engine has unmapped, so the driver is asked. Where
+    it does not name the process (in some containers), PyTorch's count is returned.
     """
     from vllm.third_party import pynvml
 
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-        held = [p.usedGpuMemory for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle) if p.pid == os.getpid()]
+        handle = pynvml.nvmlDeviceGetHandleByUUID(
+            f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+        )
+        held = [
+            p.usedGpuMemory
+            for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            if p.pid == os.getpid()
+        ]
     except pynvml.NVMLError:
         held = []
     return int(held[0]) if held and held[0] else torch.cuda.memory_reserved(device)

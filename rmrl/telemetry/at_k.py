@@ -1,18 +1,24 @@
 """What k responses to a prompt would reach, from the m that were sampled. Exact: no draws, no seed.
 
-    best@k    mean and standard deviation of the largest of k of the m values, over all C(m, k) ways to pick them:
-              with the values sorted, x_1 <= ... <= x_m, x_i is the largest in C(i - 1, k - 1) of them, so
+    best@k    mean and standard deviation of the largest of k of the m values, over all C(m, k) ways
+      to pick them:
+              with the values sorted, x_1 <= ... <= x_m, x_i is the largest in C(i - 1, k - 1) of
+              them, so
               mean = sum_i x_i C(i - 1, k - 1) / C(m, k)
-              On 0/1 values that is pass@k, 1 - C(m - c, k) / C(m, k) with c ones (Chen et al. 2021, arXiv:2107.03374, eq. 1).
+              On 0/1 values that is pass@k, 1 - C(m - c, k) / C(m, k) with c ones (Chen et al. 2021,
+              arXiv:2107.03374, eq. 1).
     worst@k   the same of the smallest: -best@k of the negated values.
-    maj@k     expected value of the answer that most of k of the m responses give (self-consistency, Wang et al. 2022,
-              arXiv:2203.11171). Answers that tie share the win equally. An answer's value is the mean of its responses' values.
+    maj@k     expected value of the answer that most of k of the m responses give (self-consistency,
+      Wang et al. 2022,
+              arXiv:2203.11171). Answers that tie share the win equally. An answer's value is the
+              mean of its responses' values.
 
-Picking without replacement makes all three unbiased: the expectation over m samples is that of k fresh ones. verl draws k with
-replacement 1000 times instead, which repeats a response now and then and so lies below (best) and above (worst) it.
+Picking without replacement makes all three unbiased: the expectation over m samples is that of k
+fresh ones. verl draws k with replacement 1000 times instead, which repeats a response now and then
+and so lies below (best) and above (worst) it.
 
-A mean over prompts comes with its standard error, sqrt(sum (x - mean)^2) / P: what a bootstrap over the P prompts converges to
-(Efron & Tibshirani 1993, An Introduction to the Bootstrap, eq. 5.12).
+A mean over prompts comes with its standard error, sqrt(sum (x - mean)^2) / P: what a bootstrap over
+the P prompts converges to (Efron & Tibshirani 1993, An Introduction to the Bootstrap, eq. 5.12).
 """
 
 from __future__ import annotations
@@ -45,7 +51,8 @@ def worst_at_k(values: np.ndarray, k: int) -> tuple[float, float]:
 
 
 def majority_at_k(answers: Sequence[Hashable], values: np.ndarray, k: int) -> float:
-    """Expected value of the answer most of k responses give. `answers` and `values` have length m, 1 <= k <= m."""
+    """Expected value of the answer most of k responses give. `answers` and `values` have length m,
+    1 <= k <= m."""
     of_answer: dict[Hashable, list[float]] = defaultdict(list)
     for answer, value in zip(answers, values, strict=True):
         of_answer[answer].append(float(value))
@@ -61,10 +68,12 @@ def mean_over_prompts(per_prompt: Sequence[float]) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def win_shares(sizes: tuple[int, ...], k: int) -> dict[int, float]:
-    """Share of the C(m, k) picks that one answer given by `size` responses wins, for every size in `sizes` (ascending, sum m).
+    """Share of the C(m, k) picks that one answer given by `size` responses wins, for every size in
+    `sizes` (ascending, sum m).
 
-    An answer wins with c of the k responses where no other has more; for each c the picks of the other answers are counted by
-    how many responses they use and by how many of them have exactly c, too.
+    An answer wins with c of the k responses where no other has more; for each c the picks of the
+    other answers are counted by how many responses they use and by how many of them have exactly c,
+    too.
     """
     picks, counts = math.comb(sum(sizes), k), Counter(sizes)
     shares: dict[int, float] = {}
@@ -77,7 +86,8 @@ def win_shares(sizes: tuple[int, ...], k: int) -> dict[int, float]:
 
 
 def _ways(sizes: Sequence[int], most: int, left: int) -> float:
-    """Ways to pick `left` responses of answers with `sizes`, each at most `most` times; one with t of them at `most` is 1 / (t + 1)."""
+    """Ways to pick `left` responses of answers with `sizes`, each at most `most` times; one with t
+    of them at `most` is 1 / (t + 1)."""
     table = {(0, 0): 1}  # (responses used, answers at `most`) -> ways
     for size in sizes:
         grown: dict[tuple[int, int], int] = defaultdict(int)

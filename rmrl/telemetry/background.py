@@ -1,7 +1,8 @@
-"""A sink behind a thread of its own, so that a tracker that waits for its server never holds up a run.
+"""A sink behind a thread of its own, so that a tracker that waits for its server never holds up a
+run.
 
-Opening, logging and closing all happen in that one thread, in order. What the tracker raises comes out of the next `log` or of
-`close` here, where `Sinks` reports it and switches the tracker off.
+Opening, logging and closing all happen in that one thread, in order. What the tracker raises comes
+out of the next `log` or of `close` here, where `Sinks` reports it and switches the tracker off.
 """
 
 from __future__ import annotations
@@ -23,9 +24,17 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundSink:
-    """`make` makes the real sink; it runs in the thread, as a tracker may ask its server for a run there."""
+    """`make` makes the real sink; it runs in the thread, as a tracker may ask its server for a run
+    there."""
 
-    def __init__(self, name: str, make: Callable[[], Sink], *, waiting_steps: int = WAITING_STEPS, close_s: float = CLOSE_S) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], Sink],
+        *,
+        waiting_steps: int = WAITING_STEPS,
+        close_s: float = CLOSE_S,
+    ) -> None:
         self._make, self._limit, self._close_s = make, waiting_steps, close_s
         self._lines: queue.SimpleQueue[tuple[int, Mapping[str, float]] | None] = queue.SimpleQueue()
         self._error: Exception | None = None
@@ -35,7 +44,8 @@ class BackgroundSink:
         self._thread.start()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Returns at once. Raises what the tracker raised meanwhile, or TimeoutError when too many steps wait for it."""
+        """Returns at once. Raises what the tracker raised meanwhile, or TimeoutError when too many
+        steps wait for it."""
         self._raise_error()
         if self._lines.qsize() >= self._limit:
             self._given_up = True
@@ -43,7 +53,8 @@ class BackgroundSink:
         self._lines.put((step, dict(metrics)))
 
     def close(self) -> None:
-        """Waits for the tracker to take what is left, at most `close_s`; not at all after it was given up. Safe to call twice."""
+        """Waits for the tracker to take what is left, at most `close_s`; not at all after it was
+        given up. Safe to call twice."""
         if self._given_up:
             return
         self._lines.put(None)
@@ -51,7 +62,10 @@ class BackgroundSink:
         self._raise_error()
         if self._thread.is_alive():
             self._given_up = True
-            raise TimeoutError(f"it did not finish within {self._close_s:g} s, {max(self._lines.qsize() - 1, 0)} steps still wait for it")
+            raise TimeoutError(
+                f"it did not finish within {self._close_s:g} s, {max(self._lines.qsize() - 1, 0)}"
+                " steps still wait for it"
+            )
 
     def _raise_error(self) -> None:
         if self._error is not None and not self._given_up:
@@ -65,10 +79,16 @@ class BackgroundSink:
                 while (line := self._lines.get()) is not None:
                     sink.log(*line)
             except BaseException:
-                with contextlib.suppress(Exception):  # what made `log` fail is the one worth telling
+                with contextlib.suppress(
+                    Exception
+                ):  # what made `log` fail is the one worth telling
                     sink.close()
                 raise
             sink.close()
-        except BaseException as error:  # third-party code: some leave with SystemExit where they cannot ask the user
-            self._error = error if isinstance(error, Exception) else RuntimeError(f"it left with {error!r}")
+        except (
+            BaseException
+        ) as error:  # third-party code: some leave with SystemExit where they cannot ask the user
+            self._error = (
+                error if isinstance(error, Exception) else RuntimeError(f"it left with {error!r}")
+            )
             _log.debug("%s: %r", self._thread.name, error)

@@ -1,8 +1,9 @@
 """Where the time of a step went.
 
-A stage's time is the wall-clock time during which the stage was running at least once: a stage inside itself, or the same
-stage in several asyncio tasks or threads at once, is counted once. Different stages may nest or overlap; each keeps its own
-time, so stages can add up to more than the step.
+A stage's time is the wall-clock time during which the stage was running at least once: a stage
+inside itself, or the same stage in several asyncio tasks or threads at once, is counted once.
+Different stages may nest or overlap; each keeps its own time, so stages can add up to more than the
+step.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class _Span:
 class StepClock:
     """Times the stages of one step: `with clock("generate"): ...`, also around awaits.
 
-    `now` returns seconds and never runs backwards. A stage that is open when `restart` is called counts from there on.
+    `now` returns seconds and never runs backwards. A stage that is open when `restart` is called
+    counts from there on.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -79,7 +81,8 @@ class StepClock:
                 self._any.leave(now)
 
     def metrics(self, tokens: int = 0) -> Metrics:
-        """Times since the last restart: `time/<stage>_s`, `time/step_s`, `time/other_s` (in no stage), all in seconds.
+        """Times since the last restart: `time/<stage>_s`, `time/step_s`, `time/other_s` (in no
+        stage), all in seconds.
 
         `tokens`: tokens handled in this step; more than 0 adds `perf/tokens_per_s`.
         """

@@ -1,9 +1,12 @@
-"""One readable line per step; on a terminal also a progress bar, in a file the expected time left instead.
+"""One readable line per step; on a terminal also a progress bar, in a file the expected time left
+instead.
 
-step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 | len 23.1 | gen 2.1s score 3.0s | 13.0s
+step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 | len 23.1 | gen
+2.1s score 3.0s | 13.0s
 
-A line is as wide as the terminal, 80 columns in a file. What does not fit is left out, the least important first: seconds per stage,
-length, KL, then components without missing verdicts ("+2" counts those). metrics.jsonl has everything.
+A line is as wide as the terminal, 80 columns in a file. What does not fit is left out, the least
+important first: seconds per stage, length, KL, then components without missing verdicts ("+2"
+counts those). metrics.jsonl has everything.
 """
 
 from __future__ import annotations
@@ -18,14 +21,27 @@ from typing import Any, TextIO
 from rmrl.telemetry import names
 from rmrl.telemetry.sinks import SinkContext
 
-STAGES = {"generate": "gen", "score": "score", "logprobs": "logp", "values": "val", "update": "train", "publish": "sync"}
+STAGES = {
+    "generate": "gen",
+    "score": "score",
+    "logprobs": "logp",
+    "values": "val",
+    "update": "train",
+    "publish": "sync",
+}
 """Stages shown in the line, and their short names."""
 
 
 class ConsoleSink:
-    """Writes to `stream` (default: standard output). Control characters reach a terminal only, never a file or pipe."""
+    """Writes to `stream` (default: standard output). Control characters reach a terminal only,
+    never a file or pipe."""
 
-    def __init__(self, context: SinkContext, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        context: SinkContext,
+        stream: TextIO | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._stream = sys.stdout if stream is None else stream
         self._total = context.total_steps
         self._first = context.resume_step or 0
@@ -34,10 +50,15 @@ class ConsoleSink:
         self._bar = self._open_bar() if self._stream.isatty() else None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Print the step. Validation numbers logged on their own get a line of their own and do not move the bar."""
+        """Print the step. Validation numbers logged on their own get a line of their own and do not
+        move the bar."""
         is_step = names.REWARD_MEAN in metrics or names.STEP_TIME in metrics
         eta = self._eta(step) if is_step and self._bar is None else ""
-        self._print(step_line(step, metrics, total=self._total, eta=eta, width=shutil.get_terminal_size().columns))
+        self._print(
+            step_line(
+                step, metrics, total=self._total, eta=eta, width=shutil.get_terminal_size().columns
+            )
+        )
         if self._bar is not None and is_step:
             self._bar.update(step - self._bar.n)
             self._bar.refresh()
@@ -63,7 +84,14 @@ class ConsoleSink:
     def _open_bar(self) -> Any:
         from tqdm import tqdm  # only a terminal needs it
 
-        return tqdm(total=self._total, initial=self._first, file=self._stream, unit="step", dynamic_ncols=True, leave=False)
+        return tqdm(
+            total=self._total,
+            initial=self._first,
+            file=self._stream,
+            unit="step",
+            dynamic_ncols=True,
+            leave=False,
+        )
 
     def _eta(self, step: int) -> str:
         done = step - self._first
@@ -81,8 +109,16 @@ class _Part:
     component: bool = False
 
 
-def step_line(step: int, metrics: Mapping[str, float], *, total: int | None = None, eta: str = "", width: int | None = None) -> str:
-    """The step as one line of at most `width` characters where the unranked parts allow it (None: everything).
+def step_line(
+    step: int,
+    metrics: Mapping[str, float],
+    *,
+    total: int | None = None,
+    eta: str = "",
+    width: int | None = None,
+) -> str:
+    """The step as one line of at most `width` characters where the unranked parts allow it (None:
+    everything).
 
     What was not measured is left out.
     """
@@ -141,7 +177,11 @@ def number(value: float) -> str:
 def duration(seconds: float) -> str:
     """45s, 3m05s, 2h10m, 3d04h."""
     whole = round(seconds)
-    for size, unit, smaller, small_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+    for size, unit, smaller, small_unit in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "m"),
+        (60, "m", 1, "s"),
+    ):
         if whole >= size:
             return f"{whole // size}{unit}{whole % size // smaller:02d}{small_unit}"
     return f"{whole}s"
@@ -151,7 +191,8 @@ def _component(metrics: Mapping[str, float], name: str) -> str:
     mean = metrics.get(names.score_key(name, "mean"))
     missing = metrics.get(names.score_key(name, "missing"), 0.0)
     writes = metrics.get(names.score_key(name, "tokens_out"), 0.0) > 0
-    # A judge that writes text can always be misread, so its misses stand even at 0; the others' only when there are any.
+    # A judge that writes text can always be misread, so its misses stand even at 0; the others'
+    # only when there are any.
     misses = f" (miss {_percent(missing)})" if missing > 0 or writes else ""
     return f"{name} {'-' if mean is None else number(mean)}{misses}"
 
@@ -160,8 +201,12 @@ def _validation(metrics: Mapping[str, float], name: str) -> str:
     mean, missing = metrics.get(name), metrics.get(f"{name}/missing", 0.0)
     notes = [f"miss {_percent(missing)}"] if missing > 0 else []
     if best := names.best_of_all(metrics, name):
-        notes.insert(0, f"{best.removeprefix(f'{name}/').removesuffix('/mean')} {number(metrics[best])}")
-    return f"{name} {'-' if mean is None else number(mean)}" + (f" ({', '.join(notes)})" if notes else "")
+        notes.insert(
+            0, f"{best.removeprefix(f'{name}/').removesuffix('/mean')} {number(metrics[best])}"
+        )
+    return f"{name} {'-' if mean is None else number(mean)}" + (
+        f" ({', '.join(notes)})" if notes else ""
+    )
 
 
 def _percent(share: float) -> str:

@@ -1,4 +1,5 @@
-"""metrics.jsonl -> one PNG: reward, every component, validation, KL and response length over the steps."""
+"""metrics.jsonl -> one PNG: reward, every component, validation, KL and response length over the
+steps."""
 
 from __future__ import annotations
 
@@ -31,18 +32,21 @@ Series = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One small chart. The first line is drawn raw and smoothed; more than one line gets a legend."""
+    """One small chart. The first line is drawn raw and smoothed; more than one line gets a
+    legend."""
 
     title: str
     lines: Mapping[str, Series]
     stacked: bool = False
     """The lines are shares of a whole, drawn as areas one upon the other."""
     missing: Series | None = None
-    """Share of missing verdicts, 0..1; drawn in red on the right-hand side if it is ever above 0."""
+    """Share of missing verdicts, 0..1; drawn in red on the right-hand side if it is ever above
+    0."""
 
 
 def read_metrics(metrics_jsonl: Path) -> dict[str, Series]:
-    """Each metric's steps and finite values, by step. Lines of one step are merged; torn lines are passed over."""
+    """Each metric's steps and finite values, by step. Lines of one step are merged; torn lines are
+    passed over."""
     by_step: dict[int, dict[str, Any]] = defaultdict(dict)
     for row in jsonl.read(metrics_jsonl):
         by_step[row["step"]].update(row)
@@ -51,7 +55,10 @@ def read_metrics(metrics_jsonl: Path) -> dict[str, Series]:
         for key, value in by_step[step].items():
             if key != "step" and isinstance(value, int | float) and math.isfinite(value):
                 columns[key].append((step, float(value)))
-    return {key: (np.asarray([s for s, _ in pairs]), np.asarray([v for _, v in pairs])) for key, pairs in columns.items()}
+    return {
+        key: (np.asarray([s for s, _ in pairs]), np.asarray([v for _, v in pairs]))
+        for key, pairs in columns.items()
+    }
 
 
 def draw_curves(metrics_jsonl: Path, out_png: Path, title: str = "") -> bool:
@@ -76,7 +83,9 @@ def draw_curves(metrics_jsonl: Path, out_png: Path, title: str = "") -> bool:
     margin = max(0.5, 0.02 * float(np.ptp(steps)))
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1)
-        axes.set_xlim(steps.min() - margin, steps.max() + margin)  # the same for all, so that panels can be compared
+        axes.set_xlim(
+            steps.min() - margin, steps.max() + margin
+        )  # the same for all, so that panels can be compared
         _draw(axes, panel)
     out_png.parent.mkdir(parents=True, exist_ok=True)
     fresh = out_png.with_name(f".{out_png.stem}.tmp.png")
@@ -90,18 +99,35 @@ def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
     panels = [Panel(title="reward (mean)", lines=_pick(series, names.REWARD_MEAN))]
     for name in names.component_names(series):
         missing = series.get(names.score_key(name, "missing"))
-        panels.append(Panel(title=f"score: {name}", lines=_pick(series, names.score_key(name, "mean")), missing=missing))
+        panels.append(
+            Panel(
+                title=f"score: {name}",
+                lines=_pick(series, names.score_key(name, "mean")),
+                missing=missing,
+            )
+        )
     panels += [_validation(series, name) for name in names.validation_names(series)]
     panels.append(Panel(title="KL to the reference", lines=_pick(series, names.REF_KL)))
     if names.REF_KL not in series:
         panels.append(Panel(title="KL of a step's update", lines=_pick(series, names.KL)))
     panels.append(Panel(title="share of a step's time", lines=_time_shares(series), stacked=True))
-    panels.insert(-1, Panel(title="response length (tokens)", lines=_pick(series, names.LENGTH_MEAN, names.LENGTH_MAX)))
-    return [panel for panel in panels if panel.lines or (panel.missing is not None and panel.missing[1].max() > 0)]
+    panels.insert(
+        -1,
+        Panel(
+            title="response length (tokens)",
+            lines=_pick(series, names.LENGTH_MEAN, names.LENGTH_MAX),
+        ),
+    )
+    return [
+        panel
+        for panel in panels
+        if panel.lines or (panel.missing is not None and panel.missing[1].max() > 0)
+    ]
 
 
 def _time_shares(series: Mapping[str, Series]) -> dict[str, Series]:
-    """Stage -> its share of each step's seconds, 0..1; a step in which the stage was not timed counts 0."""
+    """Stage -> its share of each step's seconds, 0..1; a step in which the stage was not timed
+    counts 0."""
     if names.STEP_TIME not in series:
         return {}
     steps, seconds = series[names.STEP_TIME]
@@ -118,11 +144,16 @@ def _time_shares(series: Mapping[str, Series]) -> dict[str, Series]:
 def _validation(series: Mapping[str, Series], name: str) -> Panel:
     """The mean; where several responses were sampled also the best of all, dashed."""
     lines, best = _pick(series, name), names.best_of_all(series, name)
-    return Panel(title=name, lines=lines | ({} if best is None else {best: series[best]}), missing=series.get(f"{name}/missing"))
+    return Panel(
+        title=name,
+        lines=lines | ({} if best is None else {best: series[best]}),
+        missing=series.get(f"{name}/missing"),
+    )
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
-    """Centred running mean over about a tenth of the points; at the ends over those points of the window that exist."""
+    """Centred running mean over about a tenth of the points; at the ends over those points of the
+    window that exist."""
     half = max(1, len(values) // 20)
     total = np.concatenate([[0.0], np.cumsum(values)])
     at = np.arange(len(values))
@@ -131,19 +162,35 @@ def smooth(values: np.ndarray) -> np.ndarray:
 
 
 def _pick(series: Mapping[str, Series], *keys: str) -> dict[str, Series]:
-    return {key.rpartition("_")[2] if len(keys) > 1 else key: series[key] for key in keys if key in series}
+    return {
+        key.rpartition("_")[2] if len(keys) > 1 else key: series[key]
+        for key in keys
+        if key in series
+    }
 
 
 def _legend(figure: Any, panels: Sequence[Panel]) -> None:
     """What the two colours of a line and the red areas are, once for all panels."""
-    long = any(not panel.stacked and any(len(steps) >= _SMOOTHED_FROM for steps, _ in panel.lines.values()) for panel in panels)
+    long = any(
+        not panel.stacked and any(len(steps) >= _SMOOTHED_FROM for steps, _ in panel.lines.values())
+        for panel in panels
+    )
     handles: list[Artist] = []
     if long:
-        handles += [Line2D([], [], color=RAW, label="step"), Line2D([], [], color=ACCENT, linewidth=1.9, label="running mean")]
+        handles += [
+            Line2D([], [], color=RAW, label="step"),
+            Line2D([], [], color=ACCENT, linewidth=1.9, label="running mean"),
+        ]
     if any(panel.missing is not None and panel.missing[1].max() > 0 for panel in panels):
         handles.append(Patch(color=RED, alpha=0.2, label="missing verdicts"))
     if handles:
-        figure.legend(handles=handles, loc="outside lower right", ncols=len(handles), fontsize=8, frameon=False)
+        figure.legend(
+            handles=handles,
+            loc="outside lower right",
+            ncols=len(handles),
+            fontsize=8,
+            frameon=False,
+        )
 
 
 def _draw(axes: Any, panel: Panel) -> None:
@@ -177,17 +224,35 @@ def _draw_lines(axes: Any, panel: Panel) -> None:
         if place == 0:
             _draw_main(axes, (steps, values), label)
         else:
-            axes.plot(steps, values, color=GREY, linewidth=0.9, linestyle="--", marker=_marker(steps), markersize=3, label=_text(label))
+            axes.plot(
+                steps,
+                values,
+                color=GREY,
+                linewidth=0.9,
+                linestyle="--",
+                marker=_marker(steps),
+                markersize=3,
+                label=_text(label),
+            )
     axes.grid(alpha=0.25)
     if len(panel.lines) > 1:
         axes.legend(fontsize=7, frameon=False)
 
 
 def _draw_main(axes: Any, line: Series, label: str) -> None:
-    """The line itself, pale where a smoothed one lies over it; points are marked while they can be told apart."""
+    """The line itself, pale where a smoothed one lies over it; points are marked while they can be
+    told apart."""
     steps, values = line
     smoothed = len(values) >= _SMOOTHED_FROM and not label.startswith(names.VALIDATION)
-    axes.plot(steps, values, color=RAW if smoothed else ACCENT, linewidth=1.0, marker=_marker(steps), markersize=3, label=_text(label))
+    axes.plot(
+        steps,
+        values,
+        color=RAW if smoothed else ACCENT,
+        linewidth=1.0,
+        marker=_marker(steps),
+        markersize=3,
+        label=_text(label),
+    )
     trend = smooth(values) if smoothed else values
     if smoothed:
         axes.plot(steps, trend, color=ACCENT, linewidth=1.9)
@@ -212,5 +277,7 @@ def _draw_missing(axes: Any, missing: Series) -> None:
 
 def _text(words: str) -> str:
     """Long names lose their middle; a dollar sign would start a formula."""
-    short = words if len(words) <= LONGEST_TITLE else f"{words[:14]}...{words[17 - LONGEST_TITLE :]}"
+    short = (
+        words if len(words) <= LONGEST_TITLE else f"{words[:14]}...{words[17 - LONGEST_TITLE :]}"
+    )
     return short.replace("$", r"\$")

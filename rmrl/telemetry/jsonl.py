@@ -1,6 +1,7 @@
 """JSON lines with a `step`, one object a line, appended and flushed; cut back when a run resumes.
 
-Valid JSON only: numbers that are not finite become null, whatever cannot be written becomes its text.
+Valid JSON only: numbers that are not finite become null, whatever cannot be written becomes its
+text.
 """
 
 from __future__ import annotations
@@ -16,16 +17,23 @@ import numpy as np
 
 
 def cut_after(path: Path, step: int | None) -> int:
-    """Drop lines of steps after `step` (None: all lines) and lines that were torn by a crash. Returns how many went.
+    """Drop lines of steps after `step` (None: all lines) and lines that were torn by a crash.
+    Returns how many went.
 
-    The file is replaced in one move, so a crash leaves either the old lines or the new ones. A missing file is fine.
+    The file is replaced in one move, so a crash leaves either the old lines or the new ones. A
+    missing file is fine.
     """
     if not path.exists():
         return 0
     rest, dropped = path.with_name(f".{path.name}.tmp"), 0
     with path.open("rb") as source, rest.open("wb") as target:
         for line in source:
-            if step is not None and line.endswith(b"\n") and (at := _step_of(line)) is not None and at <= step:
+            if (
+                step is not None
+                and line.endswith(b"\n")
+                and (at := _step_of(line)) is not None
+                and at <= step
+            ):
                 target.write(line)
             else:
                 dropped += 1
@@ -39,16 +47,20 @@ def cut_after(path: Path, step: int | None) -> int:
 
 
 def open_at(path: Path, resume_step: int | None) -> TextIO:
-    """`path` ready for appending the step after `resume_step` (None: a start from nothing; earlier lines go)."""
+    """`path` ready for appending the step after `resume_step` (None: a start from nothing; earlier
+    lines go)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     cut_after(path, resume_step)
-    # A lone surrogate cannot be UTF-8; backslashreplace turns it into \udXXX, which is its JSON escape.
+    # A lone surrogate cannot be UTF-8; backslashreplace turns it into \udXXX, which is its JSON
+    # escape.
     return path.open("a", encoding="utf-8", errors="backslashreplace")
 
 
 def append(file: TextIO, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows and flush."""
-    file.writelines(json.dumps(plain(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+    file.writelines(
+        json.dumps(plain(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows
+    )
     file.flush()
 
 
@@ -61,7 +73,8 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: non-finite floats become None, numpy becomes Python, unknown objects become text."""
+    """`value` as JSON can hold it: non-finite floats become None, numpy becomes Python, unknown
+    objects become text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float | np.floating):

@@ -4,17 +4,21 @@
     score/<name>/{mean,std,min,max}                one component's verdicts
     score/<name>/{missing,skipped,missing_<why>}   shares of responses, 0..1
     score/<name>/{latency_s,tokens_in,tokens_out,cached}
-    score/<name>/extra_<column>                    mean of an extra column that is a number, e.g. of what a rule returned beside its score
+    score/<name>/extra_<column>                    mean of an extra column that is a number, e.g. of
+      what a rule returned beside its score
     score/<name>/{corr_<other>,corr_length}        Pearson's r, -1..1
-    score/<name>/<share>                           what the component's kind counts, e.g. position_flips, truncated, 0..1
+    score/<name>/<share>                           what the component's kind counts, e.g.
+      position_flips, truncated, 0..1
     score/<name>/{duplicates,cache_hits}           shares of its requests that were not sent, 0..1
-    perf/streamed/<name>                           share of responses it had scored when the last one was finished, 0..1
+    perf/streamed/<name>                           share of responses it had scored when the last
+      one was finished, 0..1
     monitor/hints                                  hints of the monitor that hold
     response/{length_mean,length_max,truncated}
-    policy/..., val/..., time/<stage>_s, perf/...  written by their owners (val/...: rmrl/trainer/evaluate.py)
+    policy/..., val/..., time/<stage>_s, perf/...  written by their owners (val/...:
+      rmrl/trainer/evaluate.py)
 
-A number that is not defined (the mean of nothing, the correlation of a constant) is left out: it is never 0 and never NaN.
-Standard deviations are those of the population (divided by n).
+A number that is not defined (the mean of nothing, the correlation of a constant) is left out: it is
+never 0 and never NaN. Standard deviations are those of the population (divided by n).
 """
 
 from __future__ import annotations
@@ -64,30 +68,42 @@ def score_key(component: str, what: str) -> str:
 
 
 def validation_names(metrics: Iterable[str]) -> list[str]:
-    """What was validated, in order: `val/reward`, `val/<source>/<component>`, ..., without what stands below them (`@k`, `/missing`)."""
+    """What was validated, in order: `val/reward`, `val/<source>/<component>`, ..., without what
+    stands below them (`@k`, `/missing`)."""
     return list(dict.fromkeys(_BELOW.sub("", key) for key in metrics if key.startswith(VALIDATION)))
 
 
 def best_of_all(metrics: Iterable[str], name: str) -> str | None:
-    """The key of best@n's mean below a validation metric, n being the largest there is; None where one response was sampled."""
+    """The key of best@n's mean below a validation metric, n being the largest there is; None where
+    one response was sampled."""
     pattern = re.compile(re.escape(name) + r"/best@(\d+)/mean")
     found = [(int(match[1]), key) for key in metrics if (match := pattern.fullmatch(key))]
     return max(found)[1] if found else None
 
 
 def component_names(metrics: Mapping[str, object]) -> list[str]:
-    """Names of the components that appear in `metrics`, in order; a name may itself contain a slash."""
+    """Names of the components that appear in `metrics`, in order; a name may itself contain a
+    slash."""
     head, tail = "score/", "/missing"
-    return [key[len(head) : -len(tail)] for key in metrics if key.startswith(head) and key.endswith(tail)]
+    return [
+        key[len(head) : -len(tail)]
+        for key in metrics
+        if key.startswith(head) and key.endswith(tail)
+    ]
 
 
 def score_metrics(
-    scores: Scores, rewards: RewardBatch, response_lengths: Sequence[int] | np.ndarray, *, truncated: Sequence[bool] | None = None
+    scores: Scores,
+    rewards: RewardBatch,
+    response_lengths: Sequence[int] | np.ndarray,
+    *,
+    truncated: Sequence[bool] | None = None,
 ) -> Metrics:
     """Everything a step's scores say, as finite numbers; see the module's text for the names.
 
-    `response_lengths`: tokens, shape [B]. `truncated`: True where the response was cut at the token limit, shape [B].
-    `rewards.metrics` is included. Correlations stand once per pair, under the component that comes first.
+    `response_lengths`: tokens, shape [B]. `truncated`: True where the response was cut at the token
+    limit, shape [B]. `rewards.metrics` is included. Correlations stand once per pair, under the
+    component that comes first.
     """
     lengths_B = np.asarray(response_lengths, dtype=np.float64).reshape(-1)
     out: Metrics = dict(rewards.metrics)
@@ -95,7 +111,9 @@ def score_metrics(
         out |= _spread("reward/", rewards.rewards_B[np.asarray(rewards.keep_B, dtype=bool)])
         out |= _mean(REWARD_KEPT, np.asarray(rewards.keep_B, dtype=np.float64))
         out |= _mean(LENGTH_MEAN, lengths_B) | {LENGTH_MAX: lengths_B.max(initial=-math.inf)}
-        out |= _mean(TRUNCATED, np.asarray(() if truncated is None else truncated, dtype=np.float64))
+        out |= _mean(
+            TRUNCATED, np.asarray(() if truncated is None else truncated, dtype=np.float64)
+        )
         for name, column in zip(scores.names, scores.results, strict=True):
             out |= _component(name, column)
         out |= dict(_correlations(scores, lengths_B))
@@ -103,7 +121,8 @@ def score_metrics(
 
 
 def correlation(left: np.ndarray, right: np.ndarray) -> float | None:
-    """Pearson's r over the positions where both are finite; None with fewer than MIN_PAIRS of them or a constant side."""
+    """Pearson's r over the positions where both are finite; None with fewer than MIN_PAIRS of them
+    or a constant side."""
     both = np.isfinite(left) & np.isfinite(right)
     if both.sum() < MIN_PAIRS:
         return None
@@ -132,17 +151,28 @@ def _correlations(scores: Scores, lengths_B: np.ndarray) -> Iterator[tuple[str, 
 
 
 def _component(name: str, column: Sequence[ScoreResult]) -> Metrics:
-    """One component's own metrics; a skipped response was not asked for, so it is not a missing verdict."""
+    """One component's own metrics; a skipped response was not asked for, so it is not a missing
+    verdict."""
     verdicts = np.asarray([r.value for r in column if r.value is not None], dtype=np.float64)
     counts = Counter(r.status for r in column)
     missing = len(column) - counts["ok"] - counts["skipped"]
     share = 1.0 / len(column) if column else math.nan
     asked = [r for r in column if r.status != "skipped" and not r.cached]
     out = _spread(f"score/{name}/", verdicts)
-    out |= {score_key(name, "missing"): missing * share, score_key(name, "skipped"): counts["skipped"] * share}
-    out |= {score_key(name, f"missing_{why}"): n * share for why, n in counts.items() if why not in ("ok", "skipped")}
+    out |= {
+        score_key(name, "missing"): missing * share,
+        score_key(name, "skipped"): counts["skipped"] * share,
+    }
+    out |= {
+        score_key(name, f"missing_{why}"): n * share
+        for why, n in counts.items()
+        if why not in ("ok", "skipped")
+    }
     out |= _mean(score_key(name, "latency_s"), np.asarray([r.latency_s for r in asked]))
-    out |= {score_key(name, f"tokens_{way}"): sum(getattr(r, f"tokens_{way}") for r in column) for way in ("in", "out")}
+    out |= {
+        score_key(name, f"tokens_{way}"): sum(getattr(r, f"tokens_{way}") for r in column)
+        for way in ("in", "out")
+    }
     out |= _extras(name, column)
     return out | _mean(score_key(name, "cached"), np.asarray([float(r.cached) for r in column]))
 
@@ -154,14 +184,20 @@ def _extras(name: str, column: Sequence[ScoreResult]) -> Metrics:
         for extra, value in result.extra.items():
             if isinstance(value, int | float) and _NAME.fullmatch(extra):
                 values.setdefault(extra, []).append(float(value))
-    means = (_mean(score_key(name, f"extra_{extra}"), np.asarray(each)) for extra, each in values.items())
+    means = (
+        _mean(score_key(name, f"extra_{extra}"), np.asarray(each)) for extra, each in values.items()
+    )
     return {key: value for mean in means for key, value in mean.items()}
 
 
 def _spread(prefix: str, values: np.ndarray) -> Metrics:
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
-    return {f"{prefix}{what}": getattr(finite, what)() for what in ("mean", "std", "min", "max")} if len(finite) else {}
+    return (
+        {f"{prefix}{what}": getattr(finite, what)() for what in ("mean", "std", "min", "max")}
+        if len(finite)
+        else {}
+    )
 
 
 def _mean(key: str, values: np.ndarray) -> Metrics:

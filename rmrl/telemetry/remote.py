@@ -1,7 +1,9 @@
-"""Sinks of trackers that may talk to a server: W&B, trackio, MLflow, SwanLab. Each works behind a thread (background.py).
+"""Sinks of trackers that may talk to a server: W&B, trackio, MLflow, SwanLab. Each works behind a
+thread (background.py).
 
-Nothing leaves the machine unless the user has said so to the tracker itself: by its login or its own environment variables.
-A package is imported when its sink is opened; where it is missing, that is a ConfigError before the run starts.
+Nothing leaves the machine unless the user has said so to the tracker itself: by its login or its
+own environment variables. A package is imported when its sink is opened; where it is missing, that
+is a ConfigError before the run starts.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from rmrl.telemetry.trackers import finite, package
 
 
 class WandbSink:
-    """Weights & Biases. A resumed run goes on in the same W&B run, whose id is kept in `<out_dir>/wandb_id.txt`.
+    """Weights & Biases. A resumed run goes on in the same W&B run, whose id is kept in
+    `<out_dir>/wandb_id.txt`.
 
-    Without a login, an API key or WANDB_MODE it writes to `<out_dir>/wandb` only (`wandb sync` uploads that later).
+    Without a login, an API key or WANDB_MODE it writes to `<out_dir>/wandb` only (`wandb sync`
+    uploads that later).
     """
 
     def __init__(self, context: SinkContext, module: ModuleType) -> None:
@@ -39,13 +43,17 @@ class WandbSink:
             id=_kept_id(context.out_dir / "wandb_id.txt", lambda: uuid.uuid4().hex[:8]),
             resume="allow",
             mode=None if _wandb_login() else "offline",
-            # Its own hook at the interpreter's end would otherwise wait for a server without a limit; older versions lack the setting.
-            settings=module.Settings(**({"finish_timeout": CLOSE_S} if "finish_timeout" in known else {})),
+            # Its own hook at the interpreter's end would otherwise wait for a server without a
+            # limit; older versions lack the setting.
+            settings=module.Settings(
+                **({"finish_timeout": CLOSE_S} if "finish_timeout" in known else {})
+            ),
         )
         self._run.define_metric("*", step_metric="step")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        # The step travels as a value: W&B drops whatever goes back to a step it has seen, as a resumed run must.
+        # The step travels as a value: W&B drops whatever goes back to a step it has seen, as a
+        # resumed run must.
         self._run.log({"step": step, **finite(metrics)})
 
     def close(self) -> None:
@@ -53,10 +61,16 @@ class WandbSink:
 
 
 class TrackioSink:
-    """Trackio, a local database (`trackio show` opens it). A resumed run goes on in the run of the same name."""
+    """Trackio, a local database (`trackio show` opens it). A resumed run goes on in the run of the
+    same name."""
 
     def __init__(self, context: SinkContext, module: ModuleType) -> None:
-        self._run = module.init(project=context.project, name=context.experiment, config=jsonl.plain(context.config), resume="allow")
+        self._run = module.init(
+            project=context.project,
+            name=context.experiment,
+            config=jsonl.plain(context.config),
+            resume="allow",
+        )
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(finite(metrics), step=step)
@@ -66,22 +80,30 @@ class TrackioSink:
 
 
 class MlflowSink:
-    """MLflow: the server of MLFLOW_TRACKING_URI, else `<out_dir>/mlflow.db` (`mlflow ui --backend-store-uri sqlite:///...` shows it).
+    """MLflow: the server of MLFLOW_TRACKING_URI, else `<out_dir>/mlflow.db` (`mlflow ui
+    --backend-store-uri sqlite:///...` shows it).
 
-    The project is the MLflow experiment, the run's name its run. A resumed run goes on in the same one, whose id is kept in
-    `<out_dir>/mlflow_id.txt`. MLflow knows no `@`: best@4 becomes best_at_4.
+    The project is the MLflow experiment, the run's name its run. A resumed run goes on in the same
+    one, whose id is kept in `<out_dir>/mlflow_id.txt`. MLflow knows no `@`: best@4 becomes
+    best_at_4.
     """
 
     def __init__(self, context: SinkContext, module: ModuleType) -> None:
         self._entities = package("mlflow.entities", "mlflow")
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(context.out_dir / 'mlflow.db').resolve()}"
+        uri = (
+            os.environ.get("MLFLOW_TRACKING_URI")
+            or f"sqlite:///{(context.out_dir / 'mlflow.db').resolve()}"
+        )
         self._client = module.MlflowClient(tracking_uri=uri)
         self._run_id = _kept_id(context.out_dir / "mlflow_id.txt", lambda: self._new_run(context))
         self._client.update_run(self._run_id, status="RUNNING")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         now_ms = int(time.time() * 1000)
-        entries = [self._entities.Metric(_mlflow_key(name), value, now_ms, step) for name, value in finite(metrics).items()]
+        entries = [
+            self._entities.Metric(_mlflow_key(name), value, now_ms, step)
+            for name, value in finite(metrics).items()
+        ]
         for start in range(0, len(entries), 1000):  # MLflow takes no more at once
             self._client.log_batch(self._run_id, metrics=entries[start : start + 1000])
 
@@ -90,18 +112,27 @@ class MlflowSink:
 
     def _new_run(self, context: SinkContext) -> str:
         known = self._client.get_experiment_by_name(context.project)
-        experiment_id = known.experiment_id if known else self._client.create_experiment(context.project)
-        run_id = str(self._client.create_run(experiment_id, run_name=context.experiment).info.run_id)
-        params = [self._entities.Param(_mlflow_key(key), str(value)[:500]) for key, value in _flat(jsonl.plain(context.config))]
+        experiment_id = (
+            known.experiment_id if known else self._client.create_experiment(context.project)
+        )
+        run_id = str(
+            self._client.create_run(experiment_id, run_name=context.experiment).info.run_id
+        )
+        params = [
+            self._entities.Param(_mlflow_key(key), str(value)[:500])
+            for key, value in _flat(jsonl.plain(context.config))
+        ]
         for start in range(0, len(params), 100):  # as above
             self._client.log_batch(run_id, params=params[start : start + 100])
         return run_id
 
 
 class SwanLabSink:
-    """SwanLab. Without a login, an API key or SWANLAB_MODE it writes to `<out_dir>/swanlab` only (`swanlab sync` uploads that later).
+    """SwanLab. Without a login, an API key or SWANLAB_MODE it writes to `<out_dir>/swanlab` only
+    (`swanlab sync` uploads that later).
 
-    Online, a resumed run goes on in the same SwanLab run, whose id is kept in `<out_dir>/swanlab_id.txt`; offline it is a new one.
+    Online, a resumed run goes on in the same SwanLab run, whose id is kept in
+    `<out_dir>/swanlab_id.txt`; offline it is a new one.
     """
 
     def __init__(self, context: SinkContext, module: ModuleType) -> None:
@@ -109,7 +140,14 @@ class SwanLabSink:
         folder.mkdir(parents=True, exist_ok=True)
         online = _swanlab_login()
         # SwanLab wants 21 characters.
-        again = {"id": _kept_id(context.out_dir / "swanlab_id.txt", lambda: uuid.uuid4().hex[:21]), "resume": "allow"} if online else {}
+        again = (
+            {
+                "id": _kept_id(context.out_dir / "swanlab_id.txt", lambda: uuid.uuid4().hex[:21]),
+                "resume": "allow",
+            }
+            if online
+            else {}
+        )
         self._run = module.init(
             project=context.project,
             experiment_name=context.experiment,
@@ -128,7 +166,8 @@ class SwanLabSink:
 
 @dataclass(frozen=True, slots=True)
 class Tracker:
-    """Factory of a sink that works behind a thread; raises ConfigError where its package is missing."""
+    """Factory of a sink that works behind a thread; raises ConfigError where its package is
+    missing."""
 
     package: str
     """Import name, and the name that trainer.logger lists."""
@@ -154,8 +193,12 @@ def _kept_id(path: Path, make: Callable[[], str]) -> str:
 
 
 def _wandb_login() -> bool:
-    """Whether W&B would find a server and a key, so that it need not ask on the terminal of a running job."""
-    if any(os.environ.get(name) for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE")):
+    """Whether W&B would find a server and a key, so that it need not ask on the terminal of a
+    running job."""
+    if any(
+        os.environ.get(name)
+        for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE")
+    ):
         return True
     try:
         return netrc.netrc(os.environ.get("NETRC")).authenticators("api.wandb.ai") is not None
@@ -166,7 +209,11 @@ def _wandb_login() -> bool:
 def _swanlab_login() -> bool:
     if any(os.environ.get(name) for name in ("SWANLAB_MODE", "SWANLAB_API_KEY")):
         return True
-    root = os.environ.get("SWANLAB_ROOT") or os.environ.get("SWANLAB_SAVE_DIR") or str(Path.home() / ".swanlab")
+    root = (
+        os.environ.get("SWANLAB_ROOT")
+        or os.environ.get("SWANLAB_SAVE_DIR")
+        or str(Path.home() / ".swanlab")
+    )
     return (Path(root) / ".netrc").is_file()
 
 

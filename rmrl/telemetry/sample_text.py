@@ -11,7 +11,8 @@ _RESPONSE_CHARACTERS = 800
 
 
 def sample_text(step: int, response: Response, rewards: RewardBatch, *, row: int) -> str:
-    """The end of the prompt, the response, the reference and every component's verdict; `row`: the response's place in `rewards`.
+    """The end of the prompt, the response, the reference and every component's verdict; `row`: the
+    response's place in `rewards`.
 
     Example:
         sample of step 10, train.parquet:17
@@ -22,11 +23,17 @@ def sample_text(step: int, response: Response, rewards: RewardBatch, *, row: int
     """
     prompt = response.prompt
     asked = "\n".join(str(message["content"]) for message in prompt.messages)
-    verdicts = [_verdict(name, column[row]) for name, column in zip(rewards.scores.names, rewards.scores.results, strict=True)]
+    verdicts = [
+        _verdict(name, column[row])
+        for name, column in zip(rewards.scores.names, rewards.scores.results, strict=True)
+    ]
     reward = f"{rewards.rewards_B[row]:.4g}" if rewards.keep_B[row] else "none"
     lines = [
         f"sample of step {step}, {prompt.id}",
-        _field("prompt", asked if len(asked) <= _PROMPT_CHARACTERS else f"... {asked[-_PROMPT_CHARACTERS:]}"),
+        _field(
+            "prompt",
+            asked if len(asked) <= _PROMPT_CHARACTERS else f"... {asked[-_PROMPT_CHARACTERS:]}",
+        ),
         _field("response", _shortened(response.text)),
     ]
     if prompt.ground_truth is not None:
@@ -36,7 +43,10 @@ def sample_text(step: int, response: Response, rewards: RewardBatch, *, row: int
 
 def _field(name: str, text: str) -> str:
     """The name, and the text beside it with its further lines indented."""
-    visible = "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
+    visible = "".join(
+        character if character.isprintable() or character == "\n" else "\ufffd"
+        for character in text
+    )
     return f"  {name:<10} " + textwrap.indent(visible, " " * 13).lstrip(" ")
 
 
@@ -48,4 +58,6 @@ def _shortened(text: str) -> str:
 
 
 def _verdict(name: str, result: ScoreResult) -> str:
-    return f"{name} none ({result.status})" if result.value is None else f"{name} {result.value:.4g}"
+    return (
+        f"{name} none ({result.status})" if result.value is None else f"{name} {result.value:.4g}"
+    )

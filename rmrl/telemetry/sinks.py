@@ -1,6 +1,8 @@
-"""Where metrics go: the table of sinks, and `Sinks`, which writes to several and survives the loss of any of them.
+"""Where metrics go: the table of sinks, and `Sinks`, which writes to several and survives the loss
+of any of them.
 
-A sink is `factory(context: SinkContext) -> Sink`; a user's own is named as package.module:factory in trainer.logger.
+A sink is `factory(context: SinkContext) -> Sink`; a user's own is named as package.module:factory
+  in trainer.logger.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class SinkContext:
     total_steps: int | None = None
     """Steps in all, for the progress bar; None: unknown."""
     resume_step: int | None = None
-    """Step of the checkpoint this run goes on from; what was logged after it is cut away. None: from nothing, all is cut away."""
+    """Step of the checkpoint this run goes on from; what was logged after it is cut away. None:
+    from nothing, all is cut away."""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The resolved configuration as plain values, for trackers that show it."""
 
@@ -64,7 +67,8 @@ SINKS: Registry[Callable[[SinkContext], Sink]] = Registry(
 
 
 class Sinks:
-    """Several sinks as one. One that raises is reported once through `notice` and switched off; the run goes on."""
+    """Several sinks as one. One that raises is reported once through `notice` and switched off; the
+    run goes on."""
 
     def __init__(self, sinks: Mapping[str, Sink], notice: Notice = _log.warning) -> None:
         self._sinks = dict(sinks)
@@ -80,8 +84,12 @@ class Sinks:
         for name, sink in list(self._sinks.items()):
             try:
                 sink.log(step, metrics)
-            except Exception as error:  # third-party code: anything may come, and no log line is worth a run
-                self._switch_off(name, f"failed at step {step} with {type(error).__name__}: {error}")
+            except (
+                Exception
+            ) as error:  # third-party code: anything may come, and no log line is worth a run
+                self._switch_off(
+                    name, f"failed at step {step} with {type(error).__name__}: {error}"
+                )
 
     def text(self, step: int, text: str) -> None:
         """Hand a block of text, such as a scored sample, to the sinks that can show one."""
@@ -91,7 +99,9 @@ class Sinks:
             try:
                 sink.text(step, text)
             except Exception as error:  # as in `log`
-                self._switch_off(name, f"failed at step {step} with {type(error).__name__}: {error}")
+                self._switch_off(
+                    name, f"failed at step {step} with {type(error).__name__}: {error}"
+                )
 
     def close(self) -> None:
         """Close every sink. Safe to call twice."""
@@ -100,19 +110,27 @@ class Sinks:
             try:
                 sink.close()
             except Exception as error:  # as above
-                self._notice(f"the logger {name} failed while closing with {type(error).__name__}: {error}")
+                self._notice(
+                    f"the logger {name} failed while closing with {type(error).__name__}: {error}"
+                )
 
     def _switch_off(self, name: str, why: str) -> None:
         sink = self._sinks.pop(name)
-        self._notice(f"the logger {name} {why}. It is switched off for the rest of this run; training goes on.")
+        self._notice(
+            f"the logger {name} {why}. It is switched off for the rest of this run; training"
+            " goes on."
+        )
         try:
             sink.close()
         except Exception as error:  # it is already known to be broken
             _log.debug("closing %s: %s", name, error)
 
 
-def open_sinks(names: Sequence[str], context: SinkContext, *, notice: Notice | None = None) -> Sinks:
-    """The sinks of trainer.logger. Raises one ConfigError with every name that is unknown or whose package is missing."""
+def open_sinks(
+    names: Sequence[str], context: SinkContext, *, notice: Notice | None = None
+) -> Sinks:
+    """The sinks of trainer.logger. Raises one ConfigError with every name that is unknown or whose
+    package is missing."""
     opened: dict[str, Sink] = {}
     problems: list[str] = []
     for name in dict.fromkeys(names):

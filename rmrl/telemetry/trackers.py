@@ -1,4 +1,5 @@
-"""Sinks that keep numbers in the output folder: JSON lines and TensorBoard; and what the trackers of remote.py share with them."""
+"""Sinks that keep numbers in the output folder: JSON lines and TensorBoard; and what the trackers
+of remote.py share with them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ METRICS_FILE = "metrics.jsonl"
 
 
 class JsonlSink:
-    """`<out_dir>/metrics.jsonl`: one object a step, {"step": 3, "reward/mean": 0.4, ...}; complete after every step."""
+    """`<out_dir>/metrics.jsonl`: one object a step, {"step": 3, "reward/mean": 0.4, ...}; complete
+    after every step."""
 
     def __init__(self, context: SinkContext) -> None:
         self._file = jsonl.open_at(context.out_dir / METRICS_FILE, context.resume_step)
@@ -29,7 +31,8 @@ class JsonlSink:
 
 
 class TensorBoardSink:
-    """Scalars, one scored sample now and then, and the configuration as hyperparameters, under `<out_dir>/tensorboard`."""
+    """Scalars, one scored sample now and then, and the configuration as hyperparameters, under
+    `<out_dir>/tensorboard`."""
 
     package: ClassVar[str] = "tensorboard"
 
@@ -37,7 +40,9 @@ class TensorBoardSink:
         package("torch", "tensorboard")
         tensorboard = package("torch.utils.tensorboard", "tensorboard", install="tensorboard")
         purge = 0 if context.resume_step is None else context.resume_step + 1
-        self._writer = tensorboard.SummaryWriter(str(context.out_dir / "tensorboard"), purge_step=purge)
+        self._writer = tensorboard.SummaryWriter(
+            str(context.out_dir / "tensorboard"), purge_step=purge
+        )
         if context.resume_step is None and context.config:
             self._writer.add_hparams(_hparams(context.config), {}, run_name=".")
 
@@ -48,7 +53,9 @@ class TensorBoardSink:
 
     def text(self, step: int, text: str) -> None:
         """The text as it stands, under the tag "sample"."""
-        indented = "\n".join(f"    {line}" for line in text.splitlines())  # Markdown shows indented lines as they are
+        indented = "\n".join(
+            f"    {line}" for line in text.splitlines()
+        )  # Markdown shows indented lines as they are
         self._writer.add_text("sample", indented, step)
         self._writer.flush()
 
@@ -63,17 +70,22 @@ def _hparams(config: Mapping[str, Any], head: str = "") -> dict[str, bool | str 
         if isinstance(value, Mapping) and value:
             flat |= _hparams(value, f"{head}{key}.")
         else:
-            flat[f"{head}{key}"] = value if isinstance(value, bool | int | float | str) else str(value)
+            flat[f"{head}{key}"] = (
+                value if isinstance(value, bool | int | float | str) else str(value)
+            )
     return flat
 
 
 def package(module: str, logger: str, *, install: str = "") -> ModuleType:
-    """`module`, imported for the sink `logger`. ConfigError says what to type where it is missing."""
+    """`module`, imported for the sink `logger`. ConfigError says what to type where it is
+    missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         name = install or module.partition(".")[0]
-        seen = f"trainer.logger names '{logger}', but the package {name} cannot be imported ({error})"
+        seen = (
+            f"trainer.logger names '{logger}', but the package {name} cannot be imported ({error})"
+        )
         raise ConfigError(f"{seen}: pip install {name} or drop it from trainer.logger") from error
 
 

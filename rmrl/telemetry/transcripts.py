@@ -1,11 +1,15 @@
-"""Scored samples as JSON lines: what was asked, what was answered, what every judge read and wrote, what it counted.
+"""Scored samples as JSON lines: what was asked, what was answered, what every judge read and wrote,
+what it counted.
 
 One line per response:
-    {"step", "prompt_id", "data_source", "ground_truth", "extra_info", "messages", "rm_prompt", "rm_prompt_<name>", "response",
+    {"step", "prompt_id", "data_source", "ground_truth", "extra_info", "messages", "rm_prompt",
+      "rm_prompt_<name>", "response",
      "response_tokens", "finish_reason", "policy_version",
-     "scores": {<name>: {"score", "status", "detail", "extra", "rendered", "raw"}}, "weights": {<name>: w},
+     "scores": {<name>: {"score", "status", "detail", "extra", "rendered", "raw"}}, "weights":
+     {<name>: w},
      "reward", "kept", "advantage"}
-`score` and `reward` are null where there is no verdict. `rendered` is what the judge read, `raw` what it wrote.
+`score` and `reward` are null where there is no verdict. `rendered` is what the judge read, `raw`
+what it wrote.
 """
 
 from __future__ import annotations
@@ -28,8 +32,9 @@ _log = logging.getLogger(__name__)
 class SampleWriter:
     """Appends at most `limit_per_step` lines a step (-1: all), flushed each time.
 
-    `resume_step`: step of the checkpoint the run goes on from; later lines are cut away (None: a start from nothing, all
-    lines go). A disk that is full or gone is reported once through `notice` and ends the writing, not the run.
+    `resume_step`: step of the checkpoint the run goes on from; later lines are cut away (None: a
+    start from nothing, all lines go). A disk that is full or gone is reported once through `notice`
+    and ends the writing, not the run.
     """
 
     def __init__(
@@ -44,9 +49,15 @@ class SampleWriter:
         self._file = jsonl.open_at(path, resume_step)
 
     def write(
-        self, step: int, responses: Sequence[Response], rewards: RewardBatch, *, advantages_B: Sequence[float] | np.ndarray | None = None
+        self,
+        step: int,
+        responses: Sequence[Response],
+        rewards: RewardBatch,
+        *,
+        advantages_B: Sequence[float] | np.ndarray | None = None,
     ) -> int:
-        """Write the first `limit_per_step` of `responses`, groups being contiguous. Returns how many lines were written.
+        """Write the first `limit_per_step` of `responses`, groups being contiguous. Returns how
+        many lines were written.
 
         `advantages_B`: one number per response, NaN where the row has none; None: not computed.
         """
@@ -56,7 +67,10 @@ class SampleWriter:
         try:
             jsonl.append(self._file, _rows(step, responses[:count], (rewards, advantages_B)))
         except OSError as error:
-            self._notice(f"samples can no longer be written to {self._path} ({error}); training goes on without them.")
+            self._notice(
+                f"samples can no longer be written to {self._path} ({error}); training goes on"
+                " without them."
+            )
             self._abandon()
             return 0
         return count
@@ -68,11 +82,14 @@ class SampleWriter:
     def _abandon(self) -> None:
         try:
             self._file.close()
-        except OSError as error:  # what was buffered cannot be written either; the file counts as closed all the same
+        # what was buffered cannot be written either; the file counts as closed all the same
+        except OSError as error:
             _log.debug("closing %s: %s", self._path, error)
 
 
-def _rows(step: int, responses: Sequence[Response], numbers: tuple[RewardBatch, Any]) -> Iterator[dict[str, Any]]:
+def _rows(
+    step: int, responses: Sequence[Response], numbers: tuple[RewardBatch, Any]
+) -> Iterator[dict[str, Any]]:
     rewards, advantages_B = numbers
     names, weights = rewards.scores.names, np.asarray(rewards.weights_C, dtype=np.float64)
     for b, response in enumerate(responses):
@@ -84,12 +101,18 @@ def _rows(step: int, responses: Sequence[Response], numbers: tuple[RewardBatch, 
             "ground_truth": prompt.ground_truth,
             "extra_info": prompt.extra_info,
             "messages": prompt.messages,
-            **{f"rm_prompt_{name}" if name else "rm_prompt": told for name, told in prompt.rm_prompts.items()},
+            **{
+                f"rm_prompt_{name}" if name else "rm_prompt": told
+                for name, told in prompt.rm_prompts.items()
+            },
             "response": response.text,
             "response_tokens": len(response.token_ids),
             "finish_reason": response.finish_reason,
             "policy_version": response.policy_version,
-            "scores": {name: _verdict(column[b]) for name, column in zip(names, rewards.scores.results, strict=True)},
+            "scores": {
+                name: _verdict(column[b])
+                for name, column in zip(names, rewards.scores.results, strict=True)
+            },
             "weights": dict(zip(names, weights, strict=True)),
             "reward": rewards.rewards_B[b],
             "kept": bool(rewards.keep_B[b]),

@@ -63,7 +63,8 @@ def response_row(response: Response, *, group: int) -> ResponseRow:
 
 
 def keep_informative(sampled: Sampled) -> ScoredBatch:
-    """Drop rows without a reward, which are in no statistic and in no loss, and those that dynamic sampling left out."""
+    """Drop rows without a reward, which are in no statistic and in no loss, and those that dynamic
+    sampling left out."""
     rollouts, rewards = sampled.rollouts, sampled.rewards
     has_tokens = np.asarray([len(r.token_ids) > 0 for r in rollouts.responses], dtype=bool)
     rows = np.flatnonzero(rewards.keep_B & has_tokens & sampled.chosen_B)
@@ -71,7 +72,9 @@ def keep_informative(sampled: Sampled) -> ScoredBatch:
     return ScoredBatch(
         responses=responses,
         rewards_B=rewards.rewards_B[rows],
-        scores_BC=(rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC)[rows],
+        scores_BC=(rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC)[
+            rows
+        ],
         weights_C=rewards.weights_C,
         group_ids_B=rollouts.group_ids_B[rows],
         rows=rows,
@@ -87,16 +90,24 @@ def train_batch(responses: tuple[Response, ...]) -> TrainBatch:
     return TrainBatch(
         tokens=Ragged.of([(*r.prompt.token_ids, *r.token_ids) for r in responses], np.int64),
         response_mask=Ragged.of([np.ones(len(r.token_ids)) for r in responses], np.float32),
-        rollout_logprobs=Ragged.of([r.logprobs or () for r in responses], np.float32) if with_logprobs else None,
+        rollout_logprobs=(
+            Ragged.of([r.logprobs or () for r in responses], np.float32) if with_logprobs else None
+        ),
     )
 
 
 def add_advantages(
-    batch: ScoredBatch, settings: AlgorithmConfig, controller: KLController, *, decode: Callable[[Sequence[int]], str]
+    batch: ScoredBatch,
+    settings: AlgorithmConfig,
+    controller: KLController,
+    *,
+    decode: Callable[[Sequence[int]], str],
 ) -> tuple[ScoredBatch, Metrics]:
-    """Estimate advantages; with use_kl_in_reward the KL penalty is a token reward and moves the controller.
+    """Estimate advantages; with use_kl_in_reward the KL penalty is a token reward and moves the
+    controller.
 
-    Scores of parts of a response are token rewards where each part ends; `decode` finds these places in the policy's tokens.
+    Scores of parts of a response are token rewards where each part ends; `decode` finds these
+    places in the policy's tokens.
     """
     lengths = batch.train.response_mask.lengths
     mask_BT = torch.from_numpy(batch.train.response_mask.padded(0))
@@ -106,19 +117,31 @@ def add_advantages(
         group_ids_B=torch.from_numpy(batch.group_ids_B.astype(np.int64)),
         response_mask_BT=mask_BT,
         token_rewards_BT=_with_steps(penalty_BT, batch, decode),
-        values_BT=None if batch.train.values is None else torch.from_numpy(batch.train.values.padded(0)),
+        values_BT=(
+            None if batch.train.values is None else torch.from_numpy(batch.train.values.padded(0))
+        ),
         scores_BC=torch.from_numpy(batch.scores_BC.astype(np.float32)),
         weights_C=torch.from_numpy(batch.weights_C.astype(np.float32)),
-        baseline_rewards_B=None if batch.baselines_B is None else torch.from_numpy(batch.baselines_B.astype(np.float32)),
+        baseline_rewards_B=(
+            None
+            if batch.baselines_B is None
+            else torch.from_numpy(batch.baselines_B.astype(np.float32))
+        ),
     )
     estimated = ADVANTAGES[settings.adv_estimator](inputs, settings=settings)
     advantages = Ragged.from_padded(estimated.advantages_BT.float().numpy(), lengths)
-    returns = None if estimated.returns_BT is None else Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
+    returns = (
+        None
+        if estimated.returns_BT is None
+        else Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
+    )
     train = dataclasses.replace(batch.train, advantages=advantages, returns=returns)
     return dataclasses.replace(batch, train=train), metrics | estimated.metrics
 
 
-def _with_steps(penalty_BT: torch.Tensor | None, batch: ScoredBatch, decode: Callable[[Sequence[int]], str]) -> torch.Tensor | None:
+def _with_steps(
+    penalty_BT: torch.Tensor | None, batch: ScoredBatch, decode: Callable[[Sequence[int]], str]
+) -> torch.Tensor | None:
     if not any(batch.steps):
         return penalty_BT
     steps_BT = torch.from_numpy(step_token_rewards(batch.steps, batch.responses, decode).padded(0))
@@ -132,17 +155,26 @@ def _kl_penalty(
         return None, {}
     assert train.old_logprobs is not None
     assert train.ref_logprobs is not None
-    old_BT, ref_BT = (torch.from_numpy(stream.padded(0)) for stream in (train.old_logprobs, train.ref_logprobs))
+    old_BT, ref_BT = (
+        torch.from_numpy(stream.padded(0)) for stream in (train.old_logprobs, train.ref_logprobs)
+    )
     used = controller.coefficient
-    penalty_BT, mean_kl = kl_token_rewards(old_BT, ref_BT, mask_BT, kind=settings.kl_penalty, coefficient=used)
+    penalty_BT, mean_kl = kl_token_rewards(
+        old_BT, ref_BT, mask_BT, kind=settings.kl_penalty, coefficient=used
+    )
     controller.update(float(mean_kl), num_responses=int((mask_BT > 0).any(dim=1).sum()))
-    return penalty_BT, {"reward/kl_penalty": float(mean_kl) * used, "reward/kl_coef": used, "policy/ref_kl": float(mean_kl)}
+    return penalty_BT, {
+        "reward/kl_penalty": float(mean_kl) * used,
+        "reward/kl_coef": used,
+        "policy/ref_kl": float(mean_kl),
+    }
 
 
 def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[ScoredBatch, Metrics]:
     """Importance weights for sampling probabilities that are not those of training.
 
-    Rejected tokens leave the losses (`TrainBatch.kept_mask`), but neither the rewards nor any statistic of them.
+    Rejected tokens leave the losses (`TrainBatch.kept_mask`), but neither the rewards nor any
+    statistic of them.
     """
     wanted = settings.rollout_correction
     train = batch.train
@@ -150,7 +182,10 @@ def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[Scor
         return batch, {}
     assert train.old_logprobs is not None
     assert train.rollout_logprobs is not None
-    lengths, streams = train.response_mask.lengths, (train.old_logprobs, train.rollout_logprobs, train.response_mask)
+    lengths, streams = (
+        train.response_mask.lengths,
+        (train.old_logprobs, train.rollout_logprobs, train.response_mask),
+    )
     old_BT, rollout_BT, mask_BT = (torch.from_numpy(stream.padded(0)) for stream in streams)
     weights_BT, kept_BT, metrics = rollout_correction.correct(old_BT, rollout_BT, mask_BT, wanted)
     weights = None if weights_BT is None else Ragged.from_padded(weights_BT.numpy(), lengths)
@@ -159,8 +194,11 @@ def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[Scor
     return dataclasses.replace(batch, train=corrected), metrics
 
 
-def redraw(batch: ScoredBatch, settings: AlgorithmConfig, *, rng: np.random.Generator) -> tuple[ScoredBatch, Metrics]:
-    """PF-PPO: where configured, the rows that train are drawn anew by their rewards, scores of steps included."""
+def redraw(
+    batch: ScoredBatch, settings: AlgorithmConfig, *, rng: np.random.Generator
+) -> tuple[ScoredBatch, Metrics]:
+    """PF-PPO: where configured, the rows that train are drawn anew by their rewards, scores of
+    steps included."""
     if not settings.use_pf_ppo:
         return batch, {}
     totals_B = rewards_with_steps(batch.rewards_B, batch.steps)
@@ -168,8 +206,11 @@ def redraw(batch: ScoredBatch, settings: AlgorithmConfig, *, rng: np.random.Gene
     return batch.select(index), {"pf_ppo/distinct": len(np.unique(index)) / max(len(index), 1)}
 
 
-def mini_batches(train: TrainBatch, group_ids_B: np.ndarray, *, prompts: int, rng: np.random.Generator | None) -> Iterator[TrainBatch]:
-    """Cut into mini-batches of `prompts` prompts; the groups stay whole. `rng` shuffles the groups first."""
+def mini_batches(
+    train: TrainBatch, group_ids_B: np.ndarray, *, prompts: int, rng: np.random.Generator | None
+) -> Iterator[TrainBatch]:
+    """Cut into mini-batches of `prompts` prompts; the groups stay whole. `rng` shuffles the groups
+    first."""
     groups = np.unique(group_ids_B)
     if rng is not None:
         groups = rng.permutation(groups)
@@ -178,16 +219,27 @@ def mini_batches(train: TrainBatch, group_ids_B: np.ndarray, *, prompts: int, rn
 
 
 def logprob_difference(train: TrainBatch) -> Metrics:
-    """How far the sampling engine's log-probabilities are from the training engine's, over response tokens."""
-    if train.rollout_logprobs is None or train.old_logprobs is None or not len(train.old_logprobs.values):
+    """How far the sampling engine's log-probabilities are from the training engine's, over response
+    tokens."""
+    if (
+        train.rollout_logprobs is None
+        or train.old_logprobs is None
+        or not len(train.old_logprobs.values)
+    ):
         return {}
     apart = np.abs(train.rollout_logprobs.values - train.old_logprobs.values)
-    return {"policy/rollout_logprob_diff": float(apart.mean()), "policy/rollout_logprob_diff_max": float(apart.max())}
+    return {
+        "policy/rollout_logprob_diff": float(apart.mean()),
+        "policy/rollout_logprob_diff_max": float(apart.max()),
+    }
 
 
 def advantage_per_row(batch: ScoredBatch, total: int) -> np.ndarray:
-    """Mean advantage of each of `total` rollouts; NaN where a row was left out. Rejected tokens have theirs too."""
+    """Mean advantage of each of `total` rollouts; NaN where a row was left out. Rejected tokens
+    have theirs too."""
     spread = np.full(total, np.nan)
     if batch.train.advantages is not None:
-        spread[batch.rows] = [row.mean() if len(row) else np.nan for row in batch.train.advantages.rows()]
+        spread[batch.rows] = [
+            row.mean() if len(row) else np.nan for row in batch.train.advantages.rows()
+        ]
     return spread

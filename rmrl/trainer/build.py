@@ -1,4 +1,5 @@
-"""From a checked configuration to a `Run`: the one file that knows every concrete choice, and starts the processes."""
+"""From a checked configuration to a `Run`: the one file that knows every concrete choice, and
+starts the processes."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ from rmrl.trainer.check import Checked, prompt_loader
 from rmrl.trainer.places import Places, all_or_none
 from rmrl.trainer.policy import Models
 from rmrl.trainer.publish import Publishes
+from rmrl.trainer.records import Telemetry
 from rmrl.trainer.rollouts import RolloutPool
-from rmrl.trainer.run import Run, Telemetry
+from rmrl.trainer.run import Run
 from rmrl.trainer.sampler import Sampler
 from rmrl.trainer.start_models import start_models
 from rmrl.trainer.start_rollouts import replicas, start_publisher, start_rollouts
@@ -37,18 +39,37 @@ Notice = Callable[[str], None]
 @asynccontextmanager
 async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncIterator[Run]:
     """Claim the output folder, start the processes; all of them end with the block."""
-    config, world = checked.config, checked.config.trainer.n_gpus_per_node * checked.config.trainer.nnodes
+    config, world = (
+        checked.config,
+        checked.config.trainer.n_gpus_per_node * checked.config.trainer.nnodes,
+    )
     async with AsyncExitStack() as stack:
         claim = stack.enter_context(
-            output_dir.claim(checked.out_dir, config=config, config_text=config_text, resume_mode=config.trainer.resume_mode)
+            output_dir.claim(
+                checked.out_dir,
+                config=config,
+                config_text=config_text,
+                resume_mode=config.trainer.resume_mode,
+            )
         )
-        stack.enter_context(ray_session(config.ray_kwargs.ray_init, processes=slots(world, config.trainer.resource_pools)))
+        stack.enter_context(
+            ray_session(
+                config.ray_kwargs.ray_init, processes=slots(world, config.trainer.resource_pools)
+            )
+        )
         stacks = checked.out_dir / "stalls"
-        seats = await reserve_seats(world, device=checked.device, nnodes=config.trainer.nnodes, stack_folder=stacks)
+        seats = await reserve_seats(
+            world, device=checked.device, nnodes=config.trainer.nnodes, stack_folder=stacks
+        )
         stack.push_async_callback(seats.release)
-        pools = await reserve_pools(pool_sizes(config.trainer.resource_pools), device=checked.device, stack_folder=stacks)
+        pools = await reserve_pools(
+            pool_sizes(config.trainer.resource_pools), device=checked.device, stack_folder=stacks
+        )
         stack.push_async_callback(pools.release)
-        notice(f"starting {world} training process(es), {replicas(checked)} rollout engine(s) on {checked.device}")
+        notice(
+            f"starting {world} training process(es), {replicas(checked)} rollout engine(s) on"
+            f" {checked.device}"
+        )
         places = Places(seats, pools)
         async with AsyncExitStack() as starting:  # until the run is whole and closes all of it
             models, rollouts = await _start(checked, places)
@@ -67,9 +88,12 @@ async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncI
 
 
 async def _start(checked: Checked, places: Places) -> tuple[Models, RolloutPool]:
-    """Both at once, but for GPUs that they share: an engine takes its part of what is free there, so training makes room first."""
+    """Both at once, but for GPUs that they share: an engine takes its part of what is free there,
+    so training makes room first."""
     if checked.device == "cpu" or checked.config.actor_rollout_ref.rollout.pool is not None:
-        models, rollouts = await all_or_none(start_models(checked, places), start_rollouts(checked, places))
+        models, rollouts = await all_or_none(
+            start_models(checked, places), start_rollouts(checked, places)
+        )
         return models, rollouts
     models = await start_models(checked, places)
     try:
@@ -82,9 +106,17 @@ async def _start(checked: Checked, places: Places) -> tuple[Models, RolloutPool]
 
 
 def _scorer(checked: Checked, seats: Seats, pools: Pools, notice: Notice) -> Scorer:
-    residency = make_residency(checked.engines, checked.budget, seats=seats, pools=pools, notice=notice)
+    residency = make_residency(
+        checked.engines, checked.budget, seats=seats, pools=pools, notice=notice
+    )
     trust = checked.config.actor_rollout_ref.model.trust_remote_code
-    return make_scorer(checked.specs, checked.config.reward, residency=residency, trust_remote_code=trust, notice=notice)
+    return make_scorer(
+        checked.specs,
+        checked.config.reward,
+        residency=residency,
+        trust_remote_code=trust,
+        notice=notice,
+    )
 
 
 def _sampler(checked: Checked, rollouts: RolloutPool, scorer: Scorer) -> Sampler:
@@ -98,13 +130,25 @@ def _sampler(checked: Checked, rollouts: RolloutPool, scorer: Scorer) -> Sampler
     )
 
 
-def _run(checked: Checked, models: Models, sampler: Sampler, *, publisher: Publishes, claim: output_dir.Claim, notice: Notice) -> Run:
+def _run(
+    checked: Checked,
+    models: Models,
+    sampler: Sampler,
+    *,
+    publisher: Publishes,
+    claim: output_dir.Claim,
+    notice: Notice,
+) -> Run:
     config = checked.config
     return Run(
         config=config,
         out_dir=checked.out_dir,
         total_steps=checked.total_steps,
-        loader=None if checked.train_prompts is None or config.trainer.val_only else prompt_loader(config, checked.train_prompts),
+        loader=(
+            None
+            if checked.train_prompts is None or config.trainer.val_only
+            else prompt_loader(config, checked.train_prompts)
+        ),
         val_prompts=checked.val_prompts,
         models=models,
         sampler=sampler,
@@ -120,9 +164,14 @@ def _run(checked: Checked, models: Models, sampler: Sampler, *, publisher: Publi
 
 
 def _decoder(checked: Checked) -> Callable[[Sequence[int]], str]:
-    """The policy's tokens as the text that rewards read; its tokenizer is loaded when first needed."""
+    """The policy's tokens as the text that rewards read; its tokenizer is loaded when first
+    needed."""
     model = checked.config.actor_rollout_ref.model
-    load = cache(lambda: load_tokenizer(str(model.tokenizer_path or model.path), trust_remote_code=model.trust_remote_code))
+    load = cache(
+        lambda: load_tokenizer(
+            str(model.tokenizer_path or model.path), trust_remote_code=model.trust_remote_code
+        )
+    )
     return lambda tokens: load().decode(list(tokens), skip_special_tokens=True)
 
 
@@ -137,7 +186,16 @@ def _telemetry(checked: Checked, resume_step: int | None, notice: Notice) -> Tel
         config=asdict(checked.config),
     )
     return Telemetry(
-        sinks=open_sinks([*trainer.logger, "jsonl"], context, notice=notice),  # curves and resumes need metrics.jsonl
-        samples=SampleWriter(checked.out_dir / "samples.jsonl", trainer.rollout_samples_per_step, resume_step=resume_step, notice=notice),
-        val_samples=SampleWriter(checked.out_dir / "val_samples.jsonl", resume_step=resume_step, notice=notice),
+        sinks=open_sinks(
+            [*trainer.logger, "jsonl"], context, notice=notice
+        ),  # curves and resumes need metrics.jsonl
+        samples=SampleWriter(
+            checked.out_dir / "samples.jsonl",
+            trainer.rollout_samples_per_step,
+            resume_step=resume_step,
+            notice=notice,
+        ),
+        val_samples=SampleWriter(
+            checked.out_dir / "val_samples.jsonl", resume_step=resume_step, notice=notice
+        ),
     )

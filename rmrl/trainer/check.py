@@ -1,15 +1,19 @@
-"""Everything about a run that can be found wrong before a process is started or a file is written. Knows no Ray."""
+"""Everything about a run that can be found wrong before a process is started or a file is written.
+Knows no Ray."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from rmrl.algorithms import ADVANTAGES, GROUP_ESTIMATORS, LOSSES, NEEDS_BASELINE, NEEDS_VALUES, REFUSES_TOKEN_REWARDS
+from rmrl.algorithms import (
+    ADVANTAGES,
+    LOSSES,
+)
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.cluster.devices import resolve_device
 from rmrl.config.check import config_problems
@@ -19,7 +23,7 @@ from rmrl.data.dataset import PromptTable, iterate_rows, load_prompts, make_prom
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import ConfigError, Problems
 from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions, read_config
-from rmrl.registry import Registry, did_you_mean
+from rmrl.registry import Registry
 from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.residency import Budget, EnginePlan
 from rmrl.rewards.resolve import Resolved
@@ -32,12 +36,17 @@ from rmrl.scoring.resolve import kind_of, resolve
 from rmrl.telemetry.sinks import SINKS
 from rmrl.tokenizer import load_tokenizer
 from rmrl.trainer import checkpoint, output_dir
+from rmrl.trainer.check_algorithm import (
+    algorithm_problems,
+    critic_settings,
+    needs_critic,
+    needs_reference,
+)
 from rmrl.trainer.check_layout import layout_problems
 from rmrl.trainer.check_place import fill_processes, finished_step, process_advice, process_problems
 from rmrl.trainer.cost import step_cost
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.rules_by_source import choose_rules
-from rmrl.trainer.sampled import BEFORE_TRANSFORMS
 
 Notice = Callable[[str], None]
 
@@ -47,7 +56,8 @@ _OTHER_ANSWER = "I do not know."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A configuration without known problems, and what checking it found out. Nothing has been started or written."""
+    """A configuration without known problems, and what checking it found out. Nothing has been
+    started or written."""
 
     config: Config
     device: str
@@ -66,24 +76,34 @@ class Checked:
     """Step of the newest checkpoint in the output folder where no step is left to train."""
 
 
-def check(config: Config, *, shipped_functions: Path, notice: Notice, needs_out: bool = True) -> Checked:
-    """Find all that is wrong before a process is started: first without reading all rows, then with them.
+def check(
+    config: Config, *, shipped_functions: Path, notice: Notice, needs_out: bool = True
+) -> Checked:
+    """Find all that is wrong before a process is started: first without reading all rows, then with
+    them.
 
-    Raises ConfigError with every problem of a round; where there is one problem alone, its own error (OutputDirError, CheckpointError of
-    resume_from_path, DataError, MemoryPlanError). Without `needs_out` the output folder is not looked at.
+    Raises ConfigError with every problem of a round; where there is one problem alone, its own
+    error (OutputDirError, CheckpointError of resume_from_path, DataError, MemoryPlanError). Without
+    `needs_out` the output folder is not looked at.
     """
     problems = Problems()
     device = _settle(config, problems, notice=notice)
     rewards = Resolved()
     if not problems:
         trust = config.actor_rollout_ref.model.trust_remote_code
-        rewards = resolve(config.reward, device=device, shipped_functions=shipped_functions, trust_remote_code=trust)
+        rewards = resolve(
+            config.reward,
+            device=device,
+            shipped_functions=shipped_functions,
+            trust_remote_code=trust,
+        )
     _first_round(config, rewards, problems, device=device, needs_out=needs_out, notice=notice)
     for line in [*_advice(config), *process_advice(config, device=device)]:
         notice(line)
-    needs_reference = config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward
-    critic, with_critic = critic_settings(config), needs_critic(config)
-    extras = Extras(reference=needs_reference, critic=critic if with_critic else None)
+    extras = Extras(
+        reference=needs_reference(config),
+        critic=critic_settings(config) if needs_critic(config) else None,
+    )
     train: PromptTable | None = None
     val: PromptTable | None = None
     engines: list[EnginePlan] = []
@@ -91,11 +111,20 @@ def check(config: Config, *, shipped_functions: Path, notice: Notice, needs_out:
     with problems.collecting():
         train, val = _prompts(config, notice)
     with problems.collecting():
-        engines, budget = _check_memory(config, rewards.specs, device=device, extras=extras, notice=notice)
+        engines, budget = _check_memory(
+            config, rewards.specs, device=device, extras=extras, notice=notice
+        )
     problems.raise_any()
     total_steps, folder = _total_steps(config, train), out_dir(config)
     if train is not None and not config.trainer.val_only:
-        notice(step_cost(config, device=device, reference=needs_reference, prompt_tokens=float(train.lengths.mean())))
+        notice(
+            step_cost(
+                config,
+                device=device,
+                reference=extras.reference,
+                prompt_tokens=float(train.lengths.mean()),
+            )
+        )
     return Checked(
         config=config,
         device=device,
@@ -105,16 +134,17 @@ def check(config: Config, *, shipped_functions: Path, notice: Notice, needs_out:
         train_prompts=train,
         val_prompts=val,
         total_steps=total_steps,
-        needs_reference=needs_reference,
-        critic=critic,
-        needs_critic=with_critic,
+        needs_reference=extras.reference,
+        critic=critic_settings(config),
+        needs_critic=extras.critic is not None,
         out_dir=folder,
         finished_step=finished_step(config, folder, total_steps=total_steps) if needs_out else None,
     )
 
 
 def _settle(config: Config, problems: Problems, *, notice: Notice) -> str:
-    """Translate older names, choose rules and fill in the number of processes, in place. Returns the device."""
+    """Translate older names, choose rules and fill in the number of processes, in place. Returns
+    the device."""
     with problems.collecting():
         for line in translate(config, kind_of=kind_of):
             notice(line)
@@ -128,22 +158,31 @@ def _settle(config: Config, problems: Problems, *, notice: Notice) -> str:
     return device
 
 
-def _first_round(config: Config, rewards: Resolved, problems: Problems, *, device: str, needs_out: bool, notice: Notice) -> None:
-    """Raise every problem that the configuration, the checkpoints' headers, the output folder and the first rows show."""
+def _first_round(
+    config: Config,
+    rewards: Resolved,
+    problems: Problems,
+    *,
+    device: str,
+    needs_out: bool,
+    notice: Notice,
+) -> None:
+    """Raise every problem that the configuration, the checkpoints' headers, the output folder and
+    the first rows show."""
     problems.add(
         [
             *config_problems(config),
             *_part_problems(config, device),
             *process_problems(config, device=device),
             *rewards.problems,
-            *_estimator_problems(config, rewards.specs),
-            *_group_problems(config, rewards.specs),
-            *_weight_problems(config, rewards.specs),
+            *algorithm_problems(config, rewards.specs),
         ]
     )
     if needs_out:
         with problems.collecting():
-            output_dir.refuse_other_run(out_dir(config), config=config, resume_mode=config.trainer.resume_mode)
+            output_dir.refuse_other_run(
+                out_dir(config), config=config, resume_mode=config.trainer.resume_mode
+            )
     if config.trainer.resume_mode == "resume_path" and config.trainer.resume_from_path:
         with problems.collecting():
             checkpoint.verify(Path(str(config.trainer.resume_from_path)))
@@ -158,31 +197,8 @@ def _first_round(config: Config, rewards: Resolved, problems: Problems, *, devic
 def out_dir(config: Config) -> Path:
     """Where the run writes: trainer.default_local_dir, else runs/<project>/<experiment>."""
     trainer = config.trainer
-    return Path(trainer.default_local_dir or Path("runs") / trainer.project_name / trainer.experiment_name)
-
-
-def needs_critic(config: Config) -> bool:
-    """critic.enable, else whether the estimator needs values; nothing is trained where the run only validates."""
-    asked = config.critic.enable
-    return not config.trainer.val_only and (config.algorithm.adv_estimator in NEEDS_VALUES if asked is None else asked)
-
-
-def critic_settings(config: Config) -> CriticConfig:
-    """Section `critic` with every null replaced by what the actor has."""
-    critic, actor, policy = config.critic, config.actor_rollout_ref.actor, config.actor_rollout_ref.model
-    trust = critic.model.trust_remote_code or policy.trust_remote_code
-    return replace(
-        critic,
-        model=replace(
-            critic.model,
-            path=critic.model.path or policy.path,
-            tokenizer_path=critic.model.tokenizer_path or policy.tokenizer_path or policy.path,
-            trust_remote_code=trust,
-        ),
-        strategy=critic.strategy or actor.strategy,
-        megatron=critic.megatron.over(actor.megatron),
-        ppo_mini_batch_size=critic.ppo_mini_batch_size or actor.ppo_mini_batch_size,
-        ppo_epochs=critic.ppo_epochs or actor.ppo_epochs,
+    return Path(
+        trainer.default_local_dir or Path("runs") / trainer.project_name / trainer.experiment_name
     )
 
 
@@ -200,20 +216,27 @@ def _part_problems(config: Config, device: str) -> list[str]:
     """Names that a table must know, and the policy's checkpoint."""
     problems: list[str] = []
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    strategies = {"actor_rollout_ref.actor.strategy": actor.strategy, "critic.strategy": config.critic.strategy}
+    strategies = {
+        "actor_rollout_ref.actor.strategy": actor.strategy,
+        "critic.strategy": config.critic.strategy,
+    }
     for key, table, name in (
         ("algorithm.adv_estimator", ADVANTAGES, config.algorithm.adv_estimator),
         ("actor_rollout_ref.actor.policy_loss", LOSSES, actor.policy_loss.loss_mode),
         ("actor_rollout_ref.rollout.name", ROLLOUT_ENGINES, rollout.name),
         *(("trainer.logger", SINKS, name) for name in config.trainer.logger),
-        *((key, TRAIN_ENGINES, name) for key, name in strategies.items() if name not in (None, "megatron")),  # layout_problems looks for it
+        *(
+            (key, TRAIN_ENGINES, name)
+            for key, name in strategies.items()
+            if name not in (None, "megatron")
+        ),  # layout_problems looks for it
     ):
         problems += _problem_of(lambda table=table, name=name: table[name], key, table.what)
     problems += _package_problems(config, device)
     if rollout.batch_invariant and (rollout.name, device) != ("vllm", "cuda"):
         problems.append(
-            f"actor_rollout_ref.rollout.batch_invariant=True: only vllm on NVIDIA GPUs samples so, and this run samples with {rollout.name}"
-            f" on {device}; leave it out"
+            "actor_rollout_ref.rollout.batch_invariant=True: only vllm on NVIDIA GPUs samples so,"
+            f" and this run samples with {rollout.name} on {device}; leave it out"
         )
     checkpoints = {"actor_rollout_ref.model.path": config.actor_rollout_ref.model.path}
     if needs_critic(config):
@@ -224,7 +247,9 @@ def _part_problems(config: Config, device: str) -> list[str]:
     if not problems and all(checkpoints.values()):
         problems += _vocabulary_problems(checkpoints)
     if not problems and config.actor_rollout_ref.model.path:
-        problems += layout_problems(config, critic_settings(config) if needs_critic(config) else None, device=device)
+        problems += layout_problems(
+            config, critic_settings(config) if needs_critic(config) else None, device=device
+        )
         problems += _length_problems(config)
     return problems
 
@@ -232,11 +257,15 @@ def _part_problems(config: Config, device: str) -> list[str]:
 def _package_problems(config: Config, device: str) -> Iterator[str]:
     """Packages of trackers and of the rollout engine that are not installed."""
     rollout = config.actor_rollout_ref.rollout
-    parts: list[tuple[str, Registry[Any], str]] = [("trainer.logger", SINKS, name) for name in config.trainer.logger]
+    parts: list[tuple[str, Registry[Any], str]] = [
+        ("trainer.logger", SINKS, name) for name in config.trainer.logger
+    ]
     if "base_url" not in (rollout.engine_kwargs.get(rollout.name) or {}):
         parts.append(("actor_rollout_ref.rollout.name", ROLLOUT_ENGINES, rollout.name))
     for key, table, name in parts:
-        with suppress(ConfigError, ImportError, AttributeError):  # a name that the table does not know is a problem of its own
+        with suppress(
+            ConfigError, ImportError, AttributeError
+        ):  # a name that the table does not know is a problem of its own
             problem = package_problem(key, name, table[name], device=device)
             if problem:
                 yield problem
@@ -249,17 +278,10 @@ def _length_problems(config: Config) -> Iterator[str]:
     needed = data.max_prompt_length + data.max_response_length
     if needed > longest:
         yield (
-            f"data.max_prompt_length={data.max_prompt_length} + data.max_response_length={data.max_response_length} = {needed} tokens, and "
-            f"'{path}' was made for {longest} (max_position_embeddings): lower one of them"
+            f"data.max_prompt_length={data.max_prompt_length} +"
+            f" data.max_response_length={data.max_response_length} = {needed} tokens, and '{path}'"
+            f" was made for {longest} (max_position_embeddings): lower one of them"
         )
-
-
-def _weight_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
-    """A reward that is 0 for every response trains nothing."""
-    counted = [spec for spec in specs if not spec.part_of]
-    if counted and not config.reward.weight_schedules and all(spec.weight == 0 and spec.sources is None for spec in counted):
-        weights = [spec.weight for spec in counted]
-        yield f"reward.weights={weights}: all are 0, so no response differs from another; give at least one weight above 0"
 
 
 def _vocabulary_problems(checkpoints: Mapping[str, str | None]) -> list[str]:
@@ -269,63 +291,10 @@ def _vocabulary_problems(checkpoints: Mapping[str, str | None]) -> list[str]:
         return []
     (_, policy), (_, critic) = sizes.items()
     return [
-        f"critic.model.path has a vocabulary of {critic} tokens and the policy one of {policy}: the critic reads the policy's tokens, so "
-        "it needs the same tokenizer; leave critic.model.path out to start from the policy"
+        f"critic.model.path has a vocabulary of {critic} tokens and the policy one of {policy}: the"
+        " critic reads the policy's tokens, so it needs the same tokenizer; leave"
+        " critic.model.path out to start from the policy"
     ]
-
-
-def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
-    """What an advantage estimator cannot do without, or cannot take."""
-    estimator, n = config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n
-    filters = config.algorithm.filter_groups.enable
-    if config.trainer.val_only:
-        return
-    if n < 2 and (estimator in GROUP_ESTIMATORS or filters):
-        what = f"algorithm.adv_estimator={estimator}" if estimator in GROUP_ESTIMATORS else "algorithm.filter_groups.enable=True"
-        yield (
-            f"actor_rollout_ref.rollout.n={n} with {what}: {'every advantage would be 0' if not filters else 'no group has contrast'}; "
-            "use n >= 2 or adv_estimator=reinforce_plus_plus"
-        )
-    if estimator == "grpo_passk" and (config.algorithm.passk_k or 2) < 2:
-        yield f"algorithm.passk_k={config.algorithm.passk_k}: the best of one response has no rival; use 2 or more, or null for the group"
-    yield from _critic_problems(config)
-    if estimator in REFUSES_TOKEN_REWARDS:
-        steps = [spec.name for spec in specs if spec.kind == "process"]
-        if steps or config.algorithm.use_kl_in_reward:
-            what = f"the step scores of reward '{steps[0]}'" if steps else "algorithm.use_kl_in_reward=True"
-            yield f"algorithm.adv_estimator={estimator} looks at whole responses and cannot take {what}; use gae or reinforce_plus_plus"
-
-
-def _critic_problems(config: Config) -> Iterator[str]:
-    """A critic is there if and only if its values are read."""
-    estimator, warmup = config.algorithm.adv_estimator, config.trainer.critic_warmup
-    if estimator in NEEDS_VALUES and config.critic.enable is False:
-        yield f"algorithm.adv_estimator={estimator} needs a critic and critic.enable=False; leave it out, or use adv_estimator=grpo"
-    if config.critic.enable and estimator in tuple(ADVANTAGES) and estimator not in NEEDS_VALUES:  # one's own estimator may read values
-        yield f"critic.enable=True with algorithm.adv_estimator={estimator}, which reads no values; leave it out, or use adv_estimator=gae"
-    if warmup > 0 and not needs_critic(config):
-        yield f"trainer.critic_warmup={warmup} without a critic: nothing would learn in these steps; leave it out"
-
-
-def _group_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
-    """What compares the responses of a prompt needs several of them; what dynamic sampling looks at is there."""
-    filters, known = config.algorithm.filter_groups, ["reward", *BEFORE_TRANSFORMS, *(spec.name for spec in specs if not spec.part_of)]
-    if filters.enable and filters.metric is not None and filters.metric not in known:
-        yield f"algorithm.filter_groups.metric={filters.metric}: no reward of that name{did_you_mean(filters.metric, known)}"
-    estimator, n = config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n
-    if config.trainer.val_only or (n > 1 and estimator not in NEEDS_BASELINE):
-        return
-    need = "compares the responses to one prompt, and actor_rollout_ref.rollout.n=1: use n >= 2"
-    if estimator in NEEDS_BASELINE:
-        need = f"compares responses with each other, and algorithm.adv_estimator={estimator} scores the greedy one alone: use rloo or grpo"
-    by = ("group", "batch") if estimator in NEEDS_BASELINE else ("group",)
-    yield from (f"reward '{s.name}' {need}" for s in specs if s.kind == "group" or any(_compares(t, by) for t in s.transforms))
-    if config.reward.combine == "lexicographic":
-        yield f"reward.combine=lexicographic {need}"
-
-
-def _compares(transform: Mapping[str, Any], by: Sequence[str]) -> bool:
-    return transform.get("by", "group" if transform["kind"] == "rank" else "") in by
 
 
 def _problem_of(look_up: Callable[[], Any], key: str, named: str = "") -> list[str]:
@@ -344,25 +313,32 @@ def _advice(config: Config) -> Iterator[str]:
     val, algorithm = config.actor_rollout_ref.rollout.val_kwargs, config.algorithm
     if config.data.val_files and val.n > 1 and not (val.do_sample and val.temperature > 0):
         yield (
-            f"rollout.val_kwargs.n={val.n} without sampling: the responses to a prompt are all the same; add "
-            "val_kwargs.do_sample=True val_kwargs.temperature=1.0"
+            f"rollout.val_kwargs.n={val.n} without sampling: the responses to a prompt are all the"
+            " same; add val_kwargs.do_sample=True val_kwargs.temperature=1.0"
         )
     if config.trainer.max_staleness > 0 and algorithm.rollout_correction.rollout_is is None:
         yield (
-            f"trainer.max_staleness={config.trainer.max_staleness} trains on samples of older weights; "
-            "algorithm.rollout_correction.rollout_is=token weighs them by how far the policy has moved"
+            f"trainer.max_staleness={config.trainer.max_staleness} trains on samples of older"
+            " weights; algorithm.rollout_correction.rollout_is=token weighs them by how far the"
+            " policy has moved"
         )
 
 
 def _first_rows(config: Config, split: Literal["train", "val"]) -> list[ResponseRow]:
-    """The first rows of a split with a response to try rewards on: the reference answer, and a sentence where there is none.
+    """The first rows of a split with a response to try rewards on: the reference answer, and a
+    sentence where there is none.
 
     Raises DataError as reading the files does.
     """
     if not (config.data.train_files if split == "train" else config.data.val_files):
         return []
-    prompts = [make_prompt(row, ()) for row in islice(iterate_rows(config.data, split=split), _FIRST_ROWS)]
-    return [ResponseRow(prompt=prompt, text=prompt.ground_truth or _OTHER_ANSWER, group=g) for g, prompt in enumerate(prompts)]
+    prompts = [
+        make_prompt(row, ()) for row in islice(iterate_rows(config.data, split=split), _FIRST_ROWS)
+    ]
+    return [
+        ResponseRow(prompt=prompt, text=prompt.ground_truth or _OTHER_ANSWER, group=g)
+        for g, prompt in enumerate(prompts)
+    ]
 
 
 def _prompts(config: Config, notice: Notice) -> tuple[PromptTable | None, PromptTable | None]:
@@ -372,8 +348,16 @@ def _prompts(config: Config, notice: Notice) -> tuple[PromptTable | None, Prompt
         trust_remote_code=config.data.trust_remote_code or model.trust_remote_code,
         chat_template=model.custom_chat_template,
     )
-    train = load_prompts(config.data, tokenizer, split="train", notice=notice) if config.data.train_files else None
-    val = load_prompts(config.data, tokenizer, split="val", notice=notice) if config.data.val_files else None
+    train = (
+        load_prompts(config.data, tokenizer, split="train", notice=notice)
+        if config.data.train_files
+        else None
+    )
+    val = (
+        load_prompts(config.data, tokenizer, split="val", notice=notice)
+        if config.data.val_files
+        else None
+    )
     if train is not None and not config.trainer.val_only:
         prompt_loader(config, train)
     return train, val
@@ -382,9 +366,12 @@ def _prompts(config: Config, notice: Notice) -> tuple[PromptTable | None, Prompt
 def _check_memory(
     config: Config, specs: list[RewardSpec], *, device: str, extras: Extras, notice: Notice
 ) -> tuple[list[EnginePlan], Budget]:
-    """Prints the rewards and the plan. Raises MemoryPlanError before anything is loaded, ConfigError for pools that are not there."""
+    """Prints the rewards and the plan. Raises MemoryPlanError before anything is loaded,
+    ConfigError for pools that are not there."""
     engines = prepare_engines(specs, config.trainer, device=device)
-    plan = memory_plan(config, engines, device=device, extras=extras, **budgets(config.trainer, device=device))
+    plan = memory_plan(
+        config, engines, device=device, extras=extras, **budgets(config.trainer, device=device)
+    )
     plan.check()
     notice(reward_table(specs))
     notice(plan.table())

@@ -1,4 +1,5 @@
-"""Where a run takes place: how many processes, in which folder, and whether there is anything left to do."""
+"""Where a run takes place: how many processes, in which folder, and whether there is anything left
+to do."""
 
 from __future__ import annotations
 
@@ -13,16 +14,21 @@ from rmrl.trainer import checkpoint
 
 
 def fill_processes(config: Config, *, device: str) -> None:
-    """Replace trainer.n_gpus_per_node=-1, in place, by the GPUs of this machine; on CPU by one process that uses all cores."""
+    """Replace trainer.n_gpus_per_node=-1, in place, by the GPUs of this machine; on CPU by one
+    process that uses all cores."""
     if config.trainer.n_gpus_per_node == -1:
         config.trainer.n_gpus_per_node = max(device_count(device), 1)
 
 
 def process_problems(config: Config, *, device: str) -> Iterator[str]:
-    """More processes than GPUs. A cluster that is joined has machines which cannot be seen from here."""
+    """More processes than GPUs. A cluster that is joined has machines which cannot be seen from
+    here."""
     count, there = config.trainer.n_gpus_per_node, device_count(device)
     if device == "cuda" and not _joins_a_cluster(config) and count > there:
-        yield f"trainer.n_gpus_per_node={count}, and this machine has {there} GPUs: give at most {there}, or leave it out"
+        yield (
+            f"trainer.n_gpus_per_node={count}, and this machine has {there} GPUs: give at most"
+            f" {there}, or leave it out"
+        )
 
 
 def process_advice(config: Config, *, device: str) -> Iterator[str]:
@@ -30,13 +36,15 @@ def process_advice(config: Config, *, device: str) -> Iterator[str]:
     count, there = config.trainer.n_gpus_per_node, cores()
     if device == "cpu" and not _joins_a_cluster(config) and count > there:
         yield (
-            f"trainer.n_gpus_per_node={count} starts {count} training processes on {there} CPU cores: they take turns, and each holds a "
-            f"share of the model and a whole runtime; trainer.n_gpus_per_node={there} is faster"
+            f"trainer.n_gpus_per_node={count} starts {count} training processes on {there} CPU"
+            " cores: they take turns, and each holds a share of the model and a whole runtime;"
+            f" trainer.n_gpus_per_node={there} is faster"
         )
 
 
 def finished_step(config: Config, folder: Path, *, total_steps: int) -> int | None:
-    """The step of the newest checkpoint in the output folder where no step is left to train; None where there is work."""
+    """The step of the newest checkpoint in the output folder where no step is left to train; None
+    where there is work."""
     if config.trainer.val_only or config.trainer.resume_mode != "auto" or not total_steps:
         return None
     root = folder / "checkpoints"

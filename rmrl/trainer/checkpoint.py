@@ -1,11 +1,13 @@
 """Checkpoint folders: complete or not there at all.
 
     <root>/step_000010/...             what `write` put there
-    <root>/step_000010/manifest.json   step, sizes and digests of all files, rmrl version, config fingerprint, its own digest
+    <root>/step_000010/manifest.json   step, sizes and digests of all files, rmrl version, config
+      fingerprint, its own digest
     <root>/.tmp-...                    being written, or being removed; swept away by the next save
 
-A folder gets its final name only after its files and its manifest have reached the disk. What is read back is compared with
-the manifest, so a torn or altered checkpoint is passed over in favour of the one before it.
+A folder gets its final name only after its files and its manifest have reached the disk. What is
+read back is compared with the manifest, so a torn or altered checkpoint is passed over in favour of
+the one before it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from rmrl.trainer.disk_full import is_disk_full
 
 MANIFEST = "manifest.json"
 FULL_DIGEST_BYTES = 2**30
-"""Files up to this size are digested whole, larger ones by their first and last MiB (and their size)."""
+"""Files up to this size are digested whole, larger ones by their first and last MiB (and their
+size)."""
 ENDS_BYTES = 2**20
 
 _NAME = re.compile(r"step_(\d+)")
@@ -52,8 +55,9 @@ class Checkpoint:
 async def save(root: Path, step: int, write: Write, *, config_fingerprint: str = "") -> Checkpoint:
     """Have `write(folder)` fill a temporary folder, seal it with a manifest and give it its name.
 
-    `write` may be a plain or an async function. If it raises or is cancelled, nothing new remains and older checkpoints are
-    untouched. A checkpoint of the same step is replaced. Raises CheckpointError when the disk is full.
+    `write` may be a plain or an async function. If it raises or is cancelled, nothing new remains
+    and older checkpoints are untouched. A checkpoint of the same step is replaced. Raises
+    CheckpointError when the disk is full.
     """
     root.mkdir(parents=True, exist_ok=True)
     _sweep(root)
@@ -65,32 +69,44 @@ async def save(root: Path, step: int, write: Write, *, config_fingerprint: str =
         if inspect.isawaitable(written):
             await written
         await to_thread(_seal, fresh, {"step": step, "config_fingerprint": config_fingerprint})
-        _rename(fresh, final)  # not in a thread: a cancelled save must not go on renaming what is being swept away
+        _rename(
+            fresh, final
+        )  # not in a thread: a cancelled save must not go on renaming what is being swept away
     except Exception as error:
         if is_disk_full(error, root):
             raise CheckpointError(_full_message(root, step, fresh)) from error
         raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    return Checkpoint(path=final, step=step, config_fingerprint=config_fingerprint, rmrl_version=rmrl.__version__)
+    return Checkpoint(
+        path=final, step=step, config_fingerprint=config_fingerprint, rmrl_version=rmrl.__version__
+    )
 
 
 def verify(path: Path) -> Checkpoint:
-    """The checkpoint at `path`, every file compared with its manifest. CheckpointError says which file and what was seen."""
+    """The checkpoint at `path`, every file compared with its manifest. CheckpointError says which
+    file and what was seen."""
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
         problem = _problem(path / name, expected)
         if problem:
-            raise CheckpointError(f"the checkpoint {path} cannot be used: its file {name} {problem}.")
+            raise CheckpointError(
+                f"the checkpoint {path} cannot be used: its file {name} {problem}."
+            )
     return Checkpoint(
-        path=path, step=manifest["step"], config_fingerprint=manifest["config_fingerprint"], rmrl_version=manifest["rmrl_version"]
+        path=path,
+        step=manifest["step"],
+        config_fingerprint=manifest["config_fingerprint"],
+        rmrl_version=manifest["rmrl_version"],
     )
 
 
 def newest_complete(root: Path, *, notice: Notice) -> Checkpoint | None:
-    """The newest checkpoint under `root` that verifies; None if none was ever saved. Each one passed over is told to `notice`.
+    """The newest checkpoint under `root` that verifies; None if none was ever saved. Each one
+    passed over is told to `notice`.
 
-    Raises CheckpointError where there are checkpoints and none can be used: a start from nothing would cut the run's logs away.
+    Raises CheckpointError where there are checkpoints and none can be used: a start from nothing
+    would cut the run's logs away.
     """
     folders = _folders(root)
     for path in reversed(folders):
@@ -100,27 +116,32 @@ def newest_complete(root: Path, *, notice: Notice) -> Checkpoint | None:
             notice(f"{error} It is skipped; the one before it is tried.")
     if folders:
         raise CheckpointError(
-            f"no complete checkpoint is left under {root}: none of the {len(folders)} there can be used. To start anew, remove {root} or "
-            "choose another trainer.experiment_name."
+            f"no complete checkpoint is left under {root}: none of the {len(folders)} there can be"
+            f" used. To start anew, remove {root} or choose another trainer.experiment_name."
         )
     return None
 
 
 def last_step(root: Path) -> int:
-    """The highest step that a folder under `root` is named after, complete or not; 0 without one."""
+    """The highest step that a folder under `root` is named after, complete or not; 0 without
+    one."""
     folders = _folders(root)
     return int(folders[-1].name.removeprefix("step_")) if folders else 0
 
 
 def prune(root: Path, keep: int | None) -> list[Path]:
-    """Remove all that is older than the `keep` newest checkpoints whose files are all there at full size; None: keep all.
+    """Remove all that is older than the `keep` newest checkpoints whose files are all there at full
+    size; None: keep all.
 
-    Torn folders do not count towards `keep`. Returns what was removed. Raises ConfigError for `keep` below 1.
+    Torn folders do not count towards `keep`. Returns what was removed. Raises ConfigError for
+    `keep` below 1.
     """
     if keep is None:
         return []
     if keep < 1:
-        raise ConfigError(f"trainer.max_actor_ckpt_to_keep={keep}: at least 1 must be kept; use null to keep all")
+        raise ConfigError(
+            f"trainer.max_actor_ckpt_to_keep={keep}: at least 1 must be kept; use null to keep all"
+        )
     folders = _folders(root)
     whole = [path for path in folders if _looks_whole(path)]
     if len(whole) <= keep:
@@ -145,7 +166,8 @@ def _sweep(root: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Take the name away first: a removal that is cut short must not leave half a checkpoint behind."""
+    """Take the name away first: a removal that is cut short must not leave half a checkpoint
+    behind."""
     doomed = path.with_name(f"{_TEMPORARY}removed-{path.name}-{os.getpid()}")
     path.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
@@ -158,7 +180,7 @@ def _rename(fresh: Path, final: Path) -> None:
     _sync(final.parent)
 
 
-# --- manifest ------------------------------------------------------------------------------------------------------
+# --- manifest
 
 
 def _seal(folder: Path, facts: dict[str, Any]) -> None:
@@ -168,8 +190,18 @@ def _seal(folder: Path, facts: dict[str, Any]) -> None:
         _sync(path)
         size = path.stat().st_size
         span = "all" if size <= FULL_DIGEST_BYTES else "ends"
-        files[path.relative_to(folder).as_posix()] = {"bytes": size, "sha256": _digest(path, span), "span": span}
-    manifest: dict[str, Any] = {"format": 1, **facts, "rmrl_version": rmrl.__version__, "saved_unix_s": int(time.time()), "files": files}
+        files[path.relative_to(folder).as_posix()] = {
+            "bytes": size,
+            "sha256": _digest(path, span),
+            "span": span,
+        }
+    manifest: dict[str, Any] = {
+        "format": 1,
+        **facts,
+        "rmrl_version": rmrl.__version__,
+        "saved_unix_s": int(time.time()),
+        "files": files,
+    }
     manifest["sha256"] = _self_digest(manifest)
     path = folder / MANIFEST
     path.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
@@ -182,12 +214,19 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: Any = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise CheckpointError(f"the checkpoint {folder} cannot be used: {_what_it_is(folder)}.") from error
+        raise CheckpointError(
+            f"the checkpoint {folder} cannot be used: {_what_it_is(folder)}."
+        ) from error
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"the checkpoint {folder} cannot be used: its {MANIFEST} cannot be read ({error}).") from error
+        raise CheckpointError(
+            f"the checkpoint {folder} cannot be used: its {MANIFEST} cannot be read ({error})."
+        ) from error
     facts = cast("dict[str, Any]", manifest) if isinstance(manifest, dict) else {}
     if facts.get("sha256") != _self_digest(facts):
-        raise CheckpointError(f"the checkpoint {folder} cannot be used: its {MANIFEST} was altered after it was written.")
+        raise CheckpointError(
+            f"the checkpoint {folder} cannot be used: its {MANIFEST} was altered after it was"
+            " written."
+        )
     return facts
 
 
@@ -196,7 +235,9 @@ def _what_it_is(folder: Path) -> str:
     if not folder.exists():
         return f"it has no {MANIFEST}, there is no such folder"
     inside = _folders(folder) or _folders(folder / "checkpoints")
-    return f"it has no {MANIFEST}" + (f", but it holds checkpoints: name one of them, e.g. {inside[-1]}" if inside else "")
+    return f"it has no {MANIFEST}" + (
+        f", but it holds checkpoints: name one of them, e.g. {inside[-1]}" if inside else ""
+    )
 
 
 def _self_digest(manifest: dict[str, Any]) -> str:
@@ -224,11 +265,16 @@ def _looks_whole(folder: Path) -> bool:
         files = _read_manifest(folder)["files"]
     except CheckpointError:
         return False
-    return all((folder / name).is_file() and (folder / name).stat().st_size == entry["bytes"] for name, entry in files.items())
+    return all(
+        (folder / name).is_file() and (folder / name).stat().st_size == entry["bytes"]
+        for name, entry in files.items()
+    )
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)
+    return (
+        path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST
+    )
 
 
 def _digest(path: Path, span: str) -> str:
@@ -253,8 +299,13 @@ def _sync(path: Path) -> None:
 def _full_message(root: Path, step: int, fresh: Path) -> str:
     written = sum(path.stat().st_size for path in _files(fresh)) if fresh.is_dir() else 0
     older = [path.name for path in _folders(root) if _looks_whole(path)]
-    kept = f"the last complete checkpoint is {older[-1]}, untouched" if older else "there is no earlier checkpoint"
+    kept = (
+        f"the last complete checkpoint is {older[-1]}, untouched"
+        if older
+        else "there is no earlier checkpoint"
+    )
     return (
-        f"the disk of {root} is full: the checkpoint of step {step} could not be written ({written / 2**20:.1f} MiB of it were); {kept}. "
-        "Free some space or set trainer.max_actor_ckpt_to_keep, then start the same command again."
+        f"the disk of {root} is full: the checkpoint of step {step} could not be written"
+        f" ({written / 2**20:.1f} MiB of it were); {kept}. Free some space or set"
+        " trainer.max_actor_ckpt_to_keep, then start the same command again."
     )

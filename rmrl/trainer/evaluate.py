@@ -1,15 +1,21 @@
-"""Validation: the same rewards on held-out prompts, and what several responses to one prompt would reach.
+"""Validation: the same rewards on held-out prompts, and what several responses to one prompt would
+reach.
 
     val/reward, val/<component>               means over the verdicts there are
-    val/<...>/missing                         share of responses without a verdict, where there are any
+    val/<...>/missing                         share of responses without a verdict, where there are
+      any
     val/length                                tokens per response
-With n = rollout.val_kwargs.n responses per prompt, n >= 2, below each of val/reward and val/<component>:
+With n = rollout.val_kwargs.n responses per prompt, n >= 2, below each of val/reward and
+val/<component>:
     mean@<n>, std@<n>                         of a prompt's responses, averaged over prompts
     best@<k>/{mean,std,se}, worst@<k>/...     for k = 2, 4, 8, ... and n: see rmrl/telemetry/at_k.py
-    maj@<k>/{mean,se}                         where a component returns the response's answer: an extra column `pred` or `answer`
-    best@<k>/left_out                         share of prompts with fewer than k verdicts, where there are any: worst, maj lack them, too
-and all of it once more as val/<data_source>/... where there are several sources. `std` is within a prompt, `se` the standard
-error of the mean over prompts. A response without a verdict is in no statistic.
+    maj@<k>/{mean,se}                         where a component returns the response's answer: an
+      extra column `pred` or `answer`
+    best@<k>/left_out                         share of prompts with fewer than k verdicts, where
+      there are any: worst, maj lack them, too
+and all of it once more as val/<data_source>/... where there are several sources. `std` is within a
+prompt, `se` the standard error of the mean over prompts. A response without a verdict is in no
+statistic.
 """
 
 from __future__ import annotations
@@ -25,7 +31,8 @@ from rmrl.telemetry import at_k
 from rmrl.types import Metrics, RewardBatch, Rollouts, Sampling, ScoreResult
 
 ANSWER_COLUMNS = ("pred", "answer")
-"""Extra columns of a reward function that hold the response's extracted answer; the first that is there counts."""
+"""Extra columns of a reward function that hold the response's extracted answer; the first that is
+there counts."""
 REWARD = "reward"
 
 
@@ -53,7 +60,9 @@ def validation_sampling(config: Config) -> Sampling:
 
 def validation_metrics(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> Metrics:
     """Everything a validation says, as finite numbers; see the module's text for the names."""
-    lengths = [len(response.token_ids) for rollouts, _ in batches for response in rollouts.responses]
+    lengths = [
+        len(response.token_ids) for rollouts, _ in batches for response in rollouts.responses
+    ]
     out: Metrics = {"val/length": float(np.mean(lengths))} if lengths else {}
     columns = _columns(batches)
     sources = sorted({group.source for groups in columns.values() for group in groups})
@@ -77,20 +86,33 @@ def _columns(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> dict[str, list[
             named |= {name: values_BC[rows, c] for c, name in enumerate(rewards.scores.names)}
             for name, values in named.items():
                 answers = answers_by_name.get(name)
-                columns[name].append(_Group(source, [float(v) for v in values], None if answers is None else answers[rows]))
+                columns[name].append(
+                    _Group(
+                        source,
+                        [float(v) for v in values],
+                        None if answers is None else answers[rows],
+                    )
+                )
     return columns
 
 
 def _answers(rewards: RewardBatch) -> dict[str, list[str]]:
-    """Answers [B] by component, of those that return them; the combined reward takes the first one's."""
-    found = {name: _answer_column(column) for name, column in zip(rewards.scores.names, rewards.scores.results, strict=True)}
+    """Answers [B] by component, of those that return them; the combined reward takes the first
+    one's."""
+    found = {
+        name: _answer_column(column)
+        for name, column in zip(rewards.scores.names, rewards.scores.results, strict=True)
+    }
     given = {name: answers for name, answers in found.items() if answers is not None}
     return given | {REWARD: next(iter(given.values()))} if given else {}
 
 
 def _answer_column(results: Iterable[ScoreResult]) -> list[str] | None:
-    """A response whose answer is missing votes for "no answer", an answer like any other; None: no response has the column."""
-    rows = [next((row.extra[key] for key in ANSWER_COLUMNS if key in row.extra), ...) for row in results]
+    """A response whose answer is missing votes for "no answer", an answer like any other; None: no
+    response has the column."""
+    rows = [
+        next((row.extra[key] for key in ANSWER_COLUMNS if key in row.extra), ...) for row in results
+    ]
     if all(answer is ... for answer in rows):
         return None
     return ["" if answer is ... or answer is None else str(answer).strip() for answer in rows]
@@ -111,7 +133,10 @@ def _at_k(key: str, groups: Sequence[_Group], n: int) -> Iterator[tuple[str, flo
     verdicts = [np.asarray(group.values)[~np.isnan(group.values)] for group in groups]
     several = [values for values in verdicts if len(values) > 1]
     if any(len(values) for values in verdicts):
-        yield f"{key}/mean@{n}", float(np.mean([values.mean() for values in verdicts if len(values)]))
+        yield (
+            f"{key}/mean@{n}",
+            float(np.mean([values.mean() for values in verdicts if len(values)])),
+        )
     if several:
         yield f"{key}/std@{n}", float(np.mean([values.std() for values in several]))
     for k in at_k.ks(n):
@@ -123,7 +148,11 @@ def _at_k(key: str, groups: Sequence[_Group], n: int) -> Iterator[tuple[str, flo
         for what, of in (("best", at_k.best_at_k), ("worst", at_k.worst_at_k)):
             means, stds = zip(*(of(values, k) for values in enough), strict=True)
             mean, error = at_k.mean_over_prompts(means)
-            yield from ((f"{key}/{what}@{k}/mean", mean), (f"{key}/{what}@{k}/std", float(np.mean(stds))), (f"{key}/{what}@{k}/se", error))
+            yield from (
+                (f"{key}/{what}@{k}/mean", mean),
+                (f"{key}/{what}@{k}/std", float(np.mean(stds))),
+                (f"{key}/{what}@{k}/se", error),
+            )
         voted = [vote for group in groups if (vote := _vote(group, k)) is not None]
         if voted:
             mean, error = at_k.mean_over_prompts(voted)
@@ -131,8 +160,19 @@ def _at_k(key: str, groups: Sequence[_Group], n: int) -> Iterator[tuple[str, flo
 
 
 def _vote(group: _Group, k: int) -> float | None:
-    """maj@k of one prompt; None where its component gives no answers, or has fewer than k verdicts."""
+    """maj@k of one prompt; None where its component gives no answers, or has fewer than k
+    verdicts."""
     if group.answers is None:
         return None
-    rows = [(answer, value) for answer, value in zip(group.answers, group.values, strict=True) if not np.isnan(value)]
-    return at_k.majority_at_k([answer for answer, _ in rows], np.asarray([value for _, value in rows]), k) if len(rows) >= k else None
+    rows = [
+        (answer, value)
+        for answer, value in zip(group.answers, group.values, strict=True)
+        if not np.isnan(value)
+    ]
+    return (
+        at_k.majority_at_k(
+            [answer for answer, _ in rows], np.asarray([value for _, value in rows]), k
+        )
+        if len(rows) >= k
+        else None
+    )

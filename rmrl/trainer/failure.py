@@ -1,4 +1,5 @@
-"""What a run that fails leaves behind: a checkpoint of its last finished step, and the responses that broke a budget."""
+"""What a run that fails leaves behind: a checkpoint of its last finished step, and the responses
+that broke a budget."""
 
 from __future__ import annotations
 
@@ -23,18 +24,26 @@ SAVE_S = 60.0
 
 @asynccontextmanager
 async def saved_when_it_fails(run: Run) -> AsyncIterator[None]:
-    """When the block ends with an error: a checkpoint of the last finished step, where there is time, and a sentence on it.
+    """When the block ends with an error: a checkpoint of the last finished step, where there is
+    time, and a sentence on it.
 
-    The responses of a batch whose verdicts broke a budget are in samples.jsonl, until a resumed run cuts them off.
+    The responses of a batch whose verdicts broke a budget are in samples.jsonl, until a resumed run
+    cuts them off.
     """
     try:
         yield
     except ClusterLostError as error:
-        raise ClusterLostError(f"{loss() or error}; {await _saved(run, seconds_left(CHECKPOINTS_END))}") from error
+        raise ClusterLostError(
+            f"{loss() or error}; {await _saved(run, seconds_left(CHECKPOINTS_END))}"
+        ) from error
     except (RewardError, InfrastructureError, StallError, DataError):
         if run.telemetry is not None:
             _write_unrewarded(run)
-            run.notice(await _saved(run, SAVE_S) if run.step else "no step was finished, so there is nothing to save")
+            run.notice(
+                await _saved(run, SAVE_S)
+                if run.step
+                else "no step was finished, so there is nothing to save"
+            )
         raise
 
 
@@ -50,24 +59,36 @@ def _write_unrewarded(run: Run) -> None:
         keep_B=np.zeros(count, dtype=bool),
     )
     written = run.telemetry.samples.write(run.step + 1, responses, nothing)
-    run.notice(f"{written} responses of step {run.step + 1} are in {run.out_dir / SAMPLES_FILE} with their verdicts")
+    run.notice(
+        f"{written} responses of step {run.step + 1} are in {run.out_dir / SAMPLES_FILE} with their"
+        " verdicts"
+    )
 
 
 async def _saved(run: Run, deadline_s: float) -> str:
-    """What is on disk after a failure, as the end of a sentence; at most `deadline_s` seconds are given to a checkpoint."""
+    """What is on disk after a failure, as the end of a sentence; at most `deadline_s` seconds are
+    given to a checkpoint."""
     newest = run.checkpoints / f"step_{run.saved_step:06d}"
     if run.loader is None:
         return "the same command starts again"
     if run.saved_step == run.step:
         return run.last_checkpoint(newest)
     if not run.between_steps:
-        return f"it was in the middle of the update of step {run.step + 1}, so nothing was saved; {run.last_checkpoint(newest)}"
+        return (
+            f"it was in the middle of the update of step {run.step + 1}, so nothing was saved;"
+            f" {run.last_checkpoint(newest)}"
+        )
     try:
         async with asyncio.timeout(deadline_s):
             await run.sampler.rollouts.close()  # the models may need the room on their devices
             await run.sampler.scorer.residency.close()
             await run.save()
-    except Exception as error:  # whatever else is broken, the error that ended the run is the one to raise
+    except (
+        Exception
+    ) as error:  # whatever else is broken, the error that ended the run is the one to raise
         why = "there was no time for it" if isinstance(error, TimeoutError) else str(error)
-        return f"no checkpoint of step {run.step} could be saved ({why}); {run.last_checkpoint(newest)}"
+        return (
+            f"no checkpoint of step {run.step} could be saved ({why});"
+            f" {run.last_checkpoint(newest)}"
+        )
     return run.last_checkpoint(run.checkpoints / f"step_{run.step:06d}")

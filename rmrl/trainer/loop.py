@@ -1,4 +1,5 @@
-"""The training loop, on one screen. Everything periodic is `*_if_due`; sleep, wake and offload are context managers; set-up is build.py."""
+"""The training loop, on one screen. Everything periodic is `*_if_due`; sleep, wake and offload are
+context managers; set-up is build.py."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from rmrl.trainer.run import Run
 
 
 async def train(run: Run) -> None:
-    """prompts -> responses -> scores -> advantages -> update, until the last step or the user's interrupt."""
+    """prompts -> responses -> scores -> advantages -> update, until the last step or the user's
+    interrupt."""
     async with saved_when_it_fails(run):
         await _train(run)
 

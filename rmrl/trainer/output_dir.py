@@ -1,7 +1,9 @@
 """Whose output folder it is: one run per folder, one process at a time, nothing overwritten.
 
-<folder>/run.json      what makes the run this run: its configuration without the keys that may change
-<folder>/config.yaml   the resolved configuration; config.2.yaml, ... of resumes that changed something
+<folder>/run.json      what makes the run this run: its configuration without the keys that may
+  change
+<folder>/config.yaml   the resolved configuration; config.2.yaml, ... of resumes that changed
+  something
 <folder>/.lock         locked while a run writes here
 """
 
@@ -63,12 +65,13 @@ MAY_CHANGE = frozenset(
         "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", "trainer.resource_pools", *REWARD_MAY_CHANGE,
     }
 )  # fmt: skip
-"""Keys (a section's name stands for all below it) that a resumed run may set otherwise; any other key makes it another run."""
+"""Keys (a section's name stands for all below it) that a resumed run may set otherwise; any other
+key makes it another run."""
 
 _SHOWN = 12
 _REMEDY = (
-    "choose another trainer.experiment_name (or trainer.default_local_dir), or continue that run with trainer.resume_mode=auto and "
-    "its configuration, or remove the folder"
+    "choose another trainer.experiment_name (or trainer.default_local_dir), or continue that run"
+    " with trainer.resume_mode=auto and its configuration, or remove the folder"
 )
 
 
@@ -93,17 +96,22 @@ class Claim:
 
 
 def claim(path: Path, *, config: object, config_text: str, resume_mode: str) -> Claim:
-    """Take the folder for a run with `config` (a dataclass or nested mapping); `config_text` is its resolved YAML.
+    """Take the folder for a run with `config` (a dataclass or nested mapping); `config_text` is its
+    resolved YAML.
 
-    "new": the folder was missing or empty. "resume": it holds the same run. OutputDirError: it holds something else, or
-    another process writes there, or resume_mode=disable and it is used; the folder is then as it was.
+    "new": the folder was missing or empty. "resume": it holds the same run. OutputDirError: it
+    holds something else, or another process writes there, or resume_mode=disable and it is used;
+    the folder is then as it was.
     """
     _check_before_touching(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = _lock(path)
     except OSError as error:
-        raise OutputDirError(f"the output folder {path} cannot be written ({error}); choose another trainer.default_local_dir") from error
+        raise OutputDirError(
+            f"the output folder {path} cannot be written ({error}); choose another"
+            " trainer.default_local_dir"
+        ) from error
     try:
         mode = refuse_other_run(path, config=config, resume_mode=resume_mode)
         if mode == "new":
@@ -117,9 +125,11 @@ def claim(path: Path, *, config: object, config_text: str, resume_mode: str) -> 
 
 
 def refuse_other_run(path: Path, *, config: object, resume_mode: str) -> Literal["new", "resume"]:
-    """What `claim` would say of the folder, without writing anything. Raises OutputDirError as it does, apart from the lock.
+    """What `claim` would say of the folder, without writing anything. Raises OutputDirError as it
+    does, apart from the lock.
 
-    A run that ended before its first result (a model that could not be loaded, a reward that raised) does not bind the folder.
+    A run that ended before its first result (a model that could not be loaded, a reward that
+    raised) does not bind the folder.
     """
     _check_before_touching(path)
     known = _read_run(path)
@@ -150,16 +160,23 @@ def differences(known: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 def _check_before_touching(path: Path) -> None:
     """Refuse what is no folder, or a folder with things in it that no run of ours put there."""
     if path.exists() and not path.is_dir():
-        raise OutputDirError(f"the output folder {path} is a file; choose another trainer.default_local_dir")
+        raise OutputDirError(
+            f"the output folder {path} is a file; choose another trainer.default_local_dir"
+        )
     if not path.exists() or (path / RUN_FILE).exists():
         return
     # A shell's `> folder/train.log` and Hydra's own folder come before us and are nobody's results.
-    foreign = sorted(e.name for e in path.iterdir() if e.name not in (LOCK_FILE, f".{RUN_FILE}.tmp", ".hydra") and e.suffix != ".log")
+    foreign = sorted(
+        e.name
+        for e in path.iterdir()
+        if e.name not in (LOCK_FILE, f".{RUN_FILE}.tmp", ".hydra") and e.suffix != ".log"
+    )
     if foreign:
         some = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
         raise OutputDirError(
-            f"the output folder {path} is not empty and has no {RUN_FILE}, so it is not of an rmrl run (it holds {some}); "
-            "choose another trainer.experiment_name or trainer.default_local_dir, or remove the folder"
+            f"the output folder {path} is not empty and has no {RUN_FILE}, so it is not of an rmrl"
+            f" run (it holds {some}); choose another trainer.experiment_name or"
+            " trainer.default_local_dir, or remove the folder"
         )
 
 
@@ -168,8 +185,8 @@ def _lock(path: Path) -> TextIO:
         return lock(path / LOCK_FILE)
     except LockedError as error:
         raise OutputDirError(
-            f"the output folder {path} is in use by another run ({error}); wait for it or stop it, or choose another "
-            "trainer.experiment_name"
+            f"the output folder {path} is in use by another run ({error}); wait for it or stop it,"
+            " or choose another trainer.experiment_name"
         ) from error
 
 
@@ -182,14 +199,17 @@ def _read_run(path: Path) -> dict[str, Any] | None:
         run["config"].items()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise OutputDirError(
-            f"{file} cannot be read ({type(error).__name__}: {error}), so whose folder it is is unknown; {_REMEDY}"
+            f"{file} cannot be read ({type(error).__name__}: {error}), so whose folder it is is"
+            f" unknown; {_REMEDY}"
         ) from error
     return run
 
 
 def _has_results(path: Path) -> bool:
     files = (path / name for name in RESULT_FILES)
-    return any(file.is_file() and file.stat().st_size for file in files) or any(path.glob("checkpoints/step_*"))
+    return any(file.is_file() and file.stat().st_size for file in files) or any(
+        path.glob("checkpoints/step_*")
+    )
 
 
 def _forget_attempts(path: Path) -> None:
@@ -198,20 +218,28 @@ def _forget_attempts(path: Path) -> None:
 
 
 def _write_run(path: Path, identity: Mapping[str, Any]) -> None:
-    run = {"rmrl_version": rmrl.__version__, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "config": identity}
+    run = {
+        "rmrl_version": rmrl.__version__,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "config": identity,
+    }
     write_whole(path / RUN_FILE, json.dumps(run, indent=1, ensure_ascii=False) + "\n")
 
 
 def _check_same(path: Path, runs: tuple[dict[str, Any], dict[str, Any]], resume_mode: str) -> None:
     known, identity = runs
-    whose = f"the output folder {path} holds a run started {known.get('started', 'at an unknown time')}"
+    whose = (
+        f"the output folder {path} holds a run started {known.get('started', 'at an unknown time')}"
+    )
     different = differences(known["config"], identity)
     if different:
         more = [f"and {len(different) - _SHOWN} more"] if len(different) > _SHOWN else []
         listed = "\n    ".join(different[:_SHOWN] + more)
         raise OutputDirError(f"{whose} with another configuration:\n    {listed}\n  {_REMEDY}")
     if resume_mode == "disable":
-        raise OutputDirError(f"{whose}, and trainer.resume_mode=disable refuses a used folder; {_REMEDY}")
+        raise OutputDirError(
+            f"{whose}, and trainer.resume_mode=disable refuses a used folder; {_REMEDY}"
+        )
 
 
 def _keep_config(path: Path, config_text: str) -> None:

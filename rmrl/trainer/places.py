@@ -1,4 +1,5 @@
-"""Where the processes of a run are started, how many threads they get, and that all of several start or none."""
+"""Where the processes of a run are started, how many threads they get, and that all of several
+start or none."""
 
 from __future__ import annotations
 
@@ -27,12 +28,14 @@ class Places:
 
 
 def threads(trainer: TrainerConfig, *, processes: int) -> int:
-    """CPU threads of each of `processes` on a machine: phases take turns, so each phase may use all cores."""
+    """CPU threads of each of `processes` on a machine: phases take turns, so each phase may use all
+    cores."""
     return trainer.threads_per_process or max(1, cores() // max(1, processes))
 
 
 async def all_or_none(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """What all of them start; when one fails the others are stopped, and what they have started is ended, before its error is raised.
+    """What all of them start; when one fails the others are stopped, and what they have started is
+    ended, before its error is raised.
 
     `work` gives processes (`kill`), or what holds some (`close`).
     """
@@ -45,6 +48,8 @@ async def all_or_none(*work: Coroutine[Any, Any, Any]) -> list[Any]:
         async with AsyncExitStack() as stack:
             for started in await asyncio.gather(*tasks, return_exceptions=True):
                 if not isinstance(started, BaseException):
-                    end: Callable[[], Awaitable[None]] = getattr(started, "kill", None) or started.close
+                    end: Callable[[], Awaitable[None]] = (
+                        getattr(started, "kill", None) or started.close
+                    )
                     stack.push_async_callback(end)
         raise

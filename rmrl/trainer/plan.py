@@ -1,4 +1,5 @@
-"""Who will hold how much memory where in a training run, estimated from checkpoint headers before anything is loaded."""
+"""Who will hold how much memory where in a training run, estimated from checkpoint headers before
+anything is loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +15,15 @@ from rmrl.models.checkpoint_inspect import weight_bytes
 from rmrl.rewards.residency import EnginePlan
 from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
 from rmrl.scoring.memory import engine_claims, gpu, host, plan_of
-from rmrl.trainer.train_memory import activation_bytes, frozen_bytes, layout, offloads_state, state, stays_bytes, waits_bytes
+from rmrl.trainer.train_memory import (
+    activation_bytes,
+    frozen_bytes,
+    layout,
+    offloads_state,
+    state,
+    stays_bytes,
+    waits_bytes,
+)
 
 TRAIN_PROCESS_BYTES = {"cpu": 600 * 2**20, "cuda": 600 * 2**20}
 
@@ -36,19 +45,24 @@ def memory_plan(
     extras: Extras,
     host_bytes: int | None = None,
 ) -> MemoryPlan:
-    """The plan of a training run. `budget_bytes`: of each GPU, or of the machine; `host_bytes`: host memory of a machine with GPUs."""
+    """The plan of a training run. `budget_bytes`: of each GPU, or of the machine; `host_bytes`:
+    host memory of a machine with GPUs."""
     policy = policy_claims(config, device=device, extras=extras)
     return plan_of([*policy, *engine_claims(engines)], budget_bytes, host_bytes)
 
 
-# --- the policy ----------------------------------------------------------------------------------------------------------
+# --- the policy
 
 
 def policy_claims(config: Config, *, device: str, extras: Extras) -> list[Claim]:
     """Training and rollout, each on its devices, and what they keep in host memory."""
     world = config.trainer.n_gpus_per_node * config.trainer.nnodes
     training = _training(config, device, extras.reference)
-    claims = [training, *([_critic(config, extras.critic, device)] if extras.critic else []), _rollout(config, device)]
+    claims = [
+        training,
+        *([_critic(config, extras.critic, device)] if extras.critic else []),
+        _rollout(config, device),
+    ]
     return claims + (_policy_host(config, extras, world) if device == "cuda" else [])
 
 
@@ -66,7 +80,8 @@ def _count(config: Config, pool: str | None) -> int:
 
 
 def _training(config: Config, device: str, with_reference: bool) -> Claim:
-    """Weights, gradients and optimizer state; the activations of one micro-batch; the reference's weights."""
+    """Weights, gradients and optimizer state; the activations of one micro-batch; the reference's
+    weights."""
     part = config.actor_rollout_ref
     held, frozen = _held(config, part.model, part.actor, device=device, pool=None), 0
     if with_reference:
@@ -89,10 +104,14 @@ def _critic(config: Config, critic: CriticConfig, device: str) -> Claim:
     held = _held(config, critic.model, critic, device=device, pool=critic.pool)
     if critic.pool is None:
         held -= (_count(config, None) if device == "cpu" else 1) * TRAIN_PROCESS_BYTES[device]
-    return _claim(config, "critic", critic.model, critic, held=held, device=device, pool=critic.pool)
+    return _claim(
+        config, "critic", critic.model, critic, held=held, device=device, pool=critic.pool
+    )
 
 
-def _held(config: Config, model: ModelConfig, trained: TrainedConfig, *, device: str, pool: str | None) -> int:
+def _held(
+    config: Config, model: ModelConfig, trained: TrainedConfig, *, device: str, pool: str | None
+) -> int:
     """Bytes of the processes and the training state; on CPU of all processes together."""
     world = _count(config, pool)
     shards, processes = (1, world) if device == "cpu" else (world, 1)
@@ -113,13 +132,19 @@ def _claim(
 ) -> Claim:
     """`stays`: bytes of `held` that stay on the devices whatever the model that trains offloads."""
     world = _count(config, pool)
-    activations = activation_bytes(model, trained, world, tokens=_micro_batch_tokens(config, trained)) * (world if device == "cpu" else 1)
+    activations = activation_bytes(
+        model, trained, world, tokens=_micro_batch_tokens(config, trained)
+    ) * (world if device == "cpu" else 1)
     offloads = device == "cuda" and offloads_state(trained)
     return Claim(
         who=who,
         what=f"{Path(str(model.path)).name} {layout(trained, world)}{suffix}",
         awake_bytes=held + activations,
-        away_bytes=TRAIN_PROCESS_BYTES[device] + stays + stays_bytes(model, trained, world) // world if offloads else held,
+        away_bytes=(
+            TRAIN_PROCESS_BYTES[device] + stays + stays_bytes(model, trained, world) // world
+            if offloads
+            else held
+        ),
         when=("train",),
         devices=_devices(config, pool, device),
     )
@@ -153,16 +178,34 @@ def _rollout(config: Config, device: str) -> Claim:
 
 
 def _policy_host(config: Config, extras: Extras, world: int) -> list[Claim]:
-    """On a machine with GPUs: offloaded training state of all its processes, weights of sleeping rollout engines."""
+    """On a machine with GPUs: offloaded training state of all its processes, weights of sleeping
+    rollout engines."""
     rollout, part = config.actor_rollout_ref.rollout, config.actor_rollout_ref
-    trained: list[tuple[str, ModelConfig, TrainedConfig, str | None]] = [("training", part.model, part.actor, None)]
-    trained += [("critic", extras.critic.model, extras.critic, extras.critic.pool)] if extras.critic else []
+    trained: list[tuple[str, ModelConfig, TrainedConfig, str | None]] = [
+        ("training", part.model, part.actor, None)
+    ]
+    trained += (
+        [("critic", extras.critic.model, extras.critic, extras.critic.pool)]
+        if extras.critic
+        else []
+    )
     kept = [
-        host(who, f"{Path(str(model.path)).name} {settings.strategy}, offloaded", waiting // config.trainer.nnodes)
+        host(
+            who,
+            f"{Path(str(model.path)).name} {settings.strategy}, offloaded",
+            waiting // config.trainer.nnodes,
+        )
         for who, model, settings, pool in trained
-        if offloads_state(settings) and (waiting := waits_bytes(model, settings, _count(config, pool)))
+        if offloads_state(settings)
+        and (waiting := waits_bytes(model, settings, _count(config, pool)))
     ]
     if rollout.free_cache_engine and rollout.pool is None:
         engines = max(1, world // config.trainer.nnodes // rollout.tensor_parallel_size)
-        kept.append(host("rollout", "weights, asleep", engines * weight_bytes(str(part.model.path), rollout.dtype)))
+        kept.append(
+            host(
+                "rollout",
+                "weights, asleep",
+                engines * weight_bytes(str(part.model.path), rollout.dtype),
+            )
+        )
     return kept

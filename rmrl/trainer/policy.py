@@ -1,4 +1,5 @@
-"""The models that train, as the controller sees them: one object per role, however many processes hold it together."""
+"""The models that train, as the controller sees them: one object per role, however many processes
+hold it together."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from rmrl.types import Metrics, Ragged, TrainBatch
 
 
 class TrainGroup:
-    """Processes that act together; each holds its part of one or several models (rmrl.backends.worker.TrainWorker)."""
+    """Processes that act together; each holds its part of one or several models
+    (rmrl.backends.worker.TrainWorker)."""
 
     def __init__(self, workers: WorkerGroup, *, timeout_s: float, offloads: bool) -> None:
         self._workers, self._timeout_s, self._offloads = workers, timeout_s, offloads
@@ -36,15 +38,19 @@ class TrainGroup:
         """By rank."""
         return self._workers.workers
 
-    async def call(self, method: str, per_rank: Sequence[Sequence[object]] | None = None) -> list[Any]:
+    async def call(
+        self, method: str, per_rank: Sequence[Sequence[object]] | None = None
+    ) -> list[Any]:
         """A method of the worker on every rank at once; results by rank."""
         return await self._workers.call(method, per_rank, timeout_s=self._timeout_s)
 
     @asynccontextmanager
     async def on_device(self) -> AsyncIterator[None]:
-        """The training state is on its devices for the time of the block, and in host memory after it where offloading was asked for.
+        """The training state is on its devices for the time of the block, and in host memory after
+        it where offloading was asked for.
 
-        After an error it stays: the run ends, and a process that still waits for a failed one would answer only at the deadline.
+        After an error it stays: the run ends, and a process that still waits for a failed one would
+        answer only at the deadline.
         """
         if self._offloads:
             await self.call("onload")
@@ -57,15 +63,18 @@ class TrainGroup:
 
 
 class TrainedModel:
-    """One role's model. Deals rows to the processes of its group and puts their answers back in order."""
+    """One role's model. Deals rows to the processes of its group and puts their answers back in
+    order."""
 
     def __init__(self, group: TrainGroup, role: str, dealing: Dealing | None = None) -> None:
-        """`role`: actor, ref or critic. `dealing`: which processes work on the same rows; None: each on its own."""
+        """`role`: actor, ref or critic. `dealing`: which processes work on the same rows; None:
+        each on its own."""
         ranks = tuple(range(group.size))
         self.group, self._role, self._dealing = group, role, dealing or Dealing(ranks, ranks)
 
     async def logprobs(self, batch: TrainBatch) -> Ragged:
-        """Log-probabilities of the response tokens under the present weights, rows in the batch's order."""
+        """Log-probabilities of the response tokens under the present weights, rows in the batch's
+        order."""
         return await self._per_row("logprobs", batch)
 
     async def values(self, batch: TrainBatch) -> Ragged:
@@ -75,7 +84,9 @@ class TrainedModel:
     async def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
         """One optimizer step per mini-batch and epoch."""
         dealt = [self._deal(batch)[1] for batch in mini_batches]
-        shares = [[shares[number] for shares in dealt] for number in range(len(self._dealing.answering))]
+        shares = [
+            [shares[number] for shares in dealt] for number in range(len(self._dealing.answering))
+        ]
         return (await self._on_shares("update", shares))[0]
 
     async def export_weights(self, path: str, *, dtype: str) -> int:
@@ -124,7 +135,13 @@ class TrainedModel:
 class Models:
     """All models that train or stand beside training, and the groups that hold them."""
 
-    def __init__(self, actor: TrainedModel, *, reference: TrainedModel | None = None, critic: TrainedModel | None = None) -> None:
+    def __init__(
+        self,
+        actor: TrainedModel,
+        *,
+        reference: TrainedModel | None = None,
+        critic: TrainedModel | None = None,
+    ) -> None:
         self.actor, self.reference, self.critic = actor, reference, critic
 
     @property

@@ -1,7 +1,9 @@
-"""Batches in the order of their steps, sampled at most `ahead` updates before the policy that trains on them.
+"""Batches in the order of their steps, sampled at most `ahead` updates before the policy that
+trains on them.
 
-With ahead=0 each batch is sampled when it is asked for (on-policy). With ahead=1 the batch of step s + 1 is sampled, and scored, from the
-weights of step s while step s trains: "one step off". Nothing is sampled twice and nothing is left out.
+With ahead=0 each batch is sampled when it is asked for (on-policy). With ahead=1 the batch of step
+s + 1 is sampled, and scored, from the weights of step s while step s trains: "one step off".
+Nothing is sampled twice and nothing is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ Batch = TypeVar("Batch")
 
 
 class Published:
-    """The version of the weights that the rollout engines hold, and a way to wait for a later one."""
+    """The version of the weights that the rollout engines hold, and a way to wait for a later
+    one."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -33,8 +36,11 @@ class Published:
             await self._changed.wait()
 
 
-async def batches(sample: Callable[[int], Awaitable[Batch]], steps: range, *, ahead: int, published: Published) -> AsyncGenerator[Batch]:
-    """`sample(step)` for each of `steps`, in order. An error of sampling is raised to who asks for that batch.
+async def batches(
+    sample: Callable[[int], Awaitable[Batch]], steps: range, *, ahead: int, published: Published
+) -> AsyncGenerator[Batch]:
+    """`sample(step)` for each of `steps`, in order. An error of sampling is raised to who asks for
+    that batch.
 
     Leaving the iterator cancels what is still being sampled and waits for its end.
     """
@@ -67,7 +73,8 @@ async def _produce(
             done.set_result(await sample(step))
         except Exception as error:
             done.set_exception(error)
-            done.exception()  # seen: where the run ends for another reason, asyncio has nothing to say about this one
+            # seen: where the run ends for another reason, asyncio has nothing to say about this one
+            done.exception()
             await ready.put(done)
             return
         await ready.put(done)

@@ -1,7 +1,10 @@
-"""New weights travel from the training processes to the rollout engines, versioned by step: in a file, or as vLLM itself transfers them.
+"""New weights travel from the training processes to the rollout engines, versioned by step: in a
+file, or as vLLM itself transfers them.
 
-File: one in shared memory; engines on other nodes read a copy in the shared memory of their own node. Works everywhere.
-Transfer: CUDA IPC handles (engines on the training devices) or a broadcast over NCCL (engines with devices of their own).
+File: one in shared memory; engines on other nodes read a copy in the shared memory of their own
+  node. Works everywhere.
+Transfer: CUDA IPC handles (engines on the training devices) or a broadcast over NCCL (engines with
+  devices of their own).
 """
 
 from __future__ import annotations
@@ -40,22 +43,31 @@ class Publisher:
         dtype: str,
         size_hint_bytes: int,
     ) -> None:
-        """`engine_nodes`: the node of each engine of `rollouts`, in their order; `files` has its source where rank 0 trains.
+        """`engine_nodes`: the node of each engine of `rollouts`, in their order; `files` has its
+        source where rank 0 trains.
 
-        `dtype`: of the published tensors; `size_hint_bytes`: what they need about, to find a folder with room.
+        `dtype`: of the published tensors; `size_hint_bytes`: what they need about, to find a folder
+        with room.
         """
         self._policy, self._rollouts, self._files = policy, rollouts, files
-        self._engine_nodes, self._dtype, self._size_hint_bytes = tuple(engine_nodes), dtype, size_hint_bytes
+        self._engine_nodes, self._dtype, self._size_hint_bytes = (
+            tuple(engine_nodes),
+            dtype,
+            size_hint_bytes,
+        )
 
     async def publish(self, version: int) -> int:
-        """Export, load into the engines (which wakes their weights), wake the rest; returns the file's bytes. No file is left."""
+        """Export, load into the engines (which wakes their weights), wake the rest; returns the
+        file's bytes. No file is left."""
         name = f"rmrl-weights-{os.getpid()}-{version}"
         try:
             path = await self._files.place(name, self._size_hint_bytes)
             async with self._policy.on_device():
                 sent = await self._policy.export_weights(path, dtype=self._dtype)
             paths = await self._files.spread(name, path)
-            await self._rollouts.load_weights([paths[node] for node in self._engine_nodes], version=version)
+            await self._rollouts.load_weights(
+                [paths[node] for node in self._engine_nodes], version=version
+            )
             await self._rollouts.wake()
         finally:
             await self._files.remove(name)
@@ -74,18 +86,34 @@ class TransferPublisher:
 
     @classmethod
     async def open(
-        cls, policy: TrainedModel, rollouts: RolloutPool, *, transport: str, dtype: str, client: EngineClient, options: Mapping[str, Any]
+        cls,
+        policy: TrainedModel,
+        rollouts: RolloutPool,
+        *,
+        transport: str,
+        dtype: str,
+        client: EngineClient,
+        options: Mapping[str, Any],
     ) -> TransferPublisher:
-        """Connect training processes and engines; see TransferLink for `transport` and `options`."""
-        shared: dict[str, Any] = {"transport": transport, "client": client, "dtype": dtype, "options": dict(options)}
+        """Connect training processes and engines; see TransferLink for `transport` and
+        `options`."""
+        shared: dict[str, Any] = {
+            "transport": transport,
+            "client": client,
+            "dtype": dtype,
+            "options": dict(options),
+        }
         links = [TransferLink(rank=rank, **shared) for rank in range(policy.group.size)]
         await policy.group.call("open_transfer", [(link,) for link in links])
         return cls(policy, rollouts)
 
     async def publish(self, version: int) -> int:
-        """The tensors' bytes. Training state and the engines' weights are on the devices at the same time while it lasts."""
+        """The tensors' bytes. Training state and the engines' weights are on the devices at the
+        same time while it lasts."""
         async with self._policy.on_device():
-            sent = await self._policy.group.call("send_weights", [(version,)] * self._policy.group.size)
+            sent = await self._policy.group.call(
+                "send_weights", [(version,)] * self._policy.group.size
+            )
         await self._rollouts.wake()
         return max(sent)
 

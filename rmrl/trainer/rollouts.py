@@ -10,7 +10,8 @@ from rmrl.cluster.processes import RayProcess
 from rmrl.types import Generation, Prompt, Response, Rollouts, Sampling
 
 _SEED_STRIDE = 1_000_003
-"""Keeps the seeds of several engines apart: each engine numbers its samples from the seed it is given."""
+"""Keeps the seeds of several engines apart: each engine numbers its samples from the seed it is
+given."""
 
 
 class RolloutPool:
@@ -30,12 +31,17 @@ class RolloutPool:
     ) -> Rollouts:
         """sampling.n responses per prompt, groups contiguous and in the order of `prompts`.
 
-        As soon as one is finished `on_finished` gets the count so far, `on_response` its position among all and the response.
+        As soon as one is finished `on_finished` gets the count so far, `on_response` its position
+        among all and the response.
         """
         found: dict[tuple[int, int], Response] = {}
 
         async def run(engine: RayProcess, mine: Sequence[int], seed_shift: int) -> None:
-            shifted = sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + seed_shift * _SEED_STRIDE)
+            shifted = (
+                sampling
+                if sampling.seed is None
+                else replace(sampling, seed=sampling.seed + seed_shift * _SEED_STRIDE)
+            )
             tokens = [prompts[i].token_ids for i in mine]
             async for part in engine.stream("generate", tokens, shifted, timeout_s=self._timeout_s):
                 index = mine[part.prompt_index]
@@ -45,14 +51,26 @@ class RolloutPool:
 
         count = len(self.engines)
         shares = [list(range(e, len(prompts), count)) for e in range(count)]
-        await asyncio.gather(*(run(e, share, k) for k, (e, share) in enumerate(zip(self.engines, shares, strict=True)) if share))
+        await asyncio.gather(
+            *(
+                run(e, share, k)
+                for k, (e, share) in enumerate(zip(self.engines, shares, strict=True))
+                if share
+            )
+        )
         ordered = tuple(found[p, s] for p in range(len(prompts)) for s in range(sampling.n))
         return Rollouts(responses=ordered, group_size=sampling.n)
 
     async def load_weights(self, paths: Sequence[str], *, version: int) -> None:
-        """New weights in every engine, each from its own path; what was cached under the old ones is dropped."""
+        """New weights in every engine, each from its own path; what was cached under the old ones
+        is dropped."""
         loads = zip(self.engines, paths, strict=True)
-        await asyncio.gather(*(e.call("load_weights", path, timeout_s=self._timeout_s, version=version) for e, path in loads))
+        await asyncio.gather(
+            *(
+                e.call("load_weights", path, timeout_s=self._timeout_s, version=version)
+                for e, path in loads
+            )
+        )
 
     async def wake(self) -> None:
         if not self._awake:
@@ -71,7 +89,12 @@ class RolloutPool:
             await engine.kill()
 
     async def _all(self, method: str, *args: object, **kwargs: object) -> None:
-        await asyncio.gather(*(engine.call(method, *args, timeout_s=self._timeout_s, **kwargs) for engine in self.engines))
+        await asyncio.gather(
+            *(
+                engine.call(method, *args, timeout_s=self._timeout_s, **kwargs)
+                for engine in self.engines
+            )
+        )
 
 
 def _response(prompt: Prompt, part: Generation) -> Response:

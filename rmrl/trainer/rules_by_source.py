@@ -1,7 +1,9 @@
-"""A command line that names no reward: each row is scored by the rule that belongs to its data_source, if there is one.
+"""A command line that names no reward: each row is scored by the rule that belongs to its
+data_source, if there is one.
 
-Other trainers choose a rule by data_source, so their command lines for known data sets name none. A source without a rule is an error
-before anything starts, never a row without a verdict. The older section `reward_model` starts its fold from the same rules.
+Other trainers choose a rule by data_source, so their command lines for known data sets name none. A
+source without a rule is an error before anything starts, never a row without a verdict. The older
+section `reward_model` starts its fold from the same rules.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ __all__ = ["RULES", "choose_rules"]
 
 
 def choose_rules(config: Config) -> list[str]:
-    """Name the rules of the rows' data_source in config.reward, in place, where they are needed; returns the notice lines.
+    """Name the rules of the rows' data_source in config.reward, in place, where they are needed;
+    returns the notice lines.
 
     Raises ConfigError naming the sources that have no rule, DataError as reading the files does.
     """
@@ -23,5 +26,11 @@ def choose_rules(config: Config) -> list[str]:
     if not rules_are_needed(config) or not any(files.values()):
         return []
     return choose_rules_of(
-        config, (row.data_source for split in ("train", "val") if files[split] for row in iterate_rows(data, split=split))
+        config,
+        (
+            row.data_source
+            for split in ("train", "val")
+            if files[split]
+            for row in iterate_rows(data, split=split)
+        ),
     )

@@ -1,4 +1,5 @@
-"""One run's state and the verbs of the loop. Knows the stages through their interfaces only; build.py chose the concrete ones."""
+"""One run's state and the verbs of the loop. Knows the stages through their interfaces only;
+build.py chose the concrete ones."""
 
 from __future__ import annotations
 
@@ -6,9 +7,16 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-import signal
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,15 +33,12 @@ from rmrl.rewards.monitor import Monitor
 from rmrl.rewards.table import observed_table
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.curve import draw_curves
-from rmrl.telemetry.names import score_metrics
 from rmrl.telemetry.sample_text import sample_text
 from rmrl.telemetry.sinks import Sinks
-from rmrl.telemetry.transcripts import SampleWriter
 from rmrl.trainer import checkpoint
 from rmrl.trainer.batches import (
     ScoredBatch,
     add_advantages,
-    advantage_per_row,
     correct_rollout,
     keep_informative,
     logprob_difference,
@@ -41,27 +46,14 @@ from rmrl.trainer.batches import (
     redraw,
 )
 from rmrl.trainer.evaluate import validation_metrics, validation_sampling
+from rmrl.trainer.interrupts import signal_handler
 from rmrl.trainer.policy import Models, TrainedModel
 from rmrl.trainer.prefetch import Published, batches
 from rmrl.trainer.publish import Publishes
+from rmrl.trainer.records import Telemetry
 from rmrl.trainer.sampled import Round, Sampled
 from rmrl.trainer.sampler import Sampler
 from rmrl.types import Metrics, Prompt, RewardBatch, Rollouts, TrainBatch
-
-
-@dataclasses.dataclass(slots=True, kw_only=True)
-class Telemetry:
-    """Where a run's numbers go. Opened after the resume step is known."""
-
-    sinks: Sinks
-    samples: SampleWriter
-    val_samples: SampleWriter
-
-    def close(self) -> None:
-        self.sinks.close()
-        self.samples.close()
-        self.val_samples.close()
-
 
 _SAVE_EVERY_S = 1800.0
 _KEPT_BY_TIME = 2
@@ -70,7 +62,8 @@ _KEPT_BY_TIME = 2
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Run:
-    """Everything a run owns. `step` counts finished updates; weights of version `step` are what rolls out next."""
+    """Everything a run owns. `step` counts finished updates; weights of version `step` are what
+    rolls out next."""
 
     config: Config
     out_dir: Path
@@ -97,7 +90,8 @@ class Run:
     _observed: bool = False
     _published: Published = dataclasses.field(default_factory=lambda: Published(-1))
     _after: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    """States of the loader and the rewards as of the last batch that was taken up; batches sampled ahead are sampled again on resume."""
+    """States of the loader and the rewards as of the last batch that was taken up; batches sampled
+    ahead are sampled again on resume."""
     _saved_at: float = dataclasses.field(default_factory=time.monotonic)
     _state: str = ""
     """trainer.json of the last finished step."""
@@ -108,19 +102,23 @@ class Run:
     def clock(self) -> StepClock:
         return self.sampler.clock
 
-    # --- resume and checkpoints ---------------------------------------------------------------------------------------
+    # --- resume and checkpoints
 
     @property
     def checkpoints(self) -> Path:
         return self.out_dir / "checkpoints"
 
     async def resume(self) -> None:
-        """Go on from the newest complete checkpoint, if there is one and the run may; open the logs at its step."""
+        """Go on from the newest complete checkpoint, if there is one and the run may; open the logs
+        at its step."""
         found = self._checkpoint_to_resume()
         if found is not None:
             await self._load(found)
         if self.loader is not None:
-            self._after = {"loader": self.loader.state_dict(), "rewards": self.sampler.scorer.state_dict()}
+            self._after = {
+                "loader": self.loader.state_dict(),
+                "rewards": self.sampler.scorer.state_dict(),
+            }
         self._step_is_finished()
         self.telemetry = self.open_telemetry(self.step if found else None)
         self.clock.restart()
@@ -129,14 +127,22 @@ class Run:
         trainer = self.config.trainer
         if trainer.resume_mode == "resume_path":
             return checkpoint.verify(Path(str(trainer.resume_from_path)))
-        return checkpoint.newest_complete(self.checkpoints, notice=self.notice) if trainer.resume_mode == "auto" else None
+        if trainer.resume_mode == "auto":
+            return checkpoint.newest_complete(self.checkpoints, notice=self.notice)
+        return None
 
     async def _load(self, found: checkpoint.Checkpoint) -> None:
         state = json.loads((found.path / "trainer.json").read_text(encoding="utf-8"))
         if state["step"] != found.step:
-            raise CheckpointError(f"{found.path}: trainer.json says step {state['step']}, the manifest {found.step}; use another one")
+            raise CheckpointError(
+                f"{found.path}: trainer.json says step {state['step']}, the manifest {found.step};"
+                " use another one"
+            )
         if found.config_fingerprint != self.config_fingerprint:
-            self.notice(f"{found.path} was saved under another configuration than this run's; it is used as asked")
+            self.notice(
+                f"{found.path} was saved under another configuration than this run's; it is used as"
+                " asked"
+            )
         if self.loader is not None:
             self.loader.load_state_dict(state["loader"])
         self.controller.load_state_dict(state["kl_controller"])
@@ -151,13 +157,17 @@ class Run:
         self.notice(f"resuming from {found.path} (step {self.step} of {self.total_steps})")
 
     async def checkpoint_if_due(self) -> None:
-        """Every save_freq steps, at the last step, and when the user interrupts. Raises what ends the run here."""
+        """Every save_freq steps, at the last step, and when the user interrupts. Raises what ends
+        the run here."""
         if lost := loss():
             raise lost
         if self._checkpoint_is_due() or self.interrupted:
             await self.save()
         if self.interrupted and self.step < self.total_steps:
-            raise Interrupted(f"stopped at step {self.step} of {self.total_steps}; the same command goes on from there")
+            raise Interrupted(
+                f"stopped at step {self.step} of {self.total_steps}; the same command goes on from"
+                " there"
+            )
 
     def _checkpoint_is_due(self) -> bool:
         every = self.config.trainer.save_freq
@@ -170,7 +180,9 @@ class Run:
         if self.saved_step == self.step:
             return
         with self.clock("checkpoint"):
-            saved = await checkpoint.save(self.checkpoints, self.step, self._write, config_fingerprint=self.config_fingerprint)
+            saved = await checkpoint.save(
+                self.checkpoints, self.step, self._write, config_fingerprint=self.config_fingerprint
+            )
         self.saved_step = self.step
         self._saved_at = time.monotonic()
         keep_in_mind(self.last_checkpoint(saved.path))
@@ -210,7 +222,8 @@ class Run:
 
     @asynccontextmanager
     async def _only_training(self) -> AsyncIterator[None]:
-        """The devices belong to training while the rollout engines may be awake there: just started, or woken by the last publish."""
+        """The devices belong to training while the rollout engines may be awake there: just
+        started, or woken by the last publish."""
         async with self.sampler.turns.devices:
             await self.sampler.rollouts.sleep()
             async with self.models.on_device():
@@ -228,10 +241,13 @@ class Run:
         """The last checkpoint and the curves."""
         if self.loader is not None:
             await self.save()
-        drawn = draw_curves(self.out_dir / "metrics.jsonl", self.out_dir / "curves.png", f"{self.out_dir.parent.name}/{self.out_dir.name}")
-        self.notice(f"finished at step {self.step}; everything is in {self.out_dir}" + (" (curves.png)" if drawn else ""))
+        folder = self.out_dir
+        name = f"{folder.parent.name}/{folder.name}"
+        drawn = draw_curves(folder / "metrics.jsonl", folder / "curves.png", name)
+        where = f"{folder} (curves.png)" if drawn else str(folder)
+        self.notice(f"finished at step {self.step}; everything is in {where}")
 
-    # --- the stages of a step -----------------------------------------------------------------------------------------
+    # --- the stages of a step
 
     async def scored_rollouts(self) -> AsyncGenerator[Sampled]:
         """Batches sampled from weights that are at most trainer.max_staleness updates old."""
@@ -242,8 +258,10 @@ class Run:
         async def sample(step: int) -> Sampled:
             return await unless_lost(self.sampler.sample(loader, step))
 
-        steps, ahead = range(self.step, self.total_steps), self.config.trainer.max_staleness
-        async with aclosing(batches(sample, steps, ahead=ahead, published=self._published)) as ready:
+        steps = range(self.step, self.total_steps)
+        ahead = self.config.trainer.max_staleness
+        sampling = batches(sample, steps, ahead=ahead, published=self._published)
+        async with aclosing(sampling) as ready:
             async for sampled in ready:
                 self._after = sampled.after
                 yield sampled
@@ -260,35 +278,46 @@ class Run:
                     yield
 
     async def add_logprobs(self, batch: ScoredBatch) -> ScoredBatch:
-        """old_logprobs where they are needed, ref_logprobs where there is a reference, values where there is a critic."""
+        """old_logprobs where they are needed, ref_logprobs where there is a reference, values where
+        there is a critic."""
         train, models = batch.train, self.models
         if not len(train):
             return batch
 
         async def policy() -> dict[str, Any]:
-            old: dict[str, Any] = {}
+            streams: dict[str, Any] = {}
             if self.config.algorithm.rollout_correction.bypass_mode:
                 assert train.rollout_logprobs is not None, "every rollout engine returns logprobs"
-                old = {"old_logprobs": train.rollout_logprobs}
+                streams["old_logprobs"] = train.rollout_logprobs
             elif self._needs_old_logprobs():
-                old = {"old_logprobs": await models.actor.logprobs(train)}
-            return old | ({"ref_logprobs": await models.reference.logprobs(train)} if models.reference is not None else {})
+                streams["old_logprobs"] = await models.actor.logprobs(train)
+            if models.reference is not None:
+                streams["ref_logprobs"] = await models.reference.logprobs(train)
+            return streams
 
         async def critic() -> dict[str, Any]:
             return {} if models.critic is None else {"values": await models.critic.values(train)}
 
         streams = await unless_lost(self._side_by_side(policy, critic))
-        return dataclasses.replace(batch, train=dataclasses.replace(train, **streams[0], **streams[1]))
+        return dataclasses.replace(
+            batch, train=dataclasses.replace(train, **streams[0], **streams[1])
+        )
 
     def _needs_old_logprobs(self) -> bool:
         """One update on fresh samples measures them in its own forward pass."""
         actor, algorithm = self.config.actor_rollout_ref.actor, self.config.algorithm
-        one_update = actor.ppo_epochs == 1 and actor.ppo_mini_batch_size >= self.config.data.train_batch_size
-        corrects = algorithm.rollout_correction.rollout_is is not None or algorithm.rollout_correction.rollout_rs is not None
+        one_update = (
+            actor.ppo_epochs == 1 and actor.ppo_mini_batch_size >= self.config.data.train_batch_size
+        )
+        corrects = (
+            algorithm.rollout_correction.rollout_is is not None
+            or algorithm.rollout_correction.rollout_rs is not None
+        )
         return not one_update or algorithm.use_kl_in_reward or corrects
 
     def add_advantages(self, batch: ScoredBatch) -> tuple[ScoredBatch, Metrics]:
-        """Pure; also how far sampling and training log-probabilities are apart, and what follows from it."""
+        """Pure; also how far sampling and training log-probabilities are apart, and what follows
+        from it."""
         if not len(batch.train):
             return batch, {}
         algorithm = self.config.algorithm
@@ -298,63 +327,80 @@ class Run:
         return scored, metrics | logprob_difference(batch.train) | corrected | redrawn
 
     async def update(self, batch: ScoredBatch) -> Metrics:
-        """One optimizer step per mini-batch; nothing at all when no row has a reward. After a loss of the cluster it may still end."""
+        """One optimizer step per mini-batch; nothing at all when no row has a reward. After a loss
+        of the cluster it may still end."""
         self.between_steps = False
         if not len(batch.train):
-            self.notice(f"step {self.step + 1}: no response has a reward, the weights stay as they are")
+            step = self.step + 1
+            self.notice(f"step {step}: no response has a reward, the weights stay as they are")
             return {}
 
         async def policy() -> Metrics:
             if self.step < self.config.trainer.critic_warmup:
                 return {}
-            return await self.models.actor.update(self._mini_batches(batch, self.config.actor_rollout_ref.actor))
+            return await self.models.actor.update(
+                self._mini_batches(batch, self.config.actor_rollout_ref.actor)
+            )
 
         async def critic() -> Metrics:
-            return {} if self.models.critic is None else await self.models.critic.update(self._mini_batches(batch, self.critic))
+            if self.models.critic is None:
+                return {}
+            return await self.models.critic.update(self._mini_batches(batch, self.critic))
 
-        found = await unless_lost(self._side_by_side(critic, policy), until=UPDATES_END)
-        return {**found[0], **found[1]}
+        updates = self._side_by_side(critic, policy)
+        of_critic, of_policy = await unless_lost(updates, until=UPDATES_END)
+        return of_critic | of_policy
 
     def _mini_batches(self, batch: ScoredBatch, settings: TrainedConfig) -> list[TrainBatch]:
         rng = self._rng("shuffle") if settings.shuffle else None
-        return list(mini_batches(batch.train, batch.group_ids_B, prompts=settings.ppo_mini_batch_size, rng=rng))
+        prompts = settings.ppo_mini_batch_size
+        return list(mini_batches(batch.train, batch.group_ids_B, prompts=prompts, rng=rng))
 
     def _rng(self, what: str) -> np.random.Generator:
         """Of this step, so that a resumed run draws what the uninterrupted one would have drawn."""
         use = [] if what == "shuffle" else list(what.encode())
         return np.random.default_rng([self.config.trainer.seed, self.step, *use])
 
-    async def _side_by_side(self, *work: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> list[dict[str, Any]]:
-        """At once where policy and critic train in processes of their own, else one after the other."""
+    async def _side_by_side(
+        self, *work: Callable[[], Coroutine[Any, Any, dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
+        """At once where policy and critic train in processes of their own, else one after the
+        other."""
         if self.models.apart:
             return await asyncio.gather(*(one() for one in work))
         return [await one() for one in work]
 
     async def publish_weights(self) -> None:
-        """The rollout engines get version `step`. Where the cluster is lost they need not: the step is still to be recorded."""
+        """The rollout engines get version `step`. Where the cluster is lost they need not: the step
+        is still to be recorded."""
         with contextlib.suppress(ClusterLostError):
-            await unless_lost(self._publish(), until=UPDATES_END)  # breaking off would leave the file of the weights
+            # breaking off would leave the file of the weights
+            await unless_lost(self._publish(), until=UPDATES_END)
 
     async def _publish(self) -> None:
         async with self.sampler.turns.engines:
             with self.clock("publish"):
-                await self.sampler.rollouts.sleep()  # on the policy's devices, before the first time, they have just been started
+                # engines that have just been started are awake on the policy's devices
+                await self.sampler.rollouts.sleep()
                 await self.publisher.publish(self.step)
         self._published.set(self.step)
 
-    # --- validation and records ---------------------------------------------------------------------------------------
+    # --- validation and records
 
     async def evaluate_before_training(self) -> None:
         trainer = self.config.trainer
-        if self.val_prompts is not None and (trainer.val_only or (trainer.val_before_train and self.step == 0)):
+        at_start = trainer.val_before_train and self.step == 0
+        if self.val_prompts is not None and (trainer.val_only or at_start):
             metrics = await unless_lost(self._evaluate())
             self._sinks.log(self.step, metrics)
         self.clock.restart()
 
     async def evaluate_if_due(self, metrics: Metrics) -> None:
-        """Adds val/... to the step's metrics every test_freq steps and at the last one; not where the cluster is lost."""
+        """Adds val/... to the step's metrics every test_freq steps and at the last one; not where
+        the cluster is lost."""
         every = self.config.trainer.test_freq
-        if self.val_prompts is not None and every > 0 and (self.step % every == 0 or self.step == self.total_steps):
+        is_due = every > 0 and (self.step % every == 0 or self.step == self.total_steps)
+        if self.val_prompts is not None and is_due:
             with contextlib.suppress(ClusterLostError):
                 metrics |= await unless_lost(self._evaluate())
 
@@ -365,7 +411,9 @@ class Run:
         sampling, done = validation_sampling(self.config), list[Round]()
         for start in range(0, len(self.val_prompts), size):
             prompts: list[Prompt] = self.val_prompts[start : start + size]
-            scored = await self.sampler.sample_and_score("validate", prompts, sampling, step=self.step, learn=False)
+            scored = await self.sampler.sample_and_score(
+                "validate", prompts, sampling, step=self.step, learn=False
+            )
             self.telemetry.val_samples.write(self.step, scored[0].responses, scored[1])
             if not done:
                 self._show(*scored)
@@ -374,73 +422,77 @@ class Run:
 
     def _show(self, rollouts: Rollouts, rewards: RewardBatch) -> None:
         """Print trainer.log_val_generations samples."""
-        for response, reward in list(zip(rollouts.responses, rewards.rewards_B, strict=True))[: self.config.trainer.log_val_generations]:
-            asked, truth = response.prompt.messages[-1]["content"], response.prompt.ground_truth
-            said = f"{asked!r} -> {response.text!r} (reference {truth}, reward {reward:.3f})"
-            self.notice(f"validation, step {self.step}: {said}")
+        count = self.config.trainer.log_val_generations
+        for row, response in enumerate(rollouts.responses[:count]):
+            question = response.prompt.messages[-1]["content"]
+            reference = f"reference {response.prompt.ground_truth}"
+            reward = f"reward {rewards.rewards_B[row]:.3f}"
+            sample = f"{question!r} -> {response.text!r} ({reference}, {reward})"
+            self.notice(f"validation, step {self.step}: {sample}")
 
     def record(self, sampled: Sampled, batch: ScoredBatch, metrics: Metrics) -> None:
         """One step's metrics, samples and time."""
         assert self.telemetry is not None
-        rollouts, rewards = sampled.rollouts, sampled.rewards
-        lengths = [len(r.token_ids) for r in rollouts.responses]
-        truncated = [r.finish_reason == "length" for r in rollouts.responses]
-        tokens = sum(lengths) + sum(len(r.prompt.token_ids) for r in rollouts.responses)
-        scored = score_metrics(rewards.scores, rewards, lengths, truncated=truncated)
-        self.telemetry.samples.write(self.step, rollouts.responses, rewards, advantages_B=advantage_per_row(batch, len(lengths)))
-        self._sinks.log(self.step, {**scored, **sampled.metrics, **metrics, **self._progress(sampled), **self.clock.metrics(tokens)})
+        rewards = sampled.rewards
+        lengths = [len(response.token_ids) for response in sampled.rollouts.responses]
+        metrics = {**metrics, **self._progress(sampled)}
+        self.telemetry.log_step(self.step, sampled, batch, metrics, self.clock)
         if not self._observed:
             self.notice(observed_table(rewards))
             self._observed = True
-        self._show_sample(rollouts, rewards)
-        for hint in self.monitor.observe(self.step, rewards.scores, lengths) if self.monitor else ():
-            self.notice(hint)
+        self._show_sample(sampled.rollouts, rewards)
+        if self.monitor is not None:
+            for hint in self.monitor.observe(self.step, rewards.scores, lengths):
+                self.notice(hint)
         self._step_is_finished()
         self.clock.restart()
 
     def _show_sample(self, rollouts: Rollouts, rewards: RewardBatch) -> None:
-        """Show one response every trainer.log_sample_freq steps; which one follows from the step."""
+        """Show one response every trainer.log_sample_freq steps; which one follows from the
+        step."""
         every = self.config.trainer.log_sample_freq
         if every > 0 and (self.step == 1 or self.step % every == 0):
             row = (self.step * 7919) % len(rollouts.responses)
-            self._sinks.text(self.step, sample_text(self.step, rollouts.responses[row], rewards, row=row))
+            self._sinks.text(
+                self.step, sample_text(self.step, rollouts.responses[row], rewards, row=row)
+            )
 
     def _progress(self, sampled: Sampled) -> Metrics:
-        """Called behind the step's update: what trained had `step` - 1 updates."""
-        stale = [sampled.step - response.policy_version for response in sampled.rollouts.responses]
-        epoch = {"train/epoch": float(sampled.after["loader"]["epoch"])}
-        return epoch | ({"train/staleness": float(np.mean(stale))} if self.config.trainer.max_staleness else {})
+        """Called after the step's update: the weights that were trained had `step` - 1 updates."""
+        metrics = {"train/epoch": float(sampled.after["loader"]["epoch"])}
+        if self.config.trainer.max_staleness:
+            responses = sampled.rollouts.responses
+            ages = [sampled.step - response.policy_version for response in responses]
+            metrics["train/staleness"] = float(np.mean(ages))
+        return metrics
 
     @property
     def _sinks(self) -> Sinks:
         assert self.telemetry is not None
         return self.telemetry.sinks
 
-    # --- interrupts and the end ---------------------------------------------------------------------------------------
+    # --- interrupts and the end
 
     @contextmanager
     def stopping_on_signal(self) -> Iterator[None]:
-        """The first Ctrl-C (or SIGTERM) finishes the step, saves and stops; a second Ctrl-C stops at once."""
+        """The first Ctrl-C (or SIGTERM) finishes the step, saves and stops; a second Ctrl-C stops
+        at once."""
 
-        def stop(signum: int, frame: Any) -> None:
-            del signum, frame
+        def stop() -> None:
             if self.interrupted:
                 raise KeyboardInterrupt
             self.interrupted = True
-            self.notice("stopping after this step and a checkpoint; press Ctrl-C again to stop at once")
+            self.notice("stopping after a checkpoint of this step; press Ctrl-C again to stop now")
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with signal_handler(stop):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     async def close(self) -> None:
         """End every process that the run started, whatever the ending of another one raises."""
         async with AsyncExitStack() as stack:
             if self.telemetry is not None:
-                stack.callback(self.telemetry.close)  # last: a tracker that hangs must not hold the engines
+                # last: a tracker that hangs must not hold the engines
+                stack.callback(self.telemetry.close)
             stack.push_async_callback(self.publisher.close)
             stack.push_async_callback(self.models.close)
             stack.push_async_callback(self.sampler.rollouts.close)

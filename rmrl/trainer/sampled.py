@@ -1,4 +1,5 @@
-"""One step's responses and rewards on their way from sampling to training, and how rounds of sampling become one."""
+"""One step's responses and rewards on their way from sampling to training, and how rounds of
+sampling become one."""
 
 from __future__ import annotations
 
@@ -30,9 +31,11 @@ class Sampled:
     chosen_B: np.ndarray
     """bool: the response may train (dynamic sampling leaves out groups without contrast)."""
     baselines_B: np.ndarray | None = None
-    """Reward of the greedy response to the row's prompt (NaN: it has none), where the estimator asks for it."""
+    """Reward of the greedy response to the row's prompt (NaN: it has none), where the estimator
+    asks for it."""
     after: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    """States of the loader and the rewards once this batch is trained: what a checkpoint of that moment keeps."""
+    """States of the loader and the rewards once this batch is trained: what a checkpoint of that
+    moment keeps."""
     metrics: Metrics = dataclasses.field(default_factory=dict[str, float])
 
 
@@ -59,17 +62,24 @@ def concatenate(rounds: Sequence[Round]) -> Round:
 def contrast(rollouts: Rollouts, rewards: RewardBatch, metric: str | None) -> np.ndarray:
     """bool [B]: the response's group differs in `metric`.
 
-    A component's name; null or "reward": the whole reward; "score": the weighted sum of the scores before their transforms; "acc": what a
-    reward returned as `acc` beside its score, else the same as "score".
+    A component's name; null or "reward": the whole reward; "score": the weighted sum of the scores
+    before their transforms; "acc": what a reward returned as `acc` beside its score, else the same
+    as "score".
 
-    The whole reward is the combined one plus the scores of the response's steps. A response that cannot train (no reward, no token, no
-    verdict of the component) is in no statistic and is never chosen. Raises ConfigError for a component that is not there.
+    The whole reward is the combined one plus the scores of the response's steps. A response that
+    cannot train (no reward, no token, no verdict of the component) is in no statistic and is never
+    chosen. Raises ConfigError for a component that is not there.
     """
     values_B = _values(rewards, metric)
-    has_tokens_B = np.asarray([len(response.token_ids) > 0 for response in rollouts.responses], dtype=bool)
+    has_tokens_B = np.asarray(
+        [len(response.token_ids) > 0 for response in rollouts.responses], dtype=bool
+    )
     has_B = np.isfinite(values_B) & rewards.keep_B & has_tokens_B
     chosen_B = np.zeros(len(values_B), dtype=bool)
-    values, groups = torch.from_numpy(values_B[has_B]), torch.from_numpy(rollouts.group_ids_B[has_B])
+    values, groups = (
+        torch.from_numpy(values_B[has_B]),
+        torch.from_numpy(rollouts.group_ids_B[has_B]),
+    )
     chosen_B[has_B] = informative_groups(values, groups).numpy()
     return chosen_B
 
@@ -81,14 +91,18 @@ def _values(rewards: RewardBatch, metric: str | None) -> np.ndarray:
         return _before_transforms(rewards, metric)
     if metric not in rewards.scores.names:
         raise ConfigError(
-            f"algorithm.filter_groups.metric={metric}: no reward of that name; known: reward, {', '.join(rewards.scores.names)}"
+            f"algorithm.filter_groups.metric={metric}: no reward of that name; known: reward,"
+            f" {', '.join(rewards.scores.names)}"
         )
     return rewards.scores.values_BC[:, rewards.scores.names.index(metric)]
 
 
 def _before_transforms(rewards: RewardBatch, metric: str) -> np.ndarray:
-    """[B] what a reward returned beside its score under the name of the metric; else the weighted sum of the scores."""
-    values_B = (np.nan_to_num(rewards.scores.values_BC) * np.nan_to_num(rewards.weights_C)).sum(axis=1)
+    """[B] what a reward returned beside its score under the name of the metric; else the weighted
+    sum of the scores."""
+    values_B = (np.nan_to_num(rewards.scores.values_BC) * np.nan_to_num(rewards.weights_C)).sum(
+        axis=1
+    )
     if metric == "acc":
         for column in rewards.scores.results:
             for row, result in enumerate(column):
@@ -99,18 +113,32 @@ def _before_transforms(rewards: RewardBatch, metric: str) -> np.ndarray:
 
 def _joined_scores(parts: Sequence[Scores]) -> Scores:
     columns = zip(*(part.results for part in parts), strict=True)
-    return Scores(names=parts[0].names, results=tuple(tuple(r for column in rounds for r in column) for rounds in columns))
+    return Scores(
+        names=parts[0].names,
+        results=tuple(tuple(r for column in rounds for r in column) for rounds in columns),
+    )
 
 
 def _joined_steps(batches: Sequence[RewardBatch], rollouts: Sequence[Rollouts]) -> tuple[Any, ...]:
     if not any(b.steps for b in batches):
         return ()
-    return tuple(row for b, r in zip(batches, rollouts, strict=True) for row in (b.steps or ((),) * len(r.responses)))
+    return tuple(
+        row
+        for b, r in zip(batches, rollouts, strict=True)
+        for row in b.steps or ((),) * len(r.responses)
+    )
 
 
 def _mean_metrics(parts: Sequence[Metrics], rows: np.ndarray) -> Metrics:
     keys = dict.fromkeys(key for part in parts for key in part)
-    weights = {key: [float(n) if key in part else 0.0 for part, n in zip(parts, rows, strict=True)] for key in keys}
+    weights = {
+        key: [float(n) if key in part else 0.0 for part, n in zip(parts, rows, strict=True)]
+        for key in keys
+    }
     return {
-        key: sum(part.get(key, 0.0) * w for part, w in zip(parts, weights[key], strict=True)) / max(sum(weights[key]), 1.0) for key in keys
+        key: (
+            sum(part.get(key, 0.0) * w for part, w in zip(parts, weights[key], strict=True))
+            / max(sum(weights[key]), 1.0)
+        )
+        for key in keys
     }

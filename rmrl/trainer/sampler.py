@@ -1,4 +1,5 @@
-"""Prompts -> scored responses: everything of a step that happens before the policy learns from it."""
+"""Prompts -> scored responses: everything of a step that happens before the policy learns from
+it."""
 
 from __future__ import annotations
 
@@ -23,12 +24,14 @@ from rmrl.types import Prompt, Response, Sampling, Scores
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Turns:
-    """Who may use what at a time; contended only while the next batch is sampled beside training."""
+    """Who may use what at a time; contended only while the next batch is sampled beside
+    training."""
 
     engines: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     """The rollout engines: to sample from them, or to give them new weights."""
     devices: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
-    """The policy's devices: to train on them, or to score with the reward models that live there."""
+    """The policy's devices: to train on them, or to score with the reward models that live
+    there."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -46,20 +49,30 @@ class Sampler:
     """The last responses whose verdicts gave no rewards but an error."""
 
     async def sample(self, loader: PromptLoader, step: int) -> Sampled:
-        """The batch of `step`; with dynamic sampling as many rounds as it takes, of data.gen_batch_size prompts or those that lack."""
+        """The batch of `step`; with dynamic sampling as many rounds as it takes, of
+        data.gen_batch_size prompts or those that lack."""
         settings, at_once = self.config.algorithm.filter_groups, self.config.data.gen_batch_size
         first = at_once if settings.enable and at_once is not None else loader.batch_size
         rounds = [await self._round(loader.take(first), step, 0)]
         chosen_B = None
         if settings.enable:
             chosen_B = self._chosen(rounds)
-            while (lacking := loader.batch_size - self._groups(chosen_B)) > 0 and not 0 < settings.max_num_gen_batches <= len(rounds):
+            while (
+                lacking := loader.batch_size - self._groups(chosen_B)
+            ) > 0 and not 0 < settings.max_num_gen_batches <= len(rounds):
                 rounds.append(await self._round(loader.take(at_once or lacking), step, len(rounds)))
                 chosen_B = self._chosen(rounds)
             chosen_B = self._first(chosen_B, loader.batch_size)
         rollouts, rewards = concatenate([(r, b) for r, b, _ in rounds])
         baselines = [b for _, _, b in rounds if b is not None]
-        metrics = {} if chosen_B is None else {"group/rounds": float(len(rounds)), "group/chosen_fraction": float(chosen_B.mean())}
+        metrics = (
+            {}
+            if chosen_B is None
+            else {
+                "group/rounds": float(len(rounds)),
+                "group/chosen_fraction": float(chosen_B.mean()),
+            }
+        )
         return Sampled(
             step=step,
             rollouts=rollouts,
@@ -70,10 +83,20 @@ class Sampler:
             metrics=metrics,
         )
 
-    async def sample_and_score(self, stage: str, prompts: Sequence[Prompt], sampling: Sampling, *, step: int, learn: bool = True) -> Round:
-        """`sampling.n` scored responses to each prompt. Without `learn` (validation) no running statistic of the rewards moves.
+    async def sample_and_score(
+        self,
+        stage: str,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        step: int,
+        learn: bool = True,
+    ) -> Round:
+        """`sampling.n` scored responses to each prompt. Without `learn` (validation) no running
+        statistic of the rewards moves.
 
-        What needs none of the policy's devices is scored while the other responses are still being generated.
+        What needs none of the policy's devices is scored while the other responses are still being
+        generated.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.turns.engines)
@@ -85,7 +108,9 @@ class Sampler:
             timed = ("validate", "validate") if stage == "validate" else ("generate", "score")
             with self.clock(timed[0]), counting(stage, len(prompts) * sampling.n) as on_finished:
                 await self.rollouts.wake()
-                rollouts = await self.rollouts.generate(prompts, sampling, on_finished=on_finished, on_response=stream)
+                rollouts = await self.rollouts.generate(
+                    prompts, sampling, on_finished=on_finished, on_response=stream
+                )
                 await self.rollouts.sleep(level=1)
             if self.scores_on_policy_devices:
                 await stack.enter_async_context(self.turns.devices)
@@ -97,17 +122,26 @@ class Sampler:
                         self.unrewarded = (rollouts.responses, error.scores)
                     raise
 
-    async def _round(self, prompts: Sequence[Prompt], step: int, number: int) -> tuple[*Round, np.ndarray | None]:
+    async def _round(
+        self, prompts: Sequence[Prompt], step: int, number: int
+    ) -> tuple[*Round, np.ndarray | None]:
         sampling = self._sampling(step, number)
         rollouts, rewards = await self.sample_and_score("generate", prompts, sampling, step=step)
         if not self.greedy_baseline:
             return rollouts, rewards, None
         greedy = dataclasses.replace(sampling, n=1, temperature=0.0, top_p=1.0, top_k=-1, seed=None)
-        _, baseline = await self.sample_and_score("baseline", prompts, greedy, step=step, learn=False)
-        return rollouts, rewards, np.repeat(np.where(baseline.keep_B, baseline.rewards_B, np.nan), sampling.n)
+        _, baseline = await self.sample_and_score(
+            "baseline", prompts, greedy, step=step, learn=False
+        )
+        return (
+            rollouts,
+            rewards,
+            np.repeat(np.where(baseline.keep_B, baseline.rewards_B, np.nan), sampling.n),
+        )
 
     def _sampling(self, step: int, number: int) -> Sampling:
-        """Seeded by step and round, so that a resumed run draws what the uninterrupted one would have drawn."""
+        """Seeded by step and round, so that a resumed run draws what the uninterrupted one would
+        have drawn."""
         rollout = self.config.actor_rollout_ref.rollout
         entropy = [self.config.trainer.seed, rollout.seed, step, *([number] if number else [])]
         return Sampling(
@@ -122,10 +156,13 @@ class Sampler:
 
     def _chosen(self, rounds: Sequence[tuple[*Round, np.ndarray | None]]) -> np.ndarray:
         metric = self.config.algorithm.filter_groups.metric
-        return np.concatenate([contrast(rollouts, rewards, metric) for rollouts, rewards, _ in rounds])
+        return np.concatenate(
+            [contrast(rollouts, rewards, metric) for rollouts, rewards, _ in rounds]
+        )
 
     def _first(self, chosen_B: np.ndarray, groups: int) -> np.ndarray:
-        """The chosen responses of the first `groups` prompts that have any; a round may bring more."""
+        """The chosen responses of the first `groups` prompts that have any; a round may bring
+        more."""
         n = self.config.actor_rollout_ref.rollout.n
         has_any_P = chosen_B.reshape(-1, n).any(axis=1)
         return chosen_B & np.repeat(np.cumsum(has_any_P) <= groups, n)

@@ -20,32 +20,73 @@ from rmrl.trainer.train_memory import offloads_state
 async def start_models(checked: Checked, places: Places) -> Models:
     """Policy, reference and critic share their processes, unless the critic has a pool."""
     engines, critic = train_settings(checked), checked.critic
-    apart = {"critic": engines.pop("critic")} if "critic" in engines and critic.pool is not None else {}
-    trained: list[TrainedConfig] = [checked.config.actor_rollout_ref.actor, *([] if apart or not checked.needs_critic else [critic])]
-    offloads = any(offloads_state(settings) for settings in trained) or checked.config.actor_rollout_ref.ref.param_offload
+    apart = (
+        {"critic": engines.pop("critic")} if "critic" in engines and critic.pool is not None else {}
+    )
+    trained: list[TrainedConfig] = [
+        checked.config.actor_rollout_ref.actor,
+        *([] if apart or not checked.needs_critic else [critic]),
+    ]
+    offloads = (
+        any(offloads_state(settings) for settings in trained)
+        or checked.config.actor_rollout_ref.ref.param_offload
+    )
     groups = await all_or_none(
         _start_group(checked, places.of(None), engines, name="train", offloads=offloads),
-        *([_start_group(checked, places.of(critic.pool), apart, name="critic", offloads=offloads_state(critic))] if apart else []),
+        *(
+            [
+                _start_group(
+                    checked,
+                    places.of(critic.pool),
+                    apart,
+                    name="critic",
+                    offloads=offloads_state(critic),
+                )
+            ]
+            if apart
+            else []
+        ),
     )
-    held = [(group, *of_role) for group, by_role in zip(groups, (engines, apart), strict=False) for of_role in by_role.items()]
+    held = [
+        (group, *of_role)
+        for group, by_role in zip(groups, (engines, apart), strict=False)
+        for of_role in by_role.items()
+    ]
     roles = {role: _trained_model(group, role, settings) for group, role, settings in held}
     return Models(roles["actor"], reference=roles.get("ref"), critic=roles.get("critic"))
 
 
 def _trained_model(group: TrainGroup, role: str, settings: TrainSettings) -> TrainedModel:
-    return TrainedModel(group, role, dealing(settings.trained, group.size, section=settings.section))
+    return TrainedModel(
+        group, role, dealing(settings.trained, group.size, section=settings.section)
+    )
 
 
-async def _start_group(checked: Checked, seats: Seats, engines: Mapping[str, TrainSettings], *, name: str, offloads: bool) -> TrainGroup:
+async def _start_group(
+    checked: Checked,
+    seats: Seats,
+    engines: Mapping[str, TrainSettings],
+    *,
+    name: str,
+    offloads: bool,
+) -> TrainGroup:
     world, timeout_s = len(seats.seats), checked.config.trainer.stall_timeout_s
     count = threads(checked.config.trainer, processes=-(-world // checked.config.trainer.nnodes))
     megatron = any(settings.trained.strategy == "megatron" for settings in engines.values())
     environment = train_environment(threads=count, megatron=megatron)
 
     async def spawn(rank: int) -> Any:
-        process = ProcessSettings(rank=rank, world_size=world, init_method=seats.init_method, threads=count, timeout_s=timeout_s)
+        process = ProcessSettings(
+            rank=rank,
+            world_size=world,
+            init_method=seats.init_method,
+            threads=count,
+            timeout_s=timeout_s,
+        )
         settings = {"engines": engines, "process": process}
-        return await seats.host(rank, environment).spawn("rmrl.backends.worker:TrainWorker", settings, name=f"{name}-{rank}")
+        return await seats.host(rank, environment).spawn(
+            "rmrl.backends.worker:TrainWorker", settings, name=f"{name}-{rank}"
+        )
 
     workers = WorkerGroup(await all_or_none(*(spawn(rank) for rank in range(world))))
     return TrainGroup(workers, timeout_s=timeout_s, offloads=offloads and checked.device == "cuda")
@@ -61,7 +102,11 @@ def train_settings(checked: Checked) -> dict[str, TrainSettings]:
         "device": checked.device,
     }
     learning = checked.total_steps - config.trainer.critic_warmup
-    policy: dict[str, Any] = {"model": part.model, "total_steps": _optimizer_steps(checked, part.actor, learning), **shared}
+    policy: dict[str, Any] = {
+        "model": part.model,
+        "total_steps": _optimizer_steps(checked, part.actor, learning),
+        **shared,
+    }
     frozen: dict[str, Any] = {**policy, "model": replace(part.model, lora_rank=0)}
     engines = {
         "actor": TrainSettings(
@@ -73,7 +118,10 @@ def train_settings(checked: Checked) -> dict[str, TrainSettings]:
         )
     }
     if checked.needs_reference:
-        fsdp, megatron = (replace(kind, param_offload=part.ref.param_offload) for kind in (part.actor.fsdp_config, part.actor.megatron))
+        fsdp, megatron = (
+            replace(kind, param_offload=part.ref.param_offload)
+            for kind in (part.actor.fsdp_config, part.actor.megatron)
+        )
         engines["ref"] = TrainSettings(
             role="ref",
             actor=replace(part.actor, fsdp_config=fsdp, megatron=megatron),
@@ -84,12 +132,19 @@ def train_settings(checked: Checked) -> dict[str, TrainSettings]:
     if checked.needs_critic:
         steps = _optimizer_steps(checked, checked.critic, checked.total_steps)
         engines["critic"] = TrainSettings(
-            role="critic", model=checked.critic.model, actor=part.actor, critic=checked.critic, total_steps=steps, **shared
+            role="critic",
+            model=checked.critic.model,
+            actor=part.actor,
+            critic=checked.critic,
+            total_steps=steps,
+            **shared,
         )
     return engines
 
 
 def _optimizer_steps(checked: Checked, trained: TrainedConfig, steps: int) -> int:
     """In the `steps` of the run in which the model learns, for its learning-rate schedule."""
-    per_step = -(-checked.config.data.train_batch_size // trained.ppo_mini_batch_size) * trained.ppo_epochs
+    per_step = (
+        -(-checked.config.data.train_batch_size // trained.ppo_mini_batch_size) * trained.ppo_epochs
+    )
     return max(1, steps * per_step)

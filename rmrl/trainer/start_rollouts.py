@@ -24,18 +24,30 @@ def replicas(checked: Checked) -> int:
     if checked.device == "cpu":
         return rollout.data_parallel_size
     own = trainer.n_gpus_per_node * trainer.nnodes
-    devices = own if rollout.pool is None else pool_sizes(trainer.resource_pools)[rollout.pool].devices
+    devices = (
+        own if rollout.pool is None else pool_sizes(trainer.resource_pools)[rollout.pool].devices
+    )
     return max(1, devices // rollout.tensor_parallel_size)
 
 
 async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
     """Engines that have loaded the policy's checkpoint."""
-    config, rollout, model = checked.config, checked.config.actor_rollout_ref.rollout, checked.config.actor_rollout_ref.model
+    config, rollout, model = (
+        checked.config,
+        checked.config.actor_rollout_ref.rollout,
+        checked.config.actor_rollout_ref.model,
+    )
     seats = places.of(rollout.pool)
-    nodes = config.trainer.nnodes if rollout.pool is None else pool_sizes(config.trainer.resource_pools)[rollout.pool].nnodes
+    nodes = (
+        config.trainer.nnodes
+        if rollout.pool is None
+        else pool_sizes(config.trainer.resource_pools)[rollout.pool].nnodes
+    )
     count = threads(config.trainer, processes=-(-replicas(checked) // nodes))
     device: Any = checked.device
-    environment = engine_environment(device=device, threads=count, batch_invariant=rollout.batch_invariant)
+    environment = engine_environment(
+        device=device, threads=count, batch_invariant=rollout.batch_invariant
+    )
 
     async def spawn(replica: int) -> Any:
         settings = RolloutEngineSettings.of(
@@ -44,14 +56,25 @@ async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
             tokenizer=model.tokenizer_path,
             device=checked.device,
             threads=count,
-            max_model_len=rollout.max_model_len or config.data.max_prompt_length + config.data.max_response_length,
+            max_model_len=rollout.max_model_len
+            or config.data.max_prompt_length + config.data.max_response_length,
             trust_remote_code=model.trust_remote_code,
             seed=rollout.seed + replica,
             kwargs=_engine_arguments(config),
         )
-        seat = replica * rollout.tensor_parallel_size if checked.device == "cuda" else spread(replica, replicas(checked), len(seats.seats))
-        host = seats.host(seat, environment, devices=rollout.tensor_parallel_size, asynchronous=True)
-        process = await host.spawn("rmrl.rollout:build_engine", {"name": rollout.name, "settings": settings}, name=f"rollout-{replica}")
+        seat = (
+            replica * rollout.tensor_parallel_size
+            if checked.device == "cuda"
+            else spread(replica, replicas(checked), len(seats.seats))
+        )
+        host = seats.host(
+            seat, environment, devices=rollout.tensor_parallel_size, asynchronous=True
+        )
+        process = await host.spawn(
+            "rmrl.rollout:build_engine",
+            {"name": rollout.name, "settings": settings},
+            name=f"rollout-{replica}",
+        )
         try:
             await process.call("start", timeout_s=config.reward.engine.load_timeout_s)
         except BaseException:
@@ -60,27 +83,39 @@ async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
         return process
 
     engines = await all_or_none(*(spawn(replica) for replica in range(replicas(checked))))
-    return RolloutPool(engines, timeout_s=rollout.timeout_s, sleeps=rollout.free_cache_engine and rollout.pool is None)
+    return RolloutPool(
+        engines,
+        timeout_s=rollout.timeout_s,
+        sleeps=rollout.free_cache_engine and rollout.pool is None,
+    )
 
 
 def spread(replica: int, replicas: int, seats: int) -> int:
-    """The seat of an engine on CPU: evenly over the seats and so over the nodes, whose seats are neighbours; several may share one."""
+    """The seat of an engine on CPU: evenly over the seats and so over the nodes, whose seats are
+    neighbours; several may share one."""
     return replica * seats // replicas
 
 
 def _engine_arguments(config: Config) -> dict[str, Any]:
     """What other settings decide about the engine's arguments, and the user's own, which win."""
-    rollout, overrides = config.actor_rollout_ref.rollout, config.actor_rollout_ref.model.override_config
+    rollout, overrides = (
+        config.actor_rollout_ref.rollout,
+        config.actor_rollout_ref.model.override_config,
+    )
     given = dict(rollout.engine_kwargs.get(rollout.name) or {})
     if rollout.name != "vllm":
         return given
-    decided: dict[str, Any] = {"hf_overrides": dict(overrides)} if overrides else {}  # rollout and training run the same model
+    decided: dict[str, Any] = (
+        {"hf_overrides": dict(overrides)} if overrides else {}
+    )  # rollout and training run the same model
     if rollout.weight_transport in ("ipc", "nccl"):
         decided["weight_transfer_config"] = {"backend": rollout.weight_transport}
     return decided | given
 
 
-async def start_publisher(checked: Checked, places: Places, models: Models, rollouts: RolloutPool) -> Publishes:
+async def start_publisher(
+    checked: Checked, places: Places, models: Models, rollouts: RolloutPool
+) -> Publishes:
     """Files in shared memory, or vLLM's own transfer where rollout.weight_transport asks for it."""
     config = checked.config
     dtype, path = config.actor_rollout_ref.rollout.dtype, str(config.actor_rollout_ref.model.path)
@@ -89,19 +124,31 @@ async def start_publisher(checked: Checked, places: Places, models: Models, roll
     return Publisher(
         models.actor,
         rollouts,
-        files=await node_files(models.actor.group.first, rollouts.engines, timeout_s=config.trainer.stall_timeout_s),
+        files=await node_files(
+            models.actor.group.first, rollouts.engines, timeout_s=config.trainer.stall_timeout_s
+        ),
         engine_nodes=[engine.node_id for engine in rollouts.engines],
         dtype=dtype,
         size_hint_bytes=weight_bytes(path, dtype),
     )
 
 
-async def _transfer(checked: Checked, places: Places, models: Models, rollouts: RolloutPool) -> Publishes:
-    rollout, timeout_s = checked.config.actor_rollout_ref.rollout, checked.config.trainer.stall_timeout_s
+async def _transfer(
+    checked: Checked, places: Places, models: Models, rollouts: RolloutPool
+) -> Publishes:
+    rollout, timeout_s = (
+        checked.config.actor_rollout_ref.rollout,
+        checked.config.trainer.stall_timeout_s,
+    )
     width, options = rollout.tensor_parallel_size, {"packed": True}
     if rollout.weight_transport == "nccl":
-        meeting = {"master_address": places.own.seats[0].address, "master_port": await places.own.free_port()}
+        meeting = {
+            "master_address": places.own.seats[0].address,
+            "master_port": await places.own.free_port(),
+        }
         options = {**meeting, "world_size": 1 + len(rollouts.engines) * width}
     client = EngineClient(rollouts.engines, devices_per_engine=width, timeout_s=timeout_s)
     transport, dtype = rollout.weight_transport, rollout.dtype
-    return await TransferPublisher.open(models.actor, rollouts, transport=transport, dtype=dtype, client=client, options=options)
+    return await TransferPublisher.open(
+        models.actor, rollouts, transport=transport, dtype=dtype, client=client, options=options
+    )

@@ -14,9 +14,13 @@ LOSS_BT = torch.tensor([[1.0, 2.0, 3.0, 9.0], [5.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9
 MASK_BT = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
 
 
-def aggregate(loss_BT: torch.Tensor, mask_BT: torch.Tensor, mode: str, max_length: int = 10) -> float:
+def aggregate(
+    loss_BT: torch.Tensor, mask_BT: torch.Tensor, mode: str, max_length: int = 10
+) -> float:
     weights_BT = token_weights(mask_BT, mode, max_length=max_length)
-    return (loss_BT * weights_BT).sum().item() / divisor(total_weight(mask_BT, mode, max_length=max_length).item(), mode)
+    return (loss_BT * weights_BT).sum().item() / divisor(
+        total_weight(mask_BT, mode, max_length=max_length).item(), mode
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,17 +46,27 @@ def test_nothing_counted_has_no_weight(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", AGGREGATION_MODES)
 @settings(max_examples=25, deadline=None)
-@given(lengths=st.lists(st.integers(0, 6), min_size=2, max_size=6).filter(any), cut=st.integers(1, 5), seed=st.integers(0, 99))
-def test_cut_anywhere_and_padded_the_parts_add_up(mode: str, lengths: list[int], cut: int, seed: int) -> None:
+@given(
+    lengths=st.lists(st.integers(0, 6), min_size=2, max_size=6).filter(any),
+    cut=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+def test_cut_anywhere_and_padded_the_parts_add_up(
+    mode: str, lengths: list[int], cut: int, seed: int
+) -> None:
     mask_BT = (torch.arange(6) < torch.tensor(lengths)[:, None]).float()
     loss_BT = torch.randn(mask_BT.shape, generator=torch.Generator().manual_seed(seed))
     numerator = denominator = 0.0
     for part in (slice(0, cut), slice(cut, None)):
         width = max(lengths[part], default=0)  # each part padded to its own longest row
         part_mask_BT = mask_BT[part, :width]
-        numerator += (loss_BT[part, :width] * token_weights(part_mask_BT, mode, max_length=6)).sum().item()
+        numerator += (
+            (loss_BT[part, :width] * token_weights(part_mask_BT, mode, max_length=6)).sum().item()
+        )
         denominator += total_weight(part_mask_BT, mode, max_length=6).item()
-    assert numerator / divisor(denominator, mode) == pytest.approx(aggregate(loss_BT, mask_BT, mode, max_length=6), rel=1e-4, abs=1e-6)
+    assert numerator / divisor(denominator, mode) == pytest.approx(
+        aggregate(loss_BT, mask_BT, mode, max_length=6), rel=1e-4, abs=1e-6
+    )
 
 
 def test_integer_and_half_masks_give_float32_weights() -> None:
@@ -63,7 +77,9 @@ def test_integer_and_half_masks_give_float32_weights() -> None:
 
 
 def test_unknown_mode_and_missing_length_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"loss_agg_mode: nothing named 'token-maen'; did you mean 'token-mean'\?"):
+    with pytest.raises(
+        ConfigError, match=r"loss_agg_mode: nothing named 'token-maen'; did you mean 'token-mean'\?"
+    ):
         token_weights(MASK_BT, "token-maen", max_length=1)
     with pytest.raises(ConfigError, match="which is 0: it must be at least 1"):
         total_weight(MASK_BT, "seq-mean-token-sum-norm", max_length=0)

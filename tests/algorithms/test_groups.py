@@ -13,11 +13,15 @@ from rmrl.algorithms.groups import constant_fraction, group_mean, group_statisti
 
 
 def test_interleaved_groups_of_different_size() -> None:
-    group = group_statistics(torch.tensor([1.0, 10.0, 3.0, 14.0, 2.0]), torch.tensor([7, -1, 7, -1, 7]))
+    group = group_statistics(
+        torch.tensor([1.0, 10.0, 3.0, 14.0, 2.0]), torch.tensor([7, -1, 7, -1, 7])
+    )
     assert group.mean_B.tolist() == [2, 12, 2, 12, 2]
     assert group.centred_B.tolist() == [-1, -2, 1, 2, 0]
     # (1 + 1 + 0) / 2 = 1;  (4 + 4) / 1 = 8
-    torch.testing.assert_close(group.std_B, torch.tensor([1, 8**0.5, 1, 8**0.5, 1], dtype=torch.float64))
+    torch.testing.assert_close(
+        group.std_B, torch.tensor([1, 8**0.5, 1, 8**0.5, 1], dtype=torch.float64)
+    )
     assert group.count_B.tolist() == [3, 2, 3, 2, 3]
     assert not group.constant_B.any()
 
@@ -59,12 +63,18 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50)), min_size=1, 
 
 @settings(max_examples=50, deadline=None)
 @given(rows=ROWS, seed=st.integers(0, 1000))
-def test_agrees_with_the_standard_library_in_any_order(rows: list[tuple[int, int]], seed: int) -> None:
+def test_agrees_with_the_standard_library_in_any_order(
+    rows: list[tuple[int, int]], seed: int
+) -> None:
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed)).tolist()
     rows = [rows[i] for i in order]
-    group = group_statistics(torch.tensor([float(v) for _, v in rows]), torch.tensor([g for g, _ in rows]))
+    group = group_statistics(
+        torch.tensor([float(v) for _, v in rows]), torch.tensor([g for g, _ in rows])
+    )
     for i, (gid, value) in enumerate(rows):
         members = [v for g, v in rows if g == gid]
-        assert group.centred_B[i].item() == pytest.approx(value - statistics.fmean(members), abs=1e-9)
+        assert group.centred_B[i].item() == pytest.approx(
+            value - statistics.fmean(members), abs=1e-9
+        )
         expected = statistics.stdev(members) if len(members) > 1 else 0.0
         assert group.std_B[i].item() == pytest.approx(expected, abs=1e-9)

@@ -38,14 +38,18 @@ def test_k3_is_finite_bounded_and_never_negative(log_ratio: float) -> None:
 
 def test_k3_keeps_its_digits_near_zero() -> None:
     # d^2 / 2 = 5e-9, which exp(d) - d - 1 in float32 rounds to 0 or 1e-7
-    assert token_kl(torch.tensor(0.0), torch.tensor(1e-4), kind="low_var_kl").item() == pytest.approx(5e-9, rel=0.05)
+    assert token_kl(
+        torch.tensor(0.0), torch.tensor(1e-4), kind="low_var_kl"
+    ).item() == pytest.approx(5e-9, rel=0.05)
 
 
 def test_unbiased_estimators_average_to_the_kl() -> None:
     policy, reference = torch.tensor([0.7, 0.3]), torch.tensor([0.5, 0.5])
     exact = (policy * (policy / reference).log()).sum()
     for kind in ("kl", "low_var_kl"):
-        torch.testing.assert_close((policy * token_kl(policy.log(), reference.log(), kind=kind)).sum(), exact)
+        torch.testing.assert_close(
+            (policy * token_kl(policy.log(), reference.log(), kind=kind)).sum(), exact
+        )
 
 
 def test_as_a_loss_k2_has_the_gradient_of_the_kl_and_k1_none() -> None:
@@ -54,7 +58,9 @@ def test_as_a_loss_k2_has_the_gradient_of_the_kl_and_k1_none() -> None:
 
     def expected_gradient(kind: str) -> torch.Tensor:
         logprobs = logits.log_softmax(0)
-        return torch.autograd.grad((logprobs.exp().detach() * token_kl(logprobs, reference, kind=kind)).sum(), logits)[0]
+        return torch.autograd.grad(
+            (logprobs.exp().detach() * token_kl(logprobs, reference, kind=kind)).sum(), logits
+        )[0]
 
     logprobs = logits.log_softmax(0)
     exact = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), logits)[0]
@@ -63,7 +69,13 @@ def test_as_a_loss_k2_has_the_gradient_of_the_kl_and_k1_none() -> None:
 
 
 def test_unknown_estimator_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"did you mean 'low_var_kl'\?.*abs, abs\+, k1, k1\+, k2, k2\+, k3, k3\+, kl, kl\+, low_var_kl"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"did you mean 'low_var_kl'\?.*abs, abs\+, k1, k1\+, k2, k2\+, k3, k3\+, kl, kl\+,"
+            r" low_var_kl"
+        ),
+    ):
         token_kl(torch.zeros(1), torch.zeros(1), kind="low_var")
     assert tuple(KL_ESTIMATORS) == KL_NAMES
 
@@ -73,23 +85,34 @@ def test_straight_through_has_the_value_of_its_name_and_the_gradient_of_k2(kind:
     logprobs = torch.tensor([-1.0, -1.5, -0.3], requires_grad=True)
     reference = torch.tensor([-1.5, -1.0, -9.0])
     found = token_kl(logprobs, reference, kind=kind)
-    torch.testing.assert_close(found.detach(), token_kl(logprobs.detach(), reference, kind=kind[:-1]))
-    # the gradient of d^2 / 2 is the difference itself, even where the estimate is bounded or has none of its own
-    torch.testing.assert_close(torch.autograd.grad(found.sum(), logprobs)[0], torch.tensor([0.5, -0.5, 8.7]))
+    torch.testing.assert_close(
+        found.detach(), token_kl(logprobs.detach(), reference, kind=kind[:-1])
+    )
+    # the gradient of d^2 / 2 is the difference itself, even where the estimate is bounded or has
+    # none of its own
+    torch.testing.assert_close(
+        torch.autograd.grad(found.sum(), logprobs)[0], torch.tensor([0.5, -0.5, 8.7])
+    )
 
 
 def test_straight_through_low_var_kl_is_the_gradient_of_the_kl_on_policy() -> None:
     logits = torch.tensor([0.8, -0.1, 0.3], requires_grad=True)
     reference = torch.tensor([0.2, 0.5, 0.3]).log()
     logprobs = logits.log_softmax(0)
-    found = torch.autograd.grad((logprobs.exp().detach() * token_kl(logprobs, reference, kind="low_var_kl+")).sum(), logits)[0]
+    found = torch.autograd.grad(
+        (logprobs.exp().detach() * token_kl(logprobs, reference, kind="low_var_kl+")).sum(), logits
+    )[0]
     logprobs = logits.log_softmax(0)
     exact = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), logits)[0]
     torch.testing.assert_close(found, exact)
 
 
 def adaptive(**changes: object) -> KLController:
-    return KLController(KLControlConfig(**{"type": "adaptive", "kl_coef": 0.1, "horizon": 1000, "target_kl": 0.5, **changes}))
+    return KLController(
+        KLControlConfig(
+            **{"type": "adaptive", "kl_coef": 0.1, "horizon": 1000, "target_kl": 0.5, **changes}
+        )
+    )
 
 
 def test_adaptive_coefficient_follows_the_error() -> None:
@@ -139,7 +162,8 @@ def test_a_kl_that_is_no_number_leaves_the_coefficient() -> None:
 
 
 def test_low_var_kl_reaches_its_bound_where_the_text_says() -> None:
-    """The roots of exp(d) - 1 - d = 10, by bisection, stand rounded in the module's text; beyond them there is no gradient."""
+    """The roots of exp(d) - 1 - d = 10, by bisection, stand rounded in the module's text; beyond
+    them there is no gradient."""
 
     def root(low: float, high: float) -> float:
         for _ in range(200):
@@ -175,7 +199,9 @@ def test_adaptive_state_round_trip() -> None:
     assert second.coefficient == first.coefficient == pytest.approx(0.11)
 
 
-@pytest.mark.parametrize("changes", [{"type": "adaptve"}, {"horizon": 0}, {"target_kl": -1.0}, {"kl_coef": 0.0}])
+@pytest.mark.parametrize(
+    "changes", [{"type": "adaptve"}, {"horizon": 0}, {"target_kl": -1.0}, {"kl_coef": 0.0}]
+)
 def test_bad_settings_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.kl_ctrl\."):
         adaptive(**changes)
@@ -190,5 +216,9 @@ def test_both_names_of_an_estimator_are_the_same():
 def test_every_choice_that_the_configuration_accepts_is_an_estimator():
     choices = dict(_CHOICES)
     for key in ("actor_rollout_ref.actor.kl_loss_type", "algorithm.kl_penalty"):
-        assert {"kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3"} <= set(choices[key]) <= set(KL_NAMES)
+        assert (
+            {"kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3"}
+            <= set(choices[key])
+            <= set(KL_NAMES)
+        )
     assert set(choices["actor_rollout_ref.actor.kl_loss_type"]) == set(KL_NAMES)

@@ -21,7 +21,9 @@ def test_the_mean_looks_at_counted_entries_only() -> None:
 def test_variance_is_unbiased_by_default() -> None:
     # deviations -2, -1, 3: squares 4 + 1 + 9 = 14
     assert masked_var(VALUES_BT, MASK_BT).item() == 7.0
-    torch.testing.assert_close(masked_var(VALUES_BT, MASK_BT, unbiased=False).item(), 14 / 3, rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        masked_var(VALUES_BT, MASK_BT, unbiased=False).item(), 14 / 3, rtol=1e-6, atol=0
+    )
 
 
 def test_variance_of_one_entry_is_zero() -> None:
@@ -36,11 +38,15 @@ def test_variance_survives_a_large_offset() -> None:
 def test_whitening_has_mean_0_and_unbiased_std_1_and_zeros_elsewhere() -> None:
     white_BT = masked_whiten(VALUES_BT, MASK_BT)
     root = math.sqrt(7)
-    torch.testing.assert_close(white_BT, torch.tensor([[-2 / root, -1 / root, 0.0], [3 / root, 0.0, 0.0]]))
+    torch.testing.assert_close(
+        white_BT, torch.tensor([[-2 / root, -1 / root, 0.0], [3 / root, 0.0, 0.0]])
+    )
 
 
 def test_whitening_constant_or_empty_input_gives_zeros() -> None:
-    assert masked_whiten(torch.tensor([0.3, 0.1 + 0.2, 7.0]), torch.tensor([1.0, 1.0, 0.0])).tolist() == [0.0, 0.0, 0.0]
+    assert masked_whiten(
+        torch.tensor([0.3, 0.1 + 0.2, 7.0]), torch.tensor([1.0, 1.0, 0.0])
+    ).tolist() == [0.0, 0.0, 0.0]
     assert masked_whiten(VALUES_BT, torch.zeros(2, 3)).tolist() == [[0.0] * 3] * 2
     assert masked_whiten(torch.zeros(0, 3), torch.zeros(0, 3)).shape == (0, 3)
 
@@ -56,4 +62,6 @@ def test_rounding_floor_grows_with_magnitude() -> None:
 
 
 def test_the_rounding_floor_is_the_same_for_every_dtype() -> None:
-    assert rounding_floor(torch.tensor(1e4, dtype=torch.float64)).item() == pytest.approx(4 * 2**-23 * 1e4)
+    assert rounding_floor(torch.tensor(1e4, dtype=torch.float64)).item() == pytest.approx(
+        4 * 2**-23 * 1e4
+    )

@@ -12,9 +12,16 @@ from rmrl.errors import ConfigError
 REWARDS_B = np.asarray([1.0, -3.0, 0.0, 2.0, 2.0])
 
 
-def chances(method: str, rewards_B: np.ndarray = REWARDS_B, groups: list[int] | None = None, **changes: float) -> list[float]:
+def chances(
+    method: str,
+    rewards_B: np.ndarray = REWARDS_B,
+    groups: list[int] | None = None,
+    **changes: float,
+) -> list[float]:
     config = PFPPOConfig(reweight_method=method, **changes)
-    return probabilities(rewards_B, config, group_ids_B=None if groups is None else np.asarray(groups)).tolist()
+    return probabilities(
+        rewards_B, config, group_ids_B=None if groups is None else np.asarray(groups)
+    ).tolist()
 
 
 def test_pow():
@@ -33,11 +40,14 @@ def test_max_min_of_the_batch_and_of_groups():
 
 def test_max_random_of_the_batch_and_of_groups():
     assert chances("max_random") == pytest.approx([1 / 6, 1 / 6, 1 / 6, 0.25, 0.25])
-    assert chances("max_random", groups=[7, 7, 7, 8, 8]) == pytest.approx([0.3, 0.15, 0.15, 0.2, 0.2])
+    assert chances("max_random", groups=[7, 7, 7, 8, 8]) == pytest.approx(
+        [0.3, 0.15, 0.15, 0.2, 0.2]
+    )
 
 
 NOISY_B = np.asarray([0.1 + 0.2, 0.3, 0.3, 0.7 - 0.4])
-"""0.30000000000000004, 0.3, 0.3 and 0.29999999999999993: one reward, added up in different orders."""
+"""0.30000000000000004, 0.3, 0.3 and 0.29999999999999993: one reward, added up in different
+orders."""
 
 
 @pytest.mark.parametrize("method", ["max_min", "max_random"])
@@ -76,7 +86,9 @@ def test_no_rows():
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(ConfigError, match=r"reweight_method: nothing named 'max_mn'; did you mean 'max_min'\?"):
+    with pytest.raises(
+        ConfigError, match=r"reweight_method: nothing named 'max_mn'; did you mean 'max_min'\?"
+    ):
         chances("max_mn")
     with pytest.raises(ConfigError, match=r"weight_pow=-1\.0"):
         chances("pow", weight_pow=-1.0)

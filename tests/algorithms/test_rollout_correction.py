@@ -1,4 +1,5 @@
-"""Importance weights, rejection and metrics of rollout correction, against numbers computed by hand."""
+"""Importance weights, rejection and metrics of rollout correction, against numbers computed by
+hand."""
 
 from __future__ import annotations
 
@@ -19,14 +20,22 @@ OLD_BT = (RATIOS_BT.log() - 2.0).where(MASK_BT > 0, -math.inf)
 
 
 def corrected(**settings: object) -> tuple[torch.Tensor | None, torch.Tensor, dict[str, float]]:
-    weights_BT, mask_BT, metrics = correct(OLD_BT, ROLLOUT_BT, MASK_BT, RolloutCorrectionConfig(**settings))
+    weights_BT, mask_BT, metrics = correct(
+        OLD_BT, ROLLOUT_BT, MASK_BT, RolloutCorrectionConfig(**settings)
+    )
     assert all(math.isfinite(value) for value in metrics.values())
-    return weights_BT, mask_BT, {name.removeprefix("rollout_correction/"): value for name, value in metrics.items()}
+    return (
+        weights_BT,
+        mask_BT,
+        {name.removeprefix("rollout_correction/"): value for name, value in metrics.items()},
+    )
 
 
 def test_token_weights_are_truncated():
     weights_BT, mask_BT, metrics = corrected(rollout_is="token", rollout_is_threshold=3.0)
-    torch.testing.assert_close(weights_BT, torch.tensor([[2.0, 3.0, 0.0], [0.5, 1.0, 1.0], [0.25, 0.0, 0.0]]))
+    torch.testing.assert_close(
+        weights_BT, torch.tensor([[2.0, 3.0, 0.0], [0.5, 1.0, 1.0], [0.25, 0.0, 0.0]])
+    )
     assert torch.equal(mask_BT, MASK_BT)
     assert metrics["truncated"] == pytest.approx(1 / 6)
     assert metrics["weight_mean"] == pytest.approx(7.75 / 6)
@@ -37,15 +46,21 @@ def test_token_weights_are_truncated():
 
 def test_sequence_weights_are_the_same_for_every_token():
     weights_BT, _, metrics = corrected(rollout_is="sequence", rollout_is_threshold=5.0)
-    torch.testing.assert_close(weights_BT, torch.tensor([[5.0, 5.0, 0.0], [0.5, 0.5, 0.5], [0.25, 0.0, 0.0]]))
+    torch.testing.assert_close(
+        weights_BT, torch.tensor([[5.0, 5.0, 0.0], [0.5, 0.5, 0.5], [0.25, 0.0, 0.0]])
+    )
     assert metrics["truncated"] == pytest.approx(2 / 6)
 
 
 def test_normalisation_over_tokens_or_over_responses():
-    by_token_BT, _, metrics = corrected(rollout_is="token", rollout_is_threshold=3.0, rollout_is_batch_normalize=True)
+    by_token_BT, _, metrics = corrected(
+        rollout_is="token", rollout_is_threshold=3.0, rollout_is_batch_normalize=True
+    )
     torch.testing.assert_close(by_token_BT[0], torch.tensor([2.0, 3.0, 0.0]) * 6 / 7.75)
     assert metrics["weight_mean"] == pytest.approx(1.0)
-    by_response_BT, _, _ = corrected(rollout_is="sequence", rollout_is_threshold=5.0, rollout_is_batch_normalize=True)
+    by_response_BT, _, _ = corrected(
+        rollout_is="sequence", rollout_is_threshold=5.0, rollout_is_batch_normalize=True
+    )
     torch.testing.assert_close(by_response_BT[:, 0], torch.tensor([5.0, 0.5, 0.25]) * 3 / 5.75)
 
 
@@ -66,16 +81,24 @@ def test_rejection(level: str, kept: list[list[int]]):
 
 
 def test_a_lower_bound_of_its_own():
-    _, mask_BT, _ = corrected(rollout_rs="token", rollout_rs_threshold=3.0, rollout_rs_threshold_lower=0.6)
+    _, mask_BT, _ = corrected(
+        rollout_rs="token", rollout_rs_threshold=3.0, rollout_rs_threshold_lower=0.6
+    )
     assert mask_BT.tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
 
 
 def test_what_is_rejected_has_no_weight_and_is_in_no_mean():
     weights_BT, mask_BT, metrics = corrected(
-        rollout_is="token", rollout_is_threshold=3.0, rollout_rs="sequence", rollout_rs_threshold=3.0, rollout_is_batch_normalize=True
+        rollout_is="token",
+        rollout_is_threshold=3.0,
+        rollout_rs="sequence",
+        rollout_rs_threshold=3.0,
+        rollout_is_batch_normalize=True,
     )
     assert mask_BT.sum() == 3
-    torch.testing.assert_close(weights_BT, torch.tensor([[0.0] * 3, [0.6, 1.2, 1.2], [0.0] * 3]))  # 0.5 1 1 over their mean 2.5 / 3
+    torch.testing.assert_close(
+        weights_BT, torch.tensor([[0.0] * 3, [0.6, 1.2, 1.2], [0.0] * 3])
+    )  # 0.5 1 1 over their mean 2.5 / 3
     assert metrics["truncated"] == 0.0
     assert metrics["rejected"] == 0.5
 
@@ -84,13 +107,17 @@ def test_divergences_of_sampling_and_training():
     _, _, metrics = corrected()
     logs = [math.log(r) for r in (2, 4, 0.5, 1, 1, 0.25)]
     assert metrics["kl"] == pytest.approx(-sum(logs) / 6)
-    assert metrics["k3"] == pytest.approx(sum(r - 1 for r in (2, 4, 0.5, 1, 1, 0.25)) / 6 - sum(logs) / 6)
+    assert metrics["k3"] == pytest.approx(
+        sum(r - 1 for r in (2, 4, 0.5, 1, 1, 0.25)) / 6 - sum(logs) / 6
+    )
     assert metrics["chi2"] == pytest.approx((4 + 16 + 0.25 + 1 + 1 + 0.0625) / 6 - 1)
     assert set(metrics) == {"kl", "k3", "chi2"}
 
 
 def test_equal_probabilities_change_nothing():
-    settings = RolloutCorrectionConfig(rollout_is="sequence", rollout_rs="geometric", rollout_is_batch_normalize=True)
+    settings = RolloutCorrectionConfig(
+        rollout_is="sequence", rollout_rs="geometric", rollout_is_batch_normalize=True
+    )
     weights_BT, mask_BT, metrics = correct(ROLLOUT_BT, ROLLOUT_BT, MASK_BT, settings)
     assert torch.equal(weights_BT, MASK_BT)
     assert torch.equal(mask_BT, MASK_BT)
@@ -99,9 +126,14 @@ def test_equal_probabilities_change_nothing():
 
 
 def test_extreme_ratios_stay_finite():
-    old_BT, rollout_BT = torch.tensor([[0.0, -math.inf], [-900.0, -1.0]]), torch.tensor([[-800.0, -1.0], [0.0, -1.0]])
+    old_BT, rollout_BT = (
+        torch.tensor([[0.0, -math.inf], [-900.0, -1.0]]),
+        torch.tensor([[-800.0, -1.0], [0.0, -1.0]]),
+    )
     for level in ("token", "sequence"):
-        weights_BT, _, metrics = correct(old_BT, rollout_BT, torch.ones(2, 2), RolloutCorrectionConfig(rollout_is=level))
+        weights_BT, _, metrics = correct(
+            old_BT, rollout_BT, torch.ones(2, 2), RolloutCorrectionConfig(rollout_is=level)
+        )
         assert weights_BT.isfinite().all()
         assert weights_BT.max() == 2.0 if level == "token" else weights_BT.max() <= 2.0
         assert all(math.isfinite(value) for value in metrics.values())
@@ -110,10 +142,14 @@ def test_extreme_ratios_stay_finite():
 def test_nothing_counted_and_nothing_kept():
     for settings in (
         RolloutCorrectionConfig(rollout_is="sequence", rollout_is_batch_normalize=True),
-        RolloutCorrectionConfig(rollout_is="token", rollout_rs="token", rollout_is_batch_normalize=True),
+        RolloutCorrectionConfig(
+            rollout_is="token", rollout_rs="token", rollout_is_batch_normalize=True
+        ),
     ):
         for shape in ((2, 3), (0, 3), (2, 0)):
-            weights_BT, mask_BT, metrics = correct(torch.zeros(shape), torch.zeros(shape), torch.zeros(shape), settings)
+            weights_BT, mask_BT, metrics = correct(
+                torch.zeros(shape), torch.zeros(shape), torch.zeros(shape), settings
+            )
             assert weights_BT.shape == mask_BT.shape == shape
             assert all(value in (0.0, 1.0) for value in metrics.values())
 
@@ -123,7 +159,9 @@ def test_nothing_is_rejected_of_an_empty_mask(level: str):
     """It was 1 - 0 / 1, everything."""
     settings = RolloutCorrectionConfig(rollout_rs=level)
     for shape in ((2, 3), (0, 3), (2, 0)):
-        _, _, metrics = correct(torch.zeros(shape), torch.zeros(shape), torch.zeros(shape), settings)
+        _, _, metrics = correct(
+            torch.zeros(shape), torch.zeros(shape), torch.zeros(shape), settings
+        )
         assert metrics["rollout_correction/rejected"] == 0.0
 
 
@@ -131,5 +169,7 @@ def test_bad_settings_are_refused_together():
     with pytest.raises(ConfigError) as caught:
         corrected(rollout_is="tokens", rollout_rs="geo", rollout_is_threshold=0.0)
     assert len(caught.value.problems) == 3
-    with pytest.raises(ConfigError, match=r"rollout_rs_threshold_lower=2 is above rollout_rs_threshold=0\.5"):
+    with pytest.raises(
+        ConfigError, match=r"rollout_rs_threshold_lower=2 is above rollout_rs_threshold=0\.5"
+    ):
         corrected(rollout_rs="token", rollout_rs_threshold=0.5)

@@ -1,4 +1,5 @@
-"""A tiny policy, a batch and settings for engine tests; and groups of processes that run a function and end by a deadline."""
+"""A tiny policy, a batch and settings for engine tests; and groups of processes that run a function
+and end by a deadline."""
 
 from __future__ import annotations
 
@@ -28,23 +29,39 @@ def write_policy(folder: Path) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     torch.manual_seed(0)
-    shape = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+    shape = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+    }
     LlamaForCausalLM(
-        LlamaConfig(vocab_size=VOCABULARY, num_hidden_layers=3, tie_word_embeddings=True, initializer_range=0.1, **shape)
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            num_hidden_layers=3,
+            tie_word_embeddings=True,
+            initializer_range=0.1,
+            **shape,
+        )
     ).save_pretrained(folder)
     words = Tokenizer(models.WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2}, unk_token="<pad>"))
-    PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>", pad_token="<pad>").save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=words, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    ).save_pretrained(folder)
     return folder
 
 
 def make_batch(rows: int, *, seed: int, streams: bool = True) -> TrainBatch:
-    """Rows of 5 to 24 tokens with 2 to 9 of them response; some response tokens do not count. `streams`: old and reference logprobs."""
+    """Rows of 5 to 24 tokens with 2 to 9 of them response; some response tokens do not count.
+    `streams`: old and reference logprobs."""
     rng = np.random.default_rng(seed)
     responses = rng.integers(2, 10, rows)
     tokens = [rng.integers(3, VOCABULARY, n + rng.integers(3, 15)) for n in responses]
     mask = [np.concatenate([np.ones(n - 1), [float(rng.random() < 0.7)]]) for n in responses]
     noise = {
-        name: Ragged.of([-6.0 + 0.3 * rng.standard_normal(n) for n in responses], np.float32) for name in ("old_logprobs", "ref_logprobs")
+        name: Ragged.of([-6.0 + 0.3 * rng.standard_normal(n) for n in responses], np.float32)
+        for name in ("old_logprobs", "ref_logprobs")
     }
     return TrainBatch(
         tokens=Ragged.of(tokens, np.int64),
@@ -66,7 +83,9 @@ def make_critic_batch(rows: int, *, seed: int) -> TrainBatch:
     )
 
 
-def make_critic_settings(checkpoint: Path, *, model: dict[str, Any] | None = None, **critic: Any) -> TrainSettings:
+def make_critic_settings(
+    checkpoint: Path, *, model: dict[str, Any] | None = None, **critic: Any
+) -> TrainSettings:
     """float32 training of a critic, with a value clip that some tokens reach."""
     critic = {
         "strategy": "fsdp2", "fsdp_config": FSDPConfig(param_dtype=None), "cliprange_value": 0.2, "ppo_epochs": 1,
@@ -83,7 +102,12 @@ def make_critic_settings(checkpoint: Path, *, model: dict[str, Any] | None = Non
 
 
 def make_settings(
-    policy: Path, *, fsdp: FSDPConfig | None = None, role: str = "actor", model: dict[str, Any] | None = None, **actor: Any
+    policy: Path,
+    *,
+    fsdp: FSDPConfig | None = None,
+    role: str = "actor",
+    model: dict[str, Any] | None = None,
+    **actor: Any,
 ) -> TrainSettings:
     """float32 training with every term of the loss switched on; `model`: entries of ModelConfig."""
     actor = {
@@ -105,8 +129,15 @@ def share(batch: TrainBatch, process: ProcessSettings) -> TrainBatch:
     return batch.select(split_by_length(batch.tokens.lengths, process.world_size)[process.rank])
 
 
-def run_group(job: Callable[..., Any], world_size: int, folder: Path, *arguments: Any, deadline_s: float = 120.0) -> Any:
-    """Run `job(process, *arguments)` in `world_size` fresh processes and return rank 0's result (through JSON)."""
+def run_group(
+    job: Callable[..., Any],
+    world_size: int,
+    folder: Path,
+    *arguments: Any,
+    deadline_s: float = 120.0,
+) -> Any:
+    """Run `job(process, *arguments)` in `world_size` fresh processes and return rank 0's result
+    (through JSON)."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
@@ -114,8 +145,12 @@ def run_group(job: Callable[..., Any], world_size: int, folder: Path, *arguments
     result = folder / f"{job.__name__}.json"
     members = []
     for rank in range(world_size):
-        process = ProcessSettings(rank=rank, world_size=world_size, init_method=address, threads=1, timeout_s=60)
-        members.append(context.Process(target=_member, args=(job, process, result, arguments), daemon=True))
+        process = ProcessSettings(
+            rank=rank, world_size=world_size, init_method=address, threads=1, timeout_s=60
+        )
+        members.append(
+            context.Process(target=_member, args=(job, process, result, arguments), daemon=True)
+        )
     try:
         for member in members:
             member.start()
@@ -129,7 +164,9 @@ def run_group(job: Callable[..., Any], world_size: int, folder: Path, *arguments
     return json.loads(result.read_text())
 
 
-def _member(job: Callable[..., Any], process: ProcessSettings, result: Path, arguments: tuple[Any, ...]) -> None:
+def _member(
+    job: Callable[..., Any], process: ProcessSettings, result: Path, arguments: tuple[Any, ...]
+) -> None:
     value = job(process, *arguments)
     if process.rank == 0:
         result.write_text(json.dumps(value))

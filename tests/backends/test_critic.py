@@ -1,4 +1,5 @@
-"""FSDPEngine of role critic in one process: against transformers, against plain torch, and what it writes."""
+"""FSDPEngine of role critic in one process: against transformers, against plain torch, and what it
+writes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForSequenceClassification
+from transformers import (
+    AutoModelForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+)
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.fsdp.engine import FSDPEngine
@@ -58,22 +63,29 @@ def test_values_equal_transformers(reward_model: Path):
     for row, count, values in zip(batch.tokens.rows(), got.lengths, got.rows(), strict=True):
         ids = torch.from_numpy(row)[None]
         with torch.no_grad():
-            expected = [model(ids[:, :end]).logits.item() for end in range(len(row) - count, len(row))]
+            expected = [
+                model(ids[:, :end]).logits.item() for end in range(len(row) - count, len(row))
+            ]
         assert values == pytest.approx(expected, abs=1e-5)
 
 
 def test_one_update_equals_plain_torch(reward_model: Path):
-    """Half the larger squared error, the mean over counted tokens, gradient clipping and AdamW, written out by hand."""
+    """Half the larger squared error, the mean over counted tokens, gradient clipping and AdamW,
+    written out by hand."""
     batch = make_critic_batch(5, seed=11)
     optim = OptimConfig(lr=1e-3, eps=1e-5)  # an epsilon above the rounding of gradients
     trained = critic(make_critic_settings(reward_model, grad_clip=0.05, optim=optim))
     metrics = trained.update([batch])
 
     model = AutoModelForSequenceClassification.from_pretrained(reward_model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-5, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-5, weight_decay=0.01
+    )
     losses, errors, returned = [], [], []
     streams = (batch.tokens, batch.response_mask, batch.values, batch.returns)
-    for row, mask, old, returns in zip(*(map(torch.from_numpy, s.rows()) for s in streams), strict=True):
+    for row, mask, old, returns in zip(
+        *(map(torch.from_numpy, s.rows()) for s in streams), strict=True
+    ):
         hidden = model.model(row[None]).last_hidden_state[0, -len(mask) - 1 : -1]
         values = (hidden @ model.score.weight.T)[:, 0]
         near = old + (values - old).clamp(-0.2, 0.2)
@@ -91,8 +103,12 @@ def test_one_update_equals_plain_torch(reward_model: Path):
     assert metrics["critic/loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert metrics["critic/value_loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert metrics["critic/grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
-    assert metrics["critic/return_mean"] == pytest.approx(torch.cat(returned).mean().item(), rel=1e-5)
-    assert metrics["critic/value_mean"] == pytest.approx((torch.cat(returned) - torch.cat(errors)).mean().item(), rel=1e-4)
+    assert metrics["critic/return_mean"] == pytest.approx(
+        torch.cat(returned).mean().item(), rel=1e-5
+    )
+    assert metrics["critic/value_mean"] == pytest.approx(
+        (torch.cat(returned) - torch.cat(errors)).mean().item(), rel=1e-4
+    )
     explained = 1 - torch.cat(errors).var(unbiased=False) / torch.cat(returned).var(unbiased=False)
     assert metrics["critic/explained_variance"] == pytest.approx(explained.item(), abs=1e-4)
     assert metrics["critic/lr"] == pytest.approx(1e-3)
@@ -103,7 +119,10 @@ def test_one_update_equals_plain_torch(reward_model: Path):
 
 
 def test_a_critic_from_the_policy_starts_at_zero_and_learns(policy: Path):
-    trained, batch = critic(make_critic_settings(policy, cliprange_value=100.0)), make_critic_batch(6, seed=0)
+    trained, batch = (
+        critic(make_critic_settings(policy, cliprange_value=100.0)),
+        make_critic_batch(6, seed=0),
+    )
     assert not trained.values(batch).values.any()
     curve = [trained.update([batch]) for _ in range(25)]
     assert curve[0]["critic/explained_variance"] == pytest.approx(0.0, abs=1e-5)
@@ -121,7 +140,9 @@ def test_rows_that_do_not_count_take_no_step(policy: Path):
 
 def test_several_steps_need_the_values_before_them(policy: Path):
     batch = make_critic_batch(3, seed=0)
-    batch = type(batch)(tokens=batch.tokens, response_mask=batch.response_mask, returns=batch.returns)
+    batch = type(batch)(
+        tokens=batch.tokens, response_mask=batch.response_mask, returns=batch.returns
+    )
     trained = critic(make_critic_settings(policy, ppo_epochs=2))
     with pytest.raises(ConfigError, match="2 optimizer steps on one batch need values"):
         trained.update([batch])
@@ -129,7 +150,10 @@ def test_several_steps_need_the_values_before_them(policy: Path):
 
 
 def test_limits_name_the_critics_section(policy: Path):
-    with pytest.raises(ConfigError, match=r"critic\.use_dynamic_bsz=false .*set critic\.ppo_micro_batch_size_per_gpu=4"):
+    with pytest.raises(
+        ConfigError,
+        match=r"critic\.use_dynamic_bsz=false .*set critic\.ppo_micro_batch_size_per_gpu=4",
+    ):
         critic(make_critic_settings(policy, use_dynamic_bsz=False))
 
 
@@ -146,7 +170,9 @@ def test_an_export_is_a_reward_model_and_a_critic(policy: Path, tmp_path: Path):
     assert model.config.pad_token_id == 0
     row, last = torch.from_numpy(batch.tokens.rows()[0])[None, :-1], values.rows()[0][-1]
     assert model(row).logits.item() == pytest.approx(last.item(), abs=1e-5)
-    np.testing.assert_allclose(critic(make_critic_settings(tmp_path / "hf")).values(batch).values, values.values, atol=1e-6)
+    np.testing.assert_allclose(
+        critic(make_critic_settings(tmp_path / "hf")).values(batch).values, values.values, atol=1e-6
+    )
 
 
 def test_resumes_where_it_was(policy: Path, tmp_path: Path):
@@ -164,7 +190,11 @@ def test_resumes_where_it_was(policy: Path, tmp_path: Path):
 def test_half_precision_stays_near_float32(reward_model: Path, model_dtype: str):
     batch = make_critic_batch(5, seed=3)
     exact = critic(make_critic_settings(reward_model)).values(batch)
-    half = critic(make_critic_settings(reward_model, fsdp_config=FSDPConfig(model_dtype=model_dtype, param_dtype="bfloat16")))
+    half = critic(
+        make_critic_settings(
+            reward_model, fsdp_config=FSDPConfig(model_dtype=model_dtype, param_dtype="bfloat16")
+        )
+    )
     got = half.values(batch)
     assert got.values.dtype == np.float32
     np.testing.assert_allclose(got.values, exact.values, atol=0.05)

@@ -31,9 +31,14 @@ def test_the_last_stage_of_a_pipeline_answers():
 
 
 def test_all_axes_together():
-    """Ranks are tensor + 2 (context + 2 (share + 2 stage)): share 1 ends at tensor 0, context 0, stage 1, which is rank 12."""
+    """Ranks are tensor + 2 (context + 2 (share + 2 stage)): share 1 ends at tensor 0, context 0,
+    stage 1, which is rank 12."""
     made = dealing(
-        actor(tensor_model_parallel_size=2, context_parallel_size=2, pipeline_model_parallel_size=2), 16, section="actor_rollout_ref.actor"
+        actor(
+            tensor_model_parallel_size=2, context_parallel_size=2, pipeline_model_parallel_size=2
+        ),
+        16,
+        section="actor_rollout_ref.actor",
     )
     assert made.share_of == (0,) * 4 + (1,) * 4 + (0,) * 4 + (1,) * 4
     assert made.answering == (8, 12)
@@ -41,5 +46,8 @@ def test_all_axes_together():
 
 
 def test_sizes_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match=r"critic\.megatron: tensor_model_parallel_size=3 .* = 3 does not divide the 4"):
+    with pytest.raises(
+        ConfigError,
+        match=r"critic\.megatron: tensor_model_parallel_size=3 .* = 3 does not divide the 4",
+    ):
         dealing(actor(tensor_model_parallel_size=3), 4, section="critic")

@@ -17,7 +17,9 @@ from rmrl.types import Ragged, TrainBatch
 
 
 def engine(lr: float = 1.0):
-    settings = TrainSettings(model=ModelConfig(path="toy"), actor=ActorConfig(optim=OptimConfig(lr=lr)))
+    settings = TrainSettings(
+        model=ModelConfig(path="toy"), actor=ActorConfig(optim=OptimConfig(lr=lr))
+    )
     return TRAIN_ENGINES["fake"](settings=settings, process=ProcessSettings())
 
 
@@ -50,7 +52,10 @@ def test_one_step_by_hand():
 def critic(**settings: object):
     critic = CriticConfig(strategy="fake", ppo_epochs=1, optim=OptimConfig(lr=1.0), **settings)
     return TRAIN_ENGINES["fake"](
-        settings=TrainSettings(model=ModelConfig(path="toy"), actor=ActorConfig(), critic=critic, role="critic"), process=ProcessSettings()
+        settings=TrainSettings(
+            model=ModelConfig(path="toy"), actor=ActorConfig(), critic=critic, role="critic"
+        ),
+        process=ProcessSettings(),
     )
 
 

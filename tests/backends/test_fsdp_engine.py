@@ -1,4 +1,5 @@
-"""FSDPEngine in one and two gloo processes, against plain torch and against itself cut differently."""
+"""FSDPEngine in one and two gloo processes, against plain torch and against itself cut
+differently."""
 
 from __future__ import annotations
 
@@ -18,13 +19,28 @@ from rmrl.backends.fsdp.engine import FSDPEngine
 from rmrl.config.schema import FSDPConfig
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.types import Metrics, Ragged, TrainBatch
-from tests.backends.policies import TEMPERATURE, make_batch, make_settings, run_group, share, write_policy
+from tests.backends.policies import (
+    TEMPERATURE,
+    make_batch,
+    make_settings,
+    run_group,
+    share,
+    write_policy,
+)
 
 pytestmark = pytest.mark.slow
 
 ONE_PROCESS = ProcessSettings(threads=1, timeout_s=60)
 UPDATES = 6
-COMPARED = ("policy/loss", "policy/grad_norm", "policy/entropy", "policy/kl", "policy/ref_kl", "policy/clip_fraction", "policy/tokens")
+COMPARED = (
+    "policy/loss",
+    "policy/grad_norm",
+    "policy/entropy",
+    "policy/kl",
+    "policy/ref_kl",
+    "policy/clip_fraction",
+    "policy/tokens",
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +68,9 @@ def train(trained: FSDPEngine, process: ProcessSettings, steps: range) -> list[M
 def assert_same_curve(got: list[Metrics], expected: list[Metrics], rel: float = 1e-5) -> None:
     for step, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
         for name in COMPARED:
-            assert ours[name] == pytest.approx(theirs[name], rel=rel, abs=1e-7), f"{name} of update {step}"
+            assert ours[name] == pytest.approx(theirs[name], rel=rel, abs=1e-7), (
+                f"{name} of update {step}"
+            )
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +86,7 @@ def one_process_run(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     return {"curve": curve, "saved": saved, "logprobs": logprobs}
 
 
-# --- one process ---------------------------------------------------------------------------------------------------------
+# --- one process
 
 
 def test_logprobs_equal_transformers(policy: Path):
@@ -85,22 +103,36 @@ def test_logprobs_equal_transformers(policy: Path):
 
 
 def test_rows_without_a_response_have_empty_logprobs(policy: Path):
-    batch = TrainBatch(tokens=Ragged.of([[5, 6], [5, 6, 7]], np.int64), response_mask=Ragged.of([[], [1.0]], np.float32))
+    batch = TrainBatch(
+        tokens=Ragged.of([[5, 6], [5, 6, 7]], np.int64),
+        response_mask=Ragged.of([[], [1.0]], np.float32),
+    )
     assert engine(make_settings(policy)).logprobs(batch).lengths.tolist() == [0, 1]
 
 
 def test_one_update_equals_plain_torch(policy: Path):
-    """The clipped loss with KL and entropy terms, the mean over counted tokens, clipping and AdamW, written out by hand."""
+    """The clipped loss with KL and entropy terms, the mean over counted tokens, clipping and AdamW,
+    written out by hand."""
     batch = make_batch(5, seed=11)
     settings = make_settings(policy, grad_clip=0.05)
     trained = engine(settings)
     metrics = trained.update([batch])
 
     model = AutoModelForCausalLM.from_pretrained(policy)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)  # warm-up: half of 2e-3
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
+    )  # warm-up: half of 2e-3
     total, count = torch.zeros(()), 0.0
-    streams = (batch.tokens, batch.response_mask, batch.old_logprobs, batch.ref_logprobs, batch.advantages)
-    for row, mask, old, ref, advantages in zip(*(map(torch.from_numpy, s.rows()) for s in streams), strict=True):
+    streams = (
+        batch.tokens,
+        batch.response_mask,
+        batch.old_logprobs,
+        batch.ref_logprobs,
+        batch.advantages,
+    )
+    for row, mask, old, ref, advantages in zip(
+        *(map(torch.from_numpy, s.rows()) for s in streams), strict=True
+    ):
         log_p = (model(row[None]).logits[0, -len(mask) - 1 : -1] / TEMPERATURE).log_softmax(-1)
         new = log_p.gather(1, row[-len(mask) :, None])[:, 0]
         ratio = (new - old).exp()
@@ -125,22 +157,33 @@ def test_one_update_equals_plain_torch(policy: Path):
     assert not expected
 
 
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+@pytest.mark.parametrize(
+    "mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+)
 def test_micro_batches_change_nothing(policy: Path, mode: str):
     whole = engine(make_settings(policy, loss_agg_mode=mode))
-    cut = engine(make_settings(policy, loss_agg_mode=mode, use_dynamic_bsz=False, ppo_micro_batch_size_per_gpu=2))
+    cut = engine(
+        make_settings(
+            policy, loss_agg_mode=mode, use_dynamic_bsz=False, ppo_micro_batch_size_per_gpu=2
+        )
+    )
     assert_same_curve(train(cut, ONE_PROCESS, range(3)), train(whole, ONE_PROCESS, range(3)))
 
 
 def test_same_seeds_same_bits(policy: Path, one_process_run: dict[str, Any]):
-    assert train(engine(make_settings(policy)), ONE_PROCESS, range(UPDATES)) == one_process_run["curve"]
+    assert (
+        train(engine(make_settings(policy)), ONE_PROCESS, range(UPDATES))
+        == one_process_run["curve"]
+    )
 
 
 def test_resumed_run_is_bit_equal(policy: Path, one_process_run: dict[str, Any]):
     resumed = engine(make_settings(policy))
     resumed.load(str(one_process_run["saved"]))
     assert train(resumed, ONE_PROCESS, range(3, UPDATES)) == one_process_run["curve"][3:]
-    assert np.array_equal(resumed.logprobs(make_batch(5, seed=99)).values, one_process_run["logprobs"])
+    assert np.array_equal(
+        resumed.logprobs(make_batch(5, seed=99)).values, one_process_run["logprobs"]
+    )
 
 
 def test_checkpoint_errors_say_what_is_wrong(policy: Path, tmp_path: Path):
@@ -191,11 +234,14 @@ def test_reference_shares_the_process_and_stays(policy: Path):
     np.testing.assert_allclose(trained.logprobs(batch).values, before, atol=1e-6)
     train(trained, ONE_PROCESS, range(2))
     assert np.array_equal(reference.logprobs(batch).values, before)
-    assert np.abs(trained.logprobs(batch).values - before).max() > 1e-3  # and the policy did not keep stale weights
+    assert (
+        np.abs(trained.logprobs(batch).values - before).max() > 1e-3
+    )  # and the policy did not keep stale weights
 
 
 def test_logprobs_follow_the_weights(policy: Path):
-    """A forward pass before the update must not leave gathered weights behind for the one after it."""
+    """A forward pass before the update must not leave gathered weights behind for the one after
+    it."""
     batch, plain = make_batch(4, seed=5), engine(make_settings(policy))
     interrupted = engine(make_settings(policy))
     for step in range(2):
@@ -220,11 +266,15 @@ def test_nothing_stays_gathered_after_logprobs(policy: Path):
         FSDPConfig(reduce_dtype="bfloat16", reshard_after_forward=False),
     ],
 )
-def test_half_precision_stays_near_float32(policy: Path, fsdp: FSDPConfig, one_process_run: dict[str, Any]):
+def test_half_precision_stays_near_float32(
+    policy: Path, fsdp: FSDPConfig, one_process_run: dict[str, Any]
+):
     trained = engine(make_settings(policy, fsdp=fsdp))
     got = train(trained, ONE_PROCESS, range(1))[0]
     assert got["policy/loss"] == pytest.approx(one_process_run["curve"][0]["policy/loss"], abs=0.05)
-    assert got["policy/grad_norm"] == pytest.approx(one_process_run["curve"][0]["policy/grad_norm"], rel=0.1)
+    assert got["policy/grad_norm"] == pytest.approx(
+        one_process_run["curve"][0]["policy/grad_norm"], rel=0.1
+    )
     assert {dtype for _, dtype, _ in trained.manifest()} == {getattr(torch, fsdp.model_dtype)}
 
 
@@ -232,7 +282,9 @@ def test_epochs_and_mini_batches_are_optimizer_steps(policy: Path):
     trained = engine(make_settings(policy, ppo_epochs=2))
     batches = [make_batch(3, seed=0), make_batch(3, seed=1)]
     metrics = trained.update(batches)
-    assert metrics["policy/tokens"] == 2 * sum(batch.response_mask.values.sum() for batch in batches)
+    assert metrics["policy/tokens"] == 2 * sum(
+        batch.response_mask.values.sum() for batch in batches
+    )
     with pytest.raises(ConfigError, match="4 optimizer steps on one batch need old_logprobs"):
         trained.update([make_batch(3, seed=0, streams=False)] * 2)
 
@@ -245,16 +297,22 @@ def test_without_old_logprobs_the_ratio_is_one(policy: Path):
     assert metrics["policy/grad_norm"] > 0
 
 
-# --- two processes -------------------------------------------------------------------------------------------------------
+# --- two processes
 
 
-def two_process_job(process: ProcessSettings, policy: str, saved_by_one: str, folder: str) -> dict[str, Any]:
+def two_process_job(
+    process: ProcessSettings, policy: str, saved_by_one: str, folder: str
+) -> dict[str, Any]:
     """Everything that needs two processes, in one start-up."""
-    trained = FSDPEngine(settings=make_settings(Path(policy), ppo_max_token_len_per_gpu=40), process=process)
+    trained = FSDPEngine(
+        settings=make_settings(Path(policy), ppo_max_token_len_per_gpu=40), process=process
+    )
     curve = train(trained, process, range(3))
     trained.save(f"{folder}/two")
     curve += train(trained, process, range(3, UPDATES))
-    logprobs = trained.logprobs(make_batch(5, seed=99)).values.tolist()  # both processes get all rows: same answer as alone
+    logprobs = trained.logprobs(
+        make_batch(5, seed=99)
+    ).values.tolist()  # both processes get all rows: same answer as alone
     trained.save_hf(f"{folder}/hf")
     trained.export_weights(f"{folder}/weights.safetensors", "float32")
 
@@ -269,26 +327,40 @@ def two_process_job(process: ProcessSettings, policy: str, saved_by_one: str, fo
 
 
 @pytest.fixture(scope="module")
-def two_process_run(policy: Path, one_process_run: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def two_process_run(
+    policy: Path, one_process_run: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("two")
-    result = run_group(two_process_job, 2, folder, str(policy), str(one_process_run["saved"]), str(folder))
+    result = run_group(
+        two_process_job, 2, folder, str(policy), str(one_process_run["saved"]), str(folder)
+    )
     return {**result, "folder": folder}
 
 
-def test_two_processes_learn_as_one(one_process_run: dict[str, Any], two_process_run: dict[str, Any]):
+def test_two_processes_learn_as_one(
+    one_process_run: dict[str, Any], two_process_run: dict[str, Any]
+):
     assert_same_curve(two_process_run["curve"], one_process_run["curve"])
-    assert two_process_run["logprobs"] == pytest.approx(one_process_run["logprobs"].tolist(), abs=1e-4)
+    assert two_process_run["logprobs"] == pytest.approx(
+        one_process_run["logprobs"].tolist(), abs=1e-4
+    )
 
 
-def test_replicas_of_shards_learn_as_one(one_process_run: dict[str, Any], two_process_run: dict[str, Any]):
+def test_replicas_of_shards_learn_as_one(
+    one_process_run: dict[str, Any], two_process_run: dict[str, Any]
+):
     assert_same_curve(two_process_run["hybrid"], one_process_run["curve"])
 
 
-def test_two_processes_resume_what_one_saved(one_process_run: dict[str, Any], two_process_run: dict[str, Any]):
+def test_two_processes_resume_what_one_saved(
+    one_process_run: dict[str, Any], two_process_run: dict[str, Any]
+):
     assert_same_curve(two_process_run["resumed"], one_process_run["curve"][3:])
 
 
-def test_one_process_resumes_what_two_saved(policy: Path, one_process_run: dict[str, Any], two_process_run: dict[str, Any]):
+def test_one_process_resumes_what_two_saved(
+    policy: Path, one_process_run: dict[str, Any], two_process_run: dict[str, Any]
+):
     resumed = engine(make_settings(policy))
     resumed.load(str(two_process_run["folder"] / "two"))
     assert_same_curve(train(resumed, ONE_PROCESS, range(3, UPDATES)), one_process_run["curve"][3:])
@@ -303,7 +375,9 @@ def test_gathered_weights_are_whole(two_process_run: dict[str, Any]):
     folder = two_process_run["folder"]
     exported = load_file(folder / "weights.safetensors")
     model = AutoModelForCausalLM.from_pretrained(folder / "hf")
-    assert all(torch.equal(parameter, exported[name]) for name, parameter in model.named_parameters())
+    assert all(
+        torch.equal(parameter, exported[name]) for name, parameter in model.named_parameters()
+    )
     assert not list(folder.glob(".*"))
 
 

@@ -21,7 +21,8 @@ def test_split_balances_tokens_with_equal_counts():
 
 
 def test_split_of_a_number_that_does_not_divide():
-    # rounds: 7 | 6, then part 1 (6) takes 5 and part 0 (7) takes 4: loads 11 | 11; the last row, 3, goes to part 0
+    # rounds: 7 | 6, then part 1 (6) takes 5 and part 0 (7) takes 4: loads 11 | 11; the last row, 3,
+    # goes to part 0
     assert as_lists(split_by_length([3, 4, 5, 6, 7], 2)) == [[0, 1, 4], [2, 3]]
 
 
@@ -61,14 +62,23 @@ def test_a_row_beyond_the_budget_goes_alone():
 
 def test_packed_rows_fill_the_first_micro_batch_with_room():
     # 10 + 9 = 19, 4 does not fit in 20; 4 + 3 + 2 = 9; then 1 fits the first
-    assert as_lists(cut([4, 10, 3, 9, 2, 1], Limits(tokens=20, rows=None, packed=True))) == [[1, 3, 5], [0, 2, 4]]
-    assert as_lists(cut([4, 10, 3, 9, 2, 1], Limits(tokens=20, rows=2, packed=True))) == [[1, 3], [0, 2], [4, 5]]
+    assert as_lists(cut([4, 10, 3, 9, 2, 1], Limits(tokens=20, rows=None, packed=True))) == [
+        [1, 3, 5],
+        [0, 2, 4],
+    ]
+    assert as_lists(cut([4, 10, 3, 9, 2, 1], Limits(tokens=20, rows=2, packed=True))) == [
+        [1, 3],
+        [0, 2],
+        [4, 5],
+    ]
     assert as_lists(cut([50, 2, 2], Limits(tokens=10, rows=None, packed=True))) == [[0], [1, 2]]
 
 
 def test_packed_rows_need_no_more_micro_batches_than_padded_ones():
     lengths = np.random.default_rng(0).integers(1, 500, 200)
-    padded, packed = (cut(lengths, Limits(tokens=1000, rows=None, packed=packed)) for packed in (False, True))
+    padded, packed = (
+        cut(lengths, Limits(tokens=1000, rows=None, packed=packed)) for packed in (False, True)
+    )
     assert sorted(np.concatenate(packed).tolist()) == list(range(200))
     assert max(int(lengths[rows].sum()) for rows in packed) <= 1000
     assert len(packed) == -(-int(lengths.sum()) // 1000)  # as few as there can be
@@ -81,10 +91,14 @@ def test_cut_of_nothing():
 
 def test_limits_come_from_the_settings():
     assert update_limits(ActorConfig(ppo_max_token_len_per_gpu=99)) == Limits(tokens=99, rows=None)
-    assert update_limits(ActorConfig(use_dynamic_bsz=False, ppo_micro_batch_size_per_gpu=4)) == Limits(tokens=None, rows=4)
+    assert update_limits(
+        ActorConfig(use_dynamic_bsz=False, ppo_micro_batch_size_per_gpu=4)
+    ) == Limits(tokens=None, rows=4)
     with pytest.raises(ConfigError, match="ppo_micro_batch_size_per_gpu=4"):
         update_limits(ActorConfig(use_dynamic_bsz=False))
-    assert update_limits(CriticConfig(), section="critic", packed=True) == Limits(tokens=32768, rows=None, packed=True)
+    assert update_limits(CriticConfig(), section="critic", packed=True) == Limits(
+        tokens=32768, rows=None, packed=True
+    )
     with pytest.raises(ConfigError, match=r"set critic\.ppo_micro_batch_size_per_gpu=4"):
         update_limits(CriticConfig(use_dynamic_bsz=False), section="critic")
 

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from rmrl.backends.objective import divisor, response_tokens, value_metrics, weight_and_tokens, weighted_loss, weighted_value_loss
+from rmrl.backends.objective import (
+    divisor,
+    response_tokens,
+    value_metrics,
+    weight_and_tokens,
+    weighted_loss,
+    weighted_value_loss,
+)
 from rmrl.backends.totals import Totals
 from rmrl.types import Ragged, TrainBatch
 from tests.backends.policies import make_critic_settings, make_settings
@@ -43,7 +50,10 @@ def test_packed_rows_share_one_sequence_and_their_positions_restart():
 
 def test_weights_count_tokens_or_sequences():
     assert weight_and_tokens(BATCH, settings()) == (2.0, 2.0)
-    assert weight_and_tokens(BATCH.select([0]), settings(loss_agg_mode="seq-mean-token-mean")) == (1.0, 1.0)
+    assert weight_and_tokens(BATCH.select([0]), settings(loss_agg_mode="seq-mean-token-mean")) == (
+        1.0,
+        1.0,
+    )
 
 
 def test_token_sum_divides_by_one():
@@ -55,11 +65,17 @@ def test_token_sum_divides_by_one():
 
 def test_value_loss_and_its_metrics_by_hand():
     critic = make_critic_settings(Path("unused"))  # value clip 0.2
-    old, returns = Ragged.of([[0.0, 0.0], [1.0]], np.float32), Ragged.of([[1.0, 9.0], [3.0]], np.float32)
-    batch = TrainBatch(tokens=BATCH.tokens, response_mask=BATCH.response_mask, values=old, returns=returns)
+    old, returns = (
+        Ragged.of([[0.0, 0.0], [1.0]], np.float32),
+        Ragged.of([[1.0, 9.0], [3.0]], np.float32),
+    )
+    batch = TrainBatch(
+        tokens=BATCH.tokens, response_mask=BATCH.response_mask, values=old, returns=returns
+    )
     values = torch.tensor([0.5, 5.0, 1.1], requires_grad=True)
     loss, sums = weighted_value_loss(batch, values, settings=critic)
-    # 0.5 is clipped to 0.2: (0.2 - 1)^2 / 2 = 0.32; 1.1 is not: (1.1 - 3)^2 / 2 = 1.805; the middle token does not count
+    # 0.5 is clipped to 0.2: (0.2 - 1)^2 / 2 = 0.32; 1.1 is not: (1.1 - 3)^2 / 2 = 1.805; the middle
+    # token does not count
     assert loss.item() == pytest.approx(0.32 + 1.805, rel=1e-6)
     loss.backward()
     assert values.grad.tolist() == pytest.approx([0.0, 0.0, -1.9])
@@ -80,7 +96,9 @@ def test_value_loss_and_its_metrics_by_hand():
 def test_without_old_values_nothing_is_clipped():
     returns = Ragged.of([[1.0, 9.0], [3.0]], np.float32)
     batch = TrainBatch(tokens=BATCH.tokens, response_mask=BATCH.response_mask, returns=returns)
-    loss, sums = weighted_value_loss(batch, torch.tensor([0.5, 5.0, 1.1]), settings=make_critic_settings(Path("unused")))
+    loss, sums = weighted_value_loss(
+        batch, torch.tensor([0.5, 5.0, 1.1]), settings=make_critic_settings(Path("unused"))
+    )
     assert loss.item() == pytest.approx(0.125 + 1.805, rel=1e-6)
     assert sums["value_clip_fraction"].item() == 0
 
@@ -88,7 +106,9 @@ def test_without_old_values_nothing_is_clipped():
 def test_first_loss_is_minus_the_advantages():
     logprobs = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
     loss, sums = weighted_loss(BATCH, logprobs, None, settings=settings())
-    assert loss.item() == pytest.approx(-2.0 + 1.0)  # ratio 1; the token that does not count adds nothing
+    assert loss.item() == pytest.approx(
+        -2.0 + 1.0
+    )  # ratio 1; the token that does not count adds nothing
     loss.backward()
     assert logprobs.grad.tolist() == [-2.0, 0.0, 1.0]
     assert sums["ratio"].item() == 2.0
@@ -96,7 +116,12 @@ def test_first_loss_is_minus_the_advantages():
 
 def test_old_logprobs_make_the_ratio():
     old = Ragged.of([[-1.0 - math.log(1.1), 0.0], [-3.0]], np.float32)
-    batch = TrainBatch(tokens=BATCH.tokens, response_mask=BATCH.response_mask, advantages=BATCH.advantages, old_logprobs=old)
+    batch = TrainBatch(
+        tokens=BATCH.tokens,
+        response_mask=BATCH.response_mask,
+        advantages=BATCH.advantages,
+        old_logprobs=old,
+    )
     loss, _ = weighted_loss(batch, torch.tensor([-1.0, -2.0, -3.0]), None, settings=settings())
     assert loss.item() == pytest.approx(-1.1 * 2.0 + 1.0, rel=1e-6)
 
@@ -107,7 +132,8 @@ def test_totals_are_means_over_tokens_and_steps():
     totals.add_sums(torch.tensor(0.25), {"kl": torch.tensor(1.0)})
     totals.add_step(lr=0.1, grad_norm=4.0, tokens=10)
     totals.add_step(lr=0.2, grad_norm=None, tokens=10)
-    assert totals.metrics(lambda sums: {name: 2 * value for name, value in sums.items()}) == {  # as if another process had the same
+    # as if another process had the same
+    assert totals.metrics(lambda sums: {name: 2 * value for name, value in sums.items()}) == {
         "policy/kl": 8 / 20, "policy/loss": 1.5 / 2, "policy/grad_norm": 4.0, "policy/lr": 0.2, "policy/tokens": 20.0,
         "policy/skipped_updates": 1.0,
     }  # fmt: skip
@@ -115,10 +141,17 @@ def test_totals_are_means_over_tokens_and_steps():
 
 def test_without_old_logprobs_the_update_measures_how_far_the_sampler_is_off():
     rollout = Ragged.of([[-1.5, -9.0], [-2.75]], np.float32)
-    batch = TrainBatch(tokens=BATCH.tokens, response_mask=BATCH.response_mask, advantages=BATCH.advantages, rollout_logprobs=rollout)
+    batch = TrainBatch(
+        tokens=BATCH.tokens,
+        response_mask=BATCH.response_mask,
+        advantages=BATCH.advantages,
+        rollout_logprobs=rollout,
+    )
     logprobs = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
     _, sums = weighted_loss(batch, logprobs, None, settings=settings())
     # |-1 + 1.5| + |-3 + 2.75|; the middle token does not count
     assert sums["rollout_logprob_diff"].item() == pytest.approx(0.75)
     assert not sums["rollout_logprob_diff"].requires_grad
-    assert "rollout_logprob_diff" not in weighted_loss(BATCH, logprobs, None, settings=settings())[1]
+    assert (
+        "rollout_logprob_diff" not in weighted_loss(BATCH, logprobs, None, settings=settings())[1]
+    )

@@ -9,7 +9,11 @@ HOLDERS = {"q": "qkv", "k": "qkv", "v": "qkv", "fc": "fc", "big": "big"}
 
 
 def cut(names: str, at_once: int) -> list[list[str]]:
-    return list(portions(names.split(), stored_in=HOLDERS.__getitem__, size=SIZES.__getitem__, at_once=at_once))
+    return list(
+        portions(
+            names.split(), stored_in=HOLDERS.__getitem__, size=SIZES.__getitem__, at_once=at_once
+        )
+    )
 
 
 def test_a_tensor_counts_once_in_a_portion_and_again_in_the_next():

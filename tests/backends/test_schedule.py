@@ -10,7 +10,10 @@ from rmrl.errors import ConfigError
 
 
 def rates(total: int, **settings: object) -> list[float]:
-    return [learning_rate(step, optim=OptimConfig(lr=1.0, **settings), total_steps=total) for step in range(total)]
+    return [
+        learning_rate(step, optim=OptimConfig(lr=1.0, **settings), total_steps=total)
+        for step in range(total)
+    ]
 
 
 def test_constant():
@@ -27,11 +30,15 @@ def test_warmup_ratio():
 
 def test_linear_reaches_the_floor_after_the_last_step():
     assert rates(4, lr_scheduler_type="linear") == [1, 0.75, 0.5, 0.25]
-    assert learning_rate(9, optim=OptimConfig(lr=1.0, lr_scheduler_type="linear", min_lr_ratio=0.1), total_steps=4) == pytest.approx(0.1)
+    assert learning_rate(
+        9, optim=OptimConfig(lr=1.0, lr_scheduler_type="linear", min_lr_ratio=0.1), total_steps=4
+    ) == pytest.approx(0.1)
 
 
 def test_cosine_is_halfway_at_half():
-    assert rates(5, lr_scheduler_type="cosine", lr_warmup_steps=1, min_lr_ratio=0.5) == pytest.approx([1, 1, 0.9267767, 0.75, 0.5732233])
+    assert rates(
+        5, lr_scheduler_type="cosine", lr_warmup_steps=1, min_lr_ratio=0.5
+    ) == pytest.approx([1, 1, 0.9267767, 0.75, 0.5732233])
 
 
 def test_unknown_schedule():

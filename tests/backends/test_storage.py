@@ -1,4 +1,5 @@
-"""Pieces of tensors go to safetensors files and come back, whoever holds which box; what is missing is an error in every process."""
+"""Pieces of tensors go to safetensors files and come back, whoever holds which box; what is missing
+is an error in every process."""
 
 from __future__ import annotations
 
@@ -20,8 +21,13 @@ from tests.backends.policies import run_group
 
 
 def test_a_range_of_elements_is_at_most_a_few_boxes():
-    """Of 4 rows of 3: element 2 is (0, 2), rows 1 and 2 are whole, elements 9 and 10 are (3, 0) and (3, 1)."""
-    assert list(boxes((4, 3), 2, 11)) == [(2, ((0, 2), (1, 1))), (3, ((1, 0), (2, 3))), (9, ((3, 0), (1, 2)))]
+    """Of 4 rows of 3: element 2 is (0, 2), rows 1 and 2 are whole, elements 9 and 10 are (3, 0) and
+    (3, 1)."""
+    assert list(boxes((4, 3), 2, 11)) == [
+        (2, ((0, 2), (1, 1))),
+        (3, ((1, 0), (2, 3))),
+        (9, ((3, 0), (1, 2))),
+    ]
     assert list(boxes((4, 3), 0, 12)) == [(0, ((0, 0), (4, 3)))]
     assert list(boxes((4, 3), 4, 5)) == [(4, ((1, 1), (1, 1)))]
     assert list(boxes((4, 3), 5, 7)) == [(5, ((1, 2), (1, 1))), (6, ((2, 0), (1, 1)))]
@@ -36,7 +42,12 @@ def test_boxes_hold_their_range_and_nothing_else(shape: tuple[int, ...]):
         for stop in range(start, numbers.numel() + 1):
             found: list[int] = []
             for first, (offsets, sizes) in boxes(shape, start, stop):
-                box = numbers[tuple(slice(offset, offset + size) for offset, size in zip(offsets, sizes, strict=True))]
+                box = numbers[
+                    tuple(
+                        slice(offset, offset + size)
+                        for offset, size in zip(offsets, sizes, strict=True)
+                    )
+                ]
                 assert box.flatten()[0] == first
                 assert box.is_contiguous() or box.flatten().diff().eq(1).all()
                 found += box.flatten().tolist()
@@ -48,15 +59,30 @@ def range_pieces(name: str, like: torch.Tensor, start: int, stop: int) -> list[P
     """The elements [start, stop) of `like`, whose memory they are."""
     flat = like.view(-1)
     return [
-        Piece(name=name, size=tuple(like.shape), offset=offsets, data=flat[first : first + int(torch.tensor(sizes).prod())].view(sizes))
+        Piece(
+            name=name,
+            size=tuple(like.shape),
+            offset=offsets,
+            data=flat[first : first + int(torch.tensor(sizes).prod())].view(sizes),
+        )
         for first, (offsets, sizes) in boxes(like.shape, start, stop)
     ]
 
 
 def test_one_process_writes_ranges_and_reads_others(tmp_path: Path):
     numbers = torch.arange(60, dtype=torch.float32).view(10, 6)
-    write_pieces(tmp_path, [*range_pieces("a", numbers, 0, 27), *range_pieces("a", numbers, 27, 60), whole("b", numbers[:2].bfloat16())])
-    assert stored_tensors(tmp_path) == {"a": ((10, 6), torch.float32), "b": ((2, 6), torch.bfloat16)}
+    write_pieces(
+        tmp_path,
+        [
+            *range_pieces("a", numbers, 0, 27),
+            *range_pieces("a", numbers, 27, 60),
+            whole("b", numbers[:2].bfloat16()),
+        ],
+    )
+    assert stored_tensors(tmp_path) == {
+        "a": ((10, 6), torch.float32),
+        "b": ((2, 6), torch.bfloat16),
+    }
     got, again = torch.zeros(10, 6), torch.zeros(10, 6, dtype=torch.bfloat16)
     read_pieces(tmp_path, [*range_pieces("a", got, 5, 50), whole("a", again)])
     assert got.flatten().tolist() == [0.0] * 5 + list(range(5, 50)) + [0.0] * 10
@@ -64,10 +90,17 @@ def test_one_process_writes_ranges_and_reads_others(tmp_path: Path):
 
 
 def test_files_stay_small_and_hold_a_name_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of 40 bytes a file: a and b (24 bytes each) do not fit together, c (16) fits beside one of them, d (100) fills two and a half."""
+    """Of 40 bytes a file: a and b (24 bytes each) do not fit together, c (16) fits beside one of
+    them, d (100) fills two and a half."""
     monkeypatch.setattr(storage, "FILE_BYTES", 40)
     write_pieces(
-        tmp_path, [whole("a", torch.zeros(6)), whole("b", torch.zeros(6)), whole("c", torch.zeros(4)), whole("d", torch.zeros(25))]
+        tmp_path,
+        [
+            whole("a", torch.zeros(6)),
+            whole("b", torch.zeros(6)),
+            whole("c", torch.zeros(4)),
+            whole("d", torch.zeros(25)),
+        ],
     )
     held = []
     for file in sorted(tmp_path.iterdir()):
@@ -78,7 +111,10 @@ def test_files_stay_small_and_hold_a_name_once(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_full_disk_is_a_checkpoint_error(tmp_path: Path):
-    with full_disk(1000), pytest.raises(CheckpointError, match=r"cannot be written: .*File too large"):
+    with (
+        full_disk(1000),
+        pytest.raises(CheckpointError, match=r"cannot be written: .*File too large"),
+    ):
         write_pieces(tmp_path, [whole("a", torch.zeros(1000))])
 
 
@@ -87,7 +123,9 @@ def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path: Path):
     target = torch.zeros(3)
     with pytest.raises(CheckpointError, match="holds no 'c'"):
         read_pieces(tmp_path, [whole("b", target), whole("c", torch.zeros(1))])
-    with pytest.raises(CheckpointError, match=r"holds 'a' with shape \(4, 2\).* and the model has \(4, 3\)"):
+    with pytest.raises(
+        CheckpointError, match=r"holds 'a' with shape \(4, 2\).* and the model has \(4, 3\)"
+    ):
         read_pieces(tmp_path, [whole("b", target), whole("a", torch.zeros(4, 3))])
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:-4])
@@ -108,7 +146,8 @@ def test_pieces_that_leave_a_hole_are_noticed(tmp_path: Path):
 
 
 def exchange(process: ProcessSettings, folder: str) -> dict[str, Any]:
-    """Two processes write the halves of a tensor and a replica each, and read the other half; then one of them finds something missing."""
+    """Two processes write the halves of a tensor and a replica each, and read the other half; then
+    one of them finds something missing."""
     join_group(process, "cpu")
     rank, tensors = process.rank, Path(folder) / "tensors"
     numbers = torch.arange(15, dtype=torch.float32).view(5, 3)
@@ -117,13 +156,23 @@ def exchange(process: ProcessSettings, folder: str) -> dict[str, Any]:
     write_pieces(tensors, [*range_pieces("a", numbers.clone(), cut[rank], cut[rank + 1]), same])
     got, replica = torch.zeros(5, 3), torch.zeros(2)
     other = 1 - rank
-    read_pieces(tensors, [*range_pieces("a", got, cut[other], cut[other + 1]), whole("same", replica)])
+    read_pieces(
+        tensors, [*range_pieces("a", got, cut[other], cut[other + 1]), whole("same", replica)]
+    )
     wanted = torch.zeros(15)
     wanted[cut[other] : cut[other + 1]] = numbers.flatten()[cut[other] : cut[other + 1]]
     right = torch.equal(got.flatten(), wanted) and replica.tolist() == [7.0, 7.0]
-    problems = [_problem(lambda: read_pieces(tensors, [whole("a" if rank else "missing", torch.zeros(5, 3))]))]
+    problems = [
+        _problem(
+            lambda: read_pieces(tensors, [whole("a" if rank else "missing", torch.zeros(5, 3))])
+        )
+    ]
     with full_disk(100 if rank else resource.RLIM_INFINITY):
-        problems.append(_problem(lambda: write_pieces(Path(folder) / "full", [whole(f"b{rank}", torch.zeros(100))])))
+        problems.append(
+            _problem(
+                lambda: write_pieces(Path(folder) / "full", [whole(f"b{rank}", torch.zeros(100))])
+            )
+        )
     leave_group()
     (Path(folder) / f"{rank}.txt").write_text(f"{right}\n" + "\n".join(problems))
     return {}
@@ -149,4 +198,10 @@ def test_processes_exchange_and_fail_together(tmp_path: Path):
     for file in (tmp_path / "tensors").iterdir():
         with safe_open(file, framework="pt") as opened:
             names += list(opened.keys())
-    assert sorted(names) == ["a", "a", "a", "a", "same"]  # rows 0-1 and two numbers of row 2; its third number and rows 3-4
+    assert sorted(names) == [
+        "a",
+        "a",
+        "a",
+        "a",
+        "same",
+    ]  # rows 0-1 and two numbers of row 2; its third number and rows 3-4

@@ -1,4 +1,5 @@
-"""The parts of benchmarks/rewards that decide what its numbers mean, with engines that follow a script."""
+"""The parts of benchmarks/rewards that decide what its numbers mean, with engines that follow a
+script."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ PAIRS = [(f"Q{i}?", f"{i} + 1 = {i + 1}\nA: {i + 1}") for i in range(10)]
 @pytest.fixture
 def sizes(tmp_path: Path) -> rig.Sizes:
     judge = str(parts.checkpoint(tmp_path / "judge"))
-    return rig.Sizes(judge=judge, scalar=judge, embedder=judge, items=8, model_items=4, rounds=1, threads=1)
+    return rig.Sizes(
+        judge=judge, scalar=judge, embedder=judge, items=8, model_items=4, rounds=1, threads=1
+    )
 
 
 @pytest.fixture
@@ -37,11 +40,22 @@ def opened(tmp_path: Path) -> Callable[[RewardConfig], Scorer]:
 
     def made(config: RewardConfig) -> Scorer:
         config.engine = dataclasses.replace(config.engine, name="fake", kwargs={"text": "7"})
-        found = resolve(config, device="cpu", shipped_functions=rig.ROOT / "reward_functions", trust_remote_code=False)
+        found = resolve(
+            config,
+            device="cpu",
+            shipped_functions=rig.ROOT / "reward_functions",
+            trust_remote_code=False,
+        )
         assert not found.problems, found.problems
         host = parts.fake_host()
         residency = Residency(lambda _: host, plan_engines(found.specs))
-        return Scorer(found.specs, config, residency=residency, tokenizer=parts.always(tokenizer), rule_workers=1)
+        return Scorer(
+            found.specs,
+            config,
+            residency=residency,
+            tokenizer=parts.always(tokenizer),
+            rule_workers=1,
+        )
 
     return made
 
@@ -58,7 +72,11 @@ def test_batches_have_no_response_in_common_and_close_as_many_gates_as_asked() -
 def test_generated_solutions_end_in_their_own_answer(tmp_path: Path) -> None:
     texts = solutions(tmp_path / "missing.jsonl")
     row = texts.batch(1, "")[0]
-    parts_of_sum = [int(word) for word in row.prompt.messages[-1]["content"].replace(",", " ").split() if word.isdigit()]
+    parts_of_sum = [
+        int(word)
+        for word in row.prompt.messages[-1]["content"].replace(",", " ").split()
+        if word.isdigit()
+    ]
     assert row.prompt.ground_truth == str(sum(parts_of_sum))
 
 
@@ -87,20 +105,46 @@ async def test_two_judges_load_their_engine_once(sizes: rig.Sizes, opened: Any) 
 async def test_what_a_gate_and_duplicates_save_is_counted(sizes: rig.Sizes, opened: Any) -> None:
     scorer, texts = opened(savings.config_of(sizes)), Solutions(PAIRS, "made up")
     try:
-        steps = {side: await rig.scored(scorer, savings._rows(side, 8, texts)) for side in savings.SIDES}
+        steps = {
+            side: await rig.scored(scorer, savings._rows(side, 8, texts)) for side in savings.SIDES
+        }
     finally:
         await scorer.close()
     requests = {side: savings._asked(side, step) for side, step in steps.items()}
-    assert requests == {"all_asked": 8, "gate_0": 8, "gate_50": 4, "gate_90": 1, "duplicates_75": 2}  # 90 % of 8 rows are 7
+    assert requests == {
+        "all_asked": 8,
+        "gate_0": 8,
+        "gate_50": 4,
+        "gate_90": 1,
+        "duplicates_75": 2,
+    }  # 90 % of 8 rows are 7
 
 
 def test_parts_of_a_step_add_up() -> None:
-    metrics = {"engine/a/load_s": 3.0, "engine/b/load_s": 1.0, "engine/a/loads": 1.0, "engine/b/loads": 1.0, "engine/a/wake_s": 0.5}
+    metrics = {
+        "engine/a/load_s": 3.0,
+        "engine/b/load_s": 1.0,
+        "engine/a/loads": 1.0,
+        "engine/b/loads": 1.0,
+        "engine/a/wake_s": 0.5,
+    }
     metrics |= {"engine/a/unload_s": 1.0, "engine/b/sleep_s": 0.5, "score/a/load_s": 99.0}
     nothing = np.zeros(0)
-    batch = RewardBatch(scores=Scores(names=(), results=()), weights_C=nothing, rewards_B=nothing, keep_B=nothing, metrics=metrics)
+    batch = RewardBatch(
+        scores=Scores(names=(), results=()),
+        weights_C=nothing,
+        rewards_B=nothing,
+        keep_B=nothing,
+        metrics=metrics,
+    )
     step = rig.split(10.0, batch)
-    assert (step.load_s, step.wake_s, step.put_away_s, step.score_s, step.loads) == (4.0, 0.5, 1.5, 4.0, 2.0)
+    assert (step.load_s, step.wake_s, step.put_away_s, step.score_s, step.loads) == (
+        4.0,
+        0.5,
+        1.5,
+        4.0,
+        2.0,
+    )
 
 
 def test_sides_take_every_place() -> None:
@@ -121,4 +165,10 @@ def test_agreement_counts_verdicts_and_texts() -> None:
         ScoreResult(value=0.0, raw_text="13"),
     ]
     found = agreement(ours, [(1.0, "12"), (None, "well"), (1.0, "14")])
-    assert found == {"rows": 3, "same_verdict": 2, "largest_difference": 1.0, "same_text": 1, "texts": 3}
+    assert found == {
+        "rows": 3,
+        "same_verdict": 2,
+        "largest_difference": 1.0,
+        "same_text": 1,
+        "texts": 3,
+    }

@@ -17,7 +17,17 @@ from benchmarks.training.show import draw, table
 from benchmarks.training.theirs import compute_score
 from rmrl.backends.micro_batches import Limits, cut
 
-JOB = Job(model="m", task="sums", prompts=2, n=3, max_tokens=8, steps=2, warmup=1, dtype="float32", threads=1)
+JOB = Job(
+    model="m",
+    task="sums",
+    prompts=2,
+    n=3,
+    max_tokens=8,
+    steps=2,
+    warmup=1,
+    dtype="float32",
+    threads=1,
+)
 
 
 def test_a_job_travels_by_file(tmp_path: Path) -> None:
@@ -39,7 +49,9 @@ def test_every_step_has_rows_of_its_own_and_the_rule_knows_their_answers(task: s
 
 def test_a_word_problem_adds_up() -> None:
     [row, *_] = dataclasses.replace(JOB, task="worded").rows
-    numbers = [int(word) for word in row["prompt"][0]["content"].replace(".", "").split() if word.isdigit()]
+    numbers = [
+        int(word) for word in row["prompt"][0]["content"].replace(".", "").split() if word.isdigit()
+    ]
     assert sum(numbers) == int(row["reward_model"]["ground_truth"])
 
 
@@ -63,10 +75,18 @@ def side(seconds: float, tokens: int, peak: int) -> dict[str, Any]:
 
 
 def test_ratios_are_against_their_fastest_way(tmp_path: Path) -> None:
-    runs = {"rmrl": [side(2.0, 100, 4), side(1.0, 100, 4)], "slow": [side(9.0, 100, 2)] * 2, "fast": [side(4.0, 50, 2), side(3.0, 150, 2)]}
+    runs = {
+        "rmrl": [side(2.0, 100, 4), side(1.0, 100, 4)],
+        "slow": [side(9.0, 100, 2)] * 2,
+        "fast": [side(4.0, 50, 2), side(3.0, 150, 2)],
+    }
     found = compared(runs)
     assert found["fastest"] == "fast"
-    assert found["ratios"]["seconds_per_step"] == {"median": 2.5, "min": 2.0, "max": 3.0}  # 4 / 2 and 3 / 1
+    assert found["ratios"]["seconds_per_step"] == {
+        "median": 2.5,
+        "min": 2.0,
+        "max": 3.0,
+    }  # 4 / 2 and 3 / 1
     # ours 50 and 100 tokens a second, theirs 12.5 and 50
     assert found["ratios"]["seconds_per_token"] == {"median": 3.0, "min": 2.0, "max": 4.0}
     assert found["ratios"]["peak_memory"]["median"] == 0.5
@@ -107,7 +127,11 @@ def test_padding_changes_the_lengths_and_nothing_that_counts() -> None:
 def test_padded_rows_stay_in_their_micro_batches() -> None:
     """The engine sorts by length; rows padded to one length stay together, in order."""
     lengths = [6, 6, 9, 9, 4, 4]
-    assert [rows.tolist() for rows in cut(lengths, Limits(tokens=2 * 9, rows=2))] == [[2, 3], [0, 1], [4, 5]]
+    assert [rows.tolist() for rows in cut(lengths, Limits(tokens=2 * 9, rows=2))] == [
+        [2, 3],
+        [0, 1],
+        [4, 5],
+    ]
 
 
 def test_memory_of_a_family() -> None:

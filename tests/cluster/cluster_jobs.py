@@ -1,4 +1,5 @@
-"""Small drivers that tests/cluster/test_cluster_ends.py runs in processes of their own: `python -m tests.cluster.cluster_jobs <name>`."""
+"""Small drivers that tests/cluster/test_cluster_ends.py runs in processes of their own: `python -m
+tests.cluster.cluster_jobs <name>`."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ PARTS = "tests.cluster.process_parts"
 
 def daemon(name: str) -> psutil.Process:
     """Ray's process of that program, a child of this one."""
-    return next(child for child in psutil.Process().children() if Path(child.cmdline()[0]).name == name)
+    return next(
+        child for child in psutil.Process().children() if Path(child.cmdline()[0]).name == name
+    )
 
 
 async def busy() -> None:
@@ -36,7 +39,8 @@ async def busy() -> None:
 
 
 async def store_lost() -> None:
-    """The node process is killed while the driver holds an array of its object store, and gives it back."""
+    """The node process is killed while the driver holds an array of its object store, and gives it
+    back."""
     with ray_session({"num_cpus": 1}, processes=1):
         array = ray.get(ray.put(np.zeros(2**20)))
         daemon("raylet").kill()
@@ -46,7 +50,8 @@ async def store_lost() -> None:
 
 
 async def head_lost(address: str = "local") -> None:
-    """The head is killed while the driver waits; says how many seconds later the watch has noticed."""
+    """The head is killed while the driver waits; says how many seconds later the watch has
+    noticed."""
     with ray_session({"num_cpus": 1, "address": address}, processes=1):
         daemon("gcs_server").kill()
         killed = time.monotonic()
@@ -58,7 +63,14 @@ async def head_lost(address: str = "local") -> None:
 
 async def joined_head_lost() -> None:
     """The same of a cluster that is there already."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 1,
+            "object_store_memory": 100 * 2**20,
+            "include_dashboard": False,
+        },
+    )
     await head_lost(cluster.address)
 
 

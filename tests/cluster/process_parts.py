@@ -42,7 +42,9 @@ class Counter:
         raise TimeoutError("inside the method")
 
     def start_child(self) -> int:
-        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"], start_new_session=True).pid
+        return subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(120)"], start_new_session=True
+        ).pid
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

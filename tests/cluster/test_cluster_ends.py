@@ -1,4 +1,5 @@
-"""Real clusters whose driver, head or node process is killed: exit codes, what is left, and the next start."""
+"""Real clusters whose driver, head or node process is killed: exit codes, what is left, and the
+next start."""
 
 from __future__ import annotations
 
@@ -47,8 +48,12 @@ def test_after_a_killed_driver_the_next_start_neither_joins_nor_fails() -> None:
     assert still_running(working) == []  # engines, their children, Ray's head and node process
 
 
-@pytest.mark.parametrize(("name", "earliest_s", "latest_s"), [("head_lost", 1.0, 8.0), ("joined_head_lost", 5.0, 15.0)])
-def test_a_killed_head_is_noticed_within_seconds(name: str, earliest_s: float, latest_s: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "earliest_s", "latest_s"), [("head_lost", 1.0, 8.0), ("joined_head_lost", 5.0, 15.0)]
+)
+def test_a_killed_head_is_noticed_within_seconds(
+    name: str, earliest_s: float, latest_s: float
+) -> None:
     """A joined one may come back for a quarter of Ray's patience, 20 s here."""
     driver = start(name, RAY_gcs_rpc_server_reconnect_timeout_s="20")
     printed, errors = driver.communicate(timeout=200)
@@ -62,10 +67,16 @@ def test_a_killed_head_is_noticed_within_seconds(name: str, earliest_s: float, l
     ("name", "environment", "sentence"),
     [
         ("store_lost", {}, "Ray's node process on this machine (raylet)"),
-        ("blocked", {"RAY_gcs_rpc_server_reconnect_timeout_s": "20"}, "the head process of the Ray cluster (gcs_server)"),
+        (
+            "blocked",
+            {"RAY_gcs_rpc_server_reconnect_timeout_s": "20"},
+            "the head process of the Ray cluster (gcs_server)",
+        ),
     ],
 )
-def test_the_driver_leaves_with_code_4_where_ray_would_end_it_with_code_1(name: str, environment: dict[str, str], sentence: str) -> None:
+def test_the_driver_leaves_with_code_4_where_ray_would_end_it_with_code_1(
+    name: str, environment: dict[str, str], sentence: str
+) -> None:
     driver = start(name, **environment)
     _, errors = driver.communicate(timeout=200)
     assert driver.returncode == 4, errors[-3000:]

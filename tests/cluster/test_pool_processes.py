@@ -1,4 +1,5 @@
-"""Real processes: engines in a pool and on the policy's seats, swapped within a budget; replicas; nothing is left."""
+"""Real processes: engines in a pool and on the policy's seats, swapped within a budget; replicas;
+nothing is left."""
 
 from __future__ import annotations
 
@@ -49,22 +50,30 @@ async def pools() -> AsyncIterator[Pools]:
 
 def reward(name: str, **changes: object) -> RewardSpec:
     engine = dataclasses.replace(FAKE, path=f"/models/{name}", **changes)  # type: ignore[arg-type]
-    return RewardSpec(name=name, kind="bradley_terry", weight=1.0, engines={"main": engine}, put_away="unload")
+    return RewardSpec(
+        name=name, kind="bradley_terry", weight=1.0, engines={"main": engine}, put_away="unload"
+    )
 
 
-def residency_of(seats: Seats, pools: Pools, *rewards: RewardSpec, budget: Budget | None = None) -> Residency:
+def residency_of(
+    seats: Seats, pools: Pools, *rewards: RewardSpec, budget: Budget | None = None
+) -> Residency:
     def host_of(plan: EnginePlan) -> ProcessHost:
         first, count = plan.devices[0], len(plan.devices)
         if plan.place:
             return pools.host(plan.place, first, ENVIRONMENT, devices=count)
         return seats.host(first, ENVIRONMENT, devices=count)
 
-    return Residency(host_of, placed(sized(plan_engines(rewards)), {"": 1, "judges": 2}), budget=budget)
+    return Residency(
+        host_of, placed(sized(plan_engines(rewards)), {"": 1, "judges": 2}), budget=budget
+    )
 
 
 async def values(residency: Residency, key: object) -> list[int]:
     async with residency.use(key) as engine:  # type: ignore[arg-type]
-        outputs = await engine.call("classify", [PoolingRequest((n,)) for n in range(5)], timeout_s=60.0)
+        outputs = await engine.call(
+            "classify", [PoolingRequest((n,)) for n in range(5)], timeout_s=60.0
+        )
     return [round((output.value + 1) * 500) for output in outputs]
 
 
@@ -79,8 +88,14 @@ def actors() -> int:
 
 async def test_a_pool_keeps_its_engine_while_others_are_swapped(seats: Seats, pools: Pools) -> None:
     held = {"awake_bytes": 10}
-    rewards = reward("a", kwargs=held), reward("b", kwargs=held), reward("p", kwargs=held, pool="judges")
-    residency = residency_of(seats, pools, *rewards, budget=Budget({"": Room(10, 0), "judges": Room(10, 10)}))
+    rewards = (
+        reward("a", kwargs=held),
+        reward("b", kwargs=held),
+        reward("p", kwargs=held, pool="judges"),
+    )
+    residency = residency_of(
+        seats, pools, *rewards, budget=Budget({"": Room(10, 0), "judges": Room(10, 10)})
+    )
     before = actors()
     keys = [spec.engines["main"].key for spec in rewards]
     for key in keys:
@@ -94,7 +109,9 @@ async def test_a_pool_keeps_its_engine_while_others_are_swapped(seats: Seats, po
     assert actors() == before
 
 
-async def test_replicas_in_a_pool_share_requests_and_die_together(seats: Seats, pools: Pools) -> None:
+async def test_replicas_in_a_pool_share_requests_and_die_together(
+    seats: Seats, pools: Pools
+) -> None:
     rewards = (reward("r", pool="judges", replicas=2, kwargs={"die_on_call": 2}),)
     residency = residency_of(seats, pools, *rewards)
     (key,) = residency.order()
@@ -102,14 +119,25 @@ async def test_replicas_in_a_pool_share_requests_and_die_together(seats: Seats, 
     assert await values(residency, key) == [0, 1, 2, 3, 4]
     assert before == 3  # the anchors of three seats
     assert actors() == before + 2
-    assert await values(residency, key) == [0, 1, 2, 3, 4]  # both died on their second call, were started again and answered
+    assert await values(residency, key) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]  # both died on their second call, were started again and answered
     await residency.close()
     assert actors() == before
 
 
 async def test_a_pool_larger_than_the_cluster_says_which() -> None:
     sizes = pool_sizes({"small": {}, "huge": {"n_gpus_per_node": 50}})
-    with pytest.raises(InfrastructureError, match=r"trainer\.resource_pools\.huge .* asks for 50 processes on 1 machine"):
+    with pytest.raises(
+        InfrastructureError,
+        match=r"trainer\.resource_pools\.huge .* asks for 50 processes on 1 machine",
+    ):
         await reserve_pools(sizes, device="cpu", timeout_s=3.0)
-    again = await reserve_pools(pool_sizes({"all": {"n_gpus_per_node": 4}}), device="cpu")  # what `small` had is free again
+    again = await reserve_pools(
+        pool_sizes({"all": {"n_gpus_per_node": 4}}), device="cpu"
+    )  # what `small` had is free again
     await again.release()

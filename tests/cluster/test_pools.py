@@ -1,4 +1,5 @@
-"""trainer.resource_pools is read without Ray, and its mistakes are told together; seats of one machine are neighbours."""
+"""trainer.resource_pools is read without Ray, and its mistakes are told together; seats of one
+machine are neighbours."""
 
 from __future__ import annotations
 
@@ -29,10 +30,19 @@ def test_sizes_and_their_defaults() -> None:
 
 def test_all_mistakes_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        pool_sizes({"a b": {}, "two": 2, "odd": {"gpus": 1, "nnodes": 0}, "yes": {"n_gpus_per_node": True}})
+        pool_sizes(
+            {"a b": {}, "two": 2, "odd": {"gpus": 1, "nnodes": 0}, "yes": {"n_gpus_per_node": True}}
+        )
     assert caught.value.problems == [
-        "trainer.resource_pools.a b: a pool's name is a word of letters, digits and underscores, e.g. judges",
-        "trainer.resource_pools.two=2: give trainer.resource_pools.two.n_gpus_per_node=<devices>, and nnodes where it is more than 1",
+        (
+            "trainer.resource_pools.a b: a pool's name is a word of letters, digits and"
+            " underscores, e.g. judges"
+        ),
+        (
+            "trainer.resource_pools.two=2: give"
+            " trainer.resource_pools.two.n_gpus_per_node=<devices>, and nnodes where it is more"
+            " than 1"
+        ),
         "trainer.resource_pools.odd.gpus: no such entry; known: nnodes, n_gpus_per_node",
         "trainer.resource_pools.odd.nnodes=0: give a whole number, at least 1",
         "trainer.resource_pools.yes.n_gpus_per_node=True: give a whole number, at least 1",
@@ -40,8 +50,13 @@ def test_all_mistakes_at_once() -> None:
 
 
 def test_reading_pools_imports_no_ray() -> None:
-    check = "import sys, rmrl.cluster.pools, rmrl.cluster.ledger, rmrl.trainer.plan; print('ray' in sys.modules, 'vllm' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=True)
+    check = (
+        "import sys, rmrl.cluster.pools, rmrl.cluster.ledger, rmrl.trainer.plan; print('ray' in"
+        " sys.modules, 'vllm' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.split() == ["False", "False"]
 
 
@@ -53,7 +68,10 @@ def test_a_host_sees_its_devices() -> None:
 
 
 def test_devices_spread_over_machines_are_refused() -> None:
-    with pytest.raises(InfrastructureError, match="asks for 2 devices on one machine and the cluster gave 1 of them there"):
+    with pytest.raises(
+        InfrastructureError,
+        match="asks for 2 devices on one machine and the cluster gave 1 of them there",
+    ):
         seats(seat("a", "0"), seat("b", "0")).host(0, {}, devices=2)
 
 

@@ -1,4 +1,5 @@
-"""Real processes: results and our errors come through, death and silence are told apart, nothing is left."""
+"""Real processes: results and our errors come through, death and silence are told apart, nothing is
+left."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ import pytest
 from rmrl.cluster.processes import RayHost, RayProcess
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import WorkerGroup, reserve_seats
-from rmrl.errors import ConfigError, EngineLostError, InfrastructureError, RewardFunctionError, StallError
+from rmrl.errors import (
+    ConfigError,
+    EngineLostError,
+    InfrastructureError,
+    RewardFunctionError,
+    StallError,
+)
 
 pytestmark = pytest.mark.slow
 PARTS = "tests.cluster.process_parts"
@@ -50,9 +57,13 @@ async def test_errors_keep_their_class_and_sentence() -> None:
     process = await counter()
     with pytest.raises(RewardFunctionError, match="the function 'f' returned nothing"):
         await process.call("ours", timeout_s=30)
-    with pytest.raises(InfrastructureError, match=r"counter\.theirs failed: ValueError: not of ours"):
+    with pytest.raises(
+        InfrastructureError, match=r"counter\.theirs failed: ValueError: not of ours"
+    ):
         await process.call("theirs", timeout_s=30)
-    with pytest.raises(InfrastructureError, match=r"counter\.times_out failed: TimeoutError: inside the method"):
+    with pytest.raises(
+        InfrastructureError, match=r"counter\.times_out failed: TimeoutError: inside the method"
+    ):
         await process.call("times_out", timeout_s=30)
     assert await process.call("add", 1, timeout_s=30) == 1  # it lives on
     await process.kill()
@@ -86,18 +97,30 @@ async def test_a_stall_says_where_the_process_stands(tmp_path: Path) -> None:
     with pytest.raises(StallError) as caught:
         await process.call("on", "actor", "wait_at_the_gate", timeout_s=0.5)
     first, where, file = str(caught.value).splitlines()
-    assert first == "train-0.actor.wait_at_the_gate did not finish within 0.5 s; it stands in (innermost first):"
-    assert re.search(r"train-0 \(pid \d+\): tests/cluster/process_parts\.py:\d+ wait_at_the_gate < ", where)
+    assert (
+        first
+        == "train-0.actor.wait_at_the_gate did not finish within 0.5 s; it stands in (innermost"
+        " first):"
+    )
+    assert re.search(
+        r"train-0 \(pid \d+\): tests/cluster/process_parts\.py:\d+ wait_at_the_gate < ", where
+    )
     assert file == f"all stacks: {tmp_path / 'train-0.actor.wait_at_the_gate-1.txt'}"
-    assert "self.gate.acquire()" in (tmp_path / "train-0.actor.wait_at_the_gate-1.txt").read_text(encoding="utf-8")
+    assert "self.gate.acquire()" in (tmp_path / "train-0.actor.wait_at_the_gate-1.txt").read_text(
+        encoding="utf-8"
+    )
     await process.kill()
 
 
 async def test_a_group_that_stalls_says_where_every_rank_stands() -> None:
-    workers = [await RayHost().spawn(f"{PARTS}:Stuck", {}, name=f"train-{rank}") for rank in range(2)]
+    workers = [
+        await RayHost().spawn(f"{PARTS}:Stuck", {}, name=f"train-{rank}") for rank in range(2)
+    ]
     group = WorkerGroup(workers)
     with pytest.raises(StallError) as caught:
-        await group.call("on", [("actor", "wait_on_rank", 0), ("actor", "wait_on_rank", 1)], timeout_s=0.5)
+        await group.call(
+            "on", [("actor", "wait_on_rank", 0), ("actor", "wait_on_rank", 1)], timeout_s=0.5
+        )
     first, *ranks = str(caught.value).splitlines()
     assert first.startswith("train.actor.wait_on_rank did not finish within 0.5 s on every rank")
     assert "wait_at_the_gate < " in ranks[0]
@@ -109,7 +132,10 @@ async def test_a_stalled_engine_shows_its_threads_and_tasks() -> None:
     process = await RayHost(asynchronous=True).spawn(f"{PARTS}:StuckEngine", {}, name="engine")
     with pytest.raises(StallError, match=r"process_parts\.py:\d+ wait_for_nothing"):
         await process.call("wait_for_nothing", timeout_s=0.5)
-    with pytest.raises(StallError, match=r"engine\.generate gave nothing for 0\.5 s[^$]*process_parts\.py:\d+ generate"):
+    with pytest.raises(
+        StallError,
+        match=r"engine\.generate gave nothing for 0\.5 s[^$]*process_parts\.py:\d+ generate",
+    ):
         async for _ in process.stream("generate", timeout_s=0.5):
             pass
     with pytest.raises(StallError, match=r"process_parts\.py:\d+ block_the_loop"):
@@ -170,7 +196,13 @@ async def test_coroutines_of_one_process_run_side_by_side() -> None:
     process = await stream()
     await process.call("double", 0, timeout_s=30)
     started = time.monotonic()
-    assert await asyncio.gather(*(process.call("double", n, timeout_s=30) for n in range(5))) == [0, 2, 4, 6, 8]
+    assert await asyncio.gather(*(process.call("double", n, timeout_s=30) for n in range(5))) == [
+        0,
+        2,
+        4,
+        6,
+        8,
+    ]
     assert time.monotonic() - started < 1.2  # one after another would take 1.5 s
     await process.kill()
 
@@ -179,7 +211,10 @@ async def test_seats_are_reserved_shared_and_released() -> None:
     seats = await reserve_seats(2, device="cpu", nnodes=1)
     assert len({seat.node_id for seat in seats.seats}) == 1
     assert seats.init_method.startswith("tcp://")
-    workers = [await seats.host(rank, {}).spawn(f"{PARTS}:Counter", {"start": rank}, name=f"w{rank}") for rank in range(2)]
+    workers = [
+        await seats.host(rank, {}).spawn(f"{PARTS}:Counter", {"start": rank}, name=f"w{rank}")
+        for rank in range(2)
+    ]
     group = WorkerGroup(workers)
     assert await group.call("add", [(10,), (20,)], timeout_s=30) == [10, 21]
     await group.kill()
@@ -189,5 +224,8 @@ async def test_seats_are_reserved_shared_and_released() -> None:
 
 
 async def test_a_cluster_of_too_few_machines_is_told_with_what_each_has() -> None:
-    with pytest.raises(InfrastructureError, match=r"asks for 2 processes on 2 machine\(s\), 1 on each; the cluster has 1 machine\(s\)"):
+    with pytest.raises(
+        InfrastructureError,
+        match=r"asks for 2 processes on 2 machine\(s\), 1 on each; the cluster has 1 machine\(s\)",
+    ):
         await reserve_seats(2, device="cpu", nnodes=2, timeout_s=1.0)

@@ -1,4 +1,5 @@
-"""A file reaches every node of a real cluster of two (two raylets on this machine), whole, and is gone afterwards."""
+"""A file reaches every node of a real cluster of two (two raylets on this machine), whole, and is
+gone afterwards."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ def two_nodes() -> Iterator[None]:
 @pytest.fixture
 async def processes() -> AsyncIterator[list[RayProcess]]:
     """One on this node, one on the other."""
-    nodes = sorted((node["NodeID"] for node in ray.nodes()), key=lambda node: node != ray.get_runtime_context().get_node_id())
+    nodes = sorted(
+        (node["NodeID"] for node in ray.nodes()),
+        key=lambda node: node != ray.get_runtime_context().get_node_id(),
+    )
     made = []
     for number, node in enumerate(nodes):
         host = RayHost(placement=NodeAffinitySchedulingStrategy(node_id=node, soft=False))
@@ -49,7 +53,9 @@ def left_behind() -> list[Path]:
     return list(Path("/dev/shm").glob("*rmrl-test-relay*"))
 
 
-async def test_each_node_gets_a_copy_of_its_own(processes: list[RayProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_node_gets_a_copy_of_its_own(
+    processes: list[RayProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(relay, "CHUNK_BYTES", 1000)
     content = np.random.default_rng(0).integers(0, 256, 10_500, dtype=np.uint8).tobytes()
     files = await relay.node_files(processes[0], processes, timeout_s=60.0)
@@ -58,14 +64,20 @@ async def test_each_node_gets_a_copy_of_its_own(processes: list[RayProcess], mon
     paths = await files.spread("rmrl-test-relay", path)
     assert list(paths) == [process.node_id for process in processes]
     assert len(set(paths.values())) == 2
-    assert all(Path(copy).read_bytes() == content for copy in paths.values())  # eleven chunks, the last a half
+    assert all(
+        Path(copy).read_bytes() == content for copy in paths.values()
+    )  # eleven chunks, the last a half
     await files.remove("rmrl-test-relay")
     assert not left_behind()
     await files.close()
 
 
-async def test_a_copy_that_cannot_be_made_is_an_error_and_leaves_nothing(processes: list[RayProcess]) -> None:
-    files = await relay.node_files(processes[1], processes[:1], timeout_s=60.0)  # from the other node to this one
+async def test_a_copy_that_cannot_be_made_is_an_error_and_leaves_nothing(
+    processes: list[RayProcess],
+) -> None:
+    files = await relay.node_files(
+        processes[1], processes[:1], timeout_s=60.0
+    )  # from the other node to this one
     path = await files.place("rmrl-test-relay", 10)
     with pytest.raises(InfrastructureError, match=r"relay-\w+\.size failed: FileNotFoundError"):
         await files.spread("rmrl-test-relay", path)
@@ -87,7 +99,10 @@ async def test_seats_are_spread_over_the_nodes_and_named() -> None:
     seats = await reserve_seats(4, device="cpu", nnodes=2)
     here = ray.get_runtime_context().get_node_id()
     assert [seat.node_id == here for seat in seats.seats] == [True, True, False, False]
-    made = [await seats.host(rank, {}).spawn(f"{PARTS}:Counter", {}, name=f"train-{rank}") for rank in range(4)]
+    made = [
+        await seats.host(rank, {}).spawn(f"{PARTS}:Counter", {}, name=f"train-{rank}")
+        for rank in range(4)
+    ]
     lines = node_lines(made)
     assert lines[0] == f"node {made[0].address} ({here[:8]}): train-0, train-1"
     assert lines[1].endswith("): train-2, train-3")
@@ -95,11 +110,16 @@ async def test_seats_are_spread_over_the_nodes_and_named() -> None:
     for process in made:
         await process.kill()
     await seats.release()
-    with pytest.raises(InfrastructureError, match=r"asks for 6 processes on 2 machine\(s\), 3 on each; the cluster has 2 machine\(s\)"):
+    with pytest.raises(
+        InfrastructureError,
+        match=r"asks for 6 processes on 2 machine\(s\), 3 on each; the cluster has 2 machine\(s\)",
+    ):
         await reserve_seats(6, device="cpu", nnodes=2, timeout_s=1.0)
 
 
-async def test_a_process_on_another_node_is_killed_with_its_children(processes: list[RayProcess]) -> None:
+async def test_a_process_on_another_node_is_killed_with_its_children(
+    processes: list[RayProcess],
+) -> None:
     import psutil
 
     far = processes[1]

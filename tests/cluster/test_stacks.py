@@ -22,16 +22,28 @@ def test_the_call_comes_first_and_idle_threads_are_left_out() -> None:
     idle = Stack(name="pool", frames=(*frames("run"), Frame("/usr/lib/threading.py", 327, "wait")))
     other = Stack(name="engine", frames=frames("step"))
     short = ProcessStacks(pid=1, threads=(idle, other, MAIN)).short()
-    assert short.split("\n    ") == ["/lib/all_reduce.py:7 all_reduce < /lib/update.py:7 update", "/lib/step.py:7 step"]
+    assert short.split("\n    ") == [
+        "/lib/all_reduce.py:7 all_reduce < /lib/update.py:7 update",
+        "/lib/step.py:7 step",
+    ]
 
 
 def test_without_a_call_under_way_it_says_so() -> None:
-    assert ProcessStacks(pid=1, threads=(Stack(name="engine", frames=frames("step")),)).short() == "waits for a call"
+    assert (
+        ProcessStacks(pid=1, threads=(Stack(name="engine", frames=frames("step")),)).short()
+        == "waits for a call"
+    )
 
 
 def test_a_call_in_a_lock_of_the_library_is_a_call_all_the_same() -> None:
-    locked = Stack(name="main", frames=(*CARRIER, *frames("update"), Frame("/usr/lib/threading.py", 327, "wait")))
-    assert ProcessStacks(pid=1, threads=(locked,)).short() == "usr/lib/threading.py:327 wait < /lib/update.py:7 update"
+    locked = Stack(
+        name="main",
+        frames=(*CARRIER, *frames("update"), Frame("/usr/lib/threading.py", 327, "wait")),
+    )
+    assert (
+        ProcessStacks(pid=1, threads=(locked,)).short()
+        == "usr/lib/threading.py:327 wait < /lib/update.py:7 update"
+    )
 
 
 def test_a_thread_at_a_lock_is_found() -> None:
@@ -79,7 +91,9 @@ async def test_suspended_calls_are_followed_to_what_they_await() -> None:
 
 def test_the_file_names_every_process(tmp_path: Path) -> None:
     stacks = ProcessStacks(pid=4711, threads=(MAIN,))
-    first = write_stacks(tmp_path / "stalls", "train.actor.update", [("train-0", stacks), ("train-1", None)])
+    first = write_stacks(
+        tmp_path / "stalls", "train.actor.update", [("train-0", stacks), ("train-1", None)]
+    )
     second = write_stacks(tmp_path / "stalls", "train.actor.update", [])
     assert (first.name, second.name) == ("train.actor.update-1.txt", "train.actor.update-2.txt")
     text = first.read_text(encoding="utf-8")

@@ -1,4 +1,5 @@
-"""The watch over Ray's processes: several failures in succession are a loss, single ones are not; work is broken off, or may still end."""
+"""The watch over Ray's processes: several failures in succession are a loss, single ones are not;
+work is broken off, or may still end."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rmrl.cluster.watch import ClusterWatch, Listener, keep_in_mind, loss, ray_patience_s, unless_lost, watching
+from rmrl.cluster.watch import (
+    ClusterWatch,
+    Listener,
+    keep_in_mind,
+    loss,
+    ray_patience_s,
+    unless_lost,
+    watching,
+)
 from rmrl.errors import ClusterLostError, EngineLostError, RewardError
 
 
@@ -49,8 +58,12 @@ def lost_after(watch: ClusterWatch, *, rounds: int = 50) -> int | None:
 
 def test_the_third_failure_in_succession_is_a_loss() -> None:
     watch = watch_of(True, True, False)
-    assert lost_after(watch) == 5  # two answers, then failures at 0.5, 1.0 and 1.5 s: the third is 1.0 s after the first
-    assert str(watch.loss) == "the head process at 10.0.0.1:6379 is gone, which ends Ray for this run"
+    assert (
+        lost_after(watch) == 5
+    )  # two answers, then failures at 0.5, 1.0 and 1.5 s: the third is 1.0 s after the first
+    assert (
+        str(watch.loss) == "the head process at 10.0.0.1:6379 is gone, which ends Ray for this run"
+    )
 
 
 def test_failures_with_answers_between_them_are_none() -> None:
@@ -78,7 +91,9 @@ def test_a_listening_port_answers_and_a_closed_one_does_not() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         listener = Listener(name="it", host="127.0.0.1", port=server.getsockname()[1])
         assert listener.answers()
-        assert all(listener.answers() for _ in range(50))  # nobody accepts them: a busy process looks like this
+        assert all(
+            listener.answers() for _ in range(50)
+        )  # nobody accepts them: a busy process looks like this
     assert not listener.answers()
 
 
@@ -104,7 +119,10 @@ async def test_work_is_broken_off_at_the_loss(monkeypatch: pytest.MonkeyPatch) -
     with watching(watch_of(True)) as watch:
         keep_in_mind("the first half is kept")
         asyncio.get_running_loop().call_later(0.05, lose, watch)
-        with pytest.raises(ClusterLostError, match=r"10\.0\.0\.1:6379 is gone, which ends Ray for this run; the first half is kept"):
+        with pytest.raises(
+            ClusterLostError,
+            match=r"10\.0\.0\.1:6379 is gone, which ends Ray for this run; the first half is kept",
+        ):
             await unless_lost(endless())
         assert ended == [True]
         with pytest.raises(ClusterLostError):
@@ -113,8 +131,11 @@ async def test_work_is_broken_off_at_the_loss(monkeypatch: pytest.MonkeyPatch) -
     assert loss() is None
 
 
-async def test_work_that_is_cancelled_otherwise_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it does on its way out, such as closing a file, is done before the one who waits goes on."""
+async def test_work_that_is_cancelled_otherwise_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it does on its way out, such as closing a file, is done before the one who waits goes
+    on."""
     monkeypatch.setattr(ClusterWatch, "start", lambda _: None)
     monkeypatch.setattr("rmrl.cluster.watch._CANCEL_TIMEOUT_S", 0.01)
     ended = []
@@ -145,7 +166,9 @@ async def test_work_that_may_still_end_after_the_loss_does(monkeypatch: pytest.M
             await unless_lost(lasts(60), until=0.4)
 
 
-@pytest.mark.parametrize(("script", "error"), [([False], ClusterLostError), ([True], EngineLostError)])
+@pytest.mark.parametrize(
+    ("script", "error"), [([False], ClusterLostError), ([True], EngineLostError)]
+)
 async def test_a_call_that_fails_first_is_the_loss_only_where_the_head_is_gone(
     monkeypatch: pytest.MonkeyPatch, script: list[bool], error: type[Exception]
 ) -> None:
@@ -160,7 +183,9 @@ async def test_a_call_that_fails_first_is_the_loss_only_where_the_head_is_gone(
             await unless_lost(dies())
 
 
-async def test_errors_of_the_work_and_runs_without_a_cluster_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_errors_of_the_work_and_runs_without_a_cluster_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(ClusterWatch, "start", lambda _: None)
 
     async def wrong() -> None:

@@ -1,4 +1,5 @@
-"""The reference command lines of similar trainers, as their users type them; variables stand for paths."""
+"""The reference command lines of similar trainers, as their users type them; variables stand for
+paths."""
 
 from __future__ import annotations
 
@@ -42,14 +43,16 @@ trainer.test_freq=10 trainer.total_epochs=15
 
 
 def typed(line: str, **paths: object) -> list[str]:
-    """The words of a command line as a program gets them, quotes inside lists kept; `paths` fill its variables."""
+    """The words of a command line as a program gets them, quotes inside lists kept; `paths` fill
+    its variables."""
     for name in sorted(paths, key=len, reverse=True):
         line = line.replace(f"${name}", str(paths[name]))
     return shlex.split(line.replace("'", "\\'"))
 
 
 def changed(words: list[str], **counts: object) -> list[str]:
-    """Other paths and counts, nothing else: every key (with __ for dots) must stand in the command line already."""
+    """Other paths and counts, nothing else: every key (with __ for dots) must stand in the command
+    line already."""
     given = dict(word.split("=", 1) for word in words)
     new = {key.replace("__", "."): str(value) for key, value in counts.items()}
     assert set(new) <= set(given), f"not in the command line: {sorted(set(new) - set(given))}"

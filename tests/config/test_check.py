@@ -110,9 +110,15 @@ def test_one_problem_one_sentence(changes: dict[str, object], seen: str, typed: 
 
 @pytest.mark.parametrize("key", [key for key, _ in (*_CHOICES, *CHOICES)])
 def test_a_value_that_is_no_choice_names_the_choices(key: str):
-    problems = [p for p in config_problems(config_with(**{key: "nonsense"})) if p.startswith(f"{key}='nonsense': not a choice")]
+    problems = [
+        p
+        for p in config_problems(config_with(**{key: "nonsense"}))
+        if p.startswith(f"{key}='nonsense': not a choice")
+    ]
     assert len(problems) == 1
-    assert all(choice in problems[0] for choice in dict((*_CHOICES, *CHOICES))[key] if choice is not None)
+    assert all(
+        choice in problems[0] for choice in dict((*_CHOICES, *CHOICES))[key] if choice is not None
+    )
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
@@ -126,10 +132,26 @@ ACTOR = "actor_rollout_ref.actor"
 
 
 def test_a_sound_layout_has_no_problems():
-    sizes = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2}
+    sizes = {
+        "tensor_model_parallel_size": 2,
+        "pipeline_model_parallel_size": 2,
+        "virtual_pipeline_model_parallel_size": 2,
+    }
     changes = {f"{ACTOR}.megatron.{name}": size for name, size in sizes.items()}
-    assert config_problems(config_with(**MEGATRON, **changes, **{f"{ACTOR}.megatron.dtype": "float32"})) == []
-    assert config_problems(config_with(**{"critic.strategy": "megatron", "critic.megatron.tensor_model_parallel_size": 2})) == []
+    assert (
+        config_problems(
+            config_with(**MEGATRON, **changes, **{f"{ACTOR}.megatron.dtype": "float32"})
+        )
+        == []
+    )
+    assert (
+        config_problems(
+            config_with(
+                **{"critic.strategy": "megatron", "critic.megatron.tensor_model_parallel_size": 2}
+            )
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +198,9 @@ def test_one_problem_of_a_layout_one_sentence(changes: dict[str, object], seen: 
         ({**MEGATRON, "actor_rollout_ref.model.attn_implementation": "flex_attention"}, "flex_attention has no effect", "leave it out"),
     ],
 )  # fmt: skip
-def test_what_another_strategy_would_read_is_never_ignored_silently(changes: dict[str, object], seen: str, typed: str):
+def test_what_another_strategy_would_read_is_never_ignored_silently(
+    changes: dict[str, object], seen: str, typed: str
+):
     (problem,) = config_problems(config_with(**changes))
     assert seen in problem
     assert typed in problem
@@ -188,4 +212,13 @@ def test_choices_name_the_nearest():
 
 
 def test_all_problems_at_once():
-    assert len(config_problems(config_with(**{"reward.models": [], "data.train_files": None, "trainer.device": "tpu"}))) == 3
+    assert (
+        len(
+            config_problems(
+                config_with(
+                    **{"reward.models": [], "data.train_files": None, "trainer.device": "tpu"}
+                )
+            )
+        )
+        == 3
+    )

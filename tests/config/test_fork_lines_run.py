@@ -1,7 +1,8 @@
 # ruff: noqa: RUF001
 # Chinese text has the punctuation of Chinese.
 
-"""The two command lines of VeRL-with-RMs' README with its own reward files and its own rule, unchanged, on a CPU."""
+"""The two command lines of VeRL-with-RMs' README with its own reward files and its own rule,
+unchanged, on a CPU."""
 
 from __future__ import annotations
 
@@ -54,9 +55,12 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("line", [TWO_JUDGES, TWO_JUDGES + SEVERAL_NODES], ids=["single node", "several nodes"])
+@pytest.mark.parametrize(
+    "line", [TWO_JUDGES, TWO_JUDGES + SEVERAL_NODES], ids=["single node", "several nodes"]
+)
 def test_the_lines_of_its_readme_train(line: str, place: Path, tiny_llama: Path):
-    """Paths and counts are others, and the rule is named by its file. An untrained policy gets 0 of it, so nobody is asked."""
+    """Paths and counts are others, and the rule is named by its file. An untrained policy gets 0 of
+    it, so nobody is asked."""
     counts: dict[str, object] = {
         "data__train_batch_size": 2,
         "data__max_prompt_length": 64,
@@ -68,14 +72,32 @@ def test_the_lines_of_its_readme_train(line: str, place: Path, tiny_llama: Path)
         "trainer__n_gpus_per_node": 1,
         "trainer__total_epochs": 1,
     }
-    paths = {"TRAIN": place / "train.parquet", "RM1": tiny_llama, "RM2": tiny_llama, "POLICY": tiny_llama, "OUT": place / "runs" / "rider"}
+    paths = {
+        "TRAIN": place / "train.parquet",
+        "RM1": tiny_llama,
+        "RM2": tiny_llama,
+        "POLICY": tiny_llama,
+        "OUT": place / "runs" / "rider",
+    }
     rule = f"custom_reward_function.path={FORK / 'rule_rider_agent_reason_v2.py'}"
     out, printed = run_typed([*changed(typed(line, **paths), **counts), rule], place)
-    assert "rider_reward, consistency_reward are asked where it is above 0 and count where it is 1" in printed
-    samples = [json.loads(text) for text in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert (
+        "rider_reward, consistency_reward are asked where it is above 0 and count where it is 1"
+        in printed
+    )
+    samples = [
+        json.loads(text)
+        for text in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert len(samples) == 16  # two steps of two prompts with four responses
-    assert {sample["scores"]["rule_rider_agent_reason_v2"]["status"] for sample in samples} == {"ok"}
-    assert {sample["scores"][name]["status"] for sample in samples for name in ("rider_reward", "consistency_reward")} == {"skipped"}
+    assert {sample["scores"]["rule_rider_agent_reason_v2"]["status"] for sample in samples} == {
+        "ok"
+    }
+    assert {
+        sample["scores"][name]["status"]
+        for sample in samples
+        for name in ("rider_reward", "consistency_reward")
+    } == {"skipped"}
     assert {sample["reward"] for sample in samples} == {0.0}
 
 
@@ -93,9 +115,20 @@ def test_its_judges_are_asked_and_count_where_its_rule_is_1(place: Path, tiny_ll
         "reward.max_missing=1.0",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        command,
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    (scored,) = [json.loads(text) for text in (place / "scored.jsonl").read_text(encoding="utf-8").splitlines()]
+    (scored,) = [
+        json.loads(text)
+        for text in (place / "scored.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     rules = scored["score_rule_rider_agent_reason_v2"]
     judges = [scored["score_rider_reward"], scored["score_consistency_reward"]]
     assert rules == [1.0, 0.1, 0.0]
@@ -104,7 +137,10 @@ def test_its_judges_are_asked_and_count_where_its_rule_is_1(place: Path, tiny_ll
         assert "skipped" not in status[:2]
         assert status[2] == "skipped"
     assert scored["reward"][1:] == pytest.approx([0.1, 0.0])
-    if None in (judges[0][0], judges[1][0]):  # random weights write what they write; without a verdict the row has no reward
+    if None in (
+        judges[0][0],
+        judges[1][0],
+    ):  # random weights write what they write; without a verdict the row has no reward
         assert scored["reward"][0] is None
     else:
         assert scored["reward"][0] == pytest.approx(1.0 + 0.3 * judges[0][0] + 0.5 * judges[1][0])

@@ -1,9 +1,11 @@
-"""The run scripts of VeRL-with-RMs: every override is accepted, and lists and defaults mean what its code did with them.
+"""The run scripts of VeRL-with-RMs: every override is accepted, and lists and defaults mean what
+its code did with them.
 
 What that was is worked out here from the overrides alone, by the rules of its trainer:
 
     similarity   added first, with bge_weight, where use_bge
-    per model    reward_function, else rider_reward;  reward_weight, else 0.5;  reward_combine_func, else add;  temperature, else 0.6
+    per model    reward_function, else rider_reward;  reward_weight, else 0.5;  reward_combine_func,
+      else add;  temperature, else 0.6
     all of them  count where the rule of the row is 1
 """
 
@@ -26,9 +28,14 @@ FILE = Path(__file__).resolve().parents[3] / "shared" / "data" / "scripts" / "ov
 PREFIX = "fork/runs/"
 SCRIPTS: dict[str, list[str]] = {}
 if FILE.is_file():
-    SCRIPTS = {name: words for name, words in json.loads(FILE.read_text(encoding="utf-8")).items() if name.startswith(PREFIX)}
+    SCRIPTS = {
+        name: words
+        for name, words in json.loads(FILE.read_text(encoding="utf-8")).items()
+        if name.startswith(PREFIX)
+    }
 WITHOUT_A_MODEL = f"{PREFIX}h_fork_0702_test_grm_qwq_w03_multiply.sh"
-"""Its variable for the checkpoint is not set: model.path=[] for one function, which that trainer refused as well."""
+"""Its variable for the checkpoint is not set: model.path=[] for one function, which that trainer
+refused as well."""
 pytestmark = pytest.mark.skipif(not SCRIPTS, reason=f"{FILE} is not here")
 
 
@@ -44,7 +51,9 @@ def of_each(value: Any, count: int, default: Any) -> list[Any]:
 
 def meant(words: list[str]) -> dict[str, Any]:
     """What the trainer of these scripts did with the reward, from the words of a command line."""
-    typed = OmegaConf.to_container(OmegaConf.from_dotlist([word for word in words if word.startswith("reward_model.")]))
+    typed = OmegaConf.to_container(
+        OmegaConf.from_dotlist([word for word in words if word.startswith("reward_model.")])
+    )
     assert isinstance(typed, dict)
     section: dict[str, Any] = dict(typed.get("reward_model", {}))  # type: ignore[call-overload]
     if not section.get("enable"):
@@ -53,9 +62,18 @@ def meant(words: list[str]) -> dict[str, Any]:
     rollout, count = section.get("reward_vllm_rollout", {}), len(paths)
     similar = bool(section.get("use_bge"))
     return {
-        "models": [*(["bge"] if similar else []), *of_each(section.get("reward_function"), count, "rider_reward")],
-        "weights": [*([float(section["bge_weight"])] if similar else []), *map(float, of_each(section.get("reward_weight"), count, 0.5))],
-        "ops": [*(["add"] if similar else []), *of_each(section.get("reward_combine_func"), count, "add")],
+        "models": [
+            *(["bge"] if similar else []),
+            *of_each(section.get("reward_function"), count, "rider_reward"),
+        ],
+        "weights": [
+            *([float(section["bge_weight"])] if similar else []),
+            *map(float, of_each(section.get("reward_weight"), count, 0.5)),
+        ],
+        "ops": [
+            *(["add"] if similar else []),
+            *of_each(section.get("reward_combine_func"), count, "add"),
+        ],
         "paths": paths,
         "temperatures": of_each(rollout.get("temperature"), count, 0.6),
         "memory": of_each(rollout.get("gpu_memory_utilization"), count, None),
@@ -66,7 +84,9 @@ def meant(words: list[str]) -> dict[str, Any]:
 def seen(config: Config) -> dict[str, Any]:
     """The same of a translated configuration."""
     reward = config.reward
-    judges = [reward.specs[name] for name in reward.models if reward.specs[name]["kind"] == "generative"]
+    judges = [
+        reward.specs[name] for name in reward.models if reward.specs[name]["kind"] == "generative"
+    ]
     (parallel,) = {spec["engine"].get("tensor_parallel_size") for spec in judges}
     return {
         "models": reward.models,
@@ -84,7 +104,12 @@ def test_a_script_means_what_it_meant(name: str):
     words = overrides(name)
     config = compose_config(words)
     if name == WITHOUT_A_MODEL:
-        with pytest.raises(ConfigError, match=r"reward_model\.model\.path has 0 entries and reward_model\.reward_function 1 entry"):
+        with pytest.raises(
+            ConfigError,
+            match=(
+                r"reward_model\.model\.path has 0 entries and reward_model\.reward_function 1 entry"
+            ),
+        ):
             translate(config)
         return
     translate(config)
@@ -94,10 +119,16 @@ def test_a_script_means_what_it_meant(name: str):
         assert config.reward.models == []  # the rule of each row's data_source alone
         return
     assert seen(config) == expected
-    assert {spec["sampling"]["max_tokens"] for spec in config.reward.specs.values() if "sampling" in spec} == {4096}
+    assert {
+        spec["sampling"]["max_tokens"]
+        for spec in config.reward.specs.values()
+        if "sampling" in spec
+    } == {4096}
     start_from_rules(config, {"rider_format": ["rider"]})
     assert config.reward.models == ["rider_format", *expected["models"]]
-    assert all(config.reward.specs[each]["counts_at"] == {"rider_format": 1} for each in expected["models"])
+    assert all(
+        config.reward.specs[each]["counts_at"] == {"rider_format": 1} for each in expected["models"]
+    )
     assert config_problems(config) == []
 
 

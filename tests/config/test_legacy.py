@@ -13,7 +13,12 @@ from rmrl.errors import ConfigError
 
 def legacy(**section: Any) -> Config:
     config = Config()
-    config.reward_model = {"enable": True, "model": {"path": ["/m/one", "/m/two"]}, "reward_function": ["f", "g"], **section}
+    config.reward_model = {
+        "enable": True,
+        "model": {"path": ["/m/one", "/m/two"]},
+        "reward_function": ["f", "g"],
+        **section,
+    }
     return config
 
 
@@ -33,26 +38,52 @@ def test_nothing_older_nothing_said():
 
 def test_lists_are_per_model_and_scalars_hold_for_all():
     config = legacy(
-        reward_weight=[0.3, 0.5], reward_combine_func=["add", "mul"], reward_vllm_rollout={"temperature": [0.1, 0.9], "top_p": 0.5}
+        reward_weight=[0.3, 0.5],
+        reward_combine_func=["add", "mul"],
+        reward_vllm_rollout={"temperature": [0.1, 0.9], "top_p": 0.5},
     )
     translate(config)
     assert (config.reward.weights, config.reward.combine_ops) == ([0.3, 0.5], ["add", "mul"])
-    assert config.reward.specs["f"]["sampling"] == {"temperature": 0.1, "top_p": 0.5, "max_tokens": 4096}
-    assert config.reward.specs["g"]["sampling"] == {"temperature": 0.9, "top_p": 0.5, "max_tokens": 4096}
+    assert config.reward.specs["f"]["sampling"] == {
+        "temperature": 0.1,
+        "top_p": 0.5,
+        "max_tokens": 4096,
+    }
+    assert config.reward.specs["g"]["sampling"] == {
+        "temperature": 0.9,
+        "top_p": 0.5,
+        "max_tokens": 4096,
+    }
     assert config.reward.specs["g"]["path"] == "/m/two"
 
 
 def test_a_scalar_model_needs_no_function_and_no_sampling():
-    config = legacy(reward_model_type="scalar", reward_function=None, reward_vllm_rollout={"temperature": 0.7, "dtype": "float32"})
+    config = legacy(
+        reward_model_type="scalar",
+        reward_function=None,
+        reward_vllm_rollout={"temperature": 0.7, "dtype": "float32"},
+    )
     translate(config)
     assert config.reward.models == ["one", "two"]
-    assert config.reward.specs["one"] == {"kind": "bradley_terry", "path": "/m/one", "engine": {"dtype": "float32"}}
+    assert config.reward.specs["one"] == {
+        "kind": "bradley_terry",
+        "path": "/m/one",
+        "engine": {"dtype": "float32"},
+    }
 
 
 def test_a_cloud_model_is_a_server():
-    config = legacy(reward_model_type="cloud", reward_function=None, model={"path": ["http://a:1/score", "http://b:1/score"]})
+    config = legacy(
+        reward_model_type="cloud",
+        reward_function=None,
+        model={"path": ["http://a:1/score", "http://b:1/score"]},
+    )
     translate(config)
-    assert config.reward.specs["score"] == {"kind": "remote", "url": "http://a:1/score", "wire": "openrlhf"}
+    assert config.reward.specs["score"] == {
+        "kind": "remote",
+        "url": "http://a:1/score",
+        "wire": "openrlhf",
+    }
     judged = legacy(reward_model_type="cloud", model={"path": ["http://a:1/v1", "http://b:1/v1"]})
     judged.reward.specs = {"f": {"model": "Qwen/Qwen3-4B"}}
     translate(judged)
@@ -67,12 +98,17 @@ def test_two_models_of_one_function_are_two_rewards():
     translate(config)
     assert config.reward.models == ["f", "f_2"]
     assert config.reward.specs["f_2"]["function"] == "f"
-    assert [config.reward.specs[name]["path"] for name in config.reward.models] == ["/m/one", "/m/two"]
+    assert [config.reward.specs[name]["path"] for name in config.reward.models] == [
+        "/m/one",
+        "/m/two",
+    ]
 
 
 def test_a_custom_function_is_a_rule():
     config = Config(custom_reward_function={"path": "folder/mine.py", "name": "rate"})
-    assert translate(config) == ["custom_reward_function.path=folder/mine.py is now reward.models=[mine]"]
+    assert translate(config) == [
+        "custom_reward_function.path=folder/mine.py is now reward.models=[mine]"
+    ]
     assert config.reward.models == ["mine"]
     assert config.reward.specs == {"mine": {"kind": "rule", "function": "folder/mine.py:rate"}}
 
@@ -87,10 +123,13 @@ def test_a_custom_function_beside_models_counts_once():
 
 
 @pytest.mark.parametrize(
-    ("combine_reward", "models", "ops"), [(True, ["r", "f", "g"], ["add", "mul", "mul"]), (False, ["f", "g"], ["mul", "mul"])]
+    ("combine_reward", "models", "ops"),
+    [(True, ["r", "f", "g"], ["add", "mul", "mul"]), (False, ["f", "g"], ["mul", "mul"])],
 )
 def test_the_fold_starts_from_the_rule(combine_reward: bool, models: list[str], ops: list[str]):
-    config = legacy(reward_combine_func="mul", combine_reward=combine_reward, reward_weight=[0.5, 0.5])
+    config = legacy(
+        reward_combine_func="mul", combine_reward=combine_reward, reward_weight=[0.5, 0.5]
+    )
     config.custom_reward_function = {"path": "r.py"}
     translate(config)
     assert (config.reward.models, config.reward.combine_ops) == (models, ops)
@@ -103,12 +142,27 @@ def test_the_fold_starts_from_the_rule(combine_reward: bool, models: list[str], 
     [
         ({"reward_weight": [1.0]}, "reward_model.reward_weight has 1 values for 2 reward models"),
         ({"reward_weight": "much"}, "reward_model.reward_weight='much': give a number"),
-        ({"reward_function": ["f"]}, "reward_model.model.path has 2 entries and reward_model.reward_function 1 entry"),
+        (
+            {"reward_function": ["f"]},
+            "reward_model.model.path has 2 entries and reward_model.reward_function 1 entry",
+        ),
         ({"model": {}}, "reward_model.model.path has 0 entries"),
-        ({"model": "/m/one"}, "reward_model.model='/m/one': give entries, e.g. reward_model.model.path=..."),
-        ({"model": {"path": ["/m/one", "/m/two"], "lora_rank": 3}}, "reward_model.model.lora_rank: no such key"),
-        ({"reward_model_type": "bert"}, "reward_model.reward_model_type=bert: not a choice; known: BT, cloud, grm, scalar"),
-        ({"reward_weigth": 1}, "reward_model.reward_weigth: no such key; did you mean 'reward_weight'?"),
+        (
+            {"model": "/m/one"},
+            "reward_model.model='/m/one': give entries, e.g. reward_model.model.path=...",
+        ),
+        (
+            {"model": {"path": ["/m/one", "/m/two"], "lora_rank": 3}},
+            "reward_model.model.lora_rank: no such key",
+        ),
+        (
+            {"reward_model_type": "bert"},
+            "reward_model.reward_model_type=bert: not a choice; known: BT, cloud, grm, scalar",
+        ),
+        (
+            {"reward_weigth": 1},
+            "reward_model.reward_weigth: no such key; did you mean 'reward_weight'?",
+        ),
         (
             {"reward_vllm_rollout": {"temprature": 1}},
             "reward_model.reward_vllm_rollout.temprature: no such key; did you mean 'temperature'?",
@@ -135,7 +189,9 @@ def test_judges_are_asked_and_count_where_the_rule_of_that_time_let_them():
     notices = translate(config)
     assert [config.reward.specs[name]["gate"] for name in ("f", "g")] == [["r"], ["r"]]
     assert [config.reward.specs[name]["counts_at"] for name in ("f", "g")] == [{"r": 1}, {"r": 1}]
-    assert any("f, g are asked where it is above 0 and count where it is 1" in line for line in notices)
+    assert any(
+        "f, g are asked where it is above 0 and count where it is 1" in line for line in notices
+    )
     alone = legacy(combine_reward=False)
     translate(alone)
     assert "gate" not in alone.reward.specs["f"]
@@ -147,7 +203,11 @@ def test_the_rule_of_the_data_source_comes_first_once_the_rows_are_known():
     assert needs_rule_of_source(config)
     start_from_rules(config, {"gsm8k": ["openai/gsm8k"]})
     reward = config.reward
-    assert (reward.models, reward.weights, reward.combine_ops) == (["gsm8k", "f", "g"], [1.0, 0.3, 0.5], ["add", "add", "mul"])
+    assert (reward.models, reward.weights, reward.combine_ops) == (
+        ["gsm8k", "f", "g"],
+        [1.0, 0.3, 0.5],
+        ["add", "add", "mul"],
+    )
     assert (reward.specs["g"]["gate"], reward.specs["g"]["counts_at"]) == (["gsm8k"], {"gsm8k": 1})
     assert reward.by_source == {}
 
@@ -155,32 +215,57 @@ def test_the_rule_of_the_data_source_comes_first_once_the_rows_are_known():
 def test_several_data_sources_start_from_a_rule_each():
     config = legacy(reward_weight=[0.3, 0.5])
     translate(config)
-    start_from_rules(config, {"gsm8k": ["openai/gsm8k"], "math_verify": ["lighteval/MATH", "hendrycks/math"]})
+    start_from_rules(
+        config, {"gsm8k": ["openai/gsm8k"], "math_verify": ["lighteval/MATH", "hendrycks/math"]}
+    )
     assert config.reward.models == ["gsm8k", "math_verify", "f", "g"]
     assert sorted(config.reward.by_source) == ["hendrycks/math", "lighteval/MATH", "openai/gsm8k"]
-    assert config.reward.by_source["openai/gsm8k"] == {"models": ["gsm8k", "f", "g"], "weights": [1.0, 0.3, 0.5]}
+    assert config.reward.by_source["openai/gsm8k"] == {
+        "models": ["gsm8k", "f", "g"],
+        "weights": [1.0, 0.3, 0.5],
+    }
     assert config.reward.specs["f"]["counts_at"] == {"gsm8k": 1, "math_verify": 1}
 
 
 def test_a_line_with_only_the_keys_of_verl_has_the_model_alone():
     """There the scores of a reward model are the reward, and the rule is not called."""
-    config = Config(reward_model={"enable": True, "model": {"path": "/m/one", "input_tokenizer": "/m/p"}, "micro_batch_size_per_gpu": 4})
+    config = Config(
+        reward_model={
+            "enable": True,
+            "model": {"path": "/m/one", "input_tokenizer": "/m/p"},
+            "micro_batch_size_per_gpu": 4,
+        }
+    )
     translate(config, kind_of=lambda path: "bradley_terry")
     assert not needs_rule_of_source(config)
     assert (config.reward.models, config.reward.weights) == (["one"], [1.0])
     assert config.reward.specs == {"one": {"kind": "bradley_terry", "path": "/m/one", "engine": {}}}
-    config = Config(reward_model={"enable": True, "model": {"path": "/m/one"}}, custom_reward_function={"path": "r.py"})
-    assert "type reward_model.combine_reward=True to count the model where the function gives 1" in message_of(config)
+    config = Config(
+        reward_model={"enable": True, "model": {"path": "/m/one"}},
+        custom_reward_function={"path": "r.py"},
+    )
+    assert (
+        "type reward_model.combine_reward=True to count the model where the function gives 1"
+        in message_of(config)
+    )
 
 
 def test_defaults_are_those_of_that_time():
-    config = Config(reward_model={"enable": True, "reward_model_type": "grm", "model": {"path": "/m/one"}})
+    config = Config(
+        reward_model={"enable": True, "reward_model_type": "grm", "model": {"path": "/m/one"}}
+    )
     translate(config)
-    assert (config.reward.models, config.reward.weights, config.reward.combine_ops) == (["rider_reward"], [0.5], ["add"])
+    assert (config.reward.models, config.reward.weights, config.reward.combine_ops) == (
+        ["rider_reward"],
+        [0.5],
+        ["add"],
+    )
     spec = config.reward.specs["rider_reward"]
     assert spec["sampling"] == {"temperature": 0.6, "max_tokens": 4096}
     assert spec["fence"] is False
-    assert spec["engine"] == {"max_model_len": 512 + 512 + 512 + 4096}  # prompt, response, words around it, verdict
+    assert spec["engine"] == {
+        "max_model_len": 512 + 512 + 512 + 4096
+    }  # prompt, response, words around it, verdict
 
 
 def test_the_judges_length_has_two_names():
@@ -194,11 +279,21 @@ def test_the_judges_length_has_two_names():
 
 
 def test_use_bge_is_a_similarity_that_comes_before_the_models():
-    config = legacy(use_bge=True, bge_weight=0.25, reward_weight=[0.3, 0.5], reward_combine_func=["add", "mul"])
+    config = legacy(
+        use_bge=True, bge_weight=0.25, reward_weight=[0.3, 0.5], reward_combine_func=["add", "mul"]
+    )
     translate(config)
     reward = config.reward
-    assert (reward.models, reward.weights, reward.combine_ops) == (["bge", "f", "g"], [0.25, 0.3, 0.5], ["add", "add", "mul"])
-    assert reward.specs["bge"] == {"kind": "similarity", "path": "BAAI/bge-large-zh-v1.5", "function": "bge_similarity"}
+    assert (reward.models, reward.weights, reward.combine_ops) == (
+        ["bge", "f", "g"],
+        [0.25, 0.3, 0.5],
+        ["add", "add", "mul"],
+    )
+    assert reward.specs["bge"] == {
+        "kind": "similarity",
+        "path": "BAAI/bge-large-zh-v1.5",
+        "function": "bge_similarity",
+    }
     # rm_prompt_0 belongs to the first model, though the similarity stands ahead of it
     assert [reward.specs[name]["rm_prompt"] for name in ("f", "g")] == ["0", "1"]
     off = legacy()
@@ -209,7 +304,10 @@ def test_use_bge_is_a_similarity_that_comes_before_the_models():
 def test_bt_is_the_other_name_of_a_scalar_model():
     config = legacy(reward_model_type=["BT", "grm"])
     translate(config)
-    assert [config.reward.specs[name]["kind"] for name in ("f", "g")] == ["bradley_terry", "generative"]
+    assert [config.reward.specs[name]["kind"] for name in ("f", "g")] == [
+        "bradley_terry",
+        "generative",
+    ]
     assert "sampling" not in config.reward.specs["f"]
 
 
@@ -219,28 +317,51 @@ def test_the_overlong_buffer_shapes_the_rule():
             "reward_manager": "dapo",
             "reward_kwargs": {
                 "max_resp_len": 8192,
-                "overlong_buffer_cfg": {"enable": True, "len": 4096, "penalty_factor": 1.0, "log": False},
+                "overlong_buffer_cfg": {
+                    "enable": True,
+                    "len": 4096,
+                    "penalty_factor": 1.0,
+                    "log": False,
+                },
             },
         },
         custom_reward_function={"path": "r.py"},
     )
     assert "reward.transforms.r=" in translate(config)[-1]
-    assert config.reward.transforms == {"r": {"kind": "overlong", "max_length": 8192, "buffer": 4096, "penalty": 1.0}}
-    early = Config(reward_model={"overlong_buffer": {"enable": True, "len": 128, "penalty_factor": 0.5}})
+    assert config.reward.transforms == {
+        "r": {"kind": "overlong", "max_length": 8192, "buffer": 4096, "penalty": 1.0}
+    }
+    early = Config(
+        reward_model={"overlong_buffer": {"enable": True, "len": 128, "penalty_factor": 0.5}}
+    )
     early.reward.models = ["gsm8k"]
     translate(early)
-    assert early.reward.transforms == {"gsm8k": {"kind": "overlong", "max_length": 512, "buffer": 128, "penalty": 0.5}}
+    assert early.reward.transforms == {
+        "gsm8k": {"kind": "overlong", "max_length": 512, "buffer": 128, "penalty": 0.5}
+    }
 
 
 @pytest.mark.parametrize(
     ("section", "words"),
     [
         ({"max_length": 2048}, "reward_model.max_length=2048: nothing is cut"),
-        ({"sandbox_fusion": {"url": "http://s:1"}}, "reward_model.sandbox_fusion.url=http://s:1: code is not run in sandboxes"),
-        ({"model": {"path": ["/a", "/b"], "update": "before"}}, "reward_model.model.update=before: PRIME trains its reward model"),
-        ({"reward_vllm_rollout": {"multi_turn": {"enable": True}}}, "multi_turn.enable=True: one response per prompt"),
+        (
+            {"sandbox_fusion": {"url": "http://s:1"}},
+            "reward_model.sandbox_fusion.url=http://s:1: code is not run in sandboxes",
+        ),
+        (
+            {"model": {"path": ["/a", "/b"], "update": "before"}},
+            "reward_model.model.update=before: PRIME trains its reward model",
+        ),
+        (
+            {"reward_vllm_rollout": {"multi_turn": {"enable": True}}},
+            "multi_turn.enable=True: one response per prompt",
+        ),
         ({"reward_vllm_rollout": {"use_fire_sampling": True}}, "use_fire_sampling=True"),
-        ({"reward_manager": "mine"}, "reward_model.reward_manager=mine: managers of one's own are not loaded"),
+        (
+            {"reward_manager": "mine"},
+            "reward_model.reward_manager=mine: managers of one's own are not loaded",
+        ),
         ({"reward_vllm_rollout": {"n": 1}, "rollout": {"n": 1}}, "are both given: use one of them"),
     ],
 )
@@ -249,5 +370,12 @@ def test_what_has_no_counterpart_is_refused_with_what_to_use(section: dict[str, 
 
 
 def test_keys_without_effect_are_told():
-    notices = translate(legacy(micro_batch_size=4, model={"path": ["/m/one", "/m/two"], "fsdp_config": {"param_offload": True}}))
-    assert notices[1].startswith("reward_model.micro_batch_size, reward_model.model.fsdp_config: no effect")
+    notices = translate(
+        legacy(
+            micro_batch_size=4,
+            model={"path": ["/m/one", "/m/two"], "fsdp_config": {"param_offload": True}},
+        )
+    )
+    assert notices[1].startswith(
+        "reward_model.micro_batch_size, reward_model.model.fsdp_config: no effect"
+    )

@@ -31,7 +31,14 @@ def test_defaults_are_the_schemas():
 
 
 def test_values_get_the_schemas_types():
-    config = compose_config(["trainer.seed=3", "actor_rollout_ref.actor.optim.lr=1e-5", "data.shuffle=false", "data.val_batch_size=null"])
+    config = compose_config(
+        [
+            "trainer.seed=3",
+            "actor_rollout_ref.actor.optim.lr=1e-5",
+            "data.shuffle=false",
+            "data.val_batch_size=null",
+        ]
+    )
     assert (config.trainer.seed, config.actor_rollout_ref.actor.optim.lr) == (3, 1e-5)
     assert config.data.shuffle is False
     assert config.data.val_batch_size is None
@@ -39,7 +46,12 @@ def test_values_get_the_schemas_types():
 
 def test_lists_and_one_value_for_a_list():
     config = compose_config(
-        ["reward.models=[a,b]", "reward.weights=[0.3,-1]", "trainer.logger=console", "data.train_files=[x.parquet,y.jsonl]"]
+        [
+            "reward.models=[a,b]",
+            "reward.weights=[0.3,-1]",
+            "trainer.logger=console",
+            "data.train_files=[x.parquet,y.jsonl]",
+        ]
     )
     assert (config.reward.models, config.reward.weights) == (["a", "b"], [0.3, -1.0])
     assert config.trainer.logger == ["console"]
@@ -67,19 +79,28 @@ def test_free_sections_take_new_entries():
         ]
     )
     assert config.reward.specs == {
-        "judge": {"path": "/models/x", "function": "folder/file.py:rate", "sampling": {"temperature": 0.7}, "kind": "generative"}
+        "judge": {
+            "path": "/models/x",
+            "function": "folder/file.py:rate",
+            "sampling": {"temperature": 0.7},
+            "kind": "generative",
+        }
     }
     assert type(config.reward.specs["judge"]["sampling"]) is dict
     assert config.reward.on_missing == {"impute": 0.5}
     assert config.data.apply_chat_template_kwargs == {"enable_thinking": False}
     assert config.ray_kwargs.ray_init == {"num_cpus": 4}
     assert config.actor_rollout_ref.rollout.engine_kwargs == {"vllm": {"max_logprobs": 3}}
-    assert compose_config(["reward.specs={judge:{path:x}}"]).reward.specs == {"judge": {"path": "x"}}
+    assert compose_config(["reward.specs={judge:{path:x}}"]).reward.specs == {
+        "judge": {"path": "x"}
+    }
 
 
 def test_unknown_keys_name_the_nearest():
     (problem,) = problems_of("trainer.totl_epochs=3")
-    assert problem.startswith("trainer.totl_epochs: no key 'totl_epochs' in trainer; did you mean 'total_epochs'?")
+    assert problem.startswith(
+        "trainer.totl_epochs: no key 'totl_epochs' in trainer; did you mean 'total_epochs'?"
+    )
     (problem,) = problems_of("rewards.models=[a]")
     assert "in the top level; did you mean 'reward'?" in problem
     (problem,) = problems_of("trainer.seed.x=3")
@@ -113,7 +134,10 @@ def test_all_problems_at_once():
         ("trainer.default_hdfs_dir=hdfs://x", "use trainer.default_local_dir"),
         ("actor_rollout_ref.ref.megatron.tensor_model_parallel_size=2", "has the actor's layout"),
         ("actor_rollout_ref.ref.strategy=megatron", "has the actor's strategy"),
-        ("actor_rollout_ref.actor.megatron.use_dist_checkpointing=True", "are read from model.path"),
+        (
+            "actor_rollout_ref.actor.megatron.use_dist_checkpointing=True",
+            "are read from model.path",
+        ),
         ("data.custom_cls.path=my.py", "parquet schema"),
     ],
 )
@@ -151,7 +175,12 @@ def test_keys_of_similar_trainers_become_ours():
 @pytest.mark.parametrize("plus", ["", "+", "++"])
 def test_the_references_offloading_has_one_key_whatever_the_strategy(plus: str):
     """With or without the + of a key that is not there in the first place."""
-    assert compose_config([f"{plus}actor_rollout_ref.ref.megatron.param_offload=True"]).actor_rollout_ref.ref.param_offload is True
+    assert (
+        compose_config(
+            [f"{plus}actor_rollout_ref.ref.megatron.param_offload=True"]
+        ).actor_rollout_ref.ref.param_offload
+        is True
+    )
 
 
 def test_the_critic_says_only_where_its_layout_differs():
@@ -168,14 +197,18 @@ def test_the_critic_says_only_where_its_layout_differs():
     assert config.critic.megatron.pipeline_model_parallel_size is None
     merged = config.critic.megatron.over(config.actor_rollout_ref.actor.megatron)
     wanted = MegatronConfig(
-        tensor_model_parallel_size=2, sequence_parallel=False, override_ddp_config={"bucket_size": 1000, "average_in_collective": True}
+        tensor_model_parallel_size=2,
+        sequence_parallel=False,
+        override_ddp_config={"bucket_size": 1000, "average_in_collective": True},
     )
     assert merged == wanted
     assert config.actor_rollout_ref.actor.megatron.override_ddp_config == {"bucket_size": 1000}
 
 
 def test_a_loss_with_its_settings_may_be_given_as_a_mapping():
-    loss = compose_config(["actor_rollout_ref.actor.policy_loss={loss_mode:sapo,tau_neg:1.2}"]).actor_rollout_ref.actor.policy_loss
+    loss = compose_config(
+        ["actor_rollout_ref.actor.policy_loss={loss_mode:sapo,tau_neg:1.2}"]
+    ).actor_rollout_ref.actor.policy_loss
     assert (loss.loss_mode, loss.tau_neg) == ("sapo", 1.2)
 
 
@@ -203,7 +236,11 @@ def test_the_two_judge_command_line_composes_and_translates(tmp_path: Path):
         "function": "rider_reward",
         "sampling": {"temperature": 0.7, "max_tokens": 4096},
         "fence": False,
-        "engine": {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8, "max_model_len": 6144 + 2048 + 512 + 4096},
+        "engine": {
+            "tensor_parallel_size": 4,
+            "gpu_memory_utilization": 0.8,
+            "max_model_len": 6144 + 2048 + 512 + 4096,
+        },
     }
     assert config.actor_rollout_ref.rollout.tensor_parallel_size == 4
     assert config_problems(config) == []
@@ -230,6 +267,10 @@ def test_newer_names_of_verl_lead_to_the_same_places():
             "actor_rollout_ref.model.is_custome_model=True",
         ]
     )
-    assert config.custom_reward_function == {"path": "mine.py", "name": "rate", "reward_kwargs": {"k": 3}}
+    assert config.custom_reward_function == {
+        "path": "mine.py",
+        "name": "rate",
+        "reward_kwargs": {"k": 3},
+    }
     assert config.reward_model == {"reward_manager": "dapo", "enable": False}
     assert config.reward.rule_workers == 3

@@ -1,4 +1,5 @@
-"""`rmrl migrate`: from a script that starts verl to the command here, with every difference named."""
+"""`rmrl migrate`: from a script that starts verl to the command here, with every difference
+named."""
 
 from __future__ import annotations
 
@@ -55,14 +56,23 @@ def test_the_command_of_a_script(script: Path, capsys: pytest.CaptureFixture[str
     assert "    trainer.experiment_name=run-$RESULT_1 \\\n" in command
     words = shlex.split(command.replace("\\\n", " ").partition("rmrl train")[2])
     config = compose_config(words)
-    assert (config.data.max_response_length, config.actor_rollout_ref.rollout.tensor_parallel_size) == (4096, 2)
-    assert (config.actor_rollout_ref.actor.optim.eps, config.trainer.logger) == (1e-6, ["console", "wandb"])
+    assert (
+        config.data.max_response_length,
+        config.actor_rollout_ref.rollout.tensor_parallel_size,
+    ) == (4096, 2)
+    assert (config.actor_rollout_ref.actor.optim.eps, config.trainer.logger) == (
+        1e-6,
+        ["console", "wandb"],
+    )
     assert config.actor_rollout_ref.model.path == "Qwen/Qwen3-8B"
     lines = table.splitlines()
     assert lines[0] == "# 12 settings of verl.trainer.main_ppo: 8 kept as they are"
     assert "# note: not set in the script: $HOME" in lines
     assert any(line.startswith("# note: the script passes its own arguments on") for line in lines)
-    assert "# renamed: actor_rollout_ref.rollout.tensor_model_parallel_size=2 -> actor_rollout_ref.rollout.tensor_parallel_size=2" in lines
+    assert (
+        "# renamed: actor_rollout_ref.rollout.tensor_model_parallel_size=2 ->"
+        " actor_rollout_ref.rollout.tensor_parallel_size=2" in lines
+    )
     assert sum(line.startswith("# no effect: ") for line in lines) == 2
     assert all(line.startswith("# ") for line in lines)
 
@@ -72,24 +82,40 @@ def test_what_is_refused_is_left_out_and_named(tmp_path: Path, capsys: pytest.Ca
     path.write_text(MEGATRON, encoding="utf-8")
     assert main(["migrate", str(path)]) == 2
     command, _, table = capsys.readouterr().out.partition("\n\n")
-    assert command.replace(" \\\n   ", "") == (
-        "rmrl train actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2 "
-        "data.train_files=$TRAIN"
+    assert (
+        command.replace(" \\\n   ", "") == "rmrl train actor_rollout_ref.actor.strategy=megatron"
+        " actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2"
+        " data.train_files=$TRAIN"
     )
-    assert "# refused: actor_rollout_ref.rollout.multi_turn.enable=True: responses are single turns" in table
+    assert (
+        "# refused: actor_rollout_ref.rollout.multi_turn.enable=True: responses are single turns"
+        in table
+    )
     assert "# refused: algorithm.lamda: no key 'lamda' in algorithm; did you mean 'lam'?" in table
 
 
-def test_a_list_of_overrides_on_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr("sys.stdin", io.StringIO("trainer.seed=3\nactor_rollout_ref.rollout.mode=sync\n"))
+def test_a_list_of_overrides_on_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(
+        "sys.stdin", io.StringIO("trainer.seed=3\nactor_rollout_ref.rollout.mode=sync\n")
+    )
     assert main(["migrate"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("rmrl train \\\n    trainer.seed=3\n\n# 2 settings of the list: 1 kept as they are\n")
-    assert "# no effect: actor_rollout_ref.rollout.mode=sync (the engine is always asynchronous)" in printed
+    assert printed.startswith(
+        "rmrl train \\\n    trainer.seed=3\n\n# 2 settings of the list: 1 kept as they are\n"
+    )
+    assert (
+        "# no effect: actor_rollout_ref.rollout.mode=sync (the engine is always asynchronous)"
+        in printed
+    )
 
 
 def test_every_command_of_a_script_and_other_programs():
-    text = "python -m verl.trainer.main_ppo trainer.seed=1\nray job submit -- python3 -m recipe.prime.main_prime trainer.seed=2\n"
+    text = (
+        "python -m verl.trainer.main_ppo trainer.seed=1\nray job submit -- python3 -m"
+        " recipe.prime.main_prime trainer.seed=2\n"
+    )
     first, second = migrate(text)
     assert (first.overrides, first.refused) == (("trainer.seed=1",), ())
     assert second.overrides == ("trainer.seed=2",)

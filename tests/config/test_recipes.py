@@ -11,7 +11,11 @@ from rmrl.config.schema import Config, ScoreConfig
 from rmrl.errors import ConfigError
 
 RECIPES = sorted(file.stem for file in (shipped("configs") / "recipe").glob("*.yaml"))
-GIVEN = ["data.train_files=train.parquet", "actor_rollout_ref.model.path=policy", "reward.models=[gsm8k]"]
+GIVEN = [
+    "data.train_files=train.parquet",
+    "actor_rollout_ref.model.path=policy",
+    "reward.models=[gsm8k]",
+]
 
 
 def composed(*overrides: str) -> Config:
@@ -32,21 +36,30 @@ def test_a_recipe_composes_and_has_no_problem(name: str):
 def test_every_algorithm_has_a_recipe():
     configs = [composed(f"+recipe={name}") for name in RECIPES]
     assert {c.algorithm.adv_estimator for c in configs} == set(ADVANTAGES)
-    assert {c.actor_rollout_ref.actor.policy_loss.loss_mode for c in configs} | {"reinforce", "gmpo"} == set(LOSSES)
+    assert {c.actor_rollout_ref.actor.policy_loss.loss_mode for c in configs} | {
+        "reinforce",
+        "gmpo",
+    } == set(LOSSES)
 
 
 def test_the_recipes_say_what_their_names_do():
     dapo = composed("+recipe=dapo")
     actor = dapo.actor_rollout_ref.actor
     assert (dapo.algorithm.adv_estimator, dapo.algorithm.filter_groups.enable) == ("grpo", True)
-    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.loss_agg_mode) == (0.2, 0.28, "token-mean")
+    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.loss_agg_mode) == (
+        0.2,
+        0.28,
+        "token-mean",
+    )
     assert composed("+recipe=gspo").actor_rollout_ref.actor.clip_ratio_low == 3e-4
     assert composed("+recipe=ppo").algorithm.adv_estimator in NEEDS_VALUES
     assert composed("+recipe=dr_grpo").algorithm.norm_adv_by_std_in_grpo is False
 
 
 def test_what_stands_on_the_command_line_wins():
-    config = composed("actor_rollout_ref.rollout.n=5", "+recipe=dapo", "algorithm.filter_groups.enable=false")
+    config = composed(
+        "actor_rollout_ref.rollout.n=5", "+recipe=dapo", "algorithm.filter_groups.enable=false"
+    )
     assert (config.actor_rollout_ref.rollout.n, config.algorithm.filter_groups.enable) == (5, False)
     assert config.actor_rollout_ref.actor.clip_ratio_high == 0.28
 
@@ -60,7 +73,12 @@ def test_one_recipe_builds_on_another_and_several_go_together():
 
 
 def test_a_recipe_may_follow_another_key():
-    assert composed("+recipe=gpg", "data.train_batch_size=64").actor_rollout_ref.actor.ppo_mini_batch_size == 64
+    assert (
+        composed(
+            "+recipe=gpg", "data.train_batch_size=64"
+        ).actor_rollout_ref.actor.ppo_mini_batch_size
+        == 64
+    )
 
 
 def test_the_plus_may_be_left_out():
@@ -70,7 +88,11 @@ def test_the_plus_may_be_left_out():
 @pytest.mark.parametrize("asked", ["dpo", "[dapo,tiss]"])
 def test_an_unknown_recipe_names_the_known_ones(asked: str):
     with pytest.raises(
-        ConfigError, match=rf"recipe={asked.replace('[', '.')}: nothing named '.*; did you mean '\w+'\?.*known: cispo, clip_cov, dapo"
+        ConfigError,
+        match=(
+            rf"recipe={asked.replace('[', '.')}: nothing named '.*; did you mean '\w+'\?.*known:"
+            r" cispo, clip_cov, dapo"
+        ),
     ):
         composed(f"+recipe={asked}")
 

@@ -1,4 +1,5 @@
-"""The reference command lines of similar trainers, as their users type them: they compose, have no problem, and mean what they say."""
+"""The reference command lines of similar trainers, as their users type them: they compose, have no
+problem, and mean what they say."""
 
 from __future__ import annotations
 
@@ -47,26 +48,58 @@ def checked(words: list[str]) -> Config:
 
 
 def test_two_judges_on_one_node(gsm8k: Path):
-    config = checked(typed(TWO_JUDGES, TRAIN=gsm8k / "train.parquet", RM1="/m/one", RM2="/m/two", POLICY="/m/policy"))
+    config = checked(
+        typed(
+            TWO_JUDGES,
+            TRAIN=gsm8k / "train.parquet",
+            RM1="/m/one",
+            RM2="/m/two",
+            POLICY="/m/policy",
+        )
+    )
     reward, judges = config.reward, ("rider_reward", "consistency_reward")
     assert (reward.models, reward.weights) == (["gsm8k", *judges], [1.0, 0.3, 0.5])
     assert (reward.combine, reward.combine_ops) == ("fold", ["add", "add", "add"])
     assert [reward.specs[name]["counts_at"] for name in judges] == [{"gsm8k": 1}] * 2
     assert [reward.specs[name]["path"] for name in judges] == ["/m/one", "/m/two"]
-    assert [reward.specs[name]["sampling"] for name in judges] == [{"temperature": 0.7, "max_tokens": 4096}] * 2
+    assert [reward.specs[name]["sampling"] for name in judges] == [
+        {"temperature": 0.7, "max_tokens": 4096}
+    ] * 2
     engine = reward.specs["rider_reward"]["engine"]
-    assert engine == {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.8, "max_model_len": 12800}
-    assert (config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n) == ("reinforce_plus_plus", 4)
+    assert engine == {
+        "tensor_parallel_size": 4,
+        "gpu_memory_utilization": 0.8,
+        "max_model_len": 12800,
+    }
+    assert (config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n) == (
+        "reinforce_plus_plus",
+        4,
+    )
     assert config.actor_rollout_ref.actor.fsdp_config.param_offload
     assert config.actor_rollout_ref.actor.fsdp_config.optimizer_offload
-    assert (config.trainer.save_freq, config.trainer.test_freq, config.trainer.total_epochs) == (30, 1_000_000, 15)
+    assert (config.trainer.save_freq, config.trainer.test_freq, config.trainer.total_epochs) == (
+        30,
+        1_000_000,
+        15,
+    )
 
 
 def test_two_judges_on_several_nodes(gsm8k: Path):
-    paths = {"TRAIN": gsm8k / "train.parquet", "RM1": "/m/one", "RM2": "/m/two", "POLICY": "/m/policy", "OUT": "/runs/rider"}
+    paths = {
+        "TRAIN": gsm8k / "train.parquet",
+        "RM1": "/m/one",
+        "RM2": "/m/two",
+        "POLICY": "/m/policy",
+        "OUT": "/runs/rider",
+    }
     config = checked(changed(typed(TWO_JUDGES + SEVERAL_NODES, **paths), trainer__nnodes=4))
     actor = config.actor_rollout_ref.actor
-    assert (actor.use_kl_loss, actor.kl_loss_coef, actor.kl_loss_type, actor.entropy_coeff) == (True, 1e-4, "low_var_kl", 0)
+    assert (actor.use_kl_loss, actor.kl_loss_coef, actor.kl_loss_type, actor.entropy_coeff) == (
+        True,
+        1e-4,
+        "low_var_kl",
+        0,
+    )
     assert config.actor_rollout_ref.model.use_remove_padding
     assert config.actor_rollout_ref.ref.param_offload
     assert (config.actor_rollout_ref.rollout.temperature, config.data.truncation) == (0.8, "error")
@@ -74,9 +107,19 @@ def test_two_judges_on_several_nodes(gsm8k: Path):
 
 
 def test_ppo_with_a_critic(gsm8k: Path):
-    config = checked(typed(PPO_GSM8K, TRAIN=gsm8k / "train.parquet", TEST=gsm8k / "test.parquet", POLICY="Qwen/Qwen2.5-0.5B-Instruct"))
+    config = checked(
+        typed(
+            PPO_GSM8K,
+            TRAIN=gsm8k / "train.parquet",
+            TEST=gsm8k / "test.parquet",
+            POLICY="Qwen/Qwen2.5-0.5B-Instruct",
+        )
+    )
     assert config.algorithm.adv_estimator == "gae"  # the default
-    assert (config.critic.model.path, config.critic.optim.lr) == ("Qwen/Qwen2.5-0.5B-Instruct", 1e-5)
+    assert (config.critic.model.path, config.critic.optim.lr) == (
+        "Qwen/Qwen2.5-0.5B-Instruct",
+        1e-5,
+    )
     assert (config.critic.ppo_micro_batch_size_per_gpu, config.critic.enable) == (4, None)
     assert config.reward.models == ["gsm8k"]
     assert config.trainer.logger == ["console"]
@@ -84,9 +127,12 @@ def test_ppo_with_a_critic(gsm8k: Path):
 
 @pytest.mark.slow
 def test_ppo_with_a_critic_runs_on_a_cpu(gsm8k: Path, tiny_llama: Path, tmp_path: Path):
-    """Paths and counts are others, nothing else: two steps of four prompts, with validation and a checkpoint after the second."""
+    """Paths and counts are others, nothing else: two steps of four prompts, with validation and a
+    checkpoint after the second."""
     words = changed(
-        typed(PPO_GSM8K, TRAIN=gsm8k / "train.parquet", TEST=gsm8k / "test.parquet", POLICY=tiny_llama),
+        typed(
+            PPO_GSM8K, TRAIN=gsm8k / "train.parquet", TEST=gsm8k / "test.parquet", POLICY=tiny_llama
+        ),
         data__train_batch_size=4,
         data__max_prompt_length=64,
         data__max_response_length=16,
@@ -97,7 +143,10 @@ def test_ppo_with_a_critic_runs_on_a_cpu(gsm8k: Path, tiny_llama: Path, tmp_path
     )
     out, printed = run_typed(words, tmp_path)
     assert "rows of openai/gsm8k are scored by the rule gsm8k" in printed
-    rows = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [row["step"] for row in rows] == [1] * 4 + [2] * 4
     assert {row["scores"]["gsm8k"]["status"] for row in rows} == {"ok"}
     assert (out / "checkpoints").is_dir()

@@ -37,7 +37,9 @@ def test_the_words_of_statements(text: str, expected: list[list[str]]):
 def test_what_only_running_would_tell_stays_a_variable(tmp_path: Path):
     proof = tmp_path / "ran"
     script = read_script(f"t=$(touch {proof})\nrun $t $HOME `touch {proof}` $((2 ** 3)) $1")
-    assert script.statements == [["run", "$RESULT_1", "$HOME", "$RESULT_2", "$RESULT_3", "$RESULT_4"]]
+    assert script.statements == [
+        ["run", "$RESULT_1", "$HOME", "$RESULT_2", "$RESULT_3", "$RESULT_4"]
+    ]
     assert script.unknown["RESULT_1"] == f"$(touch {proof})"
     assert script.unknown["HOME"] == ""
     assert not proof.exists()
@@ -50,7 +52,9 @@ def test_what_is_set_in_a_condition_is_unsure_and_arguments_are_noticed():
     assert script.passes_arguments
 
 
-@pytest.mark.parametrize("text", ["a 'b", 'a "b', "a $(b", "a ${b", "x=(a", "a \\", "$", "$((1+", "a `b"])
+@pytest.mark.parametrize(
+    "text", ["a 'b", 'a "b', "a $(b", "a ${b", "x=(a", "a \\", "$", "$((1+", "a `b"]
+)
 def test_a_script_that_is_cut_off_is_still_read(text: str):
     read_script(text)
 

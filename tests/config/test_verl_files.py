@@ -12,20 +12,38 @@ from rmrl.errors import ConfigError
 
 
 def test_verls_own_files_are_known_by_name():
-    assert own_arguments(["--config-path=./config", "--config-name=ppo_trainer", "trainer.seed=1"]) == ["trainer.seed=1"]
+    assert own_arguments(
+        ["--config-path=./config", "--config-name=ppo_trainer", "trainer.seed=1"]
+    ) == ["trainer.seed=1"]
     megatron = ["actor_rollout_ref.actor.strategy=megatron", "trainer.seed=1"]
-    assert own_arguments(["--config-path", "config", "--config-name", "ppo_megatron_trainer.yaml", "trainer.seed=1"]) == megatron
+    assert (
+        own_arguments(
+            [
+                "--config-path",
+                "config",
+                "--config-name",
+                "ppo_megatron_trainer.yaml",
+                "trainer.seed=1",
+            ]
+        )
+        == megatron
+    )
     assert own_arguments(["--config-name=ppo_megatron_trainer", "trainer.seed=1"]) == megatron
 
 
 def test_hydras_own_flags_stay():
     given = ["--config-dir", "conf", "+reward=mine", "--cfg", "job"]
     assert own_arguments(given) == given
-    assert own_arguments(["--config-name=mine", "--config-dir=conf"]) == ["--config-name=mine", "--config-dir=conf"]
+    assert own_arguments(["--config-name=mine", "--config-dir=conf"]) == [
+        "--config-name=mine",
+        "--config-dir=conf",
+    ]
 
 
 def test_a_users_file_is_read_as_overrides_before_the_others(tmp_path: Path):
-    (tmp_path / "base.yaml").write_text("defaults: [ppo_megatron_trainer, _self_]\ntrainer: {seed: 1, project_name: base}\n")
+    (tmp_path / "base.yaml").write_text(
+        "defaults: [ppo_megatron_trainer, _self_]\ntrainer: {seed: 1, project_name: base}\n"
+    )
     (tmp_path / "mine.yaml").write_text(
         "hydra: {searchpath: ['file://verl/trainer/config']}\n"
         "defaults: [base, _self_]\n"

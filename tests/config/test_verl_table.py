@@ -1,4 +1,5 @@
-"""The table of verl's keys: sound in itself, right in its conversions, and what real command lines ask for."""
+"""The table of verl's keys: sound in itself, right in its conversions, and what real command lines
+ask for."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def examples(row: KeyFate) -> list[str]:
     texts = [""]
     for part in row.pattern.replace(".*", ".anything").split("("):
         choice, bracket, rest = part.partition(")")
-        texts = [text + one for text in texts for one in (choice.split("|") if bracket else [choice])]
+        texts = [
+            text + one for text in texts for one in (choice.split("|") if bracket else [choice])
+        ]
         texts = [text + rest for text in texts]
     return texts
 
@@ -60,7 +63,10 @@ def test_a_row_is_sound(row: KeyFate):
     assert not row.why.endswith(".")
     for key in examples(row) if row.fate == "renamed" else []:
         ours = row.renamed(key)
-        if not ours.startswith(("reward_model", "custom_reward_function")) and "anything" not in ours:
+        if (
+            not ours.startswith(("reward_model", "custom_reward_function"))
+            and "anything" not in ours
+        ):
             assert unknown_key(Config, ours) is None, ours
 
 
@@ -77,7 +83,9 @@ def test_no_key_of_ours_is_taken_from_its_users():
 
 def test_every_row_can_be_the_first():
     """No row stands behind one that takes all of its keys."""
-    hidden = [row.pattern for row in TABLE if all(fate_of(key, TABLE) is not row for key in examples(row))]
+    hidden = [
+        row.pattern for row in TABLE if all(fate_of(key, TABLE) is not row for key in examples(row))
+    ]
     assert hidden == []
 
 
@@ -92,7 +100,8 @@ def test_the_page_is_in_step():
         (["model_engine=dp"], []),
         (
             ["actor_rollout_ref.actor.ppo_micro_batch_size=64", "trainer.n_gpus_per_node=4", "trainer.nnodes=2"],
-            ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8", "trainer.n_gpus_per_node=4", "trainer.nnodes=2"],  # 64 / (2 x 4)
+            # 64 / (2 x 4)
+            ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8", "trainer.n_gpus_per_node=4", "trainer.nnodes=2"],
         ),
         (["critic.ppo_micro_batch_size=null"], []),
         (
@@ -108,7 +117,8 @@ def test_the_page_is_in_step():
             ["actor_rollout_ref.rollout.log_prob_micro_batch_size=32"],  # over 1 x 8 processes
             ["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4"],
         ),
-        (["actor_rollout_ref.actor.optim.min_lr=1e-7"], ["actor_rollout_ref.actor.optim.min_lr_ratio=0.1"]),  # of 1e-6
+        # of 1e-6
+        (["actor_rollout_ref.actor.optim.min_lr=1e-7"], ["actor_rollout_ref.actor.optim.min_lr_ratio=0.1"]),
         (
             ["+critic.optim.override_optimizer_config={adam_beta2:0.95,adam_eps:1e-6,optimizer_cpu_offload:True}"],
             ["critic.optim.betas=[0.9,0.95]", "critic.optim.eps=1e-06"],
@@ -200,7 +210,10 @@ def test_the_advice_is_never_a_key_that_means_something_else():
     assert "did you mean" not in problem
 
 
-SIZES = ["actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "actor_rollout_ref.actor.strategy=megatron"]
+SIZES = [
+    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2",
+    "actor_rollout_ref.actor.strategy=megatron",
+]
 
 
 def test_the_references_layout_is_the_actors_or_refused():
@@ -208,9 +221,14 @@ def test_the_references_layout_is_the_actors_or_refused():
     equal = [f"{layout}.tensor_model_parallel_size=2", f"{layout}.pipeline_model_parallel_size=1"]
     assert normalise([*equal, *SIZES]) == SIZES
     (problem,) = problems_of("actor_rollout_ref.ref.megatron.tensor_model_parallel_size=4", *SIZES)
-    assert problem.startswith("actor_rollout_ref.ref.megatron.tensor_model_parallel_size=4: the reference has the actor's layout")
+    assert problem.startswith(
+        "actor_rollout_ref.ref.megatron.tensor_model_parallel_size=4: the reference has the actor's"
+        " layout"
+    )
     assert "tensor_model_parallel_size is 2" in problem
-    assert normalise(["actor_rollout_ref.ref.strategy=fsdp"]) == []  # fsdp and fsdp2 give the same numbers
+    assert (
+        normalise(["actor_rollout_ref.ref.strategy=fsdp"]) == []
+    )  # fsdp and fsdp2 give the same numbers
     assert normalise(["actor_rollout_ref.ref.fsdp_config.model_dtype=fp32"]) == []
     assert problems_of("actor_rollout_ref.ref.fsdp_config.model_dtype=bf16")
 
@@ -221,19 +239,37 @@ def test_keys_without_effect_are_one_line_per_reason():
              "global_profiler.tool=nsys", "actor_rollout_ref.rollout.mode=async"]  # fmt: skip
     assert normalise(typed, notice=lines.append) == []
     assert len(lines) == 2
-    assert lines[0].startswith("no effect here: actor_rollout_ref.actor.use_torch_compile, actor_rollout_ref.model.use_fused_kernels (")
+    assert lines[0].startswith(
+        "no effect here: actor_rollout_ref.actor.use_torch_compile,"
+        " actor_rollout_ref.model.use_fused_kernels ("
+    )
     assert lines[1].startswith("no effect here: global_profiler.tool (")
 
 
 def test_scoring_keeps_its_own_keys():
-    assert normalise(["data.response_key=answers", "data.batch_size=8"], ScoreConfig) == ["data.response_key=answers", "data.batch_size=8"]
+    assert normalise(["data.response_key=answers", "data.batch_size=8"], ScoreConfig) == [
+        "data.response_key=answers",
+        "data.batch_size=8",
+    ]
     (problem,) = problems_of("data.response_key=answers")
     assert "use rmrl score" in problem
 
 
 @pytest.mark.parametrize(
     "value",
-    ["plain/path-1.5", "it's", "a b", "null", "3", "tail\\", "quote\\'", "${data.seed}", ["x", None, 1.5, True], {"a": {"b": 1}}, ""],
+    [
+        "plain/path-1.5",
+        "it's",
+        "a b",
+        "null",
+        "3",
+        "tail\\",
+        "quote\\'",
+        "${data.seed}",
+        ["x", None, 1.5, True],
+        {"a": {"b": 1}},
+        "",
+    ],
 )
 def test_a_value_written_as_an_override_is_read_back(value: Any):
     given, problems = parse([f"a.b={hydra_text(value)}"])
@@ -247,7 +283,10 @@ def test_entries_of_a_mapping_are_leaves():
 
 def test_the_last_value_counts_and_what_conversions_make_comes_first():
     typed = ["actor_rollout_ref.actor.strategy=fsdp2", "model_engine=megatron"]
-    assert normalise(typed) == ["actor_rollout_ref.actor.strategy=megatron", "actor_rollout_ref.actor.strategy=fsdp2"]
+    assert normalise(typed) == [
+        "actor_rollout_ref.actor.strategy=megatron",
+        "actor_rollout_ref.actor.strategy=fsdp2",
+    ]
     applied = apply(parse(["data.gen_batch_size=5", "data.gen_batch_size=1024"])[0])
     assert applied.problems == []
 
@@ -270,13 +309,24 @@ def test_of_the_overrides_of_real_scripts_97_in_100_are_accepted():
     measured = measure_overrides(scripts())
     assert measured.fates.total() > 12_000
     assert measured.share >= 0.97, measured.refused
-    assert all(len(sentence) > len(key) + 10 for key, sentences in measured.refused.items() for sentence in sentences)
+    assert all(
+        len(sentence) > len(key) + 10
+        for key, sentences in measured.refused.items()
+        for sentence in sentences
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SCRIPTS.is_file(), reason="the overrides of real scripts are not at hand")
 def test_most_real_scripts_pass_whole():
-    """The others ask for tools, images, other backends, distributed checkpoints, losses of the router, or have empty variables."""
-    broken = {name: problems for name, words in scripts().items() if (problems := line_problems(words))}
-    own = {name: problems for name, problems in broken.items() if not all(p.startswith("reward_model.") for p in problems)}
+    """The others ask for tools, images, other backends, distributed checkpoints, losses of the
+    router, or have empty variables."""
+    broken = {
+        name: problems for name, words in scripts().items() if (problems := line_problems(words))
+    }
+    own = {
+        name: problems
+        for name, problems in broken.items()
+        if not all(p.startswith("reward_model.") for p in problems)
+    }
     assert len(own) <= 105, own

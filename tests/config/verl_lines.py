@@ -2,8 +2,8 @@
 
     python -m tests.config.verl_lines [FILE.json]
 
-FILE.json: {script: [word, ...]}; the words behind `python3`. Prints how many overrides are accepted, how many scripts whole, and what is
-refused how often.
+FILE.json: {script: [word, ...]}; the words behind `python3`. Prints how many overrides are
+accepted, how many scripts whole, and what is refused how often.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from rmrl.config.schema import Config
 from rmrl.config.verl import apply, own_arguments
 from rmrl.errors import ConfigError
 
-SCRIPTS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "scripts" / "overrides.json"
+SCRIPTS = (
+    Path(__file__).resolve().parents[2].parent / "shared" / "data" / "scripts" / "overrides.json"
+)
 """Real ones, where they are at hand."""
 OTHER_ENTRIES = ("main_generation", "main_generation_server", "main_eval")
 """Programs that do not train."""
 _NOT_FOR_ONE = ("reward.models is empty",)
-"""What a line is right about that names no reward: the rule of the rows' data_source scores them, which needs the rows."""
+"""What a line is right about that names no reward: the rule of the rows' data_source scores them,
+which needs the rows."""
 
 
 @dataclass(slots=True)
@@ -51,7 +54,11 @@ class Measured:
 def scripts(path: Path = SCRIPTS) -> dict[str, list[str]]:
     """Training scripts and the words behind the module's name."""
     lines: Mapping[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
-    named = {name: words for name, words in lines.items() if words[1].rpartition(".")[2] not in OTHER_ENTRIES}
+    named = {
+        name: words
+        for name, words in lines.items()
+        if words[1].rpartition(".")[2] not in OTHER_ENTRIES
+    }
     return {name: [word for word in words[2:] if word.strip()] for name, words in named.items()}
 
 

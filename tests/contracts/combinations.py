@@ -1,8 +1,11 @@
-"""Combinations of algorithm settings and kinds of data, and the way of a batch through the real functions to its gradient.
+"""Combinations of algorithm settings and kinds of data, and the way of a batch through the real
+functions to its gradient.
 
-    scored responses -> dynamic sampling -> keep_informative -> correct_rollout -> add_advantages -> redraw -> loss -> gradient
+    scored responses -> dynamic sampling -> keep_informative -> correct_rollout -> add_advantages ->
+      redraw -> loss -> gradient
 
-`cases` is a covering array: every pair of values of any two factors occurs in at least one case, unless the pair is refused.
+`cases` is a covering array: every pair of values of any two factors occurs in at least one case,
+unless the pair is refused.
 """
 
 from __future__ import annotations
@@ -33,9 +36,26 @@ from rmrl.config.schema import (
     PolicyLossConfig,
     RolloutCorrectionConfig,
 )
-from rmrl.trainer.batches import ScoredBatch, add_advantages, correct_rollout, keep_informative, redraw
+from rmrl.trainer.batches import (
+    ScoredBatch,
+    add_advantages,
+    correct_rollout,
+    keep_informative,
+    redraw,
+)
 from rmrl.trainer.sampled import Sampled, contrast
-from rmrl.types import Metrics, Prompt, Ragged, Response, RewardBatch, Rollouts, ScoreResult, Scores, Step, TrainBatch
+from rmrl.types import (
+    Metrics,
+    Prompt,
+    Ragged,
+    Response,
+    RewardBatch,
+    Rollouts,
+    ScoreResult,
+    Scores,
+    Step,
+    TrainBatch,
+)
 
 ROWS = 12
 LONGEST = 6
@@ -89,7 +109,8 @@ class Case:
     """What has no verdict."""
     lengths: str
     apart: str
-    """How far the policy before the update, the one that sampled, the new one and the reference are from one another."""
+    """How far the policy before the update, the one that sampled, the new one and the reference are
+    from one another."""
     group_size: int
     holes: bool
     """Some tokens of the response do not count."""
@@ -100,7 +121,8 @@ class Case:
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Greedy and seeded: each new case is the best of some that hold a pair which no case holds yet."""
+    """Greedy and seeded: each new case is the best of some that hold a pair which no case holds
+    yet."""
     draw = np.random.default_rng(0)
     lacking = {pair for pair in _all_pairs() if _allowed(dict(pair))}
     chosen: list[Case] = []
@@ -132,16 +154,21 @@ def _allowed(values: Mapping[str, Any]) -> bool:
 
 
 def _completed(values: dict[str, Any], draw: np.random.Generator) -> dict[str, Any]:
-    """Random values for the other factors; the ordinary ones twice as often, so that most cases have something to train on."""
+    """Random values for the other factors; the ordinary ones twice as often, so that most cases
+    have something to train on."""
     order = [name for name in FACTORS if name not in values]
     draw.shuffle(order)
     for name in order:
-        options = [option for option in (FACTORS[name][0], *FACTORS[name]) if _allowed({**values, name: option})]
+        options = [
+            option
+            for option in (FACTORS[name][0], *FACTORS[name])
+            if _allowed({**values, name: option})
+        ]
         values[name] = options[int(draw.integers(len(options)))]
     return values
 
 
-# --- data -------------------------------------------------------------------------------------------------------------
+# --- data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +180,8 @@ class Data:
 
 
 def make_data(case: Case, *, other_missing: bool = False) -> Data:
-    """The same numbers in every call; with `other_missing` the rows that have no reward are other responses."""
+    """The same numbers in every call; with `other_missing` the rows that have no reward are other
+    responses."""
     draw = np.random.default_rng(case.number)
     lengths_B = _lengths(case, draw)
     rewards_B = _rewards(case, draw)
@@ -168,12 +196,16 @@ def make_data(case: Case, *, other_missing: bool = False) -> Data:
             for name in STREAMS:
                 streams[name][row] = streams[name][row][::-1] - 0.7
     cut = {name: _cut(rows, lengths_B) for name, rows in streams.items()}
-    responses = tuple(_response(row, case, rollout=cut["rollout"][row], text=texts[row]) for row in range(ROWS))
+    responses = tuple(
+        _response(row, case, rollout=cut["rollout"][row], text=texts[row]) for row in range(ROWS)
+    )
     rollouts = Rollouts(responses=responses, group_size=case.group_size)
     batch = _reward_batch(case, rewards_B, keep_B, lengths_B)
     chosen_B = contrast(rollouts, batch, None) if case.filtered else np.ones(ROWS, dtype=bool)
     baselines_B = np.where(np.arange(ROWS) % 5 == 3, NAN, 0.1 * np.arange(ROWS))
-    sampled = Sampled(step=0, rollouts=rollouts, rewards=batch, chosen_B=chosen_B, baselines_B=baselines_B)
+    sampled = Sampled(
+        step=0, rollouts=rollouts, rewards=batch, chosen_B=chosen_B, baselines_B=baselines_B
+    )
     return Data(sampled=sampled, streams=cut)
 
 
@@ -185,7 +217,9 @@ def _lengths(case: Case, draw: np.random.Generator) -> np.ndarray:
     if case.lengths == "one":
         return np.ones(ROWS, dtype=np.int64)
     lengths_B = draw.integers(1, LONGEST + 1, ROWS)
-    return np.where(np.arange(ROWS) % 4 == 1, 0, lengths_B) if case.lengths == "empty" else lengths_B
+    return (
+        np.where(np.arange(ROWS) % 4 == 1, 0, lengths_B) if case.lengths == "empty" else lengths_B
+    )
 
 
 def _rewards(case: Case, draw: np.random.Generator) -> np.ndarray:
@@ -211,12 +245,19 @@ def _keep(case: Case, draw: np.random.Generator) -> np.ndarray:
 
 
 def _stream(name: str, case: Case, row: int, draw: np.random.Generator) -> np.ndarray:
-    """LONGEST numbers. The seeds are the row's, so that streams named old, new, rollout lie `apart` from one another."""
+    """LONGEST numbers. The seeds are the row's, so that streams named old, new, rollout lie `apart`
+    from one another."""
     base = np.random.default_rng([case.number, row]).normal(-1.5, 0.5, LONGEST)
     noise = draw.normal(size=LONGEST)
     if name == "rollout":
         mixed = np.where(noise > 0.3, 3.0, 0.1 * noise)
-        far = {"same": 0.0 * noise, "near": 0.2 * noise, "mixed": mixed, "far": 5.0 + noise, "extreme": 90.0 * noise}
+        far = {
+            "same": 0.0 * noise,
+            "near": 0.2 * noise,
+            "mixed": mixed,
+            "far": 5.0 + noise,
+            "extreme": 90.0 * noise,
+        }
         return base + far[case.apart]
     moved = {"same": 0.0, "extreme": 40.0}.get(case.apart, 0.3)
     scale = {"old": 0.0, "new": moved, "ref": max(moved, 1.0)}
@@ -236,8 +277,11 @@ def _response(row: int, case: Case, *, rollout: np.ndarray, text: str) -> Respon
     )
 
 
-def _reward_batch(case: Case, totals_B: np.ndarray, keep_B: np.ndarray, lengths_B: np.ndarray) -> RewardBatch:
-    """Two components with weights 1 and 0.5; the total reward stands in the sequence, in the steps, or in both."""
+def _reward_batch(
+    case: Case, totals_B: np.ndarray, keep_B: np.ndarray, lengths_B: np.ndarray
+) -> RewardBatch:
+    """Two components with weights 1 and 0.5; the total reward stands in the sequence, in the steps,
+    or in both."""
     scores_BC = np.stack([totals_B, 0.2 * (np.arange(ROWS) % 3)], axis=1)
     scores_BC[~keep_B] = NAN
     if case.missing == "components":
@@ -245,19 +289,28 @@ def _reward_batch(case: Case, totals_B: np.ndarray, keep_B: np.ndarray, lengths_
         scores_BC[1::4, 0] = NAN
     in_steps = {"sequence": 0.0, "steps": 1.0, "both": 0.4}[case.scores]
     sequence_B = np.where(keep_B, (1 - in_steps) * totals_B, NAN)
-    steps = [_steps(in_steps * total, int(length)) for total, length in zip(totals_B, lengths_B, strict=True)]
+    steps = [
+        _steps(in_steps * total, int(length))
+        for total, length in zip(totals_B, lengths_B, strict=True)
+    ]
     columns = tuple(tuple(_result(float(value)) for value in column) for column in scores_BC.T)
     return RewardBatch(
         scores=Scores(names=("main", "aside"), results=columns),
         weights_C=np.asarray([1.0, 0.5]),
         rewards_B=sequence_B,
         keep_B=keep_B,
-        steps=tuple(row if keep else () for row, keep in zip(steps, keep_B, strict=True)) if in_steps else (),
+        steps=(
+            tuple(row if keep else () for row, keep in zip(steps, keep_B, strict=True))
+            if in_steps
+            else ()
+        ),
     )
 
 
 def _result(value: float) -> ScoreResult:
-    return ScoreResult(value=None, status="timeout") if math.isnan(value) else ScoreResult(value=value)
+    return (
+        ScoreResult(value=None, status="timeout") if math.isnan(value) else ScoreResult(value=value)
+    )
 
 
 def _steps(total: float, length: int) -> tuple[Step, ...]:
@@ -266,7 +319,7 @@ def _steps(total: float, length: int) -> tuple[Step, ...]:
     return (Step(max(length // 2, 1), first), Step(max(length, 1), total - first))
 
 
-# --- the way of a batch -----------------------------------------------------------------------------------------------
+# --- the way of a batch
 
 
 def letters(tokens: Sequence[int]) -> str:
@@ -286,7 +339,9 @@ def algorithm(case: Case) -> AlgorithmConfig:
         use_pf_ppo=case.redrawn is not None,
         pf_ppo=PFPPOConfig(reweight_method=case.redrawn or "pow"),
         rollout_correction=RolloutCorrectionConfig(
-            rollout_is=case.weights, rollout_is_batch_normalize=case.normalised, rollout_rs=case.rejection
+            rollout_is=case.weights,
+            rollout_is_batch_normalize=case.normalised,
+            rollout_rs=case.rejection,
         ),
     )
 
@@ -296,9 +351,13 @@ def training(case: Case) -> TrainSettings:
     loss = PolicyLossConfig(loss_mode=case.loss, **shares)
     terms: dict[str, Any] = {"use_kl_loss": case.kl_in_loss is not None, "kl_loss_coef": 0.1}
     terms["kl_loss_type"] = case.kl_in_loss or "mse"
-    actor = ActorConfig(policy_loss=loss, entropy_coeff=case.entropy, loss_agg_mode=case.aggregation, **terms)
+    actor = ActorConfig(
+        policy_loss=loss, entropy_coeff=case.entropy, loss_agg_mode=case.aggregation, **terms
+    )
     critic = CriticConfig(loss_agg_mode=case.aggregation)
-    return TrainSettings(model=ModelConfig(path="toy"), actor=actor, critic=critic, max_response_length=LONGEST)
+    return TrainSettings(
+        model=ModelConfig(path="toy"), actor=actor, critic=critic, max_response_length=LONGEST
+    )
 
 
 def informative(case: Case, data: Data) -> ScoredBatch:
@@ -312,16 +371,23 @@ def informative(case: Case, data: Data) -> ScoredBatch:
     if case.estimator in NEEDS_VALUES:
         extra["values"] = stream("old_values")
     if case.holes:
-        masks = [np.asarray(np.arange(n) % 4 != 1, dtype=np.float32) for n in batch.train.response_mask.lengths]
+        masks = [
+            np.asarray(np.arange(n) % 4 != 1, dtype=np.float32)
+            for n in batch.train.response_mask.lengths
+        ]
         extra["response_mask"] = Ragged.of(masks, np.float32)
     return dataclasses.replace(batch, train=dataclasses.replace(batch.train, **extra))
 
 
 def spoilt_outside(batch: ScoredBatch) -> ScoredBatch:
-    """NaN for all that models say of tokens outside the response mask, and 50 more for the steps that end there."""
+    """NaN for all that models say of tokens outside the response mask, and 50 more for the steps
+    that end there."""
     train = batch.train
     outside = train.response_mask.values == 0
-    streams = {name: getattr(train, name) for name in ("old_logprobs", "ref_logprobs", "rollout_logprobs", "values")}
+    streams = {
+        name: getattr(train, name)
+        for name in ("old_logprobs", "ref_logprobs", "rollout_logprobs", "values")
+    }
     spoilt = {
         name: Ragged(np.where(outside, np.float32(NAN), stream.values), stream.lengths)
         for name, stream in streams.items()
@@ -357,7 +423,8 @@ class Gradient:
     tokens: float
     sums: Mapping[str, float]
     by_token: Mapping[str, Ragged]
-    """Input of the loss (`new`: log-probabilities, `entropy`, `values`) -> gradient, rows as in the batch."""
+    """Input of the loss (`new`: log-probabilities, `entropy`, `values`) -> gradient, rows as in the
+    batch."""
 
 
 def gradient(
@@ -371,7 +438,8 @@ def gradient(
 ) -> Gradient:
     """Through the objective of the training engines, as they do it.
 
-    `parts`: row numbers of each micro-batch; None: one of all rows. `garbage` stands at the tokens that do not count, 0: what was there.
+    `parts`: row numbers of each micro-batch; None: one of all rows. `garbage` stands at the tokens
+    that do not count, 0: what was there.
     """
     wanted = dataclasses.replace(training(case), role="critic" if critic else "actor")
     train = batch.train
@@ -384,15 +452,22 @@ def gradient(
         if not len(rows):
             continue
         part = train.select(rows)
-        loss, part_sums = _objective(part, [_flat(leaf, rows, train) for leaf in leaves.values()], wanted)
+        loss, part_sums = _objective(
+            part, [_flat(leaf, rows, train) for leaf in leaves.values()], wanted
+        )
         total = total + loss
         sums = {name: sums.get(name, 0.0) + float(value) for name, value in part_sums.items()}
         part_weight, part_tokens = weight_and_tokens(part, wanted)
         weight += part_weight
         tokens += part_tokens
     scaled = total / divisor(weight, wanted) if weight else total
-    slopes = {name: Ragged(slope, train.response_mask.lengths) for name, slope in _slopes(scaled, leaves).items()}
-    return Gradient(loss=float(scaled.detach()), weight=weight, tokens=tokens, sums=sums, by_token=slopes)
+    slopes = {
+        name: Ragged(slope, train.response_mask.lengths)
+        for name, slope in _slopes(scaled, leaves).items()
+    }
+    return Gradient(
+        loss=float(scaled.detach()), weight=weight, tokens=tokens, sums=sums, by_token=slopes
+    )
 
 
 def _slopes(loss: torch.Tensor, leaves: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
@@ -406,7 +481,9 @@ def _slopes(loss: torch.Tensor, leaves: Mapping[str, torch.Tensor]) -> dict[str,
     }
 
 
-def _objective(part: TrainBatch, given: Sequence[torch.Tensor], wanted: TrainSettings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def _objective(
+    part: TrainBatch, given: Sequence[torch.Tensor], wanted: TrainSettings
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     if wanted.role == "critic":
         return weighted_value_loss(part, given[0], settings=wanted)
     return weighted_loss(part, given[0], given[1], settings=wanted)

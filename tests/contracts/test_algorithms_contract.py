@@ -34,12 +34,21 @@ ROOT = Path(__file__).resolve().parents[2]
 B, T = 6, 5
 LENGTHS_B = torch.tensor([5, 3, 1, 0, 4, 2])
 MASK_BT = (torch.arange(T) < LENGTHS_B[:, None]).float()
-PER_ROW = ("rewards_B", "group_ids_B", "response_mask_BT", "token_rewards_BT", "values_BT", "scores_BC", "baseline_rewards_B")
+PER_ROW = (
+    "rewards_B",
+    "group_ids_B",
+    "response_mask_BT",
+    "token_rewards_BT",
+    "values_BT",
+    "scores_BC",
+    "baseline_rewards_B",
+)
 CUT_FREE_LOSSES = [name for name in LOSSES if name not in CUT_DEPENDENT_LOSSES]
 
 
 def advantage_inputs(name: str, garbage: float = 0.0) -> AdvantageInputs:
-    """Random numbers, the same in every call, as far as the estimator takes them; `garbage` stands outside the mask."""
+    """Random numbers, the same in every call, as far as the estimator takes them; `garbage` stands
+    outside the mask."""
     generator = torch.Generator().manual_seed(0)
 
     def stream() -> torch.Tensor:
@@ -61,7 +70,9 @@ def advantage_inputs(name: str, garbage: float = 0.0) -> AdvantageInputs:
 
 def rows_of(inputs: AdvantageInputs, index: torch.Tensor) -> AdvantageInputs:
     given = {field: getattr(inputs, field) for field in PER_ROW}
-    return replace(inputs, **{field: tensor[index] for field, tensor in given.items() if tensor is not None})
+    return replace(
+        inputs, **{field: tensor[index] for field, tensor in given.items() if tensor is not None}
+    )
 
 
 def loss_inputs(garbage: float = 0.0) -> LossInputs:
@@ -82,12 +93,17 @@ def loss_inputs(garbage: float = 0.0) -> LossInputs:
 
 def part_of(inputs: LossInputs, rows: slice, width: int) -> LossInputs:
     given = {f.name: getattr(inputs, f.name) for f in fields(inputs)}
-    return replace(inputs, **{key: tensor[rows, :width] for key, tensor in given.items() if tensor is not None})
+    return replace(
+        inputs, **{key: tensor[rows, :width] for key, tensor in given.items() if tensor is not None}
+    )
 
 
 def settings_of(name: str, **changes: object) -> ActorConfig:
     """Without the random part of the losses that have one."""
-    return ActorConfig(policy_loss=PolicyLossConfig(loss_mode=name, clip_cov_ratio=0.0, kl_cov_ratio=0.0), **changes)
+    return ActorConfig(
+        policy_loss=PolicyLossConfig(loss_mode=name, clip_cov_ratio=0.0, kl_cov_ratio=0.0),
+        **changes,
+    )
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
@@ -101,7 +117,9 @@ def test_advantages_shape_padding_and_metrics(name: str) -> None:
             assert tensor_BT.isfinite().all()
             assert (tensor_BT[MASK_BT == 0] == 0).all()
     assert found.advantages_BT.abs().max() > 0.1
-    assert all(isinstance(value, float) and math.isfinite(value) for value in found.metrics.values())
+    assert all(
+        isinstance(value, float) and math.isfinite(value) for value in found.metrics.values()
+    )
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
@@ -109,8 +127,14 @@ def test_advantages_are_deterministic_and_change_no_input(name: str) -> None:
     inputs = advantage_inputs(name)
     first, second = (ADVANTAGES[name](inputs, settings=AlgorithmConfig()) for _ in range(2))
     assert torch.equal(first.advantages_BT, second.advantages_BT)
-    for before, field in zip((getattr(advantage_inputs(name), f.name) for f in fields(inputs)), fields(inputs), strict=True):
-        assert before is None or torch.equal(before.nan_to_num(7), getattr(inputs, field.name).nan_to_num(7))
+    for before, field in zip(
+        (getattr(advantage_inputs(name), f.name) for f in fields(inputs)),
+        fields(inputs),
+        strict=True,
+    ):
+        assert before is None or torch.equal(
+            before.nan_to_num(7), getattr(inputs, field.name).nan_to_num(7)
+        )
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
@@ -118,7 +142,12 @@ def test_advantages_do_not_depend_on_row_order(name: str) -> None:
     inputs, order = advantage_inputs(name), torch.tensor([4, 0, 3, 5, 2, 1])
     shuffled = rows_of(inputs, order)
     expected_BT = ADVANTAGES[name](inputs, settings=AlgorithmConfig()).advantages_BT[order]
-    torch.testing.assert_close(ADVANTAGES[name](shuffled, settings=AlgorithmConfig()).advantages_BT, expected_BT, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        ADVANTAGES[name](shuffled, settings=AlgorithmConfig()).advantages_BT,
+        expected_BT,
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
@@ -152,14 +181,18 @@ def test_the_tuples_beside_the_table_say_what_an_estimator_needs(name: str) -> N
 
 
 def test_the_tuples_hold_names_of_the_tables_only() -> None:
-    assert {*GROUP_ESTIMATORS, *NEEDS_VALUES, *NEEDS_BASELINE, *REFUSES_TOKEN_REWARDS} <= set(ADVANTAGES)
+    assert {*GROUP_ESTIMATORS, *NEEDS_VALUES, *NEEDS_BASELINE, *REFUSES_TOKEN_REWARDS} <= set(
+        ADVANTAGES
+    )
     assert set(CUT_DEPENDENT_LOSSES) <= set(LOSSES)
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_loss_shape_padding_gradient_and_sums(name: str) -> None:
     inputs = loss_inputs(float("nan"))
-    settings = ActorConfig(policy_loss=PolicyLossConfig(loss_mode=name), use_kl_loss=True, entropy_coeff=0.01)
+    settings = ActorConfig(
+        policy_loss=PolicyLossConfig(loss_mode=name), use_kl_loss=True, entropy_coeff=0.01
+    )
     loss_BT, metrics = total_loss(inputs, settings=settings)
     loss_BT.sum().backward()
     assert loss_BT.shape == (B, T)
@@ -182,18 +215,34 @@ def test_losses_and_sums_add_up_over_micro_batches(name: str) -> None:
     halves = [part_of(inputs, rows, T) for rows in (slice(0, 2), slice(2, None))]
     (top_BT, top), (bottom_BT, bottom) = (LOSSES[name](half, settings=settings) for half in halves)
     torch.testing.assert_close(torch.cat([top_BT, bottom_BT]), whole_BT)
-    assert {key: (top[key] + bottom[key]).item() for key in whole} == pytest.approx({key: whole[key].item() for key in whole}, rel=1e-5)
+    assert {key: (top[key] + bottom[key]).item() for key in whole} == pytest.approx(
+        {key: whole[key].item() for key in whole}, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("mode", AGGREGATION_MODES)
 @pytest.mark.parametrize("name", CUT_FREE_LOSSES)
-def test_a_batch_cut_into_micro_batches_has_the_same_loss_and_gradient(name: str, mode: str) -> None:
-    settings = ActorConfig(policy_loss=PolicyLossConfig(loss_mode=name), use_kl_loss=True, entropy_coeff=0.01)
+def test_a_batch_cut_into_micro_batches_has_the_same_loss_and_gradient(
+    name: str, mode: str
+) -> None:
+    settings = ActorConfig(
+        policy_loss=PolicyLossConfig(loss_mode=name), use_kl_loss=True, entropy_coeff=0.01
+    )
 
     def loss_and_gradient(cuts: list[slice]) -> tuple[torch.Tensor, torch.Tensor]:
-        inputs = replace(loss_inputs(), rollout_weights_BT=torch.linspace(0.5, 1.5, B * T).reshape(B, T))
-        parts = [part_of(inputs, rows, max(1, int(LENGTHS_B[rows].max()))) for rows in cuts]  # each padded to its own longest row
-        total = sum((total_loss(part, settings=settings)[0] * token_weights(part.mask_BT, mode, max_length=9)).sum() for part in parts)
+        inputs = replace(
+            loss_inputs(), rollout_weights_BT=torch.linspace(0.5, 1.5, B * T).reshape(B, T)
+        )
+        parts = [
+            part_of(inputs, rows, max(1, int(LENGTHS_B[rows].max()))) for rows in cuts
+        ]  # each padded to its own longest row
+        total = sum(
+            (
+                total_loss(part, settings=settings)[0]
+                * token_weights(part.mask_BT, mode, max_length=9)
+            ).sum()
+            for part in parts
+        )
         weight = sum(total_weight(part.mask_BT, mode, max_length=9).item() for part in parts)
         loss = total / divisor(weight, mode)
         return loss.detach(), torch.autograd.grad(loss, inputs.logprobs_BT)[0]
@@ -206,7 +255,9 @@ def test_a_batch_cut_into_micro_batches_has_the_same_loss_and_gradient(name: str
 
 @pytest.mark.parametrize("name", CUT_DEPENDENT_LOSSES)
 def test_the_exceptions_are_exceptions(name: str) -> None:
-    choice = PolicyLossConfig(loss_mode=name, clip_cov_ratio=0.4, clip_cov_lb=0.0, clip_cov_ub=99.0, kl_cov_ratio=0.4)
+    choice = PolicyLossConfig(
+        loss_mode=name, clip_cov_ratio=0.4, clip_cov_lb=0.0, clip_cov_ub=99.0, kl_cov_ratio=0.4
+    )
     whole_BT, *halves = (
         LOSSES[name](part_of(loss_inputs(), rows, T), settings=ActorConfig(policy_loss=choice))[0]
         for rows in (slice(0, B), slice(0, 2), slice(2, B))
@@ -217,7 +268,9 @@ def test_the_exceptions_are_exceptions(name: str) -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_are_deterministic_and_touch_no_random_state(name: str) -> None:
     settings = ActorConfig(
-        policy_loss=PolicyLossConfig(loss_mode=name, clip_cov_ratio=0.2, clip_cov_lb=-9, clip_cov_ub=9, kl_cov_ratio=0.2)
+        policy_loss=PolicyLossConfig(
+            loss_mode=name, clip_cov_ratio=0.2, clip_cov_lb=-9, clip_cov_ub=9, kl_cov_ratio=0.2
+        )
     )
     before = torch.random.get_rng_state()
     first_BT, second_BT = (LOSSES[name](loss_inputs(), settings=settings)[0] for _ in range(2))
@@ -237,12 +290,24 @@ def test_on_policy_every_loss_has_the_policy_gradient(name: str) -> None:
 
 
 def test_importing_the_tables_imports_no_torch() -> None:
-    code = "import sys, rmrl.algorithms; print([m for m in ('torch', 'ray', 'vllm', 'transformers') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, rmrl.algorithms; print([m for m in ('torch', 'ray', 'vllm', 'transformers') if"
+        " m in sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
-@pytest.mark.parametrize(("heading", "table"), [("## Advantages", ADVANTAGES), ("## Policy losses", LOSSES)])
-def test_every_name_has_a_line_with_its_paper_in_the_docs(heading: str, table: Registry[object]) -> None:
+@pytest.mark.parametrize(
+    ("heading", "table"), [("## Advantages", ADVANTAGES), ("## Policy losses", LOSSES)]
+)
+def test_every_name_has_a_line_with_its_paper_in_the_docs(
+    heading: str, table: Registry[object]
+) -> None:
     text = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     section = text[text.index(heading) :].partition("\n## ")[0]
     rows = [line.split("|") for line in section.splitlines() if line.startswith("| `")]
@@ -253,5 +318,10 @@ def test_every_name_has_a_line_with_its_paper_in_the_docs(heading: str, table: R
 def test_the_docs_name_every_recipe() -> None:
     text = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     section = text[text.index("## Recipes") :].partition("\n## ")[0]
-    named = {name for line in section.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    named = {
+        name
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
     assert named == {file.stem for file in (ROOT / "configs" / "recipe").glob("*.yaml")}

@@ -1,4 +1,5 @@
-"""What holds for every combination of settings and data, from scored responses to the gradient of the loss."""
+"""What holds for every combination of settings and data, from scored responses to the gradient of
+the loss."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def same_sums(ours: Mapping[str, float], theirs: Mapping[str, float]) -> None:
         assert ours[name] == pytest.approx(value, rel=2e-5, abs=1e-5), name
 
 
-def same_gradients(ours: tuple[ScoredBatch, Gradient], theirs: tuple[ScoredBatch, Gradient]) -> None:
+def same_gradients(
+    ours: tuple[ScoredBatch, Gradient], theirs: tuple[ScoredBatch, Gradient]
+) -> None:
     assert ours[1].weight == theirs[1].weight
     assert ours[1].tokens == theirs[1].tokens
     assert ours[1].loss == pytest.approx(theirs[1].loss, rel=2e-5, abs=1e-5)
@@ -83,7 +86,8 @@ def test_everything_is_finite(case: Case) -> None:
 
 @every_case
 def test_masks_are_respected(case: Case) -> None:
-    """No gradient where a token does not count, whatever stands there; no advantage outside the response mask."""
+    """No gradient where a token does not count, whatever stands there; no advantage outside the
+    response mask."""
     data = make_data(case)
     batch = trained(case, data)
     response, kept = batch.train.response_mask.values, batch.train.loss_mask.values
@@ -123,7 +127,9 @@ def test_tokens_outside_the_response_mask_have_no_part_in_any_advantage(case: Ca
 def test_rejection_changes_no_advantage(case: Case) -> None:
     data = make_data(case)
     ours, metrics = estimate(case, informative(case, data))
-    plain, plain_metrics = estimate(dataclasses.replace(case, rejection=None), informative(case, data))
+    plain, plain_metrics = estimate(
+        dataclasses.replace(case, rejection=None), informative(case, data)
+    )
     assert ours.train.advantages is not None
     assert plain.train.advantages is not None
     assert np.array_equal(ours.train.advantages.values, plain.train.advantages.values)
@@ -147,7 +153,11 @@ def test_the_order_of_rows_changes_nothing(case: Case) -> None:
     same(by_source(shuffled, shuffled.train.loss_mask), by_source(batch, batch.train.loss_mask))
     drawn = redrawn(case, batch)
     place = {int(row): number for number, row in enumerate(shuffled.rows)}
-    picked = np.random.default_rng(case.number + 2).permutation([place[int(row)] for row in drawn.rows]).astype(np.int64)
+    picked = (
+        np.random.default_rng(case.number + 2)
+        .permutation([place[int(row)] for row in drawn.rows])
+        .astype(np.int64)
+    )
     for critic in roles(case):
         theirs = gradient(case, drawn, data, critic=critic)
         again = shuffled.select(picked)
@@ -160,7 +170,9 @@ def test_the_odds_of_pf_ppo_do_not_depend_on_the_order_of_rows(case: Case) -> No
     totals_B = rewards_with_steps(batch.rewards_B, batch.steps)
     order = np.random.default_rng(case.number + 1).permutation(len(batch.train))
     odds_B = probabilities(totals_B, algorithm(case).pf_ppo, group_ids_B=batch.group_ids_B)
-    shuffled_B = probabilities(totals_B[order], algorithm(case).pf_ppo, group_ids_B=batch.group_ids_B[order])
+    shuffled_B = probabilities(
+        totals_B[order], algorithm(case).pf_ppo, group_ids_B=batch.group_ids_B[order]
+    )
     np.testing.assert_allclose(shuffled_B, odds_B[order], rtol=0, atol=1e-12)
     if len(odds_B):
         assert odds_B.sum() == pytest.approx(1.0)
@@ -168,7 +180,9 @@ def test_the_odds_of_pf_ppo_do_not_depend_on_the_order_of_rows(case: Case) -> No
         np.testing.assert_allclose(odds_B, 1 / max(len(odds_B), 1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("case", [case for case in cases() if case.loss not in CUT_DEPENDENT_LOSSES], ids=str)
+@pytest.mark.parametrize(
+    "case", [case for case in cases() if case.loss not in CUT_DEPENDENT_LOSSES], ids=str
+)
 def test_the_cut_into_micro_batches_changes_nothing(case: Case) -> None:
     data = make_data(case)
     batch = trained(case, data)
@@ -177,12 +191,15 @@ def test_the_cut_into_micro_batches_changes_nothing(case: Case) -> None:
         whole = gradient(case, batch, data, critic=critic)
         for pieces in (2, 5):
             parts = np.array_split(rows, pieces)
-            same_gradients((batch, gradient(case, batch, data, critic=critic, parts=parts)), (batch, whole))
+            same_gradients(
+                (batch, gradient(case, batch, data, critic=critic, parts=parts)), (batch, whole)
+            )
 
 
 @every_case
 def test_rows_without_a_reward_have_no_part_in_anything(case: Case) -> None:
-    """Other responses in their place, longer or shorter, leave every other row's gradient as it is; they have none."""
+    """Other responses in their place, longer or shorter, leave every other row's gradient as it is;
+    they have none."""
     data, other = make_data(case), make_data(case, other_missing=True)
     ours, theirs = trained(case, data), trained(case, other)
     without = ~data.sampled.rewards.keep_B
@@ -200,11 +217,18 @@ def test_a_group_is_chosen_where_its_rewards_differ_and_nowhere_else(case: Case)
     for start in range(0, len(responses), case.group_size):
         rows = range(start, start + case.group_size)
         there = [row for row in rows if rewards.keep_B[row] and responses[row].token_ids]
-        totals = [rewards.rewards_B[row] + sum(step.value for step in _steps_of(data, row)) for row in there]
+        totals = [
+            rewards.rewards_B[row] + sum(step.value for step in _steps_of(data, row))
+            for row in there
+        ]
         differ = bool(totals) and max(totals) - min(totals) > 1e-4
         assert [row for row in rows if data.sampled.chosen_B[row]] == (there if differ else [])
     batch = informative(case, data)
-    if case.estimator in ("grpo", "rloo", "opo", "gpg") and case.kl_in_reward is None and not case.holes:
+    if (
+        case.estimator in ("grpo", "rloo", "opo", "gpg")
+        and case.kl_in_reward is None
+        and not case.holes
+    ):
         _, metrics = estimate(case, batch)
         assert metrics["group/constant_fraction"] == 0.0
 
@@ -215,8 +239,11 @@ def _steps_of(data: Data, row: int) -> tuple[Step, ...]:
 
 
 def test_the_cases_cover_every_pair_and_are_not_empty() -> None:
-    """A property that holds of nothing is worth nothing: most cases train, and most with rejection keep some and reject some."""
-    assert all({getattr(case, name) for case in cases()} == set(values) for name, values in FACTORS.items())
+    """A property that holds of nothing is worth nothing: most cases train, and most with rejection
+    keep some and reject some."""
+    assert all(
+        {getattr(case, name) for case in cases()} == set(values) for name, values in FACTORS.items()
+    )
     slopes = [_largest_slope(case) for case in cases()]
     assert sum(slope > 0 for slope in slopes) > 0.6 * len(slopes)
     shares = [_kept_share(case) for case in cases() if case.rejection]

@@ -1,7 +1,9 @@
-"""The same 64 texts through every engine: alone, together, shuffled and in small batches they must give the same numbers.
+"""The same 64 texts through every engine: alone, together, shuffled and in small batches they must
+give the same numbers.
 
-Tolerances, float32 throughout: 1e-5 between the ways of asking one engine on transformers (padding changes the order of sums),
-1e-4 between vLLM and transformers on raw logits and log-probabilities, 1e-5 on vectors of length 1.
+Tolerances, float32 throughout: 1e-5 between the ways of asking one engine on transformers (padding
+changes the order of sums), 1e-4 between vLLM and transformers on raw logits and log-probabilities,
+1e-5 on vectors of length 1.
 """
 
 from __future__ import annotations
@@ -32,7 +34,22 @@ GIVEN: dict[str, Any] = {
     "dtype": "float32", "max_model_len": None, "max_num_seqs": 16, "max_num_batched_tokens": 1024, "tensor_parallel_size": 1,
     "gpu_memory_utilization": 0.5, "kv_cache_bytes": 64 * 2**20, "device": "cpu", "threads": 1,
 }  # fmt: skip
-WORDS = ("score", "this", "answer", "the reply", "is", "right", "wrong", "7", "of", "10", "because", "it says", "nothing", "at all")
+WORDS = (
+    "score",
+    "this",
+    "answer",
+    "the reply",
+    "is",
+    "right",
+    "wrong",
+    "7",
+    "of",
+    "10",
+    "because",
+    "it says",
+    "nothing",
+    "at all",
+)
 GREEDY = Sampling(max_tokens=2, temperature=0.0, ignore_eos=True)
 MODELS: dict[str, Callable[[Path], Path]] = {
     "llama": write_llama, "scorer": write_llama_scorer, "bert": write_bert_scorer, "tokens": write_token_scorer,
@@ -52,7 +69,8 @@ WAYS = ("together", "shuffled", "alone", "small batches")
 
 
 def texts(longest: int) -> list[str]:
-    """64 texts of 1 to `longest` characters; every fourth begins like the one before it, as the responses of one prompt do."""
+    """64 texts of 1 to `longest` characters; every fourth begins like the one before it, as the
+    responses of one prompt do."""
     draw = random.Random(5)
     found: list[str] = []
     for i in range(64):
@@ -75,7 +93,12 @@ def requests_of(method: str, model: str) -> list[Any]:
     ids = [token_ids(t) for t in chosen]
     if method == "generate":
         return [GenerateRequest(i, GREEDY, choice_tokens=(20, 27, 900)) for i in ids]
-    return [PoolingRequest(i, positions=(len(i) - 1, len(i) // 2, 0) if method == "token_logits" else ()) for i in ids]
+    return [
+        PoolingRequest(
+            i, positions=(len(i) - 1, len(i) // 2, 0) if method == "token_logits" else ()
+        )
+        for i in ids
+    ]
 
 
 def numbers(method: str, output: Any) -> list[float]:
@@ -84,14 +107,20 @@ def numbers(method: str, output: Any) -> list[float]:
         return [*output[0].choice_logprobs, *map(float, output[0].text.encode())]
     if method == "classify":
         return [output.value]
-    return [x for row in output.logits for x in row] if method == "token_logits" else list(output.vector)
+    return (
+        [x for row in output.logits for x in row]
+        if method == "token_logits"
+        else list(output.vector)
+    )
 
 
 def spec(path: str, runner: Any, name: str) -> EngineSpec:
     return EngineSpec(path=path, runner=runner, name=name, **GIVEN)
 
 
-def asked(name: str, path: str, case: tuple[str, str, str], ways: Sequence[str] = WAYS) -> dict[str, list[list[float]]]:
+def asked(
+    name: str, path: str, case: tuple[str, str, str], ways: Sequence[str] = WAYS
+) -> dict[str, list[list[float]]]:
     """Way -> the numbers of each text, in the order of the texts."""
     method, runner, model = case
     engine = build_engine(spec(path, runner, name))
@@ -102,20 +131,28 @@ def asked(name: str, path: str, case: tuple[str, str, str], ways: Sequence[str] 
     back = [order.index(i) for i in range(64)]
     calls: dict[str, Callable[[], list[Any]]] = {
         "together": lambda: ask(requests),
-        "shuffled": lambda: [outputs[i] for outputs in [ask([requests[i] for i in order])] for i in back],
+        "shuffled": lambda: [
+            outputs[i] for outputs in [ask([requests[i] for i in order])] for i in back
+        ],
         "alone": lambda: [ask([r])[0] for r in requests],
-        "small batches": lambda: [o for start in range(0, 64, 5) for o in ask(requests[start : start + 5])],
+        "small batches": lambda: [
+            o for start in range(0, 64, 5) for o in ask(requests[start : start + 5])
+        ],
     }
     return {way: [numbers(method, o) for o in calls[way]()] for way in ways}
 
 
-def asked_all(name: str, jobs: list[tuple[str, tuple[str, str, str]]]) -> list[dict[str, list[list[float]]]]:
+def asked_all(
+    name: str, jobs: list[tuple[str, tuple[str, str, str]]]
+) -> list[dict[str, list[list[float]]]]:
     return [asked(name, path, case) for path, case in jobs]
 
 
 def largest_difference(found: list[list[float]], expected: list[list[float]]) -> float:
     """Over all numbers of all texts; the counts must agree."""
-    return max(abs(a - b) for f, e in zip(found, expected, strict=True) for a, b in zip(f, e, strict=True))
+    return max(
+        abs(a - b) for f, e in zip(found, expected, strict=True) for a, b in zip(f, e, strict=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -140,21 +177,33 @@ def reference(model: Callable[[str], str]) -> Callable[[tuple[str, str, str]], l
 @pytest.fixture(scope="module")
 def vllm(model: Callable[[str], str]) -> dict[tuple[str, str, str], dict[str, list[list[float]]]]:
     jobs = [(model(case[2]), case) for case in CASES]
-    return dict(zip(CASES, run_in_engine_process(asked_all, "vllm", jobs, timeout_s=400), strict=True))
+    return dict(
+        zip(CASES, run_in_engine_process(asked_all, "vllm", jobs, timeout_s=400), strict=True)
+    )
 
 
 def test_the_texts_differ_in_length_and_share_beginnings() -> None:
     lengths = {len(t) for t in texts(300)}
     assert (len(lengths), min(lengths), max(lengths)) == (64, 1, 297)
-    assert sum(len(a) > 140 and a[:140] == b[:140] for a, b in zip(texts(300), texts(300)[1:], strict=False)) >= 3
+    assert (
+        sum(
+            len(a) > 140 and a[:140] == b[:140]
+            for a, b in zip(texts(300), texts(300)[1:], strict=False)
+        )
+        >= 3
+    )
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c[0] != "generate"], ids=str)
-def test_transformers_engines_do_not_depend_on_the_batch(case: tuple[str, str, str], model: Any, reference: Any) -> None:
+def test_transformers_engines_do_not_depend_on_the_batch(
+    case: tuple[str, str, str], model: Any, reference: Any
+) -> None:
     expected = reference(case)
     name = "sentence_transformers" if case[0] == "embed" else "hf"
     found = asked(name, model(case[2]), case, ["together", "shuffled", "small batches"])
-    assert {way: largest_difference(values, expected) < 1e-5 for way, values in found.items()} == dict.fromkeys(found, True)
+    assert {
+        way: largest_difference(values, expected) < 1e-5 for way, values in found.items()
+    } == dict.fromkeys(found, True)
     assert max(map(max, expected)) - min(map(min, expected)) > 0.1
 
 
@@ -169,14 +218,19 @@ def test_sentence_transformers_is_the_mean_over_the_tokens(model: Any, reference
 
     encoder = AutoModel.from_pretrained(model("encoder")).eval()
     with torch.no_grad():
-        means = [encoder(input_ids=torch.tensor([token_ids(t)])).last_hidden_state[0].mean(0) for t in texts(60)]
+        means = [
+            encoder(input_ids=torch.tensor([token_ids(t)])).last_hidden_state[0].mean(0)
+            for t in texts(60)
+        ]
     expected = [(mean / mean.norm()).tolist() for mean in means]
     assert largest_difference(reference(CASES[-1]), expected) < 1e-5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_vllm_equals_transformers_however_it_is_asked(case: tuple[str, str, str], vllm: Any, reference: Any) -> None:
+def test_vllm_equals_transformers_however_it_is_asked(
+    case: tuple[str, str, str], vllm: Any, reference: Any
+) -> None:
     tolerance = 1e-5 if case[0] == "embed" else 1e-4
     differences = {way: largest_difference(vllm[case][way], reference(case)) for way in WAYS}
     assert max(differences.values()) < tolerance, differences

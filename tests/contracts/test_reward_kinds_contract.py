@@ -1,4 +1,5 @@
-"""What every kind of reward must hold, over all names of the table, through the scorer and engines that follow a script."""
+"""What every kind of reward must hold, over all names of the table, through the scorer and engines
+that follow a script."""
 
 from __future__ import annotations
 
@@ -33,10 +34,18 @@ def score(request: pytest.FixtureRequest, tokenizer: Any, tmp_path: Path) -> Ite
         specs = specs_of(request.param, FINE, tmp_path, url=server.url)
 
         async def run(texts: list[str]) -> list[ScoreResult]:
-            prompt = Prompt(id="q", messages=[{"role": "user", "content": "Q"}], token_ids=(), ground_truth="a reference")
+            prompt = Prompt(
+                id="q",
+                messages=[{"role": "user", "content": "Q"}],
+                token_ids=(),
+                ground_truth="a reference",
+            )
             scorer = make_scorer(specs, tokenizer)
             try:
-                batch = await asyncio.wait_for(scorer.score([ResponseRow(prompt=prompt, text=text) for text in texts]), DEADLINE_S)
+                batch = await asyncio.wait_for(
+                    scorer.score([ResponseRow(prompt=prompt, text=text) for text in texts]),
+                    DEADLINE_S,
+                )
             finally:
                 await scorer.close()
             return list(batch.scores.results[batch.scores.names.index("mine")])

@@ -1,8 +1,10 @@
-"""One scenario for every rollout engine, read by one set of tests; and log-probabilities compared across engines.
+"""One scenario for every rollout engine, read by one set of tests; and log-probabilities compared
+across engines.
 
-The engines follow a script of calls (`scenario`); vLLM does it in a process of its own. SGLang's side is a stand-in for its server that
-speaks the documented protocol over real HTTP: what it samples is made up, so it has no part in the comparison of log-probabilities.
-Tolerance of that comparison, float32 throughout: 1e-4 at every token.
+The engines follow a script of calls (`scenario`); vLLM does it in a process of its own. SGLang's
+side is a stand-in for its server that speaks the documented protocol over real HTTP: what it
+samples is made up, so it has no part in the comparison of log-probabilities. Tolerance of that
+comparison, float32 throughout: 1e-4 at every token.
 """
 
 from __future__ import annotations
@@ -33,7 +35,12 @@ from tests.engine_process import run_in_engine_process
 from tests.rewards.remote.server import serving
 from tests.rollout.sglang_server import Protocol
 
-NAMES = ["fake", "sglang", pytest.param("hf", marks=pytest.mark.slow), pytest.param("vllm", marks=pytest.mark.slow)]
+NAMES = [
+    "fake",
+    "sglang",
+    pytest.param("hf", marks=pytest.mark.slow),
+    pytest.param("vllm", marks=pytest.mark.slow),
+]
 TRAINED = ("hf", "vllm")
 """Engines that hold a model."""
 PROMPTS = [[(7 * i + 13 * n) % 200 + 4 for i in range(n)] for n in (5, 1, 40)]
@@ -47,8 +54,21 @@ Found = dict[str, Any]
 
 
 def settings(name: str, path: str, kwargs: dict[str, Any]) -> RolloutEngineSettings:
-    config = RolloutConfig(name=name, dtype="float32", kv_cache_bytes=64 * 2**20, max_num_seqs=8, max_num_batched_tokens=1024)
-    decided = {"path": path, "tokenizer": None, "device": "cpu", "threads": 1, "max_model_len": LONGEST, "trust_remote_code": False}
+    config = RolloutConfig(
+        name=name,
+        dtype="float32",
+        kv_cache_bytes=64 * 2**20,
+        max_num_seqs=8,
+        max_num_batched_tokens=1024,
+    )
+    decided = {
+        "path": path,
+        "tokenizer": None,
+        "device": "cpu",
+        "threads": 1,
+        "max_model_len": LONGEST,
+        "trust_remote_code": False,
+    }
     return RolloutEngineSettings.of(config, **decided, kwargs=kwargs)
 
 
@@ -66,7 +86,12 @@ async def _scenario(engine: Any, files: Sequence[str]) -> Found:
     await _note(found, "before start", _all(engine, WARM))
     await engine.start()
     found["awake bytes"] = await engine.resident_bytes()
-    for way, sampling in (("warm", WARM), ("greedy", GREEDY), ("ending", ENDING), ("warm again", WARM)):
+    for way, sampling in (
+        ("warm", WARM),
+        ("greedy", GREEDY),
+        ("ending", ENDING),
+        ("warm again", WARM),
+    ):
         found[way] = await _all(engine, sampling)
     found["other seed"] = await _all(engine, dataclasses.replace(WARM, seed=1000))
     found["at once"] = await asyncio.gather(_all(engine, WARM), _all(engine, LONG, PROMPTS[:1]))
@@ -107,17 +132,20 @@ async def _note(found: Found, name: str, work: Any) -> None:
         found["errors"][name] = (type(error).__name__, isinstance(error, RmrlError), str(error))
 
 
-async def _all(engine: Any, sampling: Sampling, prompts: list[list[int]] = PROMPTS) -> list[Generation]:
+async def _all(
+    engine: Any, sampling: Sampling, prompts: list[list[int]] = PROMPTS
+) -> list[Generation]:
     generations = [g async for g in engine.generate(prompts, sampling)]
     return sorted(generations, key=lambda g: (g.prompt_index, g.sample_index))
 
 
-# --- the policy that trains ------------------------------------------------------------------------------------------------
+# --- the policy that trains
 
 
 @dataclasses.dataclass
 class Trained:
-    """A checkpoint, what two updates make of it, and the training engine's opinion of samples under each."""
+    """A checkpoint, what two updates make of it, and the training engine's opinion of samples under
+    each."""
 
     path: str
     files: list[str]
@@ -128,13 +156,21 @@ class Trained:
         """Of each sample's tokens."""
         rows = [PROMPTS[g.prompt_index] + list(g.token_ids) for g in generations]
         mask = Ragged.of([np.ones(len(g.token_ids)) for g in generations], np.float32)
-        return self.engines[version].logprobs(TrainBatch(tokens=Ragged.of(rows, np.int64), response_mask=mask)).rows()
+        return (
+            self.engines[version]
+            .logprobs(TrainBatch(tokens=Ragged.of(rows, np.int64), response_mask=mask))
+            .rows()
+        )
 
 
 def _batch(seed: int) -> TrainBatch:
     draw = np.random.default_rng(seed)
     ones = Ragged.of([np.ones(6)] * 4, np.float32)
-    return TrainBatch(tokens=Ragged.of([draw.integers(4, 200, 12) for _ in range(4)], np.int64), response_mask=ones, advantages=ones)
+    return TrainBatch(
+        tokens=Ragged.of([draw.integers(4, 200, 12) for _ in range(4)], np.int64),
+        response_mask=ones,
+        advantages=ones,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +202,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Weights for engines that hold no model."""
     folder = tmp_path_factory.mktemp("weights")
     for value in (1.0, 2.0):
-        write_weights(folder / f"{value}", [("w", torch.float32, [2])], [("w", torch.full((2,), value))])
+        write_weights(
+            folder / f"{value}", [("w", torch.float32, [2])], [("w", torch.full((2,), value))]
+        )
     return [str(folder / f"{value}") for value in (1.0, 2.0)]
 
 
@@ -188,7 +226,7 @@ def _called(function: Callable[..., Found], *args: Any) -> Found:
     return function(*args)
 
 
-# --- the contract ----------------------------------------------------------------------------------------------------------
+# --- the contract
 
 
 def test_every_engine_is_under_contract() -> None:
@@ -199,9 +237,16 @@ def test_every_engine_is_under_contract() -> None:
 def test_every_sample_comes_once_and_whole(name: str, found: Any) -> None:
     for way, sampling in (("warm", WARM), ("greedy", GREEDY), ("after an abandoned call", WARM)):
         generations = found(name)[way]
-        assert [(g.prompt_index, g.sample_index) for g in generations] == [(p, s) for p in range(len(PROMPTS)) for s in range(sampling.n)]
+        assert [(g.prompt_index, g.sample_index) for g in generations] == [
+            (p, s) for p in range(len(PROMPTS)) for s in range(sampling.n)
+        ]
         for g in generations:
-            assert (len(g.token_ids), len(g.logprobs), g.finish_reason, g.policy_version) == (8, 8, "length", 0)
+            assert (len(g.token_ids), len(g.logprobs), g.finish_reason, g.policy_version) == (
+                8,
+                8,
+                "length",
+                0,
+            )
             assert all(math.isfinite(value) and value <= 0 for value in g.logprobs)
             assert isinstance(g.text, str)
 
@@ -210,12 +255,17 @@ def test_every_sample_comes_once_and_whole(name: str, found: Any) -> None:
 def test_the_end_token_is_part_of_a_sample(name: str, found: Any) -> None:
     for g in found(name)["ending"]:
         assert len(g.logprobs) == len(g.token_ids) <= 8
-        assert g.finish_reason == ("stop" if g.token_ids[-1] == 2 or len(g.token_ids) < 8 else "length")
+        assert g.finish_reason == (
+            "stop" if g.token_ids[-1] == 2 or len(g.token_ids) < 8 else "length"
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_samples_of_a_group_differ_and_seeds_repeat(name: str, found: Any) -> None:
-    tokens = {way: [g.token_ids for g in found(name)[way]] for way in ("warm", "warm again", "after an abandoned call", "other seed")}
+    tokens = {
+        way: [g.token_ids for g in found(name)[way]]
+        for way in ("warm", "warm again", "after an abandoned call", "other seed")
+    }
     assert tokens["warm again"] == tokens["after an abandoned call"] == tokens["warm"]
     assert tokens["other seed"] != tokens["warm"]
     assert all(len(set(tokens["warm"][start : start + 3])) == 3 for start in range(0, 9, 3))
@@ -237,7 +287,9 @@ def test_calls_may_overlap(name: str, found: Any) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_published_weights_sample_and_are_named(name: str, found: Any) -> None:
     ways = {"version 1": 1, "woken 1": 1, "woken 2": 1, "version 2": 2}
-    assert {way: {g.policy_version for g in found(name)[way]} for way in ways} == {way: {version} for way, version in ways.items()}
+    assert {way: {g.policy_version for g in found(name)[way]} for way in ways} == {
+        way: {version} for way, version in ways.items()
+    }
     tokens = {way: [g.token_ids for g in found(name)[way]] for way in ("warm", *ways)}
     assert tokens["woken 1"] == tokens["woken 2"] == tokens["version 1"]
     assert tokens["warm"] != tokens["version 1"] != tokens["version 2"] != tokens["warm"]
@@ -246,7 +298,9 @@ def test_published_weights_sample_and_are_named(name: str, found: Any) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_sleep_never_takes_more_memory(name: str, found: Any) -> None:
     awake = found(name)["awake bytes"]
-    slack = 64 * 2**20 if name == "hf" else 0  # on CPU it has nowhere to move its weights, and its process goes on growing
+    slack = (
+        64 * 2**20 if name == "hf" else 0
+    )  # on CPU it has nowhere to move its weights, and its process goes on growing
     assert isinstance(awake, int)
     assert 0 <= found(name)["asleep 2 bytes"] <= awake + slack
     if name in ("fake", "vllm"):
@@ -266,7 +320,9 @@ def test_sleep_never_takes_more_memory(name: str, found: Any) -> None:
         ("long prompt", DataError, "has 64 tokens and the rollout engine takes 1 to 63"),
     ],
 )
-def test_refusals_say_what_to_do(name: str, when: str, kind: type[RmrlError], message: str, found: Any) -> None:
+def test_refusals_say_what_to_do(
+    name: str, when: str, kind: type[RmrlError], message: str, found: Any
+) -> None:
     seen, ours, said = found(name)["errors"][when]
     assert (seen, ours) == (kind.__name__, True)
     assert message in said
@@ -280,13 +336,17 @@ def test_a_file_that_is_not_there(name: str, found: Any) -> None:
     assert "nowhere" in said
 
 
-# --- log-probabilities of one engine on another's samples ------------------------------------------------------------------
+# --- log-probabilities of one engine on another's samples
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
-@pytest.mark.parametrize(("way", "version"), [("warm", 0), ("version 1", 1), ("woken 2", 1), ("version 2", 2)])
-def test_training_agrees_with_what_sampled(name: str, way: str, version: int, found: Any, trained: Trained) -> None:
+@pytest.mark.parametrize(
+    ("way", "version"), [("warm", 0), ("version 1", 1), ("woken 2", 1), ("version 2", 2)]
+)
+def test_training_agrees_with_what_sampled(
+    name: str, way: str, version: int, found: Any, trained: Trained
+) -> None:
     generations = found(name)[way]
     for g, expected in zip(generations, trained.logprobs(generations, version), strict=True):
         assert g.logprobs == pytest.approx(expected, abs=1e-4)
@@ -299,7 +359,8 @@ def test_training_tells_the_versions_apart(name: str, found: Any, trained: Train
     generations = found(name)["version 2"]
     for other in (0, 1):
         apart = [
-            np.abs(np.asarray(g.logprobs) - row).max() for g, row in zip(generations, trained.logprobs(generations, other), strict=True)
+            np.abs(np.asarray(g.logprobs) - row).max()
+            for g, row in zip(generations, trained.logprobs(generations, other), strict=True)
         ]
         assert min(apart) > 0.01
 

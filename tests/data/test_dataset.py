@@ -45,7 +45,10 @@ def test_parquet_written_by_pandas_with_nested_numpy_and_null_columns(tmp_path, 
             "prompt": [np.array([{"role": "user", "content": "a"}], dtype=object)] * 2,
             "rm_prompt": [None, "told"],
             "rm_prompt_1": [None, None],
-            "reward_model": [{"style": "rule", "ground_truth": "1"}, {"style": "rule", "ground_truth": None}],
+            "reward_model": [
+                {"style": "rule", "ground_truth": "1"},
+                {"style": "rule", "ground_truth": None},
+            ],
             "extra_info": [{"v": np.array([1, 2])}, {"v": None}],
         }
     )
@@ -59,13 +62,19 @@ def test_parquet_written_by_pandas_with_nested_numpy_and_null_columns(tmp_path, 
 
 def test_filter_keeps_row_numbers_and_says_the_count(jsonl, tokenizer):
     path = jsonl([words(9), words(1), words(8), words(2)])
-    prompts, notices = load(DataConfig(train_files=str(path), max_prompt_length=6, filter_overlong_prompts=True), tokenizer)
+    prompts, notices = load(
+        DataConfig(train_files=str(path), max_prompt_length=6, filter_overlong_prompts=True),
+        tokenizer,
+    )
     assert [p.id for p in prompts] == ["rows.jsonl:1", "rows.jsonl:3"]
     assert notices[0].endswith("2 longer than data.max_prompt_length=6 were dropped")
 
 
 def test_cut_prompts_are_counted(jsonl, tokenizer):
-    prompts, notices = load(DataConfig(train_files=str(jsonl([words(9)])), max_prompt_length=3, truncation="left"), tokenizer)
+    prompts, notices = load(
+        DataConfig(train_files=str(jsonl([words(9)])), max_prompt_length=3, truncation="left"),
+        tokenizer,
+    )
     assert prompts[0].token_ids == (5, 1, 3)
     assert notices[0].endswith("1 longer than data.max_prompt_length=3 were cut")
 
@@ -78,14 +87,25 @@ def test_overlong_rows_are_an_error_by_default(jsonl, tokenizer):
 
 def test_all_dropped(jsonl, tokenizer):
     path = jsonl([words(9), words(7)])
-    with pytest.raises(DataError, match=r"(?s)all 2 prompts.*max_prompt_length=5.*shortest has 10.*raise data.max_prompt_length"):
-        load(DataConfig(train_files=str(path), max_prompt_length=5, filter_overlong_prompts=True), tokenizer)
+    with pytest.raises(
+        DataError,
+        match=(
+            r"(?s)all 2 prompts.*max_prompt_length=5.*shortest has 10.*raise data.max_prompt_length"
+        ),
+    ):
+        load(
+            DataConfig(train_files=str(path), max_prompt_length=5, filter_overlong_prompts=True),
+            tokenizer,
+        )
 
 
 def test_max_samples_takes_the_first_rows_and_reads_no_further(jsonl, tokenizer):
     path = jsonl([words(1), words(2), {"prompt": 5}])
     assert len(load(DataConfig(train_files=str(path), train_max_samples=2), tokenizer)[0]) == 2
-    assert len(load(DataConfig(val_files=str(path), val_max_samples=1), tokenizer, split="val")[0]) == 1
+    assert (
+        len(load(DataConfig(val_files=str(path), val_max_samples=1), tokenizer, split="val")[0])
+        == 1
+    )
     with pytest.raises(ConfigError, match=r"data\.val_max_samples=0 keeps no row"):
         load(DataConfig(val_files=str(path), val_max_samples=0), tokenizer, split="val")
 
@@ -97,10 +117,15 @@ def test_no_files_named(tokenizer):
 
 def test_a_bad_row_names_its_file(jsonl, tokenizer):
     good, bad = jsonl([words(1)], "good.jsonl"), jsonl([words(1), {"prompt": 5}], "bad.jsonl")
-    with pytest.raises(DataError, match=rf"(?s)1 problem in {re.escape(str(bad))}.*row 1 \(line 2\), column 'prompt': saw 5"):
+    with pytest.raises(
+        DataError,
+        match=rf"(?s)1 problem in {re.escape(str(bad))}.*row 1 \(line 2\), column 'prompt': saw 5",
+    ):
         load(DataConfig(train_files=[str(good), str(bad)]), tokenizer)
 
 
 def test_slices_are_lists(jsonl, tokenizer):
-    prompts, _ = load(DataConfig(train_files=str(jsonl([words(i + 1) for i in range(5)]))), tokenizer)
+    prompts, _ = load(
+        DataConfig(train_files=str(jsonl([words(i + 1) for i in range(5)]))), tokenizer
+    )
     assert [p.id for p in prompts[1:4:2]] == ["rows.jsonl:1", "rows.jsonl:3"]

@@ -14,11 +14,24 @@ from rmrl.types import Prompt
 
 
 def prompts(count: int, text: str = "q") -> list[Prompt]:
-    return [Prompt(id=f"f:{i}", messages=({"role": "user", "content": f"{text}{i}"},), token_ids=(i,)) for i in range(count)]
+    return [
+        Prompt(id=f"f:{i}", messages=({"role": "user", "content": f"{text}{i}"},), token_ids=(i,))
+        for i in range(count)
+    ]
 
 
-def loader(count: int = 10, batch_size: int = 3, *, shuffle: bool = True, seed: int = 7, drop_last: bool = True, text: str = "q"):
-    return PromptLoader(prompts(count, text), batch_size=batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last)
+def loader(
+    count: int = 10,
+    batch_size: int = 3,
+    *,
+    shuffle: bool = True,
+    seed: int = 7,
+    drop_last: bool = True,
+    text: str = "q",
+):
+    return PromptLoader(
+        prompts(count, text), batch_size=batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last
+    )
 
 
 def ids(batches) -> list[list[int]]:
@@ -132,12 +145,21 @@ def test_tokens_do_not_enter_the_fingerprint_but_order_does():
     rows = prompts(3)
     settings = {"batch_size": 1, "shuffle": False, "seed": 0}
     other_tokens = [Prompt(id=p.id, messages=p.messages, token_ids=(99,)) for p in rows]
-    assert PromptLoader(rows, **settings).fingerprint == PromptLoader(other_tokens, **settings).fingerprint
-    assert PromptLoader(rows, **settings).fingerprint != PromptLoader(rows[::-1], **settings).fingerprint
+    assert (
+        PromptLoader(rows, **settings).fingerprint
+        == PromptLoader(other_tokens, **settings).fingerprint
+    )
+    assert (
+        PromptLoader(rows, **settings).fingerprint
+        != PromptLoader(rows[::-1], **settings).fingerprint
+    )
 
 
 def test_a_data_set_smaller_than_the_batch_names_both_numbers():
-    with pytest.raises(ConfigError, match=r"(?s)data.train_batch_size=8 .* only 5 prompts .* data.train_batch_size=5 or less"):
+    with pytest.raises(
+        ConfigError,
+        match=r"(?s)data.train_batch_size=8 .* only 5 prompts .* data.train_batch_size=5 or less",
+    ):
         loader(5, 8)
     assert ids(loader(5, 8, shuffle=False, drop_last=False).batches(epochs=1)) == [[0, 1, 2, 3, 4]]
 

@@ -1,4 +1,5 @@
-"""Rows with responses: one or several, what else is read beside them, what is refused, and how they are batched."""
+"""Rows with responses: one or several, what else is read beside them, what is refused, and how they
+are batched."""
 
 from __future__ import annotations
 
@@ -39,7 +40,12 @@ def test_one_response_and_everything_beside_it(tmp_path: Path) -> None:
         "extra_info": {"k": [1]},
     }
     found = read(tmp_path, [row(finish_reason="length", response_tokens=7, **columns)])[0]
-    assert (found.texts, found.several, found.finish_reasons, found.tokens) == (("four",), False, ("length",), (7,))
+    assert (found.texts, found.several, found.finish_reasons, found.tokens) == (
+        ("four",),
+        False,
+        ("length",),
+        (7,),
+    )
     prompt = found.prompt
     assert (prompt.id, prompt.data_source, prompt.ground_truth) == ("rows.jsonl:0", "sums", "4")
     assert prompt.rm_prompts == {"": "Add.", "1": ""}
@@ -49,27 +55,61 @@ def test_one_response_and_everything_beside_it(tmp_path: Path) -> None:
 
 
 def test_several_responses_under_either_name(tmp_path: Path) -> None:
-    several = {"prompt": "2 + 2?", "responses": ["four", "5"], "finish_reason": ["stop", "length"], "response_tokens": [1, 2]}
-    first, second, third = read(tmp_path, [several, row(["a", "b", "c"]), {**several, "response": None}])
-    assert (first.texts, first.several, first.finish_reasons, first.tokens) == (("four", "5"), True, ("stop", "length"), (1, 2))
-    assert (second.texts, second.finish_reasons, second.tokens) == (("a", "b", "c"), ("stop",) * 3, (0, 0, 0))
-    assert third.texts == ("four", "5")  # files of both kinds, joined by pandas, have nulls in one of the columns
+    several = {
+        "prompt": "2 + 2?",
+        "responses": ["four", "5"],
+        "finish_reason": ["stop", "length"],
+        "response_tokens": [1, 2],
+    }
+    first, second, third = read(
+        tmp_path, [several, row(["a", "b", "c"]), {**several, "response": None}]
+    )
+    assert (first.texts, first.several, first.finish_reasons, first.tokens) == (
+        ("four", "5"),
+        True,
+        ("stop", "length"),
+        (1, 2),
+    )
+    assert (second.texts, second.finish_reasons, second.tokens) == (
+        ("a", "b", "c"),
+        ("stop",) * 3,
+        (0, 0, 0),
+    )
+    assert third.texts == (
+        "four",
+        "5",
+    )  # files of both kinds, joined by pandas, have nulls in one of the columns
 
 
 def test_another_column_and_the_tokenizers_count(tmp_path: Path) -> None:
     rows = [{"prompt": "2 + 2?", "answer": "it is four"}]
-    found = list(answered_rows(settings(tmp_path, rows, response_key="answer"), count_tokens=lambda text: len(text.split())))
+    found = list(
+        answered_rows(
+            settings(tmp_path, rows, response_key="answer"),
+            count_tokens=lambda text: len(text.split()),
+        )
+    )
     assert (found[0].texts, found[0].tokens) == (("it is four",), (3,))
 
 
 def test_counts_that_pandas_made_floats(tmp_path: Path) -> None:
-    table = pa.table({"prompt": ["q", "q"], "response": ["a", "b"], "response_tokens": [12.0, float("nan")]})
+    table = pa.table(
+        {"prompt": ["q", "q"], "response": ["a", "b"], "response_tokens": [12.0, float("nan")]}
+    )
     pq.write_table(table, tmp_path / "rows.parquet")
-    assert [r.tokens for r in answered_rows(ScoreDataConfig(files=str(tmp_path / "rows.parquet")))] == [(12,), (0,)]
+    assert [
+        r.tokens for r in answered_rows(ScoreDataConfig(files=str(tmp_path / "rows.parquet")))
+    ] == [(12,), (0,)]
 
 
 def test_a_runs_samples_are_read_as_they_are(tmp_path: Path) -> None:
-    sample = {"messages": [{"role": "user", "content": "2 + 2?"}], "response": "four", "ground_truth": "4", "reward": 1.0, "scores": {}}
+    sample = {
+        "messages": [{"role": "user", "content": "2 + 2?"}],
+        "response": "four",
+        "ground_truth": "4",
+        "reward": 1.0,
+        "scores": {},
+    }
     found = read(tmp_path, [sample])[0]
     assert (found.prompt.ground_truth, found.prompt.messages[-1]["content"]) == ("4", "2 + 2?")
 
@@ -86,29 +126,46 @@ def test_responses_to_one_prompt_are_a_group_wherever_they_stand(tmp_path: Path)
 
 
 def test_one_prompt_sampled_at_two_steps_makes_two_groups(tmp_path: Path) -> None:
-    rows = [row("a", step=1, prompt_id="t:0"), row("b", step=2, prompt_id="t:0"), row("c", step=1, prompt_id="t:0")]
+    rows = [
+        row("a", step=1, prompt_id="t:0"),
+        row("b", step=2, prompt_id="t:0"),
+        row("c", step=1, prompt_id="t:0"),
+    ]
     assert numbered(read(tmp_path, rows)) == [0, 1, 0]
     # two rows of the data set with the same words are two prompts
-    assert numbered(read(tmp_path, [row("a", step=1, prompt_id="t:0"), row("b", step=1, prompt_id="t:1")])) == [0, 1]
+    assert numbered(
+        read(tmp_path, [row("a", step=1, prompt_id="t:0"), row("b", step=1, prompt_id="t:1")])
+    ) == [0, 1]
     # nulls, as parquet files of both kinds have them: the prompt
     assert numbered(read(tmp_path, [row("a", step=None, prompt_id=None), row("b")])) == [0, 0]
 
 
 def test_named_columns_define_the_groups(tmp_path: Path) -> None:
-    rows = [row("a", run="x", pair=1), row("b", run="y", pair=1), row("c", run="x", pair=1.0, ask="3 + 3?")]
+    rows = [
+        row("a", run="x", pair=1),
+        row("b", run="y", pair=1),
+        row("c", run="x", pair=1.0, ask="3 + 3?"),
+    ]
     assert numbered(read(tmp_path, rows, group_key="pair")) == [0, 0, 0]
     assert numbered(read(tmp_path, rows, group_key=["run", "pair"])) == [0, 1, 0]
-    with pytest.raises(DataError, match=r"row 0 \(line 1\), column 'pairs': .*need the column 'pairs' of data.group_key"):
+    with pytest.raises(
+        DataError,
+        match=r"row 0 \(line 1\), column 'pairs': .*need the column 'pairs' of data.group_key",
+    ):
         read(tmp_path, rows, group_key="pairs")
 
 
-def scored_order(path: Path, rows: list[dict[str, Any]], done: int = 0, **keys: Any) -> list[tuple[int, str]]:
+def scored_order(
+    path: Path, rows: list[dict[str, Any]], done: int = 0, **keys: Any
+) -> list[tuple[int, str]]:
     given = settings(path, rows, **keys)
     surveyed = survey(given, for_parquet=False, by_group=True)
     return [(r.number, r.texts[0]) for r in rows_to_score(given, surveyed, done=done)]
 
 
-def test_rows_that_are_apart_are_scored_group_after_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_apart_are_scored_group_after_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [row(f"{i}", ask=f"{i % 3}?") for i in range(7)]
     by_group = [(0, "0"), (3, "3"), (6, "6"), (1, "1"), (4, "4"), (2, "2"), (5, "5")]
     assert scored_order(tmp_path, rows) == by_group
@@ -120,16 +177,26 @@ def test_rows_that_are_apart_are_scored_group_after_group(tmp_path: Path, monkey
 
 
 def test_rows_of_several_files_are_gathered_by_group(tmp_path: Path) -> None:
-    table = pa.table({"prompt": [f"{i % 2}?" for i in range(600)], "response": [f"p{i}" for i in range(600)]})
+    table = pa.table(
+        {"prompt": [f"{i % 2}?" for i in range(600)], "response": [f"p{i}" for i in range(600)]}
+    )
     pq.write_table(table, tmp_path / "one.parquet", row_group_size=100)
-    (tmp_path / "two.jsonl").write_text("".join(json.dumps({"prompt": f"{i % 2}?", "response": f"j{i}"}) + "\n" for i in range(4)))
+    (tmp_path / "two.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"{i % 2}?", "response": f"j{i}"}) + "\n" for i in range(4))
+    )
     given = ScoreDataConfig(files=[str(tmp_path / "one.parquet"), str(tmp_path / "two.jsonl")])
     surveyed = survey(given, for_parquet=True, by_group=True)
     assert surveyed.rows_of_files == (600, 4)
     assert surveyed.groups is not None
-    assert (surveyed.groups.groups, surveyed.groups.over_files, surveyed.groups.scattered) == (2, 2, True)
+    assert (surveyed.groups.groups, surveyed.groups.over_files, surveyed.groups.scattered) == (
+        2,
+        2,
+        True,
+    )
     texts = [r.texts[0] for r in rows_to_score(given, surveyed)]
-    assert texts == [f"p{i}" for i in range(0, 600, 2)] + ["j0", "j2"] + [f"p{i}" for i in range(1, 600, 2)] + ["j1", "j3"]
+    assert texts == [f"p{i}" for i in range(0, 600, 2)] + ["j0", "j2"] + [
+        f"p{i}" for i in range(1, 600, 2)
+    ] + ["j1", "j3"]
 
 
 def test_a_survey_counts_groups_of_one(tmp_path: Path) -> None:
@@ -144,17 +211,27 @@ def test_the_first_rows_of_all_files(tmp_path: Path) -> None:
     one.write_text(json.dumps(row("a")) + "\n" + json.dumps(row("b")) + "\n")
     two.write_text(json.dumps(row("c")) + "\n" + json.dumps(row("d")) + "\n")
     found = answered_rows(ScoreDataConfig(files=[str(one), str(two)], max_rows=3))
-    assert [(r.prompt.id, r.texts[0]) for r in found] == [("one.jsonl:0", "a"), ("one.jsonl:1", "b"), ("two.jsonl:0", "c")]
+    assert [(r.prompt.id, r.texts[0]) for r in found] == [
+        ("one.jsonl:0", "a"),
+        ("one.jsonl:1", "b"),
+        ("two.jsonl:0", "c"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"response": None}, r"row 1 \(line 2\), column 'response': saw None .*fill the response or drop the row"),
+        (
+            {"response": None},
+            r"row 1 \(line 2\), column 'response': saw None .*fill the response or drop the row",
+        ),
         ({"response": []}, r"column 'response': saw \[\]"),
         ({"response": ["a", None]}, r"column 'response': saw \['a', None\]"),
         ({"response": 4}, r"column 'response': saw 4 \(int\)"),
-        ({"response": ["a", "b"], "response_tokens": 3}, r"column 'response_tokens': saw 3 .*for each of 2 responses"),
+        (
+            {"response": ["a", "b"], "response_tokens": 3},
+            r"column 'response_tokens': saw 3 .*for each of 2 responses",
+        ),
         ({"response_tokens": -1}, "column 'response_tokens'"),
         ({"finish_reason": "eos"}, """column 'finish_reason': saw 'eos' .*"stop" or "length";"""),
         ({"prompt": []}, "column 'prompt'"),
@@ -169,7 +246,11 @@ def test_a_wrong_row_is_named(tmp_path: Path, changed: dict[str, Any], words: st
 def test_a_missing_column_is_answered_with_those_there_are(tmp_path: Path) -> None:
     rows = [{"prompt": "q", "completion": "a"}]
     with pytest.raises(
-        DataError, match=r"only the columns prompt, completion; need a column 'response' \(or 'responses'\).*data.response_key"
+        DataError,
+        match=(
+            r"only the columns prompt, completion; need a column 'response' \(or"
+            r" 'responses'\).*data.response_key"
+        ),
     ):
         read(tmp_path, rows)
 
@@ -178,12 +259,17 @@ def test_batches_keep_groups_only_where_they_must(tmp_path: Path) -> None:
     rows = read(tmp_path, [row(f"{i}", ask=f"{i // 3}?") for i in range(9)])
 
     def sizes(*, whole_groups: bool, size: int = 4) -> list[int]:
-        return [len(batch) for batch in batches(iter(rows), repeat(size), whole_groups=whole_groups)]
+        return [
+            len(batch) for batch in batches(iter(rows), repeat(size), whole_groups=whole_groups)
+        ]
 
     assert sizes(whole_groups=False) == [4, 4, 1]
     assert sizes(whole_groups=True) == [6, 3]
     lists = read(tmp_path, [row(["a", "b", "c"], ask=f"{i}?") for i in range(3)])
-    assert [len(batch) for batch in batches(iter(lists), repeat(4), whole_groups=False)] == [2, 1]  # a row is never cut
+    assert [len(batch) for batch in batches(iter(lists), repeat(4), whole_groups=False)] == [
+        2,
+        1,
+    ]  # a row is never cut
 
 
 def test_a_survey_counts_and_types(tmp_path: Path) -> None:
@@ -196,7 +282,10 @@ def test_a_survey_counts_and_types(tmp_path: Path) -> None:
 
 def test_a_survey_refuses_what_parquet_cannot_hold(tmp_path: Path) -> None:
     rows = [row(), {"prompt": "q", "responses": ["a", "b"]}]
-    with pytest.raises(DataError, match=r"rows.jsonl:1 holds a list of responses, the rows before it one response; .*jsonl"):
+    with pytest.raises(
+        DataError,
+        match=r"rows.jsonl:1 holds a list of responses, the rows before it one response; .*jsonl",
+    ):
         survey(settings(tmp_path, rows), for_parquet=True)
     assert survey(settings(tmp_path, rows), for_parquet=False).responses == 3
     with pytest.raises(DataError, match=r"data\.max_rows=0 leaves no row"):

@@ -21,7 +21,10 @@ def test_jsonl_rows_carry_number_and_line(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"x": 1}\n\n  \n{"x": "é 日本 \\u2028"}\n', encoding="utf-8")
     rows = list(read_rows(path))
-    assert [(r.number, r.line, r.fields) for r in rows] == [(0, 1, {"x": 1}), (1, 4, {"x": "é 日本 \u2028"})]
+    assert [(r.number, r.line, r.fields) for r in rows] == [
+        (0, 1, {"x": 1}),
+        (1, 4, {"x": "é 日本 \u2028"}),
+    ]
     assert rows[1].where == "row 1 (line 4)"
     assert (rows[0].file, rows[0].label) == (str(path), "a.jsonl")
 
@@ -57,7 +60,13 @@ def test_a_row_of_megabytes(tmp_path: Path):
 
 
 def test_missing_file(tmp_path: Path):
-    with raises_with(DataError, "the data set:", "gone.parquet does not exist", str(tmp_path), "need a parquet or jsonl file"):
+    with raises_with(
+        DataError,
+        "the data set:",
+        "gone.parquet does not exist",
+        str(tmp_path),
+        "need a parquet or jsonl file",
+    ):
         next(read_rows(tmp_path / "gone.parquet"))
 
 
@@ -76,7 +85,11 @@ def test_files_without_rows(tmp_path: Path, name: str):
 def test_unreadable_parquet(tmp_path: Path, content: bytes):
     path = tmp_path / "torn.parquet"
     path.write_bytes(content)
-    with raises_with(DataError, f"torn.parquet ({len(content)} bytes) cannot be read as parquet", "need a whole parquet file"):
+    with raises_with(
+        DataError,
+        f"torn.parquet ({len(content)} bytes) cannot be read as parquet",
+        "need a whole parquet file",
+    ):
         list(read_rows(path))
 
 
@@ -90,11 +103,16 @@ def test_jsonl_that_is_not_utf8(tmp_path: Path):
 def test_a_line_that_is_not_json(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"x": 1}\n{"x": oops}\n')
-    with raises_with(DataError, "a.jsonl line 2", '{"x": oops}', "not JSON", "need one JSON object per line"):
+    with raises_with(
+        DataError, "a.jsonl line 2", '{"x": oops}', "not JSON", "need one JSON object per line"
+    ):
         list(read_rows(path))
 
 
-@pytest.mark.parametrize(("text", "hint"), [("[\n{}\n]", "one object per line"), ("[1, 2]", "without an outer list"), ("5\n", "5 (int)")])
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("[\n{}\n]", "one object per line"), ("[1, 2]", "without an outer list"), ("5\n", "5 (int)")],
+)
 def test_json_that_is_not_one_object_per_line(tmp_path: Path, text: str, hint: str):
     path = tmp_path / "a.json"
     path.write_text(text)
@@ -112,7 +130,12 @@ def test_file_list_takes_one_path_or_many(tmp_path: Path):
 
 @pytest.mark.parametrize("value", [None, [], "", 5, ["a.jsonl", 3], {"a": 1}])
 def test_file_list_refuses_other_things(value: object):
-    with raises_with(ConfigError, "data.train_files: saw ", "need one path or a list", "data.train_files=data/train.parquet"):
+    with raises_with(
+        ConfigError,
+        "data.train_files: saw ",
+        "need one path or a list",
+        "data.train_files=data/train.parquet",
+    ):
         file_list(value, "data.train_files")
 
 
@@ -130,6 +153,9 @@ def test_file_list_refuses_an_unknown_kind(tmp_path: Path):
 
 def test_labels_are_short_and_unique():
     assert file_labels([Path("x/a.parquet"), Path("y/b.parquet")]) == ["a.parquet", "b.parquet"]
-    assert file_labels([Path("m/x/a.parquet"), Path("m/y/a.parquet")]) == ["x/a.parquet", "y/a.parquet"]
+    assert file_labels([Path("m/x/a.parquet"), Path("m/y/a.parquet")]) == [
+        "x/a.parquet",
+        "y/a.parquet",
+    ]
     assert file_labels([Path("a.parquet"), Path("x/a.parquet")]) == ["a.parquet", "x/a.parquet"]
     assert file_labels([Path("x/a.parquet"), Path("x/a.parquet")]) == ["a.parquet", "a.parquet#2"]

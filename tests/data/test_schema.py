@@ -12,8 +12,12 @@ from rmrl.errors import DataError
 USER = [{"role": "user", "content": "hi"}]
 
 
-def check(*fields: dict, prompt_key: str = "prompt", reward_fn_key: str = "data_source") -> list[PromptRow]:
-    rows = [Row(file="d/f.parquet", label="f.parquet", number=i, fields=f) for i, f in enumerate(fields)]
+def check(
+    *fields: dict, prompt_key: str = "prompt", reward_fn_key: str = "data_source"
+) -> list[PromptRow]:
+    rows = [
+        Row(file="d/f.parquet", label="f.parquet", number=i, fields=f) for i, f in enumerate(fields)
+    ]
     return list(check_rows(rows, prompt_key=prompt_key, reward_fn_key=reward_fn_key))
 
 
@@ -45,8 +49,17 @@ def test_a_full_row():
     assert row.where == "d/f.parquet row 0"
     assert [m["role"] for m in row.messages] == ["system", "user"]
     assert row.plain_text is False
-    assert row.rm_prompts == {"": "told", "0": "", "helpful": ({"role": "assistant", "content": "x"},)}
-    assert (row.data_source, row.ground_truth, row.ability, row.extra_info) == ("gsm8k", "42", "math", info)
+    assert row.rm_prompts == {
+        "": "told",
+        "0": "",
+        "helpful": ({"role": "assistant", "content": "x"},),
+    }
+    assert (row.data_source, row.ground_truth, row.ability, row.extra_info) == (
+        "gsm8k",
+        "42",
+        "math",
+        info,
+    )
 
 
 @pytest.mark.parametrize("null", [None, float("nan")])
@@ -55,7 +68,13 @@ def test_null_columns_are_as_good_as_absent(null: object):
     names = ["data_source", "rm_prompt", "rm_prompt_a", "reward_model", "ability", "extra_info"]
     (nulls,) = check({"prompt": USER, **dict.fromkeys(names, null)})
     assert nulls == bare
-    assert (bare.data_source, bare.rm_prompts, bare.ground_truth, bare.ability, bare.extra_info) == ("", {}, None, "", {})
+    assert (
+        bare.data_source,
+        bare.rm_prompts,
+        bare.ground_truth,
+        bare.ability,
+        bare.extra_info,
+    ) == ("", {}, None, "", {})
 
 
 def test_a_string_prompt_is_one_user_turn():
@@ -71,13 +90,23 @@ def test_a_string_that_only_looks_like_json_is_text():
 
 def test_openai_content_parts_and_null_keys():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    (row,) = check({"prompt": [{"role": "user", "content": parts, "name": None, "tool_calls": None}]})
+    (row,) = check(
+        {"prompt": [{"role": "user", "content": parts, "name": None, "tool_calls": None}]}
+    )
     assert row.messages == ({"role": "user", "content": "ab"},)
 
 
 def test_a_tool_call_may_have_no_content():
     calls = [{"id": "1", "type": "function"}]
-    (row,) = check({"prompt": [*USER, {"role": "assistant", "content": None, "tool_calls": calls}, {"role": "tool", "content": "7"}]})
+    (row,) = check(
+        {
+            "prompt": [
+                *USER,
+                {"role": "assistant", "content": None, "tool_calls": calls},
+                {"role": "tool", "content": "7"},
+            ]
+        }
+    )
     assert row.messages[1] == {"role": "assistant", "content": "", "tool_calls": calls}
 
 
@@ -102,9 +131,16 @@ def test_numpy_becomes_plain_python():
     assert plain(np.array("x")[()]) == "x"
 
 
-@pytest.mark.parametrize(("value", "text"), [("7", "7"), (7, "7"), (0, "0"), (0.5, "0.5"), (None, None), ("", "")])
+@pytest.mark.parametrize(
+    ("value", "text"), [("7", "7"), (7, "7"), (0, "0"), (0.5, "0.5"), (None, None), ("", "")]
+)
 def test_ground_truth(value: object, text: str | None):
-    assert check({"prompt": USER, "reward_model": {"style": "rule", "ground_truth": value}})[0].ground_truth == text
+    assert (
+        check({"prompt": USER, "reward_model": {"style": "rule", "ground_truth": value}})[
+            0
+        ].ground_truth
+        == text
+    )
     assert check({"prompt": USER, "reward_model": value})[0].ground_truth == text
 
 
@@ -118,8 +154,17 @@ def test_other_column_names():
 
 
 def test_missing_prompt_column_names_those_there_and_the_nearest():
-    parts = ["1 problem in d/f.parquet", "row 0, column 'prompt'", "only the columns promt, answer", "need a column 'prompt'"]
-    refused([*parts, "did you mean data.prompt_key=promt?"], {"promt": "x", "answer": "y"}, {"promt": "x"})
+    parts = [
+        "1 problem in d/f.parquet",
+        "row 0, column 'prompt'",
+        "only the columns promt, answer",
+        "need a column 'prompt'",
+    ]
+    refused(
+        [*parts, "did you mean data.prompt_key=promt?"],
+        {"promt": "x", "answer": "y"},
+        {"promt": "x"},
+    )
 
 
 def test_a_missing_column_is_said_once_per_file():
@@ -144,48 +189,96 @@ LONG = "z" * 10_000
         ({"prompt": []}, ["column 'prompt': saw [] (list), which has no text", "fill the prompt"]),
         ({"prompt": "  \n"}, ["column 'prompt'", "no text"]),
         ({"prompt": ["hi"]}, ["saw 'hi' (str) as message 0"]),
-        ({"prompt": [*USER, {"role": "user"}]}, ["saw the keys role in message 1", "role and content"]),
-        ({"prompt": [{"from": "human", "value": "x"}]}, ["saw the keys from, value in message 0", "from -> role"]),
+        (
+            {"prompt": [*USER, {"role": "user"}]},
+            ["saw the keys role in message 1", "role and content"],
+        ),
+        (
+            {"prompt": [{"from": "human", "value": "x"}]},
+            ["saw the keys from, value in message 0", "from -> role"],
+        ),
         (
             {"prompt": [{"role": "human", "content": "x"}]},
-            ["the role 'human' (str) in message 0", "one of system, user, assistant, tool, developer"],
+            [
+                "the role 'human' (str) in message 0",
+                "one of system, user, assistant, tool, developer",
+            ],
         ),
         ({"prompt": [{"role": None, "content": "x"}]}, ["the role None"]),
         ({"prompt": [{"role": "user", "content": 3}]}, ["saw 3 (int) as content of message 0"]),
-        ({"prompt": [{"role": "user", "content": None}]}, ["saw None (NoneType) as content of message 0"]),
-        ({"prompt": [{"role": "user", "content": [{"type": "image_url", "image_url": "u"}]}]}, ["image_url", "only text is supported"]),
-        ({"prompt": '[{"role": "user", "content": "hi"}]'}, ["messages written as JSON text", "json.loads"]),
+        (
+            {"prompt": [{"role": "user", "content": None}]},
+            ["saw None (NoneType) as content of message 0"],
+        ),
+        (
+            {"prompt": [{"role": "user", "content": [{"type": "image_url", "image_url": "u"}]}]},
+            ["image_url", "only text is supported"],
+        ),
+        (
+            {"prompt": '[{"role": "user", "content": "hi"}]'},
+            ["messages written as JSON text", "json.loads"],
+        ),
         ({"prompt": USER, "rm_prompt": 4}, ["column 'rm_prompt': saw 4 (int)"]),
-        ({"prompt": USER, "rm_prompt_b": [{"role": "x", "content": ""}]}, ["column 'rm_prompt_b': saw the role 'x'"]),
-        ({"prompt": USER, "reward_model": [1]}, ["column 'reward_model': saw [1] (list)", "json.dumps"]),
-        ({"prompt": USER, "reward_model": {"ground_truth": ["a"]}}, ["column 'reward_model.ground_truth': saw ['a'] (list)"]),
-        ({"prompt": USER, "reward_model": {"groundtruth": "a"}}, ["column 'reward_model': saw the key 'groundtruth'", "'ground_truth'"]),
+        (
+            {"prompt": USER, "rm_prompt_b": [{"role": "x", "content": ""}]},
+            ["column 'rm_prompt_b': saw the role 'x'"],
+        ),
+        (
+            {"prompt": USER, "reward_model": [1]},
+            ["column 'reward_model': saw [1] (list)", "json.dumps"],
+        ),
+        (
+            {"prompt": USER, "reward_model": {"ground_truth": ["a"]}},
+            ["column 'reward_model.ground_truth': saw ['a'] (list)"],
+        ),
+        (
+            {"prompt": USER, "reward_model": {"groundtruth": "a"}},
+            ["column 'reward_model': saw the key 'groundtruth'", "'ground_truth'"],
+        ),
         ({"prompt": USER, "reward_model": True}, ["column 'reward_model': saw True (bool)"]),
-        ({"prompt": USER, "data_source": 3}, ["column 'data_source': saw 3 (int)", "need a string"]),
-        ({"prompt": USER, "extra_info": "s"}, ["column 'extra_info': saw 's' (str)", "need a mapping"]),
+        (
+            {"prompt": USER, "data_source": 3},
+            ["column 'data_source': saw 3 (int)", "need a string"],
+        ),
+        (
+            {"prompt": USER, "extra_info": "s"},
+            ["column 'extra_info': saw 's' (str)", "need a mapping"],
+        ),
         ({"prompt": [LONG]}, ["zzz...zzz", "(str) as message 0"]),
     ],
 )
 def test_each_problem_names_file_row_column_seen_and_need(fields: dict, parts: list[str]):
-    text = refused(["1 problem in d/f.parquet", "row 1, column", *parts[1:]], {"prompt": USER}, fields)
+    text = refused(
+        ["1 problem in d/f.parquet", "row 1, column", *parts[1:]], {"prompt": USER}, fields
+    )
     assert parts[0] in text
     assert len(text) < 800
 
 
 def test_several_problems_of_one_row_come_together():
     text = refused(["3 problems in d/f.parquet"], {"prompt": 1, "data_source": 2, "extra_info": 3})
-    assert [re.search(r"column '(\w+)'", line)[1] for line in text.splitlines()[1:]] == ["prompt", "data_source", "extra_info"]
+    assert [re.search(r"column '(\w+)'", line)[1] for line in text.splitlines()[1:]] == [
+        "prompt",
+        "data_source",
+        "extra_info",
+    ]
 
 
 def test_at_most_five_problems():
     text = refused(
-        ["5 problems in d/f.parquet (the first ones)", "row 0", "row 8"], *[{"prompt": i if i % 2 == 0 else "ok"} for i in range(40)]
+        ["5 problems in d/f.parquet (the first ones)", "row 0", "row 8"],
+        *[{"prompt": i if i % 2 == 0 else "ok"} for i in range(40)],
     )
     assert len(text.splitlines()) == 6
 
 
 def test_good_rows_before_the_first_problem_stream_out():
-    rows = iter([Row(file="f", label="f", number=i, fields={"prompt": "ok" if i < 2 else None}) for i in range(3)])
+    rows = iter(
+        [
+            Row(file="f", label="f", number=i, fields={"prompt": "ok" if i < 2 else None})
+            for i in range(3)
+        ]
+    )
     stream = check_rows(rows, prompt_key="prompt", reward_fn_key="data_source")
     assert [next(stream).id, next(stream).id] == ["f:0", "f:1"]
     with pytest.raises(DataError, match="row 2"):

@@ -38,32 +38,48 @@ def test_the_template_ends_in_the_generation_prompt(tokenizer):
 
 def test_same_tokens_as_the_tokenizer_itself(tokenizer):
     r = row(("system", "c"), ("user", "a b"), ("assistant", "d"), ("user", "e é"))
-    expected = tokenizer.apply_chat_template([dict(m) for m in r.messages], add_generation_prompt=True, tokenize=True, return_dict=False)
+    expected = tokenizer.apply_chat_template(
+        [dict(m) for m in r.messages], add_generation_prompt=True, tokenize=True, return_dict=False
+    )
     assert encode_rows([r], tokenizer, template_kwargs={}) == [expected]
 
 
 def test_a_last_assistant_turn_is_continued(tokenizer):
     # <user> a <end> <assistant> b: no <end>, no second <assistant>
-    assert encode_rows([row(("user", "a"), ("assistant", "b"))], tokenizer, template_kwargs={}) == [[2, 5, 1, 3, 6]]
+    assert encode_rows([row(("user", "a"), ("assistant", "b"))], tokenizer, template_kwargs={}) == [
+        [2, 5, 1, 3, 6]
+    ]
 
 
 def test_template_kwargs_reach_the_template(tokenizer):
-    assert encode_rows([row(("user", "a"))], tokenizer, template_kwargs={"thinking": "think"}) == [[2, 5, 1, 3, 10]]
+    assert encode_rows([row(("user", "a"))], tokenizer, template_kwargs={"thinking": "think"}) == [
+        [2, 5, 1, 3, 10]
+    ]
 
 
 def test_without_a_template_plain_text_is_taken_as_it_is(tokenizer):
     tokenizer.chat_template = None
-    assert encode_rows([row(("user", "a b zzz"), plain_text=True)], tokenizer, template_kwargs={}) == [[5, 6, 0]]
+    assert encode_rows(
+        [row(("user", "a b zzz"), plain_text=True)], tokenizer, template_kwargs={}
+    ) == [[5, 6, 0]]
 
 
 def test_without_a_template_messages_are_refused(tokenizer):
     tokenizer.chat_template = None
-    with pytest.raises(DataError, match=has("f row 3", "no chat template", "actor_rollout_ref.model.custom_chat_template")):
+    with pytest.raises(
+        DataError,
+        match=has("f row 3", "no chat template", "actor_rollout_ref.model.custom_chat_template"),
+    ):
         encode_rows([row(("user", "a"), number=3)], tokenizer, template_kwargs={})
 
 
 def test_a_template_that_refuses_names_the_row(tokenizer):
-    with pytest.raises(DataError, match=has("f row 9", "roles user, tool", "no tools here", "data.apply_chat_template_kwargs")):
+    with pytest.raises(
+        DataError,
+        match=has(
+            "f row 9", "roles user, tool", "no tools here", "data.apply_chat_template_kwargs"
+        ),
+    ):
         render(row(("user", "a"), ("tool", "b"), number=9), tokenizer, {})
 
 
@@ -76,7 +92,9 @@ def test_zero_tokens_are_refused(tokenizer):
 def test_many_chunks_keep_the_order(tokenizer, monkeypatch):
     monkeypatch.setattr(tokenize, "CHUNK_ROWS", 2)
     rows = [row(("user", "a " * i + "b")) for i in range(7)]
-    assert [len(ids) for ids in encode_rows(rows, tokenizer, template_kwargs={})] == [4 + i for i in range(7)]
+    assert [len(ids) for ids in encode_rows(rows, tokenizer, template_kwargs={})] == [
+        4 + i for i in range(7)
+    ]
     assert encode_rows([], tokenizer, template_kwargs={}) == []
 
 
@@ -105,7 +123,12 @@ IDS = [list(range(n)) for n in LENGTHS]
 
 def test_filter_drops_and_counts():
     report = fit_lengths(ROWS, IDS, DataConfig(max_prompt_length=4, filter_overlong_prompts=True))
-    assert (report.kept, report.token_ids, report.dropped, report.cut) == ([0, 2], [IDS[0], IDS[2]], 2, 0)
+    assert (report.kept, report.token_ids, report.dropped, report.cut) == (
+        [0, 2],
+        [IDS[0], IDS[2]],
+        2,
+        0,
+    )
 
 
 def test_cutting_counts_and_keeps_all():
@@ -116,8 +139,18 @@ def test_cutting_counts_and_keeps_all():
 
 
 def test_error_mode_names_rows_lengths_limit_and_keys():
-    parts = ["2 prompts", "data.max_prompt_length=4", "longest has 9", "f row 1: 9 tokens", "f row 3: 7 tokens"]
-    keys = ["data.max_prompt_length=9", "data.filter_overlong_prompts=True", "data.truncation=left, right or middle"]
+    parts = [
+        "2 prompts",
+        "data.max_prompt_length=4",
+        "longest has 9",
+        "f row 1: 9 tokens",
+        "f row 3: 7 tokens",
+    ]
+    keys = [
+        "data.max_prompt_length=9",
+        "data.filter_overlong_prompts=True",
+        "data.truncation=left, right or middle",
+    ]
     with pytest.raises(DataError, match=has(*parts, *keys)):
         fit_lengths(ROWS, IDS, DataConfig(max_prompt_length=4))
 
@@ -127,5 +160,8 @@ def test_error_mode_is_content_with_prompts_of_exactly_the_limit():
 
 
 def test_settings_that_cannot_work_come_together():
-    with pytest.raises(ConfigError, match=has("2 problems", "'midle'; did you mean 'middle'?", "data.max_prompt_length=0")):
+    with pytest.raises(
+        ConfigError,
+        match=has("2 problems", "'midle'; did you mean 'middle'?", "data.max_prompt_length=0"),
+    ):
         fit_lengths(ROWS, IDS, DataConfig(max_prompt_length=0, truncation="midle"))

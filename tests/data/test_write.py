@@ -9,8 +9,16 @@ from rmrl.data.write import write_rows
 from rmrl.errors import DataError
 
 ROWS = [
-    {"prompt": [{"role": "user", "content": "é 日本"}], "data_source": "s", "extra_info": {"i": np.int64(1)}},
-    {"prompt": [{"role": "user", "content": "b"}], "rm_prompt_judge": "told", "reward_model": {"style": "rule", "ground_truth": "7"}},
+    {
+        "prompt": [{"role": "user", "content": "é 日本"}],
+        "data_source": "s",
+        "extra_info": {"i": np.int64(1)},
+    },
+    {
+        "prompt": [{"role": "user", "content": "b"}],
+        "rm_prompt_judge": "told",
+        "reward_model": {"style": "rule", "ground_truth": "7"},
+    },
 ]
 
 
@@ -19,8 +27,16 @@ def test_what_is_written_is_what_loads(tmp_path, suffix: str):
     path = tmp_path / "new" / f"rows{suffix}"
     assert write_rows(path, iter(ROWS), overwrite=False) == 2
     first, second = iterate_rows(DataConfig(train_files=str(path)), split="train")
-    assert (first.messages[0]["content"], first.data_source, first.extra_info) == ("é 日本", "s", {"i": 1})
-    assert (second.rm_prompts, second.ground_truth, second.data_source) == ({"judge": "told"}, "7", "")
+    assert (first.messages[0]["content"], first.data_source, first.extra_info) == (
+        "é 日本",
+        "s",
+        {"i": 1},
+    )
+    assert (second.rm_prompts, second.ground_truth, second.data_source) == (
+        {"judge": "told"},
+        "7",
+        "",
+    )
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
@@ -36,7 +52,9 @@ def test_an_existing_file_is_left_alone_unless_asked(tmp_path):
 
 def test_a_malformed_row_writes_nothing(tmp_path):
     path = tmp_path / "rows.parquet"
-    with pytest.raises(DataError, match=r"(?s)1 problem in .*rows.parquet.*row 1, column 'prompt': saw 5"):
+    with pytest.raises(
+        DataError, match=r"(?s)1 problem in .*rows.parquet.*row 1, column 'prompt': saw 5"
+    ):
         write_rows(path, [ROWS[0], {"prompt": 5}], overwrite=False)
     assert list(tmp_path.iterdir()) == []
 
@@ -47,8 +65,13 @@ def test_no_rows(tmp_path):
 
 
 def test_a_parquet_column_of_two_types(tmp_path):
-    rows = [{"prompt": "a", "rm_prompt": "text"}, {"prompt": "b", "rm_prompt": [{"role": "user", "content": "c"}]}]
-    with pytest.raises(DataError, match=r"column 'rm_prompt': the rows hold values of different types .* \.jsonl"):
+    rows = [
+        {"prompt": "a", "rm_prompt": "text"},
+        {"prompt": "b", "rm_prompt": [{"role": "user", "content": "c"}]},
+    ]
+    with pytest.raises(
+        DataError, match=r"column 'rm_prompt': the rows hold values of different types .* \.jsonl"
+    ):
         write_rows(tmp_path / "rows.parquet", rows, overwrite=False)
     assert list(tmp_path.iterdir()) == []
     assert write_rows(tmp_path / "rows.jsonl", rows, overwrite=False) == 2

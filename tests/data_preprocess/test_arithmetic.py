@@ -34,7 +34,13 @@ def load(path: Path):
     return list(iterate_rows(DataConfig(train_files=str(path)), split="train"))
 
 
-OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.USub: operator.neg}
+OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+}
 
 
 def value_of(node: ast.AST) -> Fraction:
@@ -65,7 +71,18 @@ def right(task: str, question: str, answer: str) -> bool:
 @pytest.mark.parametrize("difficulty", ["easy", "medium", "hard"])
 @pytest.mark.parametrize("task", TASKS)
 def test_every_answer_is_right(arithmetic, tmp_path, task: str, difficulty: str):
-    args = ["--out", str(tmp_path), "--train", "40", "--test", "10", "--tasks", task, "--difficulty", difficulty]
+    args = [
+        "--out",
+        str(tmp_path),
+        "--train",
+        "40",
+        "--test",
+        "10",
+        "--tasks",
+        task,
+        "--difficulty",
+        difficulty,
+    ]
     assert arithmetic.main(args) == 0
     for row in load(tmp_path / "train.parquet"):
         assert row.data_source == f"arithmetic/{task}"
@@ -79,7 +96,10 @@ def test_the_table_is_what_the_tests_know(arithmetic):
 
 def test_splits_are_disjoint_and_without_repeats(arithmetic, tmp_path):
     assert arithmetic.main(["--out", str(tmp_path), "--train", "1500", "--test", "300"]) == 0
-    sums = {s: [re.sub(r"\s", "", r.rm_prompts[""]) for r in load(tmp_path / f"{s}.parquet")] for s in ("train", "test")}
+    sums = {
+        s: [re.sub(r"\s", "", r.rm_prompts[""]) for r in load(tmp_path / f"{s}.parquet")]
+        for s in ("train", "test")
+    }
     assert (len(sums["train"]), len(sums["test"])) == (1500, 300)
     assert len(set(sums["train"])) == 1500
     assert not set(sums["train"]) & set(sums["test"])
@@ -87,14 +107,18 @@ def test_splits_are_disjoint_and_without_repeats(arithmetic, tmp_path):
 
 def test_splits_are_equally_hard(arithmetic, tmp_path):
     arithmetic.main(["--out", str(tmp_path), "--train", "1500", "--test", "500"])
-    sizes = [[len(r.rm_prompts[""]) for r in load(tmp_path / f"{s}.parquet")] for s in ("train", "test")]
+    sizes = [
+        [len(r.rm_prompts[""]) for r in load(tmp_path / f"{s}.parquet")] for s in ("train", "test")
+    ]
     means = [sum(s) / len(s) for s in sizes]
     assert abs(means[0] - means[1]) < 0.2  # of about 16 characters
 
 
 def test_same_seed_same_rows(arithmetic, tmp_path):
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        arithmetic.main(["--out", str(tmp_path / name), "--train", "20", "--test", "5", "--seed", seed])
+        arithmetic.main(
+            ["--out", str(tmp_path / name), "--train", "20", "--test", "5", "--seed", seed]
+        )
     a, b, c = ([r.messages for r in load(tmp_path / n / "train.parquet")] for n in "abc")
     assert a == b
     assert a != c
@@ -102,10 +126,16 @@ def test_same_seed_same_rows(arithmetic, tmp_path):
 
 @pytest.mark.parametrize(
     ("style", "ending"),
-    [("number", "Answer with the number only."), ("gsm8k", 'final answer after "####".'), ("boxed", "answer within \\boxed{}.")],
+    [
+        ("number", "Answer with the number only."),
+        ("gsm8k", 'final answer after "####".'),
+        ("boxed", "answer within \\boxed{}."),
+    ],
 )
 def test_styles(arithmetic, tmp_path, style: str, ending: str):
-    arithmetic.main(["--out", str(tmp_path), "--train", "6", "--test", "1", "--style", style, "--tasks", *TASKS])
+    arithmetic.main(
+        ["--out", str(tmp_path), "--train", "6", "--test", "1", "--style", style, "--tasks", *TASKS]
+    )
     rows = load(tmp_path / "train.parquet")
     assert all(r.messages[0]["content"].endswith(ending) for r in rows)
     assert all(r.messages[0]["content"].startswith(r.rm_prompts[""] + " ") for r in rows)
@@ -117,16 +147,31 @@ def test_the_same_sum_is_one_problem(arithmetic):
         return {"question": "Solve for b: 2*b = 4", "answer": "2", "metadata": metadata}
 
     problem = arithmetic.as_problem
-    assert problem("chain_sum", item(expression="3 + 4")).key == problem("basic_arithmetic", item(expression="3+4")).key
+    assert (
+        problem("chain_sum", item(expression="3 + 4")).key
+        == problem("basic_arithmetic", item(expression="3+4")).key
+    )
     assert problem("gcd", item(numbers=[8, 6])).key == problem("gcd", item(numbers=[6, 8])).key
     assert problem("gcd", item(numbers=[8, 6])).key != problem("lcm", item(numbers=[8, 6])).key
-    assert problem("simple_equations", item(equation="2*b = 4")).key == problem("simple_equations", item(equation="2*q = 4")).key
+    assert (
+        problem("simple_equations", item(equation="2*b = 4")).key
+        == problem("simple_equations", item(equation="2*q = 4")).key
+    )
 
 
 def test_more_than_there_are(arithmetic, tmp_path, capsys):
-    assert arithmetic.main(["--out", str(tmp_path), "--tasks", "lcm", "--train", "4000", "--test", "10"]) == 2
+    assert (
+        arithmetic.main(
+            ["--out", str(tmp_path), "--tasks", "lcm", "--train", "4000", "--test", "10"]
+        )
+        == 2
+    )
     message = capsys.readouterr().err
-    assert re.search(r"--tasks lcm --difficulty easy: found only \d+ different problems, --train and --test ask for 4010", message)
+    assert re.search(
+        r"--tasks lcm --difficulty easy: found only \d+ different problems, --train and --test ask"
+        r" for 4010",
+        message,
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -145,6 +190,11 @@ def test_no_rows_asked_for(arithmetic, tmp_path, capsys):
 
 def test_help_from_the_command_line():
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--help"], capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(ROOT)}, check=True
+        [sys.executable, str(SCRIPT), "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": str(ROOT)},
+        check=True,
     )
     assert "--difficulty" in done.stdout

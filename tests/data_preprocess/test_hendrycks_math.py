@@ -19,7 +19,9 @@ MATH500 = ROOT.parent / "shared" / "data" / "math" / "math500.jsonl"
 
 @pytest.fixture(scope="module")
 def math() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("math_script", ROOT / "data_preprocess" / "hendrycks_math.py")
+    spec = importlib.util.spec_from_file_location(
+        "math_script", ROOT / "data_preprocess" / "hendrycks_math.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -33,9 +35,24 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 ROWS = [
-    {"problem": "Half of one?", "solution": "It is $\\boxed{\\frac{1}{2}}$.", "level": "Level 3", "type": "Algebra"},
-    {"problem": "One and one?", "solution": "no box", "answer": "2", "level": 1, "subject": "Prealgebra"},
-    {"problem": "Two threes?", "solution": "\\boxed{5}, no: $\\boxed 6$ wait $\\fbox{6}$", "level": "Level ?"},
+    {
+        "problem": "Half of one?",
+        "solution": "It is $\\boxed{\\frac{1}{2}}$.",
+        "level": "Level 3",
+        "type": "Algebra",
+    },
+    {
+        "problem": "One and one?",
+        "solution": "no box",
+        "answer": "2",
+        "level": 1,
+        "subject": "Prealgebra",
+    },
+    {
+        "problem": "Two threes?",
+        "solution": "\\boxed{5}, no: $\\boxed 6$ wait $\\fbox{6}$",
+        "level": "Level ?",
+    },
 ]
 
 
@@ -62,7 +79,10 @@ def test_rows_load_and_the_reference_scores_itself(math: ModuleType, tmp_path: P
     assert math.main(["--source", train, "--test-source", test, "--out", str(out)]) == 0
     rows = list(iterate_rows(DataConfig(train_files=str(out / "train.parquet")), split="train"))
     # "One and one?" is a test problem too and has left the training split.
-    assert [(row.rm_prompts[""], row.ground_truth) for row in rows] == [("Half of one?", "\\frac{1}{2}"), ("Two threes?", "6")]
+    assert [(row.rm_prompts[""], row.ground_truth) for row in rows] == [
+        ("Half of one?", "\\frac{1}{2}"),
+        ("Two threes?", "6"),
+    ]
     assert rows[0].messages == ({"role": "user", "content": f"Half of one? {math.INSTRUCTION}"},)
     assert (rows[0].data_source, rows[0].ability) == ("hendrycks/math", "math")
     assert (rows[0].extra_info["level"], rows[0].extra_info["subject"]) == (3, "Algebra")
@@ -75,8 +95,12 @@ def test_levels_keep_training_rows_only(math: ModuleType, tmp_path: Path):
     source.mkdir()
     write(source / "train.jsonl", ROWS)
     write(source / "test.jsonl", [{**ROWS[1], "problem": "Three?", "level": 5}])
-    assert math.main(["--source", str(source), "--levels", "3", "--out", str(tmp_path / "out")]) == 0
-    assert [pq.read_table(tmp_path / "out" / f"{s}.parquet").num_rows for s in ("train", "test")] == [1, 1]
+    assert (
+        math.main(["--source", str(source), "--levels", "3", "--out", str(tmp_path / "out")]) == 0
+    )
+    assert [
+        pq.read_table(tmp_path / "out" / f"{s}.parquet").num_rows for s in ("train", "test")
+    ] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +112,11 @@ def test_levels_keep_training_rows_only(math: ModuleType, tmp_path: Path):
     ],
 )
 def test_a_malformed_row_is_named(
-    math: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], row: dict[str, Any], parts: list[str]
+    math: ModuleType,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    row: dict[str, Any],
+    parts: list[str],
 ):
     path = write(tmp_path / "train.jsonl", [ROWS[0], row])
     assert math.main(["--source", path, "--out", str(tmp_path / "out")]) == 6
@@ -97,7 +125,9 @@ def test_a_malformed_row_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_options_that_contradict_each_other(math: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_options_that_contradict_each_other(
+    math: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     path = write(tmp_path / "train.jsonl", ROWS)
     for more, part in (
         (["--test-share", "0.5", "--test-source", path], "both given"),
@@ -107,9 +137,14 @@ def test_options_that_contradict_each_other(math: ModuleType, tmp_path: Path, ca
         assert part in capsys.readouterr().err
 
 
-def test_a_share_that_leaves_nothing(math: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_share_that_leaves_nothing(
+    math: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     path = write(tmp_path / "train.jsonl", ROWS)
-    assert math.main(["--source", path, "--test-share", "0.0000001", "--out", str(tmp_path / "out")]) == 6
+    assert (
+        math.main(["--source", path, "--test-share", "0.0000001", "--out", str(tmp_path / "out")])
+        == 6
+    )
     assert "leaves no test row of 3" in capsys.readouterr().err
 
 
@@ -121,4 +156,10 @@ def test_the_real_thing(math: ModuleType, tmp_path: Path):
     assert 60 <= len(test) <= 110  # a fifth of 415 is 83
     assert not {row["rm_prompt"] for row in train} & {row["rm_prompt"] for row in test}
     for row in test[:25]:
-        assert math_equal.score(f"so $\\boxed{{{row['reward_model']['ground_truth']}}}$", row["reward_model"]["ground_truth"]) == 1.0
+        assert (
+            math_equal.score(
+                f"so $\\boxed{{{row['reward_model']['ground_truth']}}}$",
+                row["reward_model"]["ground_truth"],
+            )
+            == 1.0
+        )

@@ -15,12 +15,17 @@ from rmrl.data.dataset import iterate_rows
 
 ROOT = Path(__file__).parents[2]
 MATH500 = ROOT.parent / "shared" / "data" / "math" / "math500.jsonl"
-TEMPLATED = "<|im_start|>system\nReason.<|im_end|>\n<|im_start|>user\nTwo threes?<|im_end|>\n<|im_start|>assistant\n"
+TEMPLATED = (
+    "<|im_start|>system\nReason.<|im_end|>\n<|im_start|>user\nTwo"
+    " threes?<|im_end|>\n<|im_start|>assistant\n"
+)
 
 
 @pytest.fixture(scope="module")
 def limr() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("limr_script", ROOT / "data_preprocess" / "limr.py")
+    spec = importlib.util.spec_from_file_location(
+        "limr_script", ROOT / "data_preprocess" / "limr.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -34,7 +39,15 @@ def limr() -> ModuleType:
         ({"prompt": "Two threes?"}, "Two threes?"),
         ({"problem": " Two threes? "}, "Two threes?"),
         ({"prompt": TEMPLATED}, "Two threes?"),
-        ({"context_messages": [{"role": "system", "content": "Reason."}, {"role": "user", "content": "Two threes?"}]}, "Two threes?"),
+        (
+            {
+                "context_messages": [
+                    {"role": "system", "content": "Reason."},
+                    {"role": "user", "content": "Two threes?"},
+                ]
+            },
+            "Two threes?",
+        ),
         ({"prompt": [{"role": "system", "content": "Reason."}]}, None),
         ({"prompt": 3}, None),
         ({"text": "Two threes?"}, None),
@@ -45,16 +58,48 @@ def test_problem_of(limr: ModuleType, record: dict[str, Any], problem: str | Non
 
 
 def test_parquet_in_the_authors_layout(limr: ModuleType, tmp_path: Path):
-    messages = [{"role": "system", "content": "Reason."}, {"role": "user", "content": "Two threes?"}]
-    rows = [{"id": "math/7", "context_messages": messages, "context": TEMPLATED, "answer": "6", "source": "MATH"}]
+    messages = [
+        {"role": "system", "content": "Reason."},
+        {"role": "user", "content": "Two threes?"},
+    ]
+    rows = [
+        {
+            "id": "math/7",
+            "context_messages": messages,
+            "context": TEMPLATED,
+            "answer": "6",
+            "source": "MATH",
+        }
+    ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "limr.parquet")
     test = tmp_path / "math500.jsonl"
-    test.write_text(json.dumps({"problem": "One and one?", "solution": "...", "answer": "2"}) + "\n")
+    test.write_text(
+        json.dumps({"problem": "One and one?", "solution": "...", "answer": "2"}) + "\n"
+    )
     out = tmp_path / "out"
-    assert limr.main(["--source", str(tmp_path / "limr.parquet"), "--test-source", str(test), "--out", str(out)]) == 0
+    assert (
+        limr.main(
+            [
+                "--source",
+                str(tmp_path / "limr.parquet"),
+                "--test-source",
+                str(test),
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
     (row,) = iterate_rows(DataConfig(train_files=str(out / "train.parquet")), split="train")
-    assert row.messages == ({"role": "system", "content": limr.SYSTEM}, {"role": "user", "content": "Two threes?"})
-    assert (row.data_source, row.ground_truth, row.rm_prompts[""]) == ("GAIR/LIMR", "6", "Two threes?")
+    assert row.messages == (
+        {"role": "system", "content": limr.SYSTEM},
+        {"role": "user", "content": "Two threes?"},
+    )
+    assert (row.data_source, row.ground_truth, row.rm_prompts[""]) == (
+        "GAIR/LIMR",
+        "6",
+        "Two threes?",
+    )
     assert row.extra_info == {"split": "train", "index": 0, "id": "math/7"}
     (held_out,) = iterate_rows(DataConfig(val_files=str(out / "test.parquet")), split="val")
     assert held_out.ground_truth == "2"
@@ -63,13 +108,20 @@ def test_parquet_in_the_authors_layout(limr: ModuleType, tmp_path: Path):
 @pytest.mark.parametrize(
     ("row", "parts"),
     [
-        ({"text": "x", "answer": "1"}, ["saw the fields text, answer", "need a problem in one of problem, question, prompt"]),
+        (
+            {"text": "x", "answer": "1"},
+            ["saw the fields text, answer", "need a problem in one of problem, question, prompt"],
+        ),
         ({"prompt": "x", "answer": ""}, ["column 'answer'", "saw ''"]),
         ({"prompt": "x", "answer": ["1"]}, ["column 'answer'", "['1']"]),
     ],
 )
 def test_a_malformed_row_is_named(
-    limr: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], row: dict[str, Any], parts: list[str]
+    limr: ModuleType,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    row: dict[str, Any],
+    parts: list[str],
 ):
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps({"prompt": "a", "answer": "1"}) + "\n" + json.dumps(row) + "\n")

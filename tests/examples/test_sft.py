@@ -26,21 +26,37 @@ def sft() -> ModuleType:
 
 def rows_of(path: Path, *extra: dict[str, Any], truth: str | None = "2") -> Path:
     rows = [
-        {"prompt": f"question {n}", "reward_model": {"ground_truth": truth}, "extra_info": {"index": n, **e}} for n, e in enumerate(extra)
+        {
+            "prompt": f"question {n}",
+            "reward_model": {"ground_truth": truth},
+            "extra_info": {"index": n, **e},
+        }
+        for n, e in enumerate(extra)
     ]
     write_rows(path, rows, overwrite=True)
     return path
 
 
 def test_a_worked_solution_comes_before_the_bare_answer(sft: ModuleType, tmp_path: Path):
-    path = rows_of(tmp_path / "train.jsonl", {"answer": "1+1 is 2\n#### 2"}, {"solution": "\\boxed{2}"}, {"answer": None})
+    path = rows_of(
+        tmp_path / "train.jsonl",
+        {"answer": "1+1 is 2\n#### 2"},
+        {"solution": "\\boxed{2}"},
+        {"answer": None},
+    )
     made = sft.examples(path, -1)
-    assert [example["completion"][0]["content"] for example in made] == ["1+1 is 2\n#### 2", "\\boxed{2}", "2"]
+    assert [example["completion"][0]["content"] for example in made] == [
+        "1+1 is 2\n#### 2",
+        "\\boxed{2}",
+        "2",
+    ]
     assert made[0]["prompt"] == [{"role": "user", "content": "question 0"}]
     assert len(sft.examples(path, 2)) == 2
 
 
-def test_a_row_without_an_answer_is_named(sft: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_row_without_an_answer_is_named(
+    sft: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     pytest.importorskip("trl")
     path = rows_of(tmp_path / "train.jsonl", {}, truth=None)
     assert sft.main(["--model", "gone", "--data", str(path), "--out", str(tmp_path / "out")]) == 6
@@ -48,7 +64,9 @@ def test_a_row_without_an_answer_is_named(sft: ModuleType, tmp_path: Path, capsy
 
 
 @pytest.mark.slow
-def test_the_loss_falls_and_the_folder_loads(sft: ModuleType, tiny_llama: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+def test_the_loss_falls_and_the_folder_loads(
+    sft: ModuleType, tiny_llama: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
     pytest.importorskip("trl")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -56,14 +74,19 @@ def test_the_loss_falls_and_the_folder_loads(sft: ModuleType, tiny_llama: Path, 
     path = rows_of(tmp_path / "train.parquet", *({"answer": "two"} for _ in range(64)))
     out = tmp_path / "sft"
     options = ["--batch", "4", "--lr", "3e-3", "--epochs", "2"]
-    assert sft.main(["--model", str(tiny_llama), "--data", str(path), "--out", str(out), *options]) == 0
+    assert (
+        sft.main(["--model", str(tiny_llama), "--data", str(path), "--out", str(out), *options])
+        == 0
+    )
     assert "64 examples" in capfd.readouterr().out
     assert sorted(p.name for p in out.iterdir() if p.name in ("config.json", "model.safetensors", "tokenizer.json")) == [
         "config.json", "model.safetensors", "tokenizer.json",
     ]  # fmt: skip
     tokenizer = AutoTokenizer.from_pretrained(out)
     assert tokenizer.chat_template
-    asked = tokenizer.apply_chat_template([{"role": "user", "content": "question 1"}], add_generation_prompt=True, return_dict=False)
+    asked = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "question 1"}], add_generation_prompt=True, return_dict=False
+    )
     wanted = tokenizer("two", add_special_tokens=False)["input_ids"]
     for folder, likely in ((tiny_llama, False), (out, True)):
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

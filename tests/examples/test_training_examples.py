@@ -1,4 +1,5 @@
-"""Every example that trains: its script is bash, what it gives is a configuration without problems, its README names what exists."""
+"""Every example that trains: its script is bash, what it gives is a configuration without problems,
+its README names what exists."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ if [[ $1 == -m ]]; then shift 2; printf "%s\\n" "$@"; else printf "%s\\n" "$*" >
 
 
 class Given:
-    """What a run of a script gave: the settings of the training job, and the commands that it ran before."""
+    """What a run of a script gave: the settings of the training job, and the commands that it ran
+    before."""
 
     def __init__(self, name: str, folder: Path, *arguments: str, **environment: str) -> None:
         printer, asked = folder / "python", folder / "asked"
@@ -62,7 +64,11 @@ def test_what_it_gives_has_no_problem_and_names_rewards_that_ship(name: str, tmp
         config = Given(name, tmp_path, "trainer.seed=7", SMALL=size).config()
         assert config_problems(config) == []
         assert config.trainer.seed == 7
-        assert [r for r in config.reward.models if not (shipped("reward_functions") / f"{r}.py").is_file()] == []
+        assert [
+            r
+            for r in config.reward.models
+            if not (shipped("reward_functions") / f"{r}.py").is_file()
+        ] == []
 
 
 @pytest.mark.parametrize("name", WITH_SIZES)
@@ -105,6 +111,9 @@ def test_what_is_made_first(name: str, environment: dict[str, str], command: str
 def test_the_readme_shows_the_one_command_and_names_keys_that_exist(name: str):
     text = (ROOT / "examples" / name / "README.md").read_text(encoding="utf-8")
     assert f"bash examples/{name}/run.sh" in text
-    keys = re.findall(r"\b((?:actor_rollout_ref|algorithm|critic|data|trainer)(?:\.[a-z_]+)+)=([\w./{}\[\],-]+)", text)
+    keys = re.findall(
+        r"\b((?:actor_rollout_ref|algorithm|critic|data|trainer)(?:\.[a-z_]+)+)=([\w./{}\[\],-]+)",
+        text,
+    )
     for key, value in keys:
         compose_config([f"{key}={value}"])

@@ -1,7 +1,8 @@
-"""How each status is brought about in each kind of reward, at the place where it arises; or why it cannot arise there.
+"""How each status is brought about in each kind of reward, at the place where it arises; or why it
+cannot arise there.
 
-An injection makes the row `BAD` fail and leaves the others alone. It is put into the engine, the server or the user's function, never into
-the score.
+An injection makes the row `BAD` fail and leaves the others alone. It is put into the engine, the
+server or the user's function, never into the score.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Injection:
     script: Mapping[str, Any] = field(default_factory=dict)
     """Of the fake engine: its kwargs."""
     verdict: str = ""
-    """Python expression that the drop-in's rm_postprocess gives for the row; "": there is no drop-in."""
+    """Python expression that the drop-in's rm_postprocess gives for the row; "": there is no
+    drop-in."""
     body: str = "return len(solution_str)"
     """Of a rule."""
     reply: Reply | None = None
@@ -60,7 +62,11 @@ def _says(text: str, **more: Any) -> Injection:
 
 
 def _injections() -> dict[tuple[str, str], Injection]:
-    found = {(status, kind): Injection(script=_fails(status)) for status in FAILURES for kind in ENGINE_KINDS}
+    found = {
+        (status, kind): Injection(script=_fails(status))
+        for status in FAILURES
+        for kind in ENGINE_KINDS
+    }
     found |= {("ok", kind): FINE for kind in (*ENGINE_KINDS, "rule", "remote")}
     found |= {("skipped", kind): GATE for kind in (*ENGINE_KINDS, "rule", "remote")}
     found |= {("unparseable", kind): Injection(verdict="None") for kind in ENGINE_KINDS}
@@ -70,16 +76,27 @@ def _injections() -> dict[tuple[str, str], Injection]:
         found["judge_refused", kind] = _says("I'm sorry, I can't help with that.")
         found["judge_truncated", kind] = _says(" ".join(["hm"] * 20))
     found |= {
-        ("unparseable", "rule"): Injection(body="return None if solution_str == 'bad' else len(solution_str)"),
-        ("user_error", "rule"): Injection(body="return 1 / 0 if solution_str == 'bad' else len(solution_str)"),
-        ("worker_lost", "rule"): Injection(body="return __import__('os')._exit(9) if solution_str == 'bad' else len(solution_str)"),
+        ("unparseable", "rule"): Injection(
+            body="return None if solution_str == 'bad' else len(solution_str)"
+        ),
+        ("user_error", "rule"): Injection(
+            body="return 1 / 0 if solution_str == 'bad' else len(solution_str)"
+        ),
+        ("worker_lost", "rule"): Injection(
+            body="return __import__('os')._exit(9) if solution_str == 'bad' else len(solution_str)"
+        ),
         ("timeout", "rule"): Injection(
-            body="import time; time.sleep(30 * (solution_str == 'bad')); return len(solution_str)", timeout_s=0.5
+            body="import time; time.sleep(30 * (solution_str == 'bad')); return len(solution_str)",
+            timeout_s=0.5,
         ),
         ("provider_error", "remote"): Injection(reply=Reply({"detail": "broken"}, status=500)),
         ("timeout", "remote"): Injection(reply=Reply(1.0, delay_s=1.5), timeout_s=0.75),
     }
-    return found | {(status, "ensemble"): found[status, "generative"] for status, kind in found if kind == "generative"}
+    return found | {
+        (status, "ensemble"): found[status, "generative"]
+        for status, kind in found
+        if kind == "generative"
+    }
 
 
 def _fails(status: str) -> dict[str, Any]:
@@ -89,7 +106,10 @@ def _fails(status: str) -> dict[str, Any]:
 INJECTIONS = _injections()
 
 _NO_TEXT = "the model gives numbers and writes no text that could be cut off"
-_NO_JUDGE = "nobody is asked for words: there is nothing to cut off, to refuse or to be too long for a context"
+_NO_JUDGE = (
+    "nobody is asked for words: there is nothing to cut off, to refuse or to be too long for a"
+    " context"
+)
 _NO_SERVER = "it runs in a process of ours; its death is worker_lost, and its exception user_error"
 _RAISES = "a step that is cancelled ends with CancelledError and leaves no results"
 
@@ -104,9 +124,21 @@ IMPOSSIBLE: Mapping[tuple[str, str], str] = {
     ("cancelled", "rule"): _RAISES,
     ("judge_truncated", "remote"): _NO_JUDGE,
     ("judge_refused", "remote"): _NO_JUDGE,
-    ("overlong", "remote"): "the wires have no word for it; a server that finds a text too long answers with an error: provider_error",
+    (
+        "overlong",
+        "remote",
+    ): (
+        "the wires have no word for it; a server that finds a text too long answers with an error:"
+        " provider_error"
+    ),
     ("unparseable", "remote"): "an answer without a number is the server's failure: provider_error",
-    ("worker_lost", "remote"): "the process behind the address is not ours; its death is a refused connection: provider_error",
+    (
+        "worker_lost",
+        "remote",
+    ): (
+        "the process behind the address is not ours; its death is a refused connection:"
+        " provider_error"
+    ),
     ("user_error", "remote"): "no function of the user's runs here",
     ("cancelled", "remote"): _RAISES,
 }
@@ -117,16 +149,31 @@ def specs_of(kind: str, injection: Injection, folder: Path, *, url: str) -> list
     gates = ("gate",) if injection.gate else ()
     before = [rule(folder, "gate", "return float(solution_str != 'bad')")] if injection.gate else []
     if kind == "ensemble":
-        members = [_model("generative", injection, folder, name="judge"), rule(folder, "length", "return len(solution_str)")]
-        members = [dataclasses.replace(member, part_of="mine", weight=0.0, gates=gates) for member in members]
-        ensemble = RewardSpec(name="mine", kind="ensemble", weight=1.0, options=Ensemble.Options(of=["judge", "length"]))
+        members = [
+            _model("generative", injection, folder, name="judge"),
+            rule(folder, "length", "return len(solution_str)"),
+        ]
+        members = [
+            dataclasses.replace(member, part_of="mine", weight=0.0, gates=gates)
+            for member in members
+        ]
+        ensemble = RewardSpec(
+            name="mine",
+            kind="ensemble",
+            weight=1.0,
+            options=Ensemble.Options(of=["judge", "length"]),
+        )
         return [*before, ensemble, *members]
     return [*before, dataclasses.replace(_alone(kind, injection, folder, url=url), gates=gates)]
 
 
 def answer(injection: Injection) -> Any:
     """What a reward server answers: the length, but the injected reply to the row that fails."""
-    return lambda seen: injection.reply if injection.reply is not None and _asks_bad(seen) else Reply(float(len(seen.body["response"])))
+    return lambda seen: (
+        injection.reply
+        if injection.reply is not None and _asks_bad(seen)
+        else Reply(float(len(seen.body["response"])))
+    )
 
 
 def _asks_bad(seen: Seen) -> bool:
@@ -138,7 +185,13 @@ def _alone(kind: str, injection: Injection, folder: Path, *, url: str) -> Reward
         return rule(folder, "mine", injection.body, timeout_s=injection.timeout_s)
     if kind == "remote":
         options = Options(wire="slime", url=url, timeout_s=injection.timeout_s, max_tries=1)
-        return RewardSpec(name="mine", kind="remote", weight=1.0, options=options, remote=http_spec(options, "reward.specs.mine"))
+        return RewardSpec(
+            name="mine",
+            kind="remote",
+            weight=1.0,
+            options=options,
+            remote=http_spec(options, "reward.specs.mine"),
+        )
     return _model(kind, injection, folder)
 
 
@@ -146,7 +199,11 @@ def _model(kind: str, injection: Injection, folder: Path, *, name: str = "mine")
     runner: Any = RUNNERS.get(kind, "generate")
     engine = dataclasses.replace(ENGINE, runner=runner, kwargs=_script(kind, injection))
     engines: dict[str, EngineSpec] = {"main": engine}
-    made: dict[str, Any] = {"sampling": Sampling(max_tokens=8, temperature=0.0)} if runner == "generate" else {"options": _options(kind)}
+    made: dict[str, Any] = (
+        {"sampling": Sampling(max_tokens=8, temperature=0.0)}
+        if runner == "generate"
+        else {"options": _options(kind)}
+    )
     if kind == "critique":
         engines["scorer"] = dataclasses.replace(ENGINE, path="/models/scalar", runner="pooling")
         made["options"] = CritiqueReward.Options(scorer={"path": "/models/scalar"})
@@ -175,7 +232,8 @@ _READS = {
 
 
 def _dropin(kind: str, verdict: str, folder: Path) -> Any:
-    """It gives `verdict` for the row, which it knows by its ground truth, and 1.0 for the others."""
+    """It gives `verdict` for the row, which it knows by its ground truth, and 1.0 for the
+    others."""
     path = folder / "dropin.py"
     path.write_text(
         "def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n"

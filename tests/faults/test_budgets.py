@@ -1,4 +1,5 @@
-"""What missing verdicts do to the numbers that train, and when they end the run, with which exit code."""
+"""What missing verdicts do to the numbers that train, and when they end the run, with which exit
+code."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ import pytest
 from rmrl.algorithms.kl import KLController
 from rmrl.config.schema import AlgorithmConfig, KLControlConfig
 from rmrl.data.write import write_rows
-from rmrl.errors import EngineLostError, InfrastructureError, MissingVerdictsError, RewardError, RewardFunctionError, StallError
+from rmrl.errors import (
+    EngineLostError,
+    InfrastructureError,
+    MissingVerdictsError,
+    RewardError,
+    RewardFunctionError,
+    StallError,
+)
 from rmrl.rewards.spec import OnMissing, RewardSpec
 from rmrl.trainer.batches import ScoredBatch, add_advantages, keep_informative, response_row
 from rmrl.trainer.sampled import Sampled
@@ -29,14 +37,17 @@ NUMBERS = "return 1 / 0 if solution_str == 'failed' else float(solution_str)"
 WAYS = """import time
     if solution_str == 'hang': time.sleep(30)
     return {'none': None, 'raise': time.sleep}.get(solution_str, 1.0)"""
-"""none: unparseable (data); raise: a function in the place of a number (user); hang: a time-out (infrastructure); else 1.0."""
+"""none: unparseable (data); raise: a function in the place of a number (user); hang: a time-out
+(infrastructure); else 1.0."""
 
 
 @pytest.fixture
 def score(tokenizer: Any) -> Score:
     """score(specs, rows, **settings): the batch; the scorer is closed afterwards."""
 
-    async def run(specs: Sequence[RewardSpec], batch: Sequence[Any], **settings: Any) -> RewardBatch:
+    async def run(
+        specs: Sequence[RewardSpec], batch: Sequence[Any], **settings: Any
+    ) -> RewardBatch:
         scorer = make_scorer(specs, tokenizer, **settings)
         try:
             return await scorer.score(batch)
@@ -50,21 +61,45 @@ def group(*texts: str) -> Rollouts:
     """One prompt and its responses, two tokens each."""
     prompt = Prompt(id="p:0", messages=[{"role": "user", "content": "Q"}], token_ids=(5, 6))
     responses = [
-        Response(prompt=prompt, text=text, token_ids=(7, 8), logprobs=(-0.5, -0.5), finish_reason="stop", policy_version=0)
+        Response(
+            prompt=prompt,
+            text=text,
+            token_ids=(7, 8),
+            logprobs=(-0.5, -0.5),
+            finish_reason="stop",
+            policy_version=0,
+        )
         for text in texts
     ]
     return Rollouts(responses=tuple(responses), group_size=len(texts))
 
 
-async def advantages(score: Score, spec: RewardSpec, texts: Sequence[str], **settings: Any) -> ScoredBatch:
+async def advantages(
+    score: Score, spec: RewardSpec, texts: Sequence[str], **settings: Any
+) -> ScoredBatch:
     rollouts = group(*texts)
-    rewards = await score([spec], [response_row(response, group=0) for response in rollouts.responses])
-    kept = keep_informative(Sampled(step=0, rollouts=rollouts, rewards=rewards, chosen_B=np.ones(len(texts), dtype=bool)))
-    return add_advantages(kept, AlgorithmConfig(**{"adv_estimator": "grpo", **settings}), KLController(KLControlConfig()), decode=repr)[0]
+    rewards = await score(
+        [spec], [response_row(response, group=0) for response in rollouts.responses]
+    )
+    kept = keep_informative(
+        Sampled(
+            step=0, rollouts=rollouts, rewards=rewards, chosen_B=np.ones(len(texts), dtype=bool)
+        )
+    )
+    return add_advantages(
+        kept,
+        AlgorithmConfig(**{"adv_estimator": "grpo", **settings}),
+        KLController(KLControlConfig()),
+        decode=repr,
+    )[0]
 
 
-@pytest.mark.parametrize("settings", [{}, {"norm_adv_by_std_in_grpo": False}, {"adv_estimator": "rloo"}])
-async def test_a_failed_row_is_in_no_baseline_and_in_no_batch(score: Score, tmp_path: Path, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"norm_adv_by_std_in_grpo": False}, {"adv_estimator": "rloo"}]
+)
+async def test_a_failed_row_is_in_no_baseline_and_in_no_batch(
+    score: Score, tmp_path: Path, settings: dict[str, Any]
+) -> None:
     spec = rule(tmp_path, "number", NUMBERS)
     four = await advantages(score, spec, ["1", "3", "2", "failed"], **settings)
     three = await advantages(score, spec, ["1", "3", "2"], **settings)
@@ -73,12 +108,15 @@ async def test_a_failed_row_is_in_no_baseline_and_in_no_batch(score: Score, tmp_
     assert four.train.advantages is not None
     assert three.train.advantages is not None
     assert four.train.advantages.values.tolist() == three.train.advantages.values.tolist()
-    # mean 2, standard deviation 1 (of a sample); rloo: 1 - (3 + 2) / 2, 3 - (1 + 2) / 2, 2 - (1 + 3) / 2
+    # mean 2, standard deviation 1 (of a sample); rloo: 1 - (3 + 2) / 2, 3 - (1 + 2) / 2, 2 - (1 +
+    # 3) / 2
     expected = [-1.5, 1.5, 0.0] if settings.get("adv_estimator") == "rloo" else [-1.0, 1.0, 0.0]
     assert [row[0] for row in four.train.advantages.rows()] == pytest.approx(expected, abs=1e-5)
 
 
-async def test_a_failure_that_counted_as_0_would_have_moved_them(score: Score, tmp_path: Path) -> None:
+async def test_a_failure_that_counted_as_0_would_have_moved_them(
+    score: Score, tmp_path: Path
+) -> None:
     spec = rule(tmp_path, "number", NUMBERS, on_missing=OnMissing(policy="impute", value=0.0))
     batch = await advantages(score, spec, ["1", "3", "2", "failed"])
     assert batch.train.advantages is not None
@@ -90,18 +128,42 @@ async def test_a_failure_that_counted_as_0_would_have_moved_them(score: Score, t
     ("texts", "budgets", "said"),
     [
         (("none", "a", "a", "a"), {"max_missing": 0.25}, ""),
-        (("none", "none", "a", "a"), {"max_missing": 0.25}, r"2 of 4 responses \(2 unparseable\); reward.max_missing=0.25"),
-        (("none", "a", "a", "a"), {"max_missing_by_cause": {"data": 0.0}}, "reward.max_missing_by_cause.data=0 allows"),
-        (("raise", "a", "a", "a"), {"max_missing_by_cause": {"data": 0.0, "infrastructure": 0.0}}, ""),
-        (("raise", "none", "none", "a"), {"max_missing_by_cause": {"user": 0.0, "data": 1.0}}, r"1 of 4 responses \(1 user_error\)"),
+        (
+            ("none", "none", "a", "a"),
+            {"max_missing": 0.25},
+            r"2 of 4 responses \(2 unparseable\); reward.max_missing=0.25",
+        ),
+        (
+            ("none", "a", "a", "a"),
+            {"max_missing_by_cause": {"data": 0.0}},
+            "reward.max_missing_by_cause.data=0 allows",
+        ),
+        (
+            ("raise", "a", "a", "a"),
+            {"max_missing_by_cause": {"data": 0.0, "infrastructure": 0.0}},
+            "",
+        ),
+        (
+            ("raise", "none", "none", "a"),
+            {"max_missing_by_cause": {"user": 0.0, "data": 1.0}},
+            r"1 of 4 responses \(1 user_error\)",
+        ),
         (("hang", "a", "a", "a"), {"max_missing_by_cause": {"user": 0.0, "data": 0.0}}, ""),
-        (("hang", "a", "a", "a"), {"max_missing_by_cause": {"infrastructure": 0.1}}, r"\(1 timeout\); reward.max_missing_by_cause.infra"),
+        (
+            ("hang", "a", "a", "a"),
+            {"max_missing_by_cause": {"infrastructure": 0.1}},
+            r"\(1 timeout\); reward.max_missing_by_cause.infra",
+        ),
     ],
 )
-async def test_each_cause_has_its_budget(score: Score, tmp_path: Path, texts: tuple[str, ...], budgets: dict[str, Any], said: str) -> None:
+async def test_each_cause_has_its_budget(
+    score: Score, tmp_path: Path, texts: tuple[str, ...], budgets: dict[str, Any], said: str
+) -> None:
     spec = rule(tmp_path, "ways", WAYS, timeout_s=0.5)
     if not said:
-        assert (await score([spec], rows(*texts), **budgets)).keep_B.tolist() == [text == "a" for text in texts]
+        assert (await score([spec], rows(*texts), **budgets)).keep_B.tolist() == [
+            text == "a" for text in texts
+        ]
         return
     with pytest.raises(MissingVerdictsError, match=said) as caught:
         await score([spec], rows(*texts), **budgets)
@@ -117,17 +179,28 @@ async def test_rows_that_were_never_asked_are_in_no_budget(score: Score, tmp_pat
         await score([gate, spec], rows("shut", "none", "none", "a"), max_missing=0.5)
 
 
-async def test_errors_of_the_scorer_have_the_codes_that_commands_end_with(score: Score, tmp_path: Path) -> None:
+async def test_errors_of_the_scorer_have_the_codes_that_commands_end_with(
+    score: Score, tmp_path: Path
+) -> None:
     lost = score([judge(tmp_path)], rows("a"), host=fake_host(p0=2, p1=2))
     miscounts = judge(
-        tmp_path, "miscounts", code="def rm_preprocess(a, b, c):\n    return b\ndef rm_postprocess(r):\n    return [1.0] * 9\n"
+        tmp_path,
+        "miscounts",
+        code=(
+            "def rm_preprocess(a, b, c):\n    return b\ndef rm_postprocess(r):\n    return [1.0]"
+            " * 9\n"
+        ),
     )
     refuses = rule(tmp_path, "refuses", "return None", on_missing=OnMissing(policy="fail"))
     for error, code, work in (
         (EngineLostError, 4, lost),
         (RewardFunctionError, 3, score([miscounts], rows("a"))),
         (RewardError, 3, score([refuses], rows("a"))),
-        (StallError, 5, score([judge(tmp_path, "slow", timeout_s=0.5)], rows("a"), host=_NeverAnswers())),
+        (
+            StallError,
+            5,
+            score([judge(tmp_path, "slow", timeout_s=0.5)], rows("a"), host=_NeverAnswers()),
+        ),
     ):
         with pytest.raises(error) as caught:
             await work
@@ -149,10 +222,14 @@ class _NeverAnswers:
         return None
 
 
-async def test_an_engine_that_fails_as_a_whole_is_no_missing_verdict(score: Score, tmp_path: Path) -> None:
+async def test_an_engine_that_fails_as_a_whole_is_no_missing_verdict(
+    score: Score, tmp_path: Path
+) -> None:
     """`max_missing=1` must not hide it."""
     with pytest.raises(InfrastructureError) as caught:
-        await score([judge(tmp_path, engine=engine(kwargs={"fail_on_call": 1}))], rows("a"), max_missing=1.0)
+        await score(
+            [judge(tmp_path, engine=engine(kwargs={"fail_on_call": 1}))], rows("a"), max_missing=1.0
+        )
     assert caught.value.exit_code == 4
 
 
@@ -171,8 +248,16 @@ print("RESULT" + json.dumps(done))
 CASES: dict[str, tuple[dict[str, object], int, str]] = {
     "all is well": ({}, 0, ""),
     "a typing error": ({"reward.max_missin": 0.5}, 2, "did you mean 'max_missing'"),
-    "a budget that is no share": ({"reward.max_missing": 1.5}, 2, "reward.max_missing=1.5 is a share"),
-    "too many missing": ({"data.files": "{tmp}/failing.parquet"}, 3, "reward 'number' gave no verdict for 2 of 4 responses (50.0%)"),
+    "a budget that is no share": (
+        {"reward.max_missing": 1.5},
+        2,
+        "reward.max_missing=1.5 is a share",
+    ),
+    "too many missing": (
+        {"data.files": "{tmp}/failing.parquet"},
+        3,
+        "reward 'number' gave no verdict for 2 of 4 responses (50.0%)",
+    ),
     "a rule that cannot be imported": ({"reward.models": "[broken]"}, 2, "broken.py"),
     "no such file": ({"data.files": "{tmp}/none.parquet"}, 6, "none.parquet"),
     "no such column": ({"data.response_key": "answers"}, 6, "answers"),
@@ -187,16 +272,28 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     body = f"def compute_score(solution_str):\n    {NUMBERS}\n"
     (tmp / "reward_functions" / "number.py").write_text(body, encoding="utf-8")
     (tmp / "reward_functions" / "broken.py").write_text("import no_such_module\n", encoding="utf-8")
-    for name, texts in (("rows", ("1", "3", "2", "2")), ("failing", ("1", "failed", "failed", "2"))):
+    for name, texts in (
+        ("rows", ("1", "3", "2", "2")),
+        ("failing", ("1", "failed", "failed", "2")),
+    ):
         table = [{"prompt": [{"role": "user", "content": "Q"}], "response": text} for text in texts]
         write_rows(tmp / f"{name}.parquet", table, overwrite=True)
-    keys = {"data.files": "{tmp}/rows.parquet", "reward.models": "[number]", "reward.functions_dir": "{tmp}/reward_functions"}
+    keys = {
+        "data.files": "{tmp}/rows.parquet",
+        "reward.models": "[number]",
+        "reward.functions_dir": "{tmp}/reward_functions",
+    }
     cases = {}
     for number, (name, (changed, _, _)) in enumerate(CASES.items()):
         given = {**keys, "out": f"{{tmp}}/out{number}.parquet", **changed}
         cases[name] = [f"{key}={value}".replace("{tmp}", str(tmp)) for key, value in given.items()]
     done = subprocess.run(
-        [sys.executable, "-c", RUNNER], cwd=Path(__file__).parents[2], input=json.dumps(cases), capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", RUNNER],
+        cwd=Path(__file__).parents[2],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     line = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert line, done.stderr[-3000:]

@@ -1,4 +1,5 @@
-"""The cluster is lost in each phase of a step: what is saved is a finished step, and a resumed run is the one that was never cut."""
+"""The cluster is lost in each phase of a step: what is saved is a finished step, and a resumed run
+is the one that was never cut."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from tests.faults.test_resume import RUNS, assert_same, go
 from tests.trainer.fake_run import fake_run, train_and_close
 
 PHASES = {
-    # who is at work when it happens -> the step that is saved; it happens at the third call, which is that of step 3
+    # who is at work when it happens -> the step that is saved; it happens at the third call, which
+    # is that of step 3
     "sampler.sample": 2,
     "models.actor.logprobs": 2,
     "models.actor.update": 3,
@@ -29,7 +31,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class LosesTheCluster:
-    """Calls through; the cluster is lost at the beginning of the third call, which ends a moment later."""
+    """Calls through; the cluster is lost at the beginning of the third call, which ends a moment
+    later."""
 
     def __init__(self, method: Any, watch: ClusterWatch) -> None:
         self.method, self.watch, self.calls = method, watch, 0
@@ -42,7 +45,9 @@ class LosesTheCluster:
         return await self.method(*args, **kwargs)
 
 
-def lost_in(folder: Path, phase: str, *, steps: int, patience_s: float = 60.0, **changed: Any) -> str:
+def lost_in(
+    folder: Path, phase: str, *, steps: int, patience_s: float = 60.0, **changed: Any
+) -> str:
     """Train until the cluster is lost in that phase; the error's sentence."""
     folder.mkdir()
     run = fake_run(folder, total_steps=steps, **changed)
@@ -50,7 +55,9 @@ def lost_in(folder: Path, phase: str, *, steps: int, patience_s: float = 60.0, *
     owner: Any = run
     for part in path:
         owner = getattr(owner, part)
-    watch = ClusterWatch(listeners=[Listener(name="the head", host="10.0.0.1", port=1)], patience_s=patience_s)
+    watch = ClusterWatch(
+        listeners=[Listener(name="the head", host="10.0.0.1", port=1)], patience_s=patience_s
+    )
     loses = LosesTheCluster(getattr(owner, name), watch)
     with pytest.MonkeyPatch.context() as patch:
         if hasattr(owner, "__dict__"):
@@ -64,7 +71,9 @@ def lost_in(folder: Path, phase: str, *, steps: int, patience_s: float = 60.0, *
 
 @pytest.mark.parametrize("settings", ["grpo", "kl-epochs-shuffle", "critic"])
 @pytest.mark.parametrize(("phase", "step"), PHASES.items())
-def test_a_finished_step_is_saved_and_goes_on_bit_by_bit(tmp_path: Path, phase: str, step: int, settings: str) -> None:
+def test_a_finished_step_is_saved_and_goes_on_bit_by_bit(
+    tmp_path: Path, phase: str, step: int, settings: str
+) -> None:
     changed = RUNS[settings]
     if phase == "models.actor.logprobs" and settings != "kl-epochs-shuffle":
         pytest.skip("one update on fresh samples measures its log-probabilities itself")
@@ -73,8 +82,10 @@ def test_a_finished_step_is_saved_and_goes_on_bit_by_bit(tmp_path: Path, phase: 
     sentence = lost_in(tmp_path / "cut", phase, steps=6, **changed)
     out = tmp_path / "cut" / "run"
     saved = out / "checkpoints" / f"step_{step:06d}"
-    assert sentence == (
-        f"the head at 10.0.0.1:1 is gone, which ends Ray for this run; the last checkpoint is {saved}, and the same command goes on from it"
+    assert (
+        sentence
+        == "the head at 10.0.0.1:1 is gone, which ends Ray for this run; the last checkpoint is"
+        f" {saved}, and the same command goes on from it"
     )
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
     (tmp_path / "cut" / "train.parquet").unlink()
@@ -82,14 +93,20 @@ def test_a_finished_step_is_saved_and_goes_on_bit_by_bit(tmp_path: Path, phase: 
 
 
 def test_an_update_that_does_not_end_in_time_is_not_saved(tmp_path: Path) -> None:
-    sentence = lost_in(tmp_path / "cut", "models.actor.update", steps=6, patience_s=0.02, trainer__save_freq=1)
+    sentence = lost_in(
+        tmp_path / "cut", "models.actor.update", steps=6, patience_s=0.02, trainer__save_freq=1
+    )
     newest = tmp_path / "cut" / "run" / "checkpoints" / "step_000002"
     assert f"the last checkpoint is {newest}, and the same command goes on from it" in sentence
     assert sorted(path.name for path in newest.parent.iterdir())[-1] == "step_000002"
 
 
-def test_in_the_middle_of_an_update_without_any_checkpoint_the_sentence_says_so(tmp_path: Path) -> None:
-    sentence = lost_in(tmp_path / "cut", "models.actor.update", steps=6, patience_s=0.02, trainer__save_freq=-1)
+def test_in_the_middle_of_an_update_without_any_checkpoint_the_sentence_says_so(
+    tmp_path: Path,
+) -> None:
+    sentence = lost_in(
+        tmp_path / "cut", "models.actor.update", steps=6, patience_s=0.02, trainer__save_freq=-1
+    )
     assert sentence.endswith(
         "it was in the middle of the update of step 3, so nothing was saved; "
         "there is no checkpoint, the same command starts from the beginning"

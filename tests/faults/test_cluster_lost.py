@@ -1,4 +1,5 @@
-"""Ray's own processes are killed in the middle of a real run: it ends with code 4, a checkpoint and a sentence, and leaves nothing."""
+"""Ray's own processes are killed in the middle of a real run: it ends with code 4, a checkpoint and
+a sentence, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ ENDS_WITHIN_S = 40.0
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> Job:
-    return Job(folder=tmp_path_factory.mktemp("lost"), policy=tiny_llama, scalar=tiny_llama).prepare()
+    return Job(
+        folder=tmp_path_factory.mktemp("lost"), policy=tiny_llama, scalar=tiny_llama
+    ).prepare()
 
 
 def daemon(job: subprocess.Popen[str], name: str) -> psutil.Process:
@@ -40,8 +43,13 @@ def daemon(job: subprocess.Popen[str], name: str) -> psutil.Process:
     return programs[name]
 
 
-@pytest.mark.parametrize(("name", "sentence"), [("gcs_server", "the head process of the Ray cluster"), ("raylet", "Ray's node process")])
-def test_a_killed_cluster_is_code_4_with_a_checkpoint_and_a_sentence(job: Job, name: str, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("gcs_server", "the head process of the Ray cluster"), ("raylet", "Ray's node process")],
+)
+def test_a_killed_cluster_is_code_4_with_a_checkpoint_and_a_sentence(
+    job: Job, name: str, sentence: str
+) -> None:
     before, out = shared_memory(), f"killed-{name}"
     started = job.start(out, trainer__total_training_steps=500, **GRPO)
     ended = finish_in_background(started)
@@ -66,7 +74,9 @@ def test_a_killed_cluster_is_code_4_with_a_checkpoint_and_a_sentence(job: Job, n
 
 
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_offline_scoring_keeps_what_is_scored_and_ends_with_code_4(tmp_path: Path, name: str) -> None:
+def test_offline_scoring_keeps_what_is_scored_and_ends_with_code_4(
+    tmp_path: Path, name: str
+) -> None:
     write_files(tmp_path)
     started = start(tmp_path, {**fake_judge(tmp_path, delay_s=5.0), "out": "{tmp}/lost.jsonl"})
     wait_for(lambda: rows_on_disk(tmp_path) or started.poll() is not None, what="the first row")

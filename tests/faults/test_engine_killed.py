@@ -1,4 +1,5 @@
-"""A real engine whose process is killed in the middle of its work: it is started again, and the scores are those of a quiet run."""
+"""A real engine whose process is killed in the middle of its work: it is started again, and the
+scores are those of a quiet run."""
 
 from __future__ import annotations
 
@@ -73,13 +74,17 @@ async def kill_the_generating(watch: Watched) -> None:
     """SIGKILL, by its process id, once it is well into a call."""
     await watch.generating.wait()
     await asyncio.sleep(INTO_IT_S)
-    assert watch.generating.is_set(), "the call was over before it could be disturbed: give it more tokens"
+    assert watch.generating.is_set(), (
+        "the call was over before it could be disturbed: give it more tokens"
+    )
     process = watch.processes[-1].local
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
 
 
-async def test_a_killed_engine_scores_as_if_nothing_had_happened(tmp_path: Path, tiny_llama: Path) -> None:
+async def test_a_killed_engine_scores_as_if_nothing_had_happened(
+    tmp_path: Path, tiny_llama: Path
+) -> None:
     from transformers import AutoTokenizer
 
     engine = EngineSpec(
@@ -104,4 +109,6 @@ async def test_a_killed_engine_scores_as_if_nothing_had_happened(tmp_path: Path,
     assert disturbed.scores.status_BC[:, 0].tolist() == ["ok"] * 6
     assert len(set(disturbed.rewards_B)) > 1
     assert disturbed.rewards_B.tolist() == quiet.rewards_B.tolist()
-    assert [r.raw_text for r in disturbed.scores.results[0]] == [r.raw_text for r in quiet.scores.results[0]]
+    assert [r.raw_text for r in disturbed.scores.results[0]] == [
+        r.raw_text for r in quiet.scores.results[0]
+    ]

@@ -1,4 +1,5 @@
-"""A run that ends with an error saves its last finished step, and shows the responses that broke a budget."""
+"""A run that ends with an error saves its last finished step, and shows the responses that broke a
+budget."""
 
 from __future__ import annotations
 
@@ -37,11 +38,21 @@ def breaks_after(calls: int, counter: Path) -> str:
     return f"{signature}{count}{body}\n"
 
 
-def failed(folder: Path, error: type[Exception], *, after_steps: int, **changed: Any) -> tuple[Path, list[str]]:
+def failed(
+    folder: Path, error: type[Exception], *, after_steps: int, **changed: Any
+) -> tuple[Path, list[str]]:
     """Train six steps with a rule that breaks after some; the output folder and the notices."""
     parts = FakeParts()
     code = breaks_after(after_steps * PER_STEP, folder / "calls")
-    run = fake_run(folder, total_steps=6, parts=parts, code=code, reward__max_missing=0.2, trainer__save_freq=-1, **changed)
+    run = fake_run(
+        folder,
+        total_steps=6,
+        parts=parts,
+        code=code,
+        reward__max_missing=0.2,
+        trainer__save_freq=-1,
+        **changed,
+    )
     with pytest.raises(error):
         asyncio.run(train_and_close(run))
     return run.out_dir, parts.notices
@@ -73,7 +84,9 @@ def test_a_failure_in_the_first_step_leaves_its_responses_and_no_checkpoint(tmp_
 
 
 @pytest.mark.parametrize("error", [EngineLostError, StallError])
-def test_a_lost_engine_and_a_stall_save_too(tmp_path: Path, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_engine_and_a_stall_save_too(
+    tmp_path: Path, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = fake_run(tmp_path, total_steps=6, trainer__save_freq=-1)
     generate = run.sampler.rollouts.generate
     calls: list[int] = []
@@ -84,25 +97,37 @@ def test_a_lost_engine_and_a_stall_save_too(tmp_path: Path, error: type[Exceptio
             raise error("gone")
         return await generate(*args, **kwargs)
 
-    monkeypatch.setattr(type(run.sampler.rollouts), "generate", lambda _, *args, **kwargs: lost(*args, **kwargs))
+    monkeypatch.setattr(
+        type(run.sampler.rollouts), "generate", lambda _, *args, **kwargs: lost(*args, **kwargs)
+    )
     with pytest.raises(error, match="gone"):
         asyncio.run(train_and_close(run))
     assert [path.name for path in (run.out_dir / "checkpoints").iterdir()] == ["step_000003"]
 
 
-def test_a_checkpoint_that_cannot_be_written_does_not_hide_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_cannot_be_written_does_not_hide_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("rmrl.trainer.checkpoint.save", full)
     _, notices = failed(tmp_path, MissingVerdictsError, after_steps=2)
-    assert any("no checkpoint of step 2 could be saved ([Errno 28] No space left on device)" in line for line in notices)
+    assert any(
+        "no checkpoint of step 2 could be saved ([Errno 28] No space left on device)" in line
+        for line in notices
+    )
 
 
-def test_without_a_frequency_time_decides_and_the_newest_two_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_frequency_time_decides_and_the_newest_two_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rmrl.trainer.run._SAVE_EVERY_S", 0.0)
     out = go(tmp_path, 4)
-    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step_000003", "step_000004"]
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == [
+        "step_000003",
+        "step_000004",
+    ]
 
 
 def test_half_an_hour_has_not_passed_after_a_moment(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-"""A run that was cut short and goes on is the run that was not: same numbers, same samples, same weights bit by bit.
+"""A run that was cut short and goes on is the run that was not: same numbers, same samples, same
+weights bit by bit.
 
-With fakes here (real loop, loader, scorer, checkpoints and logs); with real engines in test_resume_job.py.
+With fakes here (real loop, loader, scorer, checkpoints and logs); with real engines in
+test_resume_job.py.
 """
 
 from __future__ import annotations
@@ -33,8 +35,14 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "critic": {"algorithm__adv_estimator": "gae", "trainer__critic_warmup": 2},
     "baseline": {"algorithm__adv_estimator": "remax"},
-    "redrawn": {"algorithm__use_pf_ppo": True, "algorithm__rollout_correction__rollout_is": "token"},
-    "refilled": {"algorithm__filter_groups__enable": True, "algorithm__filter_groups__max_num_gen_batches": 3},
+    "redrawn": {
+        "algorithm__use_pf_ppo": True,
+        "algorithm__rollout_correction__rollout_is": "token",
+    },
+    "refilled": {
+        "algorithm__filter_groups__enable": True,
+        "algorithm__filter_groups__max_num_gen_batches": 3,
+    },
 }
 TEARS: dict[str, Callable[[bytes], bytes | None]] = {
     "truncated": lambda content: content[:-2],
@@ -58,32 +66,56 @@ def go(folder: Path, steps: int, parts: FakeParts | None = None, **changed: Any)
 
 
 def assert_same(ours: Path, theirs: Path, *, step: int) -> None:
-    """Metrics without clocks, samples, and every bit of the last checkpoint (its manifest holds the time)."""
-    assert without_clocks(records(ours / "metrics.jsonl")) == without_clocks(records(theirs / "metrics.jsonl"))
+    """Metrics without clocks, samples, and every bit of the last checkpoint (its manifest holds the
+    time)."""
+    assert without_clocks(records(ours / "metrics.jsonl")) == without_clocks(
+        records(theirs / "metrics.jsonl")
+    )
     assert records(ours / "samples.jsonl") == records(theirs / "samples.jsonl")
     ours, theirs = (out / "checkpoints" / f"step_{step:06d}" for out in (ours, theirs))
-    names = {path.relative_to(theirs) for path in theirs.rglob("*") if path.is_file() and path.name != "manifest.json"}
-    assert names == {path.relative_to(ours) for path in ours.rglob("*") if path.is_file() and path.name != "manifest.json"}
+    names = {
+        path.relative_to(theirs)
+        for path in theirs.rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+    assert names == {
+        path.relative_to(ours)
+        for path in ours.rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
     assert [name for name in sorted(names) if not same_content(ours / name, theirs / name)] == []
 
 
 def same_content(ours: Path, theirs: Path) -> bool:
-    """Tensors bit by bit, by name: their order in a file is the writer's business; other files byte by byte."""
+    """Tensors bit by bit, by name: their order in a file is the writer's business; other files byte
+    by byte."""
     if ours.suffix != ".safetensors":
         return ours.read_bytes() == theirs.read_bytes()
     left, right = bits(ours), bits(theirs)
-    return left.keys() == right.keys() and all(np.array_equal(left[name], right[name]) for name in left)
+    return left.keys() == right.keys() and all(
+        np.array_equal(left[name], right[name]) for name in left
+    )
 
 
 def bits(file: Path) -> dict[str, np.ndarray]:
-    return {name: tensor.contiguous().view(-1).view(torch.uint8).numpy() for name, tensor in load_file(file).items()}
+    return {
+        name: tensor.contiguous().view(-1).view(torch.uint8).numpy()
+        for name, tensor in load_file(file).items()
+    }
 
 
 @pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
-def test_cut_after_any_step_it_ends_as_if_never_cut(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_cut_after_any_step_it_ends_as_if_never_cut(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
     whole = go(tmp_path / "whole", 6, **settings)
     pieces = tmp_path / "pieces"
-    for steps in (1, 3, 5, 6):  # 16 prompts in batches of 4: within the first epoch, and across its end
+    for steps in (
+        1,
+        3,
+        5,
+        6,
+    ):  # 16 prompts in batches of 4: within the first epoch, and across its end
         out = go(pieces, steps, **settings)
     assert_same(out, whole, step=6)
 
@@ -111,18 +143,24 @@ def test_a_checkpoint_is_loaded_while_training_has_the_devices(tmp_path: Path) -
 
 
 def test_batches_sampled_ahead_are_not_lost(tmp_path: Path) -> None:
-    """They are sampled again, from newer weights, so numbers may differ; every prompt is trained once, in the same order."""
+    """They are sampled again, from newer weights, so numbers may differ; every prompt is trained
+    once, in the same order."""
     ahead = {"trainer__max_staleness": 1}
     whole = go(tmp_path / "whole", 6, **ahead)
     for steps in (1, 3, 6):
         out = go(tmp_path / "pieces", steps, **ahead)
-    ours, theirs = ([(row["step"], row["prompt_id"]) for row in records(folder / "samples.jsonl")] for folder in (out, whole))
+    ours, theirs = (
+        [(row["step"], row["prompt_id"]) for row in records(folder / "samples.jsonl")]
+        for folder in (out, whole)
+    )
     assert ours == theirs
     assert len(set(ours[: 16 * 4])) == 16  # the 16 prompts of the first epoch, 4 responses each
 
 
 @pytest.mark.parametrize("tear", TEARS.values(), ids=TEARS)
-def test_whichever_file_is_torn_the_run_goes_on_from_the_checkpoint_before(tmp_path: Path, tear: Callable[[bytes], bytes | None]) -> None:
+def test_whichever_file_is_torn_the_run_goes_on_from_the_checkpoint_before(
+    tmp_path: Path, tear: Callable[[bytes], bytes | None]
+) -> None:
     out = go(tmp_path, 4, trainer__save_freq=2, **RUNS["critic"])
     newest = out / "checkpoints" / "step_000004"
     files = sorted(path for path in newest.rglob("*") if path.is_file())
@@ -170,12 +208,17 @@ def test_resume_path_to_a_torn_checkpoint_is_an_error_that_names_the_file(tmp_pa
     newest = out / "checkpoints" / "step_000002"
     (newest / "trainer.json").write_text("{}")
     resumed = {"trainer__resume_mode": "resume_path", "trainer__resume_from_path": str(newest)}
-    with pytest.raises(CheckpointError, match=r"step_000002 cannot be used: its file trainer\.json has 2 bytes where"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"step_000002 cannot be used: its file trainer\.json has 2 bytes where",
+    ):
         go(tmp_path, 4, trainer__default_local_dir=str(tmp_path / "other"), **resumed)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_the_rest_is_as_if_never_cut(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_finishes_the_step_saves_and_the_rest_is_as_if_never_cut(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     (tmp_path / "cut").mkdir()
     run = fake_run(tmp_path / "cut", total_steps=6)
 

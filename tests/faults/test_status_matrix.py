@@ -23,11 +23,18 @@ FINE = ("a", "four", "cc")
 
 def rows(*texts: str) -> list[ResponseRow]:
     """One group; the ground truth says which row it is."""
-    prompts = [Prompt(id=text, messages=[{"role": "user", "content": "Q"}], token_ids=(), ground_truth=text) for text in texts]
+    prompts = [
+        Prompt(
+            id=text, messages=[{"role": "user", "content": "Q"}], token_ids=(), ground_truth=text
+        )
+        for text in texts
+    ]
     return [ResponseRow(prompt=prompt, text=prompt.id, tokens=len(prompt.id)) for prompt in prompts]
 
 
-async def scored(kind: str, injection: Injection, texts: Sequence[str], *, folder: Path, tokenizer: Any) -> RewardBatch:
+async def scored(
+    kind: str, injection: Injection, texts: Sequence[str], *, folder: Path, tokenizer: Any
+) -> RewardBatch:
     with serving(answer(injection)) as server:
         scorer = make_scorer(specs_of(kind, injection, folder, url=server.url), tokenizer)
         try:
@@ -37,7 +44,8 @@ async def scored(kind: str, injection: Injection, texts: Sequence[str], *, folde
 
 
 def test_the_table_is_whole() -> None:
-    """A new kind or status has to be added to `injections`: how it comes about there, or why it cannot."""
+    """A new kind or status has to be added to `injections`: how it comes about there, or why it
+    cannot."""
     pairs = {(status, kind) for status in STATUSES for kind in REWARD_KINDS}
     assert pairs - INJECTIONS.keys() - IMPOSSIBLE.keys() == set()
     assert INJECTIONS.keys() & IMPOSSIBLE.keys() == set()
@@ -46,9 +54,13 @@ def test_the_table_is_whole() -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), INJECTIONS)
-async def test_a_status_costs_its_own_row(status: str, kind: str, tmp_path: Path, tokenizer: Any) -> None:
+async def test_a_status_costs_its_own_row(
+    status: str, kind: str, tmp_path: Path, tokenizer: Any
+) -> None:
     injection = INJECTIONS[status, kind]
-    batch = await scored(kind, injection, [FINE[0], FINE[1], BAD, FINE[2]], folder=tmp_path, tokenizer=tokenizer)
+    batch = await scored(
+        kind, injection, [FINE[0], FINE[1], BAD, FINE[2]], folder=tmp_path, tokenizer=tokenizer
+    )
     results = batch.scores.results[batch.scores.names.index("mine")]
     assert [(r.status, r.detail) for r in (results[0], results[1], results[3])] == [("ok", "")] * 3
     assert results[2].status == status, results[2].detail
@@ -74,8 +86,12 @@ async def test_a_status_costs_its_own_row(status: str, kind: str, tmp_path: Path
         (Reply({"value": 3}), "without 'score' or 'reward'"),
     ],
 )
-async def test_ways_of_a_server_to_fail(reply: Reply, said: str, tmp_path: Path, tokenizer: Any) -> None:
-    batch = await scored("remote", Injection(reply=reply), ["a", BAD], folder=tmp_path, tokenizer=tokenizer)
+async def test_ways_of_a_server_to_fail(
+    reply: Reply, said: str, tmp_path: Path, tokenizer: Any
+) -> None:
+    batch = await scored(
+        "remote", Injection(reply=reply), ["a", BAD], folder=tmp_path, tokenizer=tokenizer
+    )
     fine, bad = batch.scores.results[0]
     assert (fine.value, bad.value, bad.status) == (1.0, None, "provider_error")
     assert said in bad.detail
@@ -93,8 +109,16 @@ async def test_a_server_that_is_not_there(tmp_path: Path, tokenizer: Any) -> Non
 
 
 @pytest.mark.parametrize("kind", ["generative", "critique", "group", "bradley_terry", "process"])
-async def test_a_response_that_does_not_fit_the_model_is_overlong(kind: str, tmp_path: Path, tokenizer: Any) -> None:
+async def test_a_response_that_does_not_fit_the_model_is_overlong(
+    kind: str, tmp_path: Path, tokenizer: Any
+) -> None:
     long = "x" * 5000  # the fake engine's context is 4096 tokens, one per character
-    batch = await scored(kind, Injection(script={"text": "1"}), ["a", "four", long], folder=tmp_path, tokenizer=tokenizer)
+    batch = await scored(
+        kind,
+        Injection(script={"text": "1"}),
+        ["a", "four", long],
+        folder=tmp_path,
+        tokenizer=tokenizer,
+    )
     assert batch.scores.status_BC[:, 0].tolist() == ["ok", "ok", "overlong"]
     assert "max_model_len is 4096" in batch.scores.results[0][2].detail

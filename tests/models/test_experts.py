@@ -8,12 +8,17 @@ from rmrl.models.experts import one_by_one
 
 
 def test_views_of_each_expert():
-    gate_up = torch.arange(2 * 4 * 3).reshape(2, 4, 3)  # 2 experts of width 2, hidden 3: rows 0, 1 gate, rows 2, 3 up projection
+    gate_up = torch.arange(2 * 4 * 3).reshape(
+        2, 4, 3
+    )  # 2 experts of width 2, hidden 3: rows 0, 1 gate, rows 2, 3 up projection
     views = one_by_one("model.layers.5.mlp.experts.gate_up_proj", gate_up)
     assert [name.removeprefix("model.layers.5.mlp.experts.") for name in views] == [
         "0.gate_proj.weight", "0.up_proj.weight", "1.gate_proj.weight", "1.up_proj.weight",
     ]  # fmt: skip
-    assert views["model.layers.5.mlp.experts.1.up_proj.weight"].tolist() == [[18, 19, 20], [21, 22, 23]]
+    assert views["model.layers.5.mlp.experts.1.up_proj.weight"].tolist() == [
+        [18, 19, 20],
+        [21, 22, 23],
+    ]
     views["model.layers.5.mlp.experts.0.gate_proj.weight"].zero_()
     assert gate_up[0, :2].sum() == 0
     (down,) = one_by_one("m.experts.down_proj", torch.ones(1, 3, 2)).items()

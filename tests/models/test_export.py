@@ -1,4 +1,5 @@
-"""Exports: transformers reads them back, in one file or several, and a failure leaves nothing behind."""
+"""Exports: transformers reads them back, in one file or several, and a failure leaves nothing
+behind."""
 
 from __future__ import annotations
 
@@ -15,12 +16,22 @@ from rmrl.models.export import save_hf_folder
 @pytest.fixture
 def model() -> LlamaForCausalLM:
     torch.manual_seed(0)
-    shape = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=200, num_hidden_layers=2, tie_word_embeddings=True, **shape))
+    shape = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+    }
+    return LlamaForCausalLM(
+        LlamaConfig(vocab_size=200, num_hidden_layers=2, tie_word_embeddings=True, **shape)
+    )
 
 
 @pytest.mark.parametrize(("shard_bytes", "files"), [(2**30, 1), (100_000, 4)])
-def test_transformers_reads_it_back(model: LlamaForCausalLM, tmp_path: Path, shard_bytes: int, files: int):
+def test_transformers_reads_it_back(
+    model: LlamaForCausalLM, tmp_path: Path, shard_bytes: int, files: int
+):
     folder = tmp_path / "out" / "hf"
     save_hf_folder(folder, model, model.named_parameters(), shard_bytes=shard_bytes)
     assert len(list(folder.glob("*.safetensors"))) == files

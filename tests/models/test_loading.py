@@ -16,8 +16,16 @@ from rmrl.models.loading import load_causal_lm, load_config, torch_dtype
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    shape = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
-    LlamaForCausalLM(LlamaConfig(vocab_size=200, num_hidden_layers=2, attention_dropout=0.1, **shape)).save_pretrained(tmp_path)
+    shape = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+    }
+    LlamaForCausalLM(
+        LlamaConfig(vocab_size=200, num_hidden_layers=2, attention_dropout=0.1, **shape)
+    ).save_pretrained(tmp_path)
     return tmp_path
 
 
@@ -30,7 +38,9 @@ def test_loads_in_the_dtype_asked_for_without_dropout(checkpoint: Path):
 
 
 def test_missing_path_says_what_to_type(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"there is no such folder; set actor_rollout_ref\.model\.path="):
+    with pytest.raises(
+        ConfigError, match=r"there is no such folder; set actor_rollout_ref\.model\.path="
+    ):
         load_causal_lm(ModelConfig(path=str(tmp_path / "nowhere")), dtype=torch.float32)
     with pytest.raises(ConfigError, match=r"holds no config\.json"):
         load_causal_lm(ModelConfig(path=str(tmp_path)), dtype=torch.float32)
@@ -63,13 +73,18 @@ def test_override_config_reaches_nested_entries_and_refuses_unknown_ones(checkpo
 
 def test_dtype_names():
     assert torch_dtype("bf16", key="x") is torch.bfloat16
-    with pytest.raises(ConfigError, match=r"rollout\.dtype=bfloat61: not a dtype; did you mean 'bfloat16'"):
+    with pytest.raises(
+        ConfigError, match=r"rollout\.dtype=bfloat61: not a dtype; did you mean 'bfloat16'"
+    ):
         torch_dtype("bfloat61", key="rollout.dtype")
 
 
 def test_a_padding_token_inside_a_row_trains(checkpoint: Path):
-    """It is the end token of many checkpoints. Hugging Face's embedding would give it no gradient."""
-    model = load_causal_lm(ModelConfig(path=str(checkpoint), override_config={"pad_token_id": 7}), dtype=torch.float32)
+    """It is the end token of many checkpoints. Hugging Face's embedding would give it no
+    gradient."""
+    model = load_causal_lm(
+        ModelConfig(path=str(checkpoint), override_config={"pad_token_id": 7}), dtype=torch.float32
+    )
     hidden = model.model(input_ids=torch.tensor([[3, 7, 5]]), use_cache=False).last_hidden_state
     hidden[0, 2, 0].backward()
     assert model.model.embed_tokens.weight.grad[7].abs().max() > 0

@@ -14,8 +14,18 @@ from rmrl.models.logprobs import ResponseModel, logprobs_from_logits, token_logp
 
 def tiny_model(**changes: object) -> LlamaForCausalLM:
     torch.manual_seed(0)
-    shape = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=200, num_hidden_layers=2, tie_word_embeddings=True, **shape, **changes))
+    shape = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+    }
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=200, num_hidden_layers=2, tie_word_embeddings=True, **shape, **changes
+        )
+    )
 
 
 def test_two_way_softmax_by_hand():
@@ -23,12 +33,16 @@ def test_two_way_softmax_by_hand():
     logprobs, _ = logprobs_from_logits(logits, torch.tensor([1]), temperature=1.0)
     assert logprobs.item() == pytest.approx(math.log(0.75), abs=1e-6)
     _, entropy = logprobs_from_logits(logits, torch.tensor([1]), temperature=1.0, entropy="grad")
-    assert entropy.item() == pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.75)), abs=1e-6)
+    assert entropy.item() == pytest.approx(
+        -(0.25 * math.log(0.25) + 0.75 * math.log(0.75)), abs=1e-6
+    )
 
 
 def test_temperature_divides_logits_by_hand():
     # logits / 0.5 = (0, log 9): p = 1/10, 9/10
-    logprobs, _ = logprobs_from_logits(torch.tensor([[0.0, math.log(3.0)]]), torch.tensor([1]), temperature=0.5)
+    logprobs, _ = logprobs_from_logits(
+        torch.tensor([[0.0, math.log(3.0)]]), torch.tensor([1]), temperature=0.5
+    )
     assert logprobs.item() == pytest.approx(math.log(0.9), abs=1e-6)
 
 
@@ -36,7 +50,12 @@ def test_bfloat16_logits_are_normalised_in_float32():
     logits = torch.randn(4, 1000).bfloat16()
     logprobs, _ = logprobs_from_logits(logits, torch.arange(4), temperature=1.0)
     assert logprobs.dtype == torch.float32
-    torch.testing.assert_close(logprobs, logits.float().log_softmax(-1)[torch.arange(4), torch.arange(4)], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        logprobs,
+        logits.float().log_softmax(-1)[torch.arange(4), torch.arange(4)],
+        atol=1e-5,
+        rtol=0,
+    )
 
 
 @pytest.mark.parametrize("kept_rows", [0, 10**6])
@@ -74,7 +93,10 @@ def test_gradients_equal_the_float64_formula():
     (logprobs * torch.arange(4) + entropy * 0.5).sum().backward()
     exact = logits.detach().double().requires_grad_()
     log_p = (exact / 1.7).log_softmax(-1)
-    (log_p.gather(1, targets[:, None])[:, 0] * torch.arange(4) - 0.5 * (log_p.exp() * log_p).sum(-1)).sum().backward()
+    (
+        log_p.gather(1, targets[:, None])[:, 0] * torch.arange(4)
+        - 0.5 * (log_p.exp() * log_p).sum(-1)
+    ).sum().backward()
     torch.testing.assert_close(logits.grad, exact.grad.float(), atol=1e-6, rtol=1e-5)
 
 
@@ -82,7 +104,12 @@ def test_detached_entropy_carries_no_gradient():
     hidden = torch.randn(3, 8, requires_grad=True)
     weight = torch.randn(20, 8)
     _, entropy = token_logprobs(
-        hidden, torch.tensor([1, 2, 3]), head=lambda h: h @ weight.T, temperature=1.0, entropy="detached", slice_rows=2
+        hidden,
+        torch.tensor([1, 2, 3]),
+        head=lambda h: h @ weight.T,
+        temperature=1.0,
+        entropy="detached",
+        slice_rows=2,
     )
     assert not entropy.requires_grad
 
@@ -94,7 +121,10 @@ def test_padded_rows_equal_each_row_alone():
     padded = torch.zeros(2, 9, dtype=torch.long)
     padded[0], padded[1, :5] = rows[0], rows[1]
     # the last 3 tokens of row 0 (positions 5..7 predict them), the last 2 of row 1 (positions 2..3)
-    positions, targets = torch.tensor([5, 6, 7, 9 + 2, 9 + 3]), torch.cat([rows[0][6:], rows[1][3:]])
+    positions, targets = (
+        torch.tensor([5, 6, 7, 9 + 2, 9 + 3]),
+        torch.cat([rows[0][6:], rows[1][3:]]),
+    )
     logprobs, _ = responses(padded, positions, targets)
     alone = []
     for row, first in zip(rows, (6, 3), strict=True):
@@ -130,6 +160,14 @@ def test_whole_logits_are_never_held():
     sizes: list[int] = []
     weight = torch.randn(5000, 8, requires_grad=True)
     hidden = torch.randn(64, 8, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
-        token_logprobs(hidden, torch.zeros(64, dtype=torch.long), head=lambda h: h @ weight.T, temperature=1.0, slice_rows=8)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: sizes.append(t.numel()) or t, lambda t: t
+    ):
+        token_logprobs(
+            hidden,
+            torch.zeros(64, dtype=torch.long),
+            head=lambda h: h @ weight.T,
+            temperature=1.0,
+            slice_rows=8,
+        )
     assert max(sizes, default=0) <= 8 * 64

@@ -1,4 +1,5 @@
-"""Adapters: which parameters train, and that the merged weights compute what the adapted model computes."""
+"""Adapters: which parameters train, and that the merged weights compute what the adapted model
+computes."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from rmrl.models.values import load_value_model
 LORA = ModelConfig(lora_rank=4, lora_alpha=12)
 
 
-def adapted(folder: Path, lora: ModelConfig = LORA, dtype: torch.dtype = torch.float32, seed: int = 1) -> PreTrainedModel:
+def adapted(
+    folder: Path, lora: ModelConfig = LORA, dtype: torch.dtype = torch.float32, seed: int = 1
+) -> PreTrainedModel:
     return add_adapters(load_causal_lm(ModelConfig(path=str(folder)), dtype=dtype), lora, seed=seed)
 
 
@@ -36,12 +39,20 @@ def test_only_adapters_train(tiny_llama: Path):
     assert all(is_adapter(name) for name in trained)
     assert len(trained) == 2 * 2 * 7  # A and B, two layers, q k v o gate up down
     # r (I + O): q 128 128, k v 128 64, o 128 128, gate up 128 256, down 256 128
-    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == 2 * 4 * (2 * 256 + 2 * 192 + 3 * 384)
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == 2 * 4 * (
+        2 * 256 + 2 * 192 + 3 * 384
+    )
 
 
 def test_a_critics_head_trains_too(tiny_reward_llama: Path):
-    model = add_adapters(load_value_model(ModelConfig(path=str(tiny_reward_llama)), dtype=torch.bfloat16), LORA)
-    others = [name for name, parameter in model.named_parameters() if parameter.requires_grad and not is_adapter(name)]
+    model = add_adapters(
+        load_value_model(ModelConfig(path=str(tiny_reward_llama)), dtype=torch.bfloat16), LORA
+    )
+    others = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and not is_adapter(name)
+    ]
     assert others == ["score.weight"]
     assert model.score.weight.dtype is torch.float32
 
@@ -51,13 +62,16 @@ def test_training_starts_at_the_checkpoint(tiny_llama: Path):
     plain = AutoModelForCausalLM.from_pretrained(tiny_llama)
     ids = torch.randint(3, 1000, (1, 7))
     assert torch.equal(model(ids).logits, plain(ids).logits)
-    merged = dict(merged_parameters(dict(model.named_parameters()), LORA, gather=torch.Tensor.detach))
+    merged = dict(
+        merged_parameters(dict(model.named_parameters()), LORA, gather=torch.Tensor.detach)
+    )
     assert merged.keys() == dict(plain.named_parameters()).keys()
     assert all(torch.equal(merged[name], parameter) for name, parameter in plain.named_parameters())
 
 
 def test_merged_by_hand():
-    # W = [[1, 2]], A = [[10, 20]], B = [[0.5]], alpha / r = 12 / 4 = 3: W + 3 x 0.5 x [10, 20] = [16, 32]
+    # W = [[1, 2]], A = [[10, 20]], B = [[0.5]], alpha / r = 12 / 4 = 3: W + 3 x 0.5 x [10, 20] =
+    # [16, 32]
     tensors = {
         "a.base_layer.weight": torch.tensor([[1.0, 2.0]]),
         "a.base_layer.bias": torch.tensor([7.0]),
@@ -65,7 +79,10 @@ def test_merged_by_hand():
         "a.lora_B.default.weight": torch.tensor([[0.5]]),
         "norm.weight": torch.tensor([9.0]),
     }
-    merged = {name: tensor.tolist() for name, tensor in merged_parameters(tensors, LORA, gather=lambda tensor: tensor)}
+    merged = {
+        name: tensor.tolist()
+        for name, tensor in merged_parameters(tensors, LORA, gather=lambda tensor: tensor)
+    }
     assert merged == {"a.weight": [[16.0, 32.0]], "a.bias": [7.0], "norm.weight": [9.0]}
 
 
@@ -74,7 +91,9 @@ def test_merged_weights_compute_what_the_adapted_model_computes(tiny_llama: Path
     randomise(model)
     ids = torch.randint(3, 1000, (2, 9))
     before = plain(ids).logits.detach()
-    merged = dict(merged_parameters(dict(model.named_parameters()), LORA, gather=torch.Tensor.detach))
+    merged = dict(
+        merged_parameters(dict(model.named_parameters()), LORA, gather=torch.Tensor.detach)
+    )
     plain.load_state_dict(merged, strict=False)
     torch.testing.assert_close(plain(ids).logits, model(ids).logits, atol=2e-5, rtol=1e-5)
     assert (plain(ids).logits - before).abs().max() > 0.01
@@ -112,17 +131,26 @@ def test_gradients_reach_the_first_layer_through_recomputation(tiny_llama: Path)
     randomise(model)
     model.train()
     model(torch.randint(3, 1000, (1, 7))).logits.square().mean().backward()
-    assert all((p.grad is not None and p.grad.abs().sum() > 0) for p in model.parameters() if p.requires_grad)
+    assert all(
+        (p.grad is not None and p.grad.abs().sum() > 0)
+        for p in model.parameters()
+        if p.requires_grad
+    )
     assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
 
 
 def test_targets_by_name(tiny_llama: Path):
     model = adapted(tiny_llama, ModelConfig(lora_rank=2, target_modules=["q_proj", "v_proj"]))
-    assert {name.split(".")[4] for name, p in model.named_parameters() if p.requires_grad} == {"q_proj", "v_proj"}
+    assert {name.split(".")[4] for name, p in model.named_parameters() if p.requires_grad} == {
+        "q_proj",
+        "v_proj",
+    }
     plain = load_causal_lm(ModelConfig(path=str(tiny_llama)), dtype=torch.float32)
     assert target_modules(plain, "o_proj") == ["o_proj"]
     for wrong in (["q_proj", "query"], []):
-        with pytest.raises(ConfigError, match="the decoder's linear layers are down_proj, gate_proj, k_proj"):
+        with pytest.raises(
+            ConfigError, match="the decoder's linear layers are down_proj, gate_proj, k_proj"
+        ):
             target_modules(plain, wrong)
 
 

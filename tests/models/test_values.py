@@ -1,4 +1,5 @@
-"""The value model against transformers' classifier of the same weights, and what it is loaded from."""
+"""The value model against transformers' classifier of the same weights, and what it is loaded
+from."""
 
 from __future__ import annotations
 
@@ -51,12 +52,19 @@ def test_padded_rows_equal_each_row_alone(tiny_reward_llama: Path):
     padded[0], padded[1, :5] = rows[0], rows[1]
     with torch.no_grad():
         got = model(padded, torch.tensor([5, 6, 7, 9 + 2, 9 + 3]))
-        alone = torch.cat([model(rows[0][None], torch.tensor([5, 6, 7])), model(rows[1][None], torch.tensor([2, 3]))])
+        alone = torch.cat(
+            [
+                model(rows[0][None], torch.tensor([5, 6, 7])),
+                model(rows[1][None], torch.tensor([2, 3])),
+            ]
+        )
     torch.testing.assert_close(got, alone, atol=1e-5, rtol=0)
 
 
 def test_values_are_float32_whatever_the_weights_are(tiny_reward_llama: Path):
-    model = ValueModel(load_value_model(ModelConfig(path=str(tiny_reward_llama)), dtype=torch.bfloat16))
+    model = ValueModel(
+        load_value_model(ModelConfig(path=str(tiny_reward_llama)), dtype=torch.bfloat16)
+    )
     assert model(torch.tensor([[5, 6, 7]]), torch.tensor([1])).dtype is torch.float32
 
 

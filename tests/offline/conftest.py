@@ -1,4 +1,5 @@
-"""A folder with rows, drop-ins and checkpoints without weights, and scorers whose engines follow a script in this process."""
+"""A folder with rows, drop-ins and checkpoints without weights, and scorers whose engines follow a
+script in this process."""
 
 from __future__ import annotations
 
@@ -40,22 +41,45 @@ class Bench:
     def rows(self, *responses: Any, name: str = "rows.jsonl", **columns: Any) -> Path:
         """One row per response (or list of responses), each with a prompt of its own."""
         path = self.folder / name
-        rows = [{"prompt": f"question {i}", "response": response, **columns} for i, response in enumerate(responses)]
+        rows = [
+            {"prompt": f"question {i}", "response": response, **columns}
+            for i, response in enumerate(responses)
+        ]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return path
 
     def checked(self, *overrides: str, **keywords: Any) -> CheckedScoring:
-        """The rule `length` unless the overrides say otherwise; judges and scalar models run on fake engines."""
-        models = () if any(text.startswith(("reward.models", "reward_model.")) for text in overrides) else ("reward.models=[length]",)
-        base = ("trainer.device=cpu", "reward.engine.name=fake", "reward.rule_workers=1", f"reward.functions_dir={self.folder}/functions")
+        """The rule `length` unless the overrides say otherwise; judges and scalar models run on
+        fake engines."""
+        models = (
+            ()
+            if any(text.startswith(("reward.models", "reward_model.")) for text in overrides)
+            else ("reward.models=[length]",)
+        )
+        base = (
+            "trainer.device=cpu",
+            "reward.engine.name=fake",
+            "reward.rule_workers=1",
+            f"reward.functions_dir={self.folder}/functions",
+        )
         config = compose_config([*base, *models, *overrides], ScoreConfig)
-        return check_scoring(config, shipped_functions=self.folder, notice=self.notices.append, **keywords)
+        return check_scoring(
+            config, shipped_functions=self.folder, notice=self.notices.append, **keywords
+        )
 
     def scorer(self, checked: CheckedScoring, host: FakeHost | None = None) -> Scorer:
         """As `rmrl.scoring.build` makes it, with processes that are none."""
         made = host or FakeHost()
-        residency = Residency(lambda _: made, checked.engines, budget=checked.budget, notice=self.notices.append)
-        return Scorer(checked.specs, checked.config.reward, residency=residency, tokenizer=lambda _: self.tokenizer(), rule_workers=1)
+        residency = Residency(
+            lambda _: made, checked.engines, budget=checked.budget, notice=self.notices.append
+        )
+        return Scorer(
+            checked.specs,
+            checked.config.reward,
+            residency=residency,
+            tokenizer=lambda _: self.tokenizer(),
+            rule_workers=1,
+        )
 
     def score(self, checked: CheckedScoring, host: FakeHost | None = None) -> Summary:
         """`rmrl score` behind its checks."""
@@ -76,7 +100,9 @@ def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
     functions = tmp_path / "functions"
     functions.mkdir()
     (functions / "length.py").write_text(LENGTH)
-    (functions / "judge.py").write_text('SPEC = {"kind": "generative", "fence": False}\n' + parts.JUDGE)
+    (functions / "judge.py").write_text(
+        'SPEC = {"kind": "generative", "fence": False}\n' + parts.JUDGE
+    )
     parts.checkpoint(tmp_path / "judge-model")
     parts.checkpoint(tmp_path / "scalar-model", head=True)
     return Bench(tmp_path, lambda: request.getfixturevalue("tokenizer"))

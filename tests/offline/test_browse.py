@@ -77,7 +77,11 @@ def sample(number: int, rule: float, judge: float | None) -> dict[str, Any]:
         "response": f"answer {number}",
         "scores": {
             "rule": {**verdict, "score": rule, "status": "ok"},
-            "judge": {**verdict, "score": judge, "status": "ok" if judge is not None else "unparseable"},
+            "judge": {
+                **verdict,
+                "score": judge,
+                "status": "ok" if judge is not None else "unparseable",
+            },
         },
         "reward": reward,
     }
@@ -85,13 +89,26 @@ def sample(number: int, rule: float, judge: float | None) -> dict[str, Any]:
 
 @pytest.fixture
 def samples(tmp_path: Path) -> Path:
-    rows = [sample(0, 1.0, 1.0), sample(1, 0.0, 1.0), sample(2, 1.0, None), sample(3, 0.0, 0.5), sample(4, 1.0, 0.25)]
+    rows = [
+        sample(0, 1.0, 1.0),
+        sample(1, 0.0, 1.0),
+        sample(2, 1.0, None),
+        sample(3, 0.0, 0.5),
+        sample(4, 1.0, 0.25),
+    ]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path / "samples.jsonl"
 
 
 def chosen(path: Path, **options: Any) -> list[str]:
-    settings: dict[str, Any] = {"where": None, "by": "reward", "worst": None, "best": None, "count": 5, **options}
+    settings: dict[str, Any] = {
+        "where": None,
+        "by": "reward",
+        "worst": None,
+        "best": None,
+        "count": 5,
+        **options,
+    }
     if settings["where"]:
         settings["where"] = condition(settings["where"])
     return [item.response for item in select(responses(path), **settings)]
@@ -106,7 +123,11 @@ def test_worst_and_best_leave_out_responses_without_a_reward(samples: Path) -> N
 
 
 def test_conditions_choose_rows_of_a_run(samples: Path) -> None:
-    assert chosen(samples, where="judge != rule and status_judge == 'ok'") == ["answer 1", "answer 3", "answer 4"]
+    assert chosen(samples, where="judge != rule and status_judge == 'ok'") == [
+        "answer 1",
+        "answer 3",
+        "answer 4",
+    ]
     assert chosen(samples, where="status_judge == 'unparseable'") == ["answer 2"]
     assert chosen(samples, where="step == 2", count=1) == ["answer 2"]
 
@@ -122,7 +143,10 @@ def test_a_scored_file_with_lists_is_one_response_each(tmp_path: Path) -> None:
     }
     write_rows(tmp_path / "scored.parquet", [row], overwrite=True)
     items = list(responses(tmp_path / "scored.parquet"))
-    assert [(item.response, item.columns["rule"], item.columns["reward"]) for item in items] == [("7", 1.0, 1.0), ("8", 0.0, 0.0)]
+    assert [(item.response, item.columns["rule"], item.columns["reward"]) for item in items] == [
+        ("7", 1.0, 1.0),
+        ("8", 0.0, 0.0),
+    ]
     assert "--- rule: 0  wrong" in page(items[1])
 
 
@@ -141,7 +165,9 @@ def test_a_page_holds_all_that_is_known_and_no_control_characters(samples: Path)
 
 def test_long_texts_are_shortened_unless_full(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
-    path.write_text(json.dumps({"prompt": "?", "response": "x" * 5000 + "\x1b[2J", "reward": 1.0}) + "\n")
+    path.write_text(
+        json.dumps({"prompt": "?", "response": "x" * 5000 + "\x1b[2J", "reward": 1.0}) + "\n"
+    )
     (item,) = responses(path)
     assert "(3804 characters; --full shows them)" in page(item)
     assert "x" * 5000 in page(item, full=True)

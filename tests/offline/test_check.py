@@ -97,11 +97,17 @@ def test_who_needs_whole_groups(bench: Bench, settings: tuple[str, ...], whole: 
 
 
 def test_lengths_need_a_tokenizer_and_schedules_have_no_place(bench: Bench) -> None:
-    with pytest.raises(ConfigError, match=r"transforms of length look at response lengths: give data\.tokenizer"):
+    with pytest.raises(
+        ConfigError, match=r"transforms of length look at response lengths: give data\.tokenizer"
+    ):
         bench.checked(
             f"data.files={bench.rows('a')}",
             "reward.transforms.length={kind: overlong, max_length: 8, buffer: 4}",
             needs_out=False,
         )
     with pytest.raises(ConfigError, match="weight_schedules follow the steps of training"):
-        bench.checked(f"data.files={bench.rows('a')}", "reward.weight_schedules.length=[[0,1.0],[10,0.0]]", needs_out=False)
+        bench.checked(
+            f"data.files={bench.rows('a')}",
+            "reward.weight_schedules.length=[[0,1.0],[10,0.0]]",
+            needs_out=False,
+        )

@@ -1,4 +1,5 @@
-"""Parts of a job beside its output: who may go on with them, what is refused, and what is said when they are damaged."""
+"""Parts of a job beside its output: who may go on with them, what is refused, and what is said when
+they are damaged."""
 
 from __future__ import annotations
 
@@ -46,7 +47,13 @@ class Broken:
         (self.bench.folder / "functions" / "stops.py").write_text(code)
 
     def checked(self, *overrides: str) -> CheckedScoring:
-        base = (f"data.files={self.data}", f"out={self.out}", "data.batch_size=1", "reward.models=[stops]", "reward.on_missing=fail")
+        base = (
+            f"data.files={self.data}",
+            f"out={self.out}",
+            "data.batch_size=1",
+            "reward.models=[stops]",
+            "reward.on_missing=fail",
+        )
         return self.bench.checked(*base, *overrides)
 
     def run(self, *overrides: str) -> None:
@@ -80,7 +87,12 @@ def broken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Broken:
 
 
 def test_the_same_command_goes_on_and_settings_of_the_place_may_differ(broken: Broken) -> None:
-    broken.run("reward.rule_workers=2", "reward.max_missing=1", "trainer.memory_budget_gb=1", "over_budget=warn")
+    broken.run(
+        "reward.rule_workers=2",
+        "reward.max_missing=1",
+        "trainer.memory_budget_gb=1",
+        "over_budget=warn",
+    )
     assert broken.asked() == ["stop", "eeeee"]
     assert pq.read_table(broken.out)["reward"].to_pylist() == [0.1, 0.2, 0.3, 0.4, 0.5]
     assert "going on: 3 of 5 rows were scored before" in broken.said()
@@ -106,8 +118,12 @@ def test_rows_moved_elsewhere_are_the_same_rows(broken: Broken) -> None:
         ("reward.specs.stops.gate=[]", r"reward\.specs\.stops"),
     ],
 )
-def test_another_configuration_is_refused_with_what_differs(broken: Broken, override: str, words: str) -> None:
-    with pytest.raises(OutputDirError, match=r"s\.parquet\.parts holds 3 scored rows of another job") as caught:
+def test_another_configuration_is_refused_with_what_differs(
+    broken: Broken, override: str, words: str
+) -> None:
+    with pytest.raises(
+        OutputDirError, match=r"s\.parquet\.parts holds 3 scored rows of another job"
+    ) as caught:
         broken.run(override)
     with pytest.raises(OutputDirError, match=words):
         broken.run(override)
@@ -119,18 +135,27 @@ def test_another_configuration_is_refused_with_what_differs(broken: Broken, over
 
 def test_other_code_and_other_rows_are_refused(broken: Broken) -> None:
     broken.write_rule("# another word\n")
-    with pytest.raises(OutputDirError, match="reward 'stops': its code or its model was another one there"):
+    with pytest.raises(
+        OutputDirError, match="reward 'stops': its code or its model was another one there"
+    ):
         broken.run()
     broken.write_rule()
     broken.bench.rows(*RESPONSES[:-1], "fffff")
-    with pytest.raises(OutputDirError, match=r"data\.files: rows\.jsonl with \d+ bytes there, rows\.jsonl with \d+ other bytes here"):
+    with pytest.raises(
+        OutputDirError,
+        match=(
+            r"data\.files: rows\.jsonl with \d+ bytes there, rows\.jsonl with \d+ other bytes here"
+        ),
+    ):
         broken.run()
     broken.bench.rows(*RESPONSES)
     broken.run()
     assert broken.asked() == ["stop", "eeeee"]
 
 
-def test_overwrite_discards_the_rows_of_another_job_and_keeps_those_of_the_same(broken: Broken) -> None:
+def test_overwrite_discards_the_rows_of_another_job_and_keeps_those_of_the_same(
+    broken: Broken,
+) -> None:
     broken.run("overwrite=true")
     assert broken.asked() == ["stop", "eeeee"]
     broken.out.unlink()
@@ -154,7 +179,13 @@ def test_an_output_that_appeared_meanwhile_is_left_alone(broken: Broken) -> None
 
 def test_a_torn_manifest_is_a_sentence(broken: Broken) -> None:
     (broken.parts / "manifest.json").write_text('{"version": 1, "parts": [')
-    with pytest.raises(OutputDirError, match=r"manifest\.json cannot be read .*discard them with overwrite=true, or give another out="):
+    with pytest.raises(
+        OutputDirError,
+        match=(
+            r"manifest\.json cannot be read .*discard them with overwrite=true, or give another"
+            r" out="
+        ),
+    ):
         broken.run()
     broken.run("overwrite=true")
     assert broken.asked() == list(RESPONSES)
@@ -171,7 +202,9 @@ def test_a_damaged_part_and_all_behind_it_are_scored_again(broken: Broken) -> No
     assert pq.read_table(broken.out)["reward"].to_pylist() == [0.1, 0.2, 0.3, 0.4, 0.5]
 
 
-def test_a_process_that_died_before_it_tidied_up_has_nothing_left_to_do(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_died_before_it_tidied_up_has_nothing_left_to_do(
+    broken: Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def dies(job: Job) -> None:
         raise KeyboardInterrupt
 
@@ -191,7 +224,13 @@ def test_only_one_process_at_a_time(broken: Broken) -> None:
     checked = broken.checked()
     with (
         claim(checked, notice=lambda _: None),
-        pytest.raises(OutputDirError, match=rf"is being written by another process \(process {os.getpid()} on .*wait for it or stop it"),
+        pytest.raises(
+            OutputDirError,
+            match=(
+                rf"is being written by another process \(process {os.getpid()} on .*wait for it or"
+                r" stop it"
+            ),
+        ),
         claim(checked, notice=lambda _: None),
     ):
         pass
@@ -203,19 +242,27 @@ def test_a_folder_of_somebody_else_is_left_alone(bench: Bench) -> None:
     folder = bench.folder / "s.jsonl.parts"
     folder.mkdir()
     (folder / "thesis.tex").write_text("precious")
-    with pytest.raises(OutputDirError, match=r"s\.jsonl\.parts is where parts of the output go, and it holds thesis\.tex"):
+    with pytest.raises(
+        OutputDirError,
+        match=r"s\.jsonl\.parts is where parts of the output go, and it holds thesis\.tex",
+    ):
         bench.score(bench.checked(f"data.files={bench.rows('a')}", f"out={bench.folder}/s.jsonl"))
     assert (folder / "thesis.tex").read_text() == "precious"
 
 
-def test_a_disk_that_is_full_is_a_sentence_and_costs_no_finished_row(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_is_a_sentence_and_costs_no_finished_row(
+    broken: Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(table: object, where: Path) -> None:
         where.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(job_module.pq, "write_table", full)
-        with pytest.raises(DataError, match=r"cannot be written .*No space left.*make room .*give the same command again"):
+        with pytest.raises(
+            DataError,
+            match=r"cannot be written .*No space left.*make room .*give the same command again",
+        ):
             broken.run()
     assert broken.manifest()["parts"][-1]["rows_done"] == 3
     with monkeypatch.context() as patched:
@@ -234,7 +281,9 @@ def full_writer(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_a_place_that_cannot_be_written_is_a_sentence_before_anything_is_scored(bench: Bench) -> None:
+def test_a_place_that_cannot_be_written_is_a_sentence_before_anything_is_scored(
+    bench: Bench,
+) -> None:
     (bench.folder / "file").write_text("x")
     checked = bench.checked(f"data.files={bench.rows('a')}", f"out={bench.folder}/file/s.jsonl")
     with pytest.raises(DataError, match=r"cannot be written .*mend the permissions"):

@@ -1,4 +1,5 @@
-"""`rmrl score` under signals: what is scored stays scored, the same command goes on, and the output is that of one clean run."""
+"""`rmrl score` under signals: what is scored stays scored, the same command goes on, and the output
+is that of one clean run."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     time.sleep(0.01)
     return {"score": (extra_info["row"] * 7919 % 101) / 7, "first": solution_str[:3]}
 """
-RUN = "import sys, rmrl.offline.job as job; job.PART_SECONDS = 0.3; from rmrl.main_score import main; sys.exit(main(sys.argv[1:]))"
+RUN = (
+    "import sys, rmrl.offline.job as job; job.PART_SECONDS = 0.3; from rmrl.main_score import main;"
+    " sys.exit(main(sys.argv[1:]))"
+)
 """The command with parts of a third of a second."""
 RUNNING = ("reward.transforms.slow={kind: standardize, by: running, decay: 0.9}",)
 BY_GROUP = ("reward.transforms.slow={kind: standardize, by: group}",)
@@ -56,7 +60,9 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored by all that a background job starts
+            preexec_fn=lambda: signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            ),  # ignored by all that a background job starts
         )
 
     def _keys(self, out: str) -> list[str]:
@@ -76,11 +82,18 @@ class Command:
 
     def scored(self) -> list[int]:
         """Rows that the last run scored, as far as it got."""
-        return [int(line) for line in self.log().read_text().splitlines()] if self.log().exists() else []
+        return (
+            [int(line) for line in self.log().read_text().splitlines()]
+            if self.log().exists()
+            else []
+        )
 
     def wait_for_rows(self, process: subprocess.Popen[str], *, more_than: int = 0) -> None:
         """Until the run has scored so many, or has ended."""
-        wait_for(lambda: len(self.scored()) > more_than or process.poll() is not None, what=f"more than {more_than} scored rows")
+        wait_for(
+            lambda: len(self.scored()) > more_than or process.poll() is not None,
+            what=f"more than {more_than} scored rows",
+        )
 
     def done(self, out: str) -> int:
         """Rows in finished parts."""
@@ -103,18 +116,27 @@ def command(folder: Path, suffix: str, settings: tuple[str, ...]) -> Command:
     """Rows of 100 prompts, those of one prompt far apart."""
     (folder / "functions").mkdir()
     (folder / "functions" / "slow.py").write_text(RULE)
-    rows = [{"prompt": f"q{i % 100}", "response": f"answer {i}", "extra_info": {"row": i}} for i in range(ROWS)]
+    rows = [
+        {"prompt": f"q{i % 100}", "response": f"answer {i}", "extra_info": {"row": i}}
+        for i in range(ROWS)
+    ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return Command(folder, suffix, settings)
 
 
 def kill_at_random(job: Command, *, kills: int, seed: int) -> int:
-    """Start the command and kill it `kills` times at most, each some time after it has begun to score; then let it end.
+    """Start the command and kill it `kills` times at most, each some time after it has begun to
+    score; then let it end.
 
-    Returns how many rows were scored more than once. Fails where a row of a finished part is scored again.
+    Returns how many rows were scored more than once. Fails where a row of a finished part is scored
+    again.
     """
     draw = random.Random(seed)
-    order = list(range(ROWS)) if "running" in job.settings[0] else [row for q in range(100) for row in range(q, ROWS, 100)]
+    order = (
+        list(range(ROWS))
+        if "running" in job.settings[0]
+        else [row for q in range(100) for row in range(q, ROWS, 100)]
+    )
     place = {row: position for position, row in enumerate(order)}
     times = dict.fromkeys(range(ROWS), 0)
     ended = False
@@ -138,8 +160,13 @@ def kill_at_random(job: Command, *, kills: int, seed: int) -> int:
     return sum(count > 1 for count in times.values())
 
 
-@pytest.mark.parametrize(("suffix", "settings"), [("parquet", RUNNING), ("jsonl", RUNNING), ("jsonl", BY_GROUP), ("parquet", BY_GROUP)])
-def test_killed_at_random_points_the_output_is_that_of_a_clean_run(tmp_path: Path, suffix: str, settings: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "settings"),
+    [("parquet", RUNNING), ("jsonl", RUNNING), ("jsonl", BY_GROUP), ("parquet", BY_GROUP)],
+)
+def test_killed_at_random_points_the_output_is_that_of_a_clean_run(
+    tmp_path: Path, suffix: str, settings: tuple[str, ...]
+) -> None:
     job = command(tmp_path, suffix, settings)
     job.finish(job.start("clean"))
     assert len(job.scored()) == ROWS
@@ -153,7 +180,9 @@ def test_killed_at_random_points_the_output_is_that_of_a_clean_run(tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_keeps_what_is_scored_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_keeps_what_is_scored_and_says_how_to_go_on(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     job = command(tmp_path, "parquet", RUNNING)
     process = job.start("stopped")
     job.wait_for_rows(process, more_than=100)
@@ -162,7 +191,10 @@ def test_a_signal_keeps_what_is_scored_and_says_how_to_go_on(tmp_path: Path, num
     printed, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130, printed[-3000:]
     done = job.done("stopped")
-    assert f"{done} of {ROWS} rows are scored and kept in {tmp_path}/stopped.parquet.parts; the same command goes on from there" in printed
+    assert (
+        f"{done} of {ROWS} rows are scored and kept in {tmp_path}/stopped.parquet.parts; the same"
+        " command goes on from there" in printed
+    )
     assert f"[rmrl] interrupted by {number.name}" in printed
     assert "Traceback" not in printed
     # every finished batch is kept, the one at work is given up
@@ -176,7 +208,9 @@ def test_a_signal_keeps_what_is_scored_and_says_how_to_go_on(tmp_path: Path, num
 
 def test_under_nohup_a_hangup_is_ignored(tmp_path: Path) -> None:
     job = command(tmp_path, "jsonl", RUNNING)
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does; a started process inherits it
+    before = signal.signal(
+        signal.SIGHUP, signal.SIG_IGN
+    )  # what nohup does; a started process inherits it
     try:
         process = job.start("nohup")
     finally:

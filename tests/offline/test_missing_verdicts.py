@@ -1,4 +1,5 @@
-"""Budgets of missing verdicts over a whole file: nothing stops in the first batch, and the end says what is missing and why."""
+"""Budgets of missing verdicts over a whole file: nothing stops in the first batch, and the end says
+what is missing and why."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from tests.offline.conftest import Bench
 def test_a_first_batch_without_verdicts_stops_nothing(bench: Bench) -> None:
     bench.rows("silent", "silent", "a", "b", "c", "d", "e", "f", "g", "h")
     out = bench.folder / "s.jsonl"
-    checked = bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={out}", "data.batch_size=2")
+    checked = bench.checked(
+        f"data.files={bench.folder}/rows.jsonl", f"out={out}", "data.batch_size=2"
+    )
     summary = bench.score(checked)
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["status_length"] for row in rows] == ["unparseable"] * 2 + ["ok"] * 8
@@ -35,15 +38,27 @@ def test_a_first_batch_without_verdicts_stops_nothing(bench: Bench) -> None:
 def test_more_than_the_budget_ends_with_the_file_in_place(bench: Bench) -> None:
     bench.rows("a", "b", "silent", "silent")
     out = bench.folder / "s.jsonl"
-    keys = (f"data.files={bench.folder}/rows.jsonl", f"out={out}", "reward.max_missing_by_cause={user: 0.0, data: 0.4}")
+    keys = (
+        f"data.files={bench.folder}/rows.jsonl",
+        f"out={out}",
+        "reward.max_missing_by_cause={user: 0.0, data: 0.4}",
+    )
     checked = bench.checked(*keys)
     summary = bench.score(checked)
-    assert [json.loads(line)["reward"] for line in out.read_text().splitlines()] == [0.1, 0.1, None, None]
+    assert [json.loads(line)["reward"] for line in out.read_text().splitlines()] == [
+        0.1,
+        0.1,
+        None,
+        None,
+    ]
     with pytest.raises(MissingVerdictsError) as caught:
         judge_missing(checked, summary, notice=bench.notices.append)
     text = str(caught.value)
     assert f"all rows are in {out} with their statuses" in text
-    assert "reward 'length' gave no verdict for 2 of 4 responses (50.0%); reward.max_missing=0.2 allows 20%" in text
+    assert (
+        "reward 'length' gave no verdict for 2 of 4 responses (50.0%); reward.max_missing=0.2"
+        " allows 20%" in text
+    )
     assert "reward.max_missing_by_cause.data=0.4 allows 40%" in text
     assert "over_budget=warn" in text
     warned = bench.checked(*keys, "over_budget=warn", "overwrite=true")
@@ -51,9 +66,13 @@ def test_more_than_the_budget_ends_with_the_file_in_place(bench: Bench) -> None:
     assert "reward.max_missing=0.2 allows 20%" in bench.notices[-1]
 
 
-def test_the_table_is_of_the_whole_file_also_when_the_job_went_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_is_of_the_whole_file_also_when_the_job_went_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.rows("silent", "a", "silent", "", "silent", "b")
-    (bench.folder / "functions" / "guard.py").write_text("def compute_score(data_source, solution_str, ground_truth):\n    return 1.0\n")
+    (bench.folder / "functions" / "guard.py").write_text(
+        "def compute_score(data_source, solution_str, ground_truth):\n    return 1.0\n"
+    )
     keys = (
         f"data.files={bench.folder}/rows.jsonl",
         f"out={bench.folder}/s.jsonl",
@@ -75,17 +94,27 @@ def test_the_table_is_of_the_whole_file_also_when_the_job_went_on(bench: Bench, 
     assert "2 of 6 rows are scored and kept" in bench.notices[-1]
     summary = bench.score(bench.checked(*keys))
     lines = missing_table(summary.verdicts).splitlines()
-    # the rule `length` says None for 3 of 6; `guard` is not asked there (nor for "", which has length 0), so it misses nothing
-    assert [line.split()[:7] for line in lines[2:-2]] == [["length", "unparseable", "data", "3", "of", "6", "50.0%"]]
+    # the rule `length` says None for 3 of 6; `guard` is not asked there (nor for "", which has
+    # length 0), so it misses nothing
+    assert [line.split()[:7] for line in lines[2:-2]] == [
+        ["length", "unparseable", "data", "3", "of", "6", "50.0%"]
+    ]
     assert lines[2].split("50.0%")[1].strip() != ""
     assert lines[-2] == "what to do"
     assert lines[-1].strip().startswith("unparseable: ")
-    assert len(broken_budgets(summary.in_reward, bench.checked(*keys, "overwrite=true").config.reward)) == 1
+    assert (
+        len(broken_budgets(summary.in_reward, bench.checked(*keys, "overwrite=true").config.reward))
+        == 1
+    )
     assert "guard   1 +- 0                4 skipped" in summary.table()
 
 
 def test_a_component_that_takes_no_part_in_the_reward_breaks_no_budget() -> None:
-    results = (ScoreResult(value=None, status="timeout"), ScoreResult(value=None, status="timeout"), ScoreResult(value=1.0))
+    results = (
+        ScoreResult(value=None, status="timeout"),
+        ScoreResult(value=None, status="timeout"),
+        ScoreResult(value=1.0),
+    )
     rewards = RewardBatch(
         scores=Scores(names=("watched", "counted"), results=(results, results)),
         weights_C=np.asarray([0.0, 1.0]),

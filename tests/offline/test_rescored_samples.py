@@ -1,4 +1,5 @@
-"""samples.jsonl of a training run, scored again: the numbers that training had, whatever order the rows are in."""
+"""samples.jsonl of a training run, scored again: the numbers that training had, whatever order the
+rows are in."""
 
 from __future__ import annotations
 
@@ -14,7 +15,15 @@ import pytest
 from rmrl.rewards.residency import Residency
 from rmrl.rewards.scorer import Scorer
 from tests.offline.conftest import Bench
-from tests.trainer.fake_run import PARITY, Characters, FakeParts, fake_run, records, rule, train_and_close
+from tests.trainer.fake_run import (
+    PARITY,
+    Characters,
+    FakeParts,
+    fake_run,
+    records,
+    rule,
+    train_and_close,
+)
 
 BY_GROUP = {"kind": "standardize", "by": "group"}
 RANK = {"kind": "rank"}
@@ -27,24 +36,39 @@ def trained(folder: Path, transform: dict[str, Any]) -> list[dict[str, Any]]:
     run = fake_run(folder, total_steps=6, parts=parts, data__train_max_samples=8)
     spec = dataclasses.replace(rule(folder), transforms=(transform,))
     residency = Residency(lambda _: parts.host, [])
-    run.sampler.scorer = Scorer([spec], run.config.reward, residency=residency, tokenizer=lambda _: Characters(), rule_workers=1)
+    run.sampler.scorer = Scorer(
+        [spec],
+        run.config.reward,
+        residency=residency,
+        tokenizer=lambda _: Characters(),
+        rule_workers=1,
+    )
     asyncio.run(train_and_close(run))
     return records(run.out_dir / "samples.jsonl")
 
 
-def rescored(bench: Bench, samples: list[dict[str, Any]], transform: dict[str, Any], *settings: str) -> list[dict[str, Any]]:
+def rescored(
+    bench: Bench, samples: list[dict[str, Any]], transform: dict[str, Any], *settings: str
+) -> list[dict[str, Any]]:
     data, out = bench.folder / "samples.jsonl", bench.folder / "scored.jsonl"
     data.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
     (bench.folder / "functions" / "parity.py").write_text(PARITY)
     entries = ", ".join(f"{key}: {value}" for key, value in transform.items())
-    keys = ("reward.models=[parity]", f"reward.transforms.parity={{{entries}}}", "overwrite=true", *settings)
+    keys = (
+        "reward.models=[parity]",
+        f"reward.transforms.parity={{{entries}}}",
+        "overwrite=true",
+        *settings,
+    )
     bench.score(bench.checked(f"data.files={data}", f"out={out}", *keys))
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("transform", [BY_GROUP, RANK])
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_the_rewards_of_training_to_the_last_bit(bench: Bench, tmp_path: Path, transform: dict[str, Any], shuffled: bool) -> None:
+def test_the_rewards_of_training_to_the_last_bit(
+    bench: Bench, tmp_path: Path, transform: dict[str, Any], shuffled: bool
+) -> None:
     folder = tmp_path / "train"
     folder.mkdir()
     samples = trained(folder, transform)
@@ -62,5 +86,7 @@ def test_running_statistics_follow_the_steps(bench: Bench, tmp_path: Path) -> No
     folder = tmp_path / "train"
     folder.mkdir()
     samples = trained(folder, RUNNING)
-    rows = rescored(bench, samples, RUNNING, "data.batch_size=16")  # a step of 4 prompts with 4 responses each
+    rows = rescored(
+        bench, samples, RUNNING, "data.batch_size=16"
+    )  # a step of 4 prompts with 4 responses each
     assert [row["reward"] for row in rows] == [sample["reward"] for sample in samples]

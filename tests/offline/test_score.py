@@ -1,4 +1,5 @@
-"""Rows in, rows with scores out: which columns, in which order, and what is left when a job breaks off."""
+"""Rows in, rows with scores out: which columns, in which order, and what is left when a job breaks
+off."""
 
 from __future__ import annotations
 
@@ -23,7 +24,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_every_row_gets_its_columns(bench: Bench) -> None:
     bench.rows("four", "silent", "", fold=3)
-    summary = bench.score(bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/s.jsonl", "reward.max_missing=1"))
+    summary = bench.score(
+        bench.checked(
+            f"data.files={bench.folder}/rows.jsonl",
+            f"out={bench.folder}/s.jsonl",
+            "reward.max_missing=1",
+        )
+    )
     first, silent, empty = lines(bench.folder / "s.jsonl")
     assert first == {
         "prompt": "question 0",
@@ -56,24 +63,40 @@ def test_a_rule_a_judge_and_a_scalar_model(bench: Bench) -> None:
     )
     bench.score(checked)
     rows = pq.read_table(bench.folder / "s.parquet").to_pylist()
-    assert all(row["score_judge"] in range(10) for row in rows)  # an unscripted fake judge says a digit
+    assert all(
+        row["score_judge"] in range(10) for row in rows
+    )  # an unscripted fake judge says a digit
     assert [row["score_length"] for row in rows] == [0.7, 0.3]
     assert [row["score_quality"] for row in rows] == [-2.0, -2.0]
     for row in rows:
         assert row["status_judge"] == "ok"
-        assert row["reward"] == pytest.approx(row["score_length"] + 0.5 * row["score_judge"] - 0.5, rel=1e-12)
+        assert row["reward"] == pytest.approx(
+            row["score_length"] + 0.5 * row["score_judge"] - 0.5, rel=1e-12
+        )
 
 
 def test_lists_stay_lists_and_types_are_those_of_the_file(bench: Bench) -> None:
     when = pa.array([None, 1_700_000_000_000_000_000], pa.timestamp("ns"))
-    table = pa.table({"prompt": ["q", "r"], "responses": [["four", "a", ""], ["ab"]], "when": when, "late": pa.nulls(2, pa.int32())})
+    table = pa.table(
+        {
+            "prompt": ["q", "r"],
+            "responses": [["four", "a", ""], ["ab"]],
+            "when": when,
+            "late": pa.nulls(2, pa.int32()),
+        }
+    )
     pq.write_table(table, bench.folder / "rows.parquet")
-    summary = bench.score(bench.checked(f"data.files={bench.folder}/rows.parquet", f"out={bench.folder}/s.parquet"))
+    summary = bench.score(
+        bench.checked(f"data.files={bench.folder}/rows.parquet", f"out={bench.folder}/s.parquet")
+    )
     scored = pq.read_table(bench.folder / "s.parquet")
     assert scored.select(table.column_names).equals(table)
     assert scored["reward"].to_pylist() == [[0.4, 0.1, 0.0], [0.2]]
     assert scored["status_length"].to_pylist() == [["ok"] * 3, ["ok"]]
-    assert scored["extra_length"].to_pylist() == [['{"first": "f"}', '{"first": "a"}', None], ['{"first": "a"}']]
+    assert scored["extra_length"].to_pylist() == [
+        ['{"first": "f"}', '{"first": "a"}', None],
+        ['{"first": "a"}'],
+    ]
     assert summary.rows == 4
 
 
@@ -82,7 +105,9 @@ def test_several_files_in_their_order_and_batches_of_any_size(bench: Bench) -> N
     rewards = []
     for size in (1, 3, 100):
         out = bench.folder / f"s{size}.jsonl"
-        bench.score(bench.checked(f"data.files=[{one},{two}]", f"out={out}", f"data.batch_size={size}"))
+        bench.score(
+            bench.checked(f"data.files=[{one},{two}]", f"out={out}", f"data.batch_size={size}")
+        )
         rewards.append([row["reward"] for row in lines(out)])
     assert rewards == [[0.1, 0.2, 0.3, 0.4]] * 3
 
@@ -100,11 +125,15 @@ def test_what_was_scored_before_an_engine_died_is_kept_and_not_scored_again(benc
             "reward.specs.quality.engine.kwargs.value=1.0",
         )
 
-    # the first process: "start", one batch, dead in the second; what replaces it starts and dies in the same batch
+    # the first process: "start", one batch, dead in the second; what replaces it starts and dies in
+    # the same batch
     with pytest.raises(EngineLostError):
         bench.score(checked(), FakeHost(deaths={0: 3, 1: 2}))
     assert not (bench.folder / "s.parquet").exists()
-    assert f"1 of 4 rows are scored and kept in {bench.folder}/s.parquet.parts; the same command goes on from there" in bench.notices
+    assert (
+        f"1 of 4 rows are scored and kept in {bench.folder}/s.parquet.parts; the same command goes"
+        " on from there" in bench.notices
+    )
     # dies before its fourth batch: only three were left
     bench.score(checked(), FakeHost(deaths={0: 5, 1: 1}))
     assert pq.read_table(bench.folder / "s.parquet")["reward"].to_pylist() == [1.0] * 4
@@ -114,7 +143,12 @@ def test_what_was_scored_before_an_engine_died_is_kept_and_not_scored_again(benc
 def test_an_engine_that_dies_at_once_leaves_nothing(bench: Bench) -> None:
     bench.rows("a")
     model = f"reward.specs.quality.path={bench.folder}/scalar-model"
-    checked = bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/s.jsonl", "reward.models=[quality]", model)
+    checked = bench.checked(
+        f"data.files={bench.folder}/rows.jsonl",
+        f"out={bench.folder}/s.jsonl",
+        "reward.models=[quality]",
+        model,
+    )
     with pytest.raises(EngineLostError):
         bench.score(checked, FakeHost(deaths={0: 2, 1: 2}))
     assert "no row was scored; nothing was written" in bench.notices
@@ -128,7 +162,12 @@ def test_the_same_numbers_with_groups_kept_whole(bench: Bench) -> None:
     transform = "reward.transforms.length={kind: standardize, by: group}"
     rewards = []
     for size in (1, 100):
-        checked = bench.checked(f"data.files={path}", f"out={bench.folder}/g{size}.jsonl", f"data.batch_size={size}", transform)
+        checked = bench.checked(
+            f"data.files={path}",
+            f"out={bench.folder}/g{size}.jsonl",
+            f"data.batch_size={size}",
+            transform,
+        )
         assert checked.whole_groups
         bench.score(checked)
         rewards.append([row["reward"] for row in lines(bench.folder / f"g{size}.jsonl")])
@@ -151,8 +190,14 @@ def test_what_a_judge_read_and_wrote_on_request(bench: Bench) -> None:
     assert [row["raw_judge"] for row in rows] == [["7", "7"], ["7"]]
     assert ["abc" in text for text in rows[0]["rendered_judge"]] == [False, True]
     assert [row["raw_length"] for row in rows] == [["", ""], [""]]
-    bench.score(bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/plain.jsonl"))
-    assert not any(name.startswith(("raw", "rendered")) for row in lines(bench.folder / "plain.jsonl") for name in row)
+    bench.score(
+        bench.checked(f"data.files={bench.folder}/rows.jsonl", f"out={bench.folder}/plain.jsonl")
+    )
+    assert not any(
+        name.startswith(("raw", "rendered"))
+        for row in lines(bench.folder / "plain.jsonl")
+        for name in row
+    )
 
 
 def test_the_same_numbers_with_groups_shuffled_and_rows_in_their_own_order(bench: Bench) -> None:
@@ -164,12 +209,21 @@ def test_the_same_numbers_with_groups_shuffled_and_rows_in_their_own_order(bench
     for name, numbers in (("neat", range(40)), ("shuffled", order)):
         path = bench.folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps({**rows[i], "i": i}) + "\n" for i in numbers))
-        bench.score(bench.checked(f"data.files={path}", f"out={bench.folder}/s-{name}.jsonl", "data.batch_size=8", transform))
+        bench.score(
+            bench.checked(
+                f"data.files={path}",
+                f"out={bench.folder}/s-{name}.jsonl",
+                "data.batch_size=8",
+                transform,
+            )
+        )
         scored[name] = lines(bench.folder / f"s-{name}.jsonl")
     assert [row["i"] for row in scored["shuffled"]] == order
     neat = {row["i"]: row["reward"] for row in scored["neat"]}
     # rounding alone: the sum over a group is taken in the order of its rows
-    assert [row["reward"] for row in scored["shuffled"]] == pytest.approx([neat[i] for i in order], abs=1e-12)
+    assert [row["reward"] for row in scored["shuffled"]] == pytest.approx(
+        [neat[i] for i in order], abs=1e-12
+    )
     assert len({row["reward"] for row in scored["neat"]}) > 10
     assert any("the rows of some of the 10 groups are apart" in text for text in bench.notices)
 
@@ -178,7 +232,11 @@ def test_a_group_of_one_is_said_where_responses_are_compared(bench: Bench) -> No
     files = f"data.files={bench.rows('a', 'bb', ['ccc', 'd'])}"
     bench.checked(files, f"out={bench.folder}/s.jsonl")
     assert not any("groups" in text for text in bench.notices)
-    bench.checked(files, f"out={bench.folder}/s.jsonl", "reward.transforms.length={kind: standardize, by: group}")
+    bench.checked(
+        files,
+        f"out={bench.folder}/s.jsonl",
+        "reward.transforms.length={kind: standardize, by: group}",
+    )
     said = [text for text in bench.notices if "hold one response" in text]
     assert len(said) == 1
     assert said[0].startswith("2 of 3 groups hold one response")
@@ -186,5 +244,9 @@ def test_a_group_of_one_is_said_where_responses_are_compared(bench: Bench) -> No
 
 def test_groups_over_several_files_are_said(bench: Bench) -> None:
     one, two = bench.rows("a", name="one.jsonl"), bench.rows("bb", name="two.jsonl")
-    bench.checked(f"data.files=[{one},{two}]", f"out={bench.folder}/s.jsonl", "reward.combine=lexicographic")
-    assert any(text.startswith("1 of 1 groups have rows in several files") for text in bench.notices)
+    bench.checked(
+        f"data.files=[{one},{two}]", f"out={bench.folder}/s.jsonl", "reward.combine=lexicographic"
+    )
+    assert any(
+        text.startswith("1 of 1 groups have rows in several files") for text in bench.notices
+    )

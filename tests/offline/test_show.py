@@ -9,7 +9,9 @@ from tests.offline.conftest import Bench
 
 
 async def shown(bench: Bench, *overrides: str) -> str:
-    checked = for_looking(bench.checked(f"data.files={bench.folder}/rows.jsonl", *overrides, needs_out=False))
+    checked = for_looking(
+        bench.checked(f"data.files={bench.folder}/rows.jsonl", *overrides, needs_out=False)
+    )
     scorer = bench.scorer(checked)
     try:
         return await show(scorer, response_rows(list(answered_rows(checked.config.data))))
@@ -19,17 +21,27 @@ async def shown(bench: Bench, *overrides: str) -> str:
 
 async def test_a_rule(bench: Bench) -> None:
     bench.rows("two\nlines", reward_model={"ground_truth": "4"}, extra_info={"k": 1})
-    text = await shown(bench, "reward.weights=[2.0]", "reward.transforms.length={kind: scale, factor: 10.0}")
-    assert "=== rows.jsonl:0\nresponse:\n  | two\n  | lines\nreference: '4'\n--- length (rule, weight 2)\nis told:\n" in text
+    text = await shown(
+        bench, "reward.weights=[2.0]", "reward.transforms.length={kind: scale, factor: 10.0}"
+    )
+    assert (
+        "=== rows.jsonl:0\nresponse:\n  | two\n  | lines\nreference: '4'\n--- length (rule, weight"
+        " 2)\nis told:\n" in text
+    )
     assert "  | solution_str='two\\nlines'\n  | ground_truth='4'\n  | extra_info={'k': 1}\n" in text
-    assert "also returned: first='t'\nscore: 0.9, 9 after its transforms\ntook: 0.00" in text  # 9 characters / 10, times 10
+    assert (
+        "also returned: first='t'\nscore: 0.9, 9 after its transforms\ntook: 0.00" in text
+    )  # 9 characters / 10, times 10
     assert text.endswith("--- reward: 18")  # weight 2
 
 
 async def test_a_judge_its_words_and_what_loading_took(bench: Bench) -> None:
     bench.rows("four")
     text = await shown(
-        bench, "reward.models=[judge]", f"reward.specs.judge.path={bench.folder}/judge-model", "reward.specs.judge.engine.kwargs.text='8'"
+        bench,
+        "reward.models=[judge]",
+        f"reward.specs.judge.path={bench.folder}/judge-model",
+        "reward.specs.judge.engine.kwargs.text='8'",
     )
     assert "is told:\n  | question 0 four\nsays:\n  | 8\nscore: 8\n" in text
     assert " tokens in, 1 out\n--- reward: 8\n\nloading took\n  judge: " in text
@@ -45,13 +57,18 @@ async def test_a_missing_verdict_is_shown_and_stops_nothing(bench: Bench) -> Non
         "reward.max_missing=0",
     )
     assert "says:\n  | hm\nscore: none, unparseable" in text
-    assert "--- reward: none (judge gave no verdict): in training the response leaves the loss" in text
+    assert (
+        "--- reward: none (judge gave no verdict): in training the response leaves the loss" in text
+    )
 
 
 async def test_what_a_closed_gate_skips_is_told_nothing(bench: Bench) -> None:
     bench.rows("")
     text = await shown(
-        bench, "reward.models=[length,judge]", f"reward.specs.judge.path={bench.folder}/judge-model", "reward.specs.judge.gate=length"
+        bench,
+        "reward.models=[length,judge]",
+        f"reward.specs.judge.path={bench.folder}/judge-model",
+        "reward.specs.judge.gate=length",
     )
     judged = text.partition("--- judge")[2]
     assert "is told" not in judged

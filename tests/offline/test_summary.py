@@ -14,10 +14,15 @@ from rmrl.types import RewardBatch, ScoreResult, Scores
 
 
 def batch(*values: float | None) -> RewardBatch:
-    results = tuple(ScoreResult(value=v) if v is not None else ScoreResult(value=None, status="timeout") for v in values)
+    results = tuple(
+        ScoreResult(value=v) if v is not None else ScoreResult(value=None, status="timeout")
+        for v in values
+    )
     rewards = np.asarray([np.nan if v is None else 2 * v for v in values])
     scores = Scores(names=("a",), results=(results,))
-    return RewardBatch(scores=scores, weights_C=np.ones(1), rewards_B=rewards, keep_B=~np.isnan(rewards))
+    return RewardBatch(
+        scores=scores, weights_C=np.ones(1), rewards_B=rewards, keep_B=~np.isnan(rewards)
+    )
 
 
 def test_mean_and_std_over_batches() -> None:

@@ -18,7 +18,14 @@ def reply(text: str) -> str:
 
 @pytest.mark.parametrize(
     ("cosine", "curve"),
-    [(-1.0, 0.1), (0.65, 0.1), (0.85, 1.0), (1.0, 1.0), (0.75, 0.1 + 1.69811 * (10 ** (-0.6) - 0.1)), (0.7, 0.199321)],
+    [
+        (-1.0, 0.1),
+        (0.65, 0.1),
+        (0.85, 1.0),
+        (1.0, 1.0),
+        (0.75, 0.1 + 1.69811 * (10 ** (-0.6) - 0.1)),
+        (0.7, 0.199321),
+    ],
 )
 def test_the_curve_of_the_server(cosine: float, curve: float):
     # 0.7: 10000 ** -0.2 = 0.158489, 0.1 + 1.69811 * 0.058489 = 0.199321;
@@ -26,10 +33,14 @@ def test_the_curve_of_the_server(cosine: float, curve: float):
 
 
 def test_the_texts_compared_are_the_responses_inside_the_json():
-    pairs = FILE.rm_preprocess(["p"] * 3, [reply("one"), "no json", "plain"], None, [reply("two"), reply("two"), "truth"])
+    pairs = FILE.rm_preprocess(
+        ["p"] * 3, [reply("one"), "no json", "plain"], None, [reply("two"), reply("two"), "truth"]
+    )
     assert pairs == [("one", "two"), ("no json", "two"), ("plain", "truth")]
 
 
 def test_a_reply_that_is_no_json_scores_0_and_others_at_least_a_third():
-    scores = FILE.rm_postprocess([1.0, 0.0, 1.0], [reply("one"), reply("one"), "no json"], [reply("two")] * 3)
+    scores = FILE.rm_postprocess(
+        [1.0, 0.0, 1.0], [reply("one"), reply("one"), "no json"], [reply("two")] * 3
+    )
     assert scores == pytest.approx([1.0, 0.7 * 0.1 + 0.3, 0.0])

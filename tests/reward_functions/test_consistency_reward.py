@@ -11,7 +11,9 @@ from rmrl.rewards.dropin import load_dropin
 from rmrl.rewards.kinds.rendering import exhibits, preprocess
 from rmrl.types import ScoreItem
 
-JUDGE = load_dropin(Path(__file__).parents[2] / "reward_functions" / "consistency_reward.py", "consistency_reward")
+JUDGE = load_dropin(
+    Path(__file__).parents[2] / "reward_functions" / "consistency_reward.py", "consistency_reward"
+)
 
 
 @pytest.mark.parametrize(
@@ -44,4 +46,6 @@ def test_the_judge_reads_the_case_and_the_fenced_reply():
     shown = exhibits(items, None, fenced=True)
     ((system, user),) = preprocess(JUDGE, items, None, shown=shown)
     assert "ResponseSolution" in system["content"]
-    assert user["content"].startswith(f"{shown[0].fence.note()}\n\n案情\n\n【客服的回复】\n{shown[0].fence.wrap('回复')}\n")
+    assert user["content"].startswith(
+        f"{shown[0].fence.note()}\n\n案情\n\n【客服的回复】\n{shown[0].fence.wrap('回复')}\n"
+    )

@@ -1,4 +1,5 @@
-"""The rule of the MATH examples: the boxed answer against the reference, whatever stands around it."""
+"""The rule of the MATH examples: the boxed answer against the reference, whatever stands around
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ from reward_functions.math_verify import compute_score
         ("First $x=4$, so the answer is $\\boxed{\\frac{1}{2}}$.", "0.5", 1.0),
         ("\\boxed{3} no, wait: \\boxed{4}", "4", 1.0),
         ("\\boxed{3} no, wait: \\boxed{4}", "3", 0.0),
-        ("\\boxed{\\left( 3, \\frac{\\pi}{2} \\right)}", "\\left( 3, \\frac{\\pi}{2} \\right)", 1.0),
+        (
+            "\\boxed{\\left( 3, \\frac{\\pi}{2} \\right)}",
+            "\\left( 3, \\frac{\\pi}{2} \\right)",
+            1.0,
+        ),
         ("\\boxed{", "3", 0.0),
     ],
 )

@@ -66,14 +66,26 @@ def test_right_forms(text: str):
         (f'{{"Response": {"9" * 5000}}}', "no JSON"),
         ("[]", "a JSON list instead of an object"),
         ("null", "a JSON NoneType instead of an object"),
-        (json.dumps({k: v for k, v in REPLY.items() if k != "Response"}), "missing: Response; that do not belong: none"),
+        (
+            json.dumps({k: v for k, v in REPLY.items() if k != "Response"}),
+            "missing: Response; that do not belong: none",
+        ),
         (written(Score=10), "missing: none; that do not belong: Score"),
         (written(Response=" "), 'Response is " " instead of a text'),
         (written(Response=None), "Response is null instead of a text"),
-        (written(ResponseSolution="赔钱"), 'ResponseSolution is "赔钱" instead of one of 延长时限, 无'),
+        (
+            written(ResponseSolution="赔钱"),
+            'ResponseSolution is "赔钱" instead of one of 延长时限, 无',
+        ),
         (written(ResponseSolution=["无"]), 'ResponseSolution is ["无"] instead of a text'),
-        (written(DialogueAgreeSolution="yes"), 'DialogueAgreeSolution is "yes" instead of one of 同意, 不同意, 未表态'),
-        (written(RelevantConstraintRuleNumber="3"), 'RelevantConstraintRuleNumber is "3" instead of a list of whole numbers'),
+        (
+            written(DialogueAgreeSolution="yes"),
+            'DialogueAgreeSolution is "yes" instead of one of 同意, 不同意, 未表态',
+        ),
+        (
+            written(RelevantConstraintRuleNumber="3"),
+            'RelevantConstraintRuleNumber is "3" instead of a list of whole numbers',
+        ),
         (written(RelevantConstraintRuleNumber=[True]), "[true] instead of a list of whole numbers"),
         (written(RelevantConstraintRuleNumber=[1.0]), "[1.0] instead of a list of whole numbers"),
         (written(RelevantConstraintRuleNumber=[4]), "there are numbers from 1 to 3 only"),
@@ -88,16 +100,23 @@ def test_wrong_forms_are_told(text: str, problem: str):
     assert problem in verdict["problem"]
 
 
-@pytest.mark.parametrize("extra_info", [None, {}, {"rules": None, "knowledge": None, "solutions": None}])
+@pytest.mark.parametrize(
+    "extra_info", [None, {}, {"rules": None, "knowledge": None, "solutions": None}]
+)
 def test_what_the_row_does_not_count_is_not_checked(extra_info: Any):
     free = written(RelevantConstraintRuleNumber=[99], ResponseSolution="赔钱")
     assert judged(free, extra_info)["score"] == 1.0
-    assert judged(written(RelevantConstraintRuleNumber=[0]), extra_info)["problem"].endswith("numbers from 1 only")
+    assert judged(written(RelevantConstraintRuleNumber=[0]), extra_info)["problem"].endswith(
+        "numbers from 1 only"
+    )
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*REPLY, "x"]), inner, max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*REPLY, "x"]), inner, max_size=5)
+    ),
     max_leaves=8,
 )
 
@@ -123,7 +142,9 @@ def test_no_json_raises(value: Any):
     st.lists(st.integers(1, 2), unique=True),
     st.booleans(),
 )
-def test_every_right_reply_passes_and_no_cut_of_it(said: str, solution: str, agreed: str, rules: list, facts: list, ascii_only: bool):
+def test_every_right_reply_passes_and_no_cut_of_it(
+    said: str, solution: str, agreed: str, rules: list, facts: list, ascii_only: bool
+):
     reply = dict(zip(REPLY, (said, solution, agreed, rules, facts), strict=True))
     text = json.dumps(reply, ensure_ascii=ascii_only)
     assert judged(text)["problem"] == ""
@@ -134,7 +155,9 @@ def test_a_thought_belongs_to_the_form_where_the_reference_has_one():
     assert RULE is not None
 
     def problem(text: str, truth: str | None) -> str:
-        return RULE(data_source="rider", solution_str=text, ground_truth=truth, extra_info=ROW)["problem"]
+        return RULE(data_source="rider", solution_str=text, ground_truth=truth, extra_info=ROW)[
+            "problem"
+        ]
 
     thinking = written(Thought="先安抚")
     assert problem(thinking, thinking) == ""

@@ -13,7 +13,9 @@ from rmrl.rewards.dropin import load_dropin
 from rmrl.rewards.kinds.rendering import exhibits, preprocess
 from rmrl.types import ScoreItem
 
-JUDGE = load_dropin(Path(__file__).parents[2] / "reward_functions" / "rider_reward.py", "rider_reward")
+JUDGE = load_dropin(
+    Path(__file__).parents[2] / "reward_functions" / "rider_reward.py", "rider_reward"
+)
 NAMES = ("accurate", "harmless", "solves", "follows_rules", "empathetic", "polite", "concise")
 
 
@@ -39,7 +41,10 @@ def said(*values: int) -> str:
     ],
 )
 def test_the_score(values: tuple[int, ...], score: float):
-    assert verdict(said(*values)) == {"score": pytest.approx(score), **dict(zip(NAMES, values, strict=True))}
+    assert verdict(said(*values)) == {
+        "score": pytest.approx(score),
+        **dict(zip(NAMES, values, strict=True)),
+    }
 
 
 def test_the_last_whole_verdict_counts():
@@ -68,7 +73,9 @@ def test_structured_output_admits_verdicts_only():
     assert not re.fullmatch(regex, said(1, 0, 1, 0, 1, 0, 2))
     shortest = regex.replace("[01]", "0").replace("\\", "")
     assert set(verdict(shortest)) == {"score", *NAMES}
-    assert len(shortest) < JUDGE.spec["sampling"]["max_tokens"]  # even where every character is a token
+    assert (
+        len(shortest) < JUDGE.spec["sampling"]["max_tokens"]
+    )  # even where every character is a token
 
 
 def item(response: str, rm_prompt: Any) -> ScoreItem:
@@ -76,12 +83,16 @@ def item(response: str, rm_prompt: Any) -> ScoreItem:
 
 
 def test_the_judge_reads_the_case_and_the_fenced_reply():
-    items = [item("{a} {reply}", "案情 {case}"), item("b", [{"role": "user", "content": "甲"}, {"role": "user", "content": "乙"}])]
+    items = [
+        item("{a} {reply}", "案情 {case}"),
+        item("b", [{"role": "user", "content": "甲"}, {"role": "user", "content": "乙"}]),
+    ]
     shown = exhibits(items, None, fenced=True)
     first, second = preprocess(JUDGE, items, None, shown=shown)
     assert [turn["role"] for turn in first] == ["system", "user"]
     assert all(f"{name}：" in first[0]["content"] for name in NAMES)  # noqa: RUF001
     assert first[1]["content"].startswith(
-        f"{shown[0].fence.note()}\n\n案情 {{case}}\n\n【客服的回复】\n{shown[0].fence.wrap('{a} {reply}')}\n"
+        f"{shown[0].fence.note()}\n\n案情"
+        f" {{case}}\n\n【客服的回复】\n{shown[0].fence.wrap('{a} {reply}')}\n"
     )
     assert "\n\n甲\n\n乙\n\n" in second[1]["content"]

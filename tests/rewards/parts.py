@@ -1,4 +1,5 @@
-"""Small parts that tests of the reward layer share: checkpoints without weights, drop-ins, items, an engine that remembers."""
+"""Small parts that tests of the reward layer share: checkpoints without weights, drop-ins, items,
+an engine that remembers."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from typing import Any
 from rmrl.cluster.fake import FakeHost
 from rmrl.config.schema import RewardConfig
 from rmrl.rewards.dropin import load_dropin
-from rmrl.rewards.engines.base import EngineSpec, GenerateRequest, PoolingRequest, TextOutput, ValueOutput
+from rmrl.rewards.engines.base import (
+    EngineSpec,
+    GenerateRequest,
+    PoolingRequest,
+    TextOutput,
+    ValueOutput,
+)
 from rmrl.rewards.engines.fake import FakeEngine
 from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.kinds.generative import GenerativeReward
@@ -61,58 +68,123 @@ def engine(**changes: Any) -> EngineSpec:
     return dataclasses.replace(ENGINE, **changes)
 
 
-def judge(folder: Path, name: str = "judge", *, code: str = JUDGE, engine: EngineSpec = ENGINE, **changes: Any) -> RewardSpec:
+def judge(
+    folder: Path,
+    name: str = "judge",
+    *,
+    code: str = JUDGE,
+    engine: EngineSpec = ENGINE,
+    **changes: Any,
+) -> RewardSpec:
     """A generative reward with a drop-in of its own."""
     path = folder / f"{name}.py"
     path.write_text(code, encoding="utf-8")
     dropin = load_dropin(path, name)
-    defaults: dict[str, Any] = {"weight": 1.0, "model_index": 0, "sampling": Sampling(max_tokens=16, temperature=0.0)}
+    defaults: dict[str, Any] = {
+        "weight": 1.0,
+        "model_index": 0,
+        "sampling": Sampling(max_tokens=16, temperature=0.0),
+    }
     defaults["options"] = GenerativeReward.Options(fence=False)
-    return RewardSpec(name=name, kind="generative", dropin=dropin, engines={"main": engine}, **{**defaults, **changes})
+    return RewardSpec(
+        name=name,
+        kind="generative",
+        dropin=dropin,
+        engines={"main": engine},
+        **{**defaults, **changes},
+    )
 
 
-def scalar(name: str = "scalar", *, weight: float = 1.0, engine: EngineSpec | None = None, **changes: Any) -> RewardSpec:
+def scalar(
+    name: str = "scalar", *, weight: float = 1.0, engine: EngineSpec | None = None, **changes: Any
+) -> RewardSpec:
     """A Bradley-Terry reward without a drop-in."""
     found = engine or dataclasses.replace(ENGINE, path="/models/scalar", runner="pooling")
-    return RewardSpec(name=name, kind="bradley_terry", weight=weight, engines={"main": found}, **changes)
+    return RewardSpec(
+        name=name, kind="bradley_terry", weight=weight, engines={"main": found}, **changes
+    )
 
 
 def rule(
-    folder: Path, name: str, body: str, *, weight: float = 1.0, timeout_s: float = 10.0, on_missing: OnMissing | None = None, **changes: Any
+    folder: Path,
+    name: str,
+    body: str,
+    *,
+    weight: float = 1.0,
+    timeout_s: float = 10.0,
+    on_missing: OnMissing | None = None,
+    **changes: Any,
 ) -> RewardSpec:
     """A rule whose function body is `body`, with the response as `solution_str`."""
     path = folder / f"{name}.py"
-    path.write_text(f"def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    {body}\n", encoding="utf-8")
+    path.write_text(
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n   "
+        f" {body}\n",
+        encoding="utf-8",
+    )
     dropin = load_dropin(path, name)
     missing = on_missing or OnMissing()
-    known = {"dropin": dropin, "function": dropin.source, "timeout_s": timeout_s, "on_missing": missing}
+    known = {
+        "dropin": dropin,
+        "function": dropin.source,
+        "timeout_s": timeout_s,
+        "on_missing": missing,
+    }
     return RewardSpec(name=name, kind="rule", weight=weight, **known, **changes)
 
 
 def items(*responses: str, prompt: str = "Q", truth: str | None = "1") -> list[ScoreItem]:
     return [
-        ScoreItem(prompt_id=str(i), messages=[{"role": "user", "content": prompt}], response=text, rm_prompt=prompt, ground_truth=truth)
+        ScoreItem(
+            prompt_id=str(i),
+            messages=[{"role": "user", "content": prompt}],
+            response=text,
+            rm_prompt=prompt,
+            ground_truth=truth,
+        )
         for i, text in enumerate(responses)
     ]
 
 
-def rows(*responses: str, prompt: str = "Q", truth: str | None = "1", source: str = "", group_size: int = 1) -> list[ResponseRow]:
+def rows(
+    *responses: str,
+    prompt: str = "Q",
+    truth: str | None = "1",
+    source: str = "",
+    group_size: int = 1,
+) -> list[ResponseRow]:
     """Responses to prompts that all say `prompt`, `group_size` to each."""
     messages = [{"role": "user", "content": prompt}]
-    asked = [Prompt(id=str(g), messages=messages, token_ids=(), ground_truth=truth, data_source=source) for g in range(len(responses))]
+    asked = [
+        Prompt(id=str(g), messages=messages, token_ids=(), ground_truth=truth, data_source=source)
+        for g in range(len(responses))
+    ]
     return [
-        ResponseRow(prompt=asked[i // group_size], text=text, tokens=len(text), group=i // group_size) for i, text in enumerate(responses)
+        ResponseRow(
+            prompt=asked[i // group_size], text=text, tokens=len(text), group=i // group_size
+        )
+        for i, text in enumerate(responses)
     ]
 
 
 def make_scorer(
-    specs: Sequence[RewardSpec], tokenizer: Any, *, host: Any = None, budget: Budget | None = None, workers: int = 1, **settings: Any
+    specs: Sequence[RewardSpec],
+    tokenizer: Any,
+    *,
+    host: Any = None,
+    budget: Budget | None = None,
+    workers: int = 1,
+    **settings: Any,
 ) -> Scorer:
     """A scorer whose engines are made by `host`; `settings` are fields of `RewardConfig`."""
     made = host or fake_host()
-    config = RewardConfig(**{"models": [spec.name for spec in specs], "max_missing": 1.0, **settings})
+    config = RewardConfig(
+        **{"models": [spec.name for spec in specs], "max_missing": 1.0, **settings}
+    )
     residency = Residency(lambda _: made, plan_engines(specs), budget=budget)
-    return Scorer(specs, config, residency=residency, tokenizer=always(tokenizer), rule_workers=workers)
+    return Scorer(
+        specs, config, residency=residency, tokenizer=always(tokenizer), rule_workers=workers
+    )
 
 
 def fake_host(**deaths: int) -> FakeHost:
@@ -121,7 +193,8 @@ def fake_host(**deaths: int) -> FakeHost:
 
 
 def checkpoint(folder: Path, *, head: bool | None = None, labels: int = 1) -> Path:
-    """A checkpoint with headers and no real weights: causal (`head` None), or scalar with or without its head tensor."""
+    """A checkpoint with headers and no real weights: causal (`head` None), or scalar with or
+    without its head tensor."""
     folder.mkdir(parents=True)
     architecture = "LlamaForCausalLM" if head is None else "LlamaForSequenceClassification"
     config = {"architectures": [architecture], "max_position_embeddings": 512}
@@ -139,7 +212,8 @@ def checkpoint(folder: Path, *, head: bool | None = None, labels: int = 1) -> Pa
 
 
 def chat_tokenizer(folder: Path) -> Any:
-    """Single characters, special tokens <s> </s> <unk> <pad>, and <|im_start|> <|im_end|> that its chat template writes."""
+    """Single characters, special tokens <s> </s> <unk> <pad>, and <|im_start|> <|im_end|> that its
+    chat template writes."""
     from transformers import AutoTokenizer
 
     from tests.engine_models import write_tokenizer
@@ -149,9 +223,9 @@ def chat_tokenizer(folder: Path) -> Any:
     tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
     tokenizer.add_tokens(["    "])
     tokenizer.chat_template = (
-        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
-        "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif"
+        " %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if"
+        " add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
     return tokenizer
 

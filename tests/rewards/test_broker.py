@@ -16,7 +16,9 @@ from rmrl.rewards.broker import Broker, call_deadlines
 class LoggedEngine:
     """Echoes its requests with its name in front; `fails` is raised by the first call."""
 
-    def __init__(self, key: str, log: list[str], fails: Exception | None = None, short: bool = False) -> None:
+    def __init__(
+        self, key: str, log: list[str], fails: Exception | None = None, short: bool = False
+    ) -> None:
         self.key, self.log, self.fails, self.short = key, log, fails, short
 
     async def call(self, method: str, requests: list[Any], *, timeout_s: float) -> list[Any]:
@@ -28,7 +30,8 @@ class LoggedEngine:
 
 
 class LoggedResidency:
-    """Implements what the broker uses of `Residency`. `turns`: key -> turn; all share one otherwise."""
+    """Implements what the broker uses of `Residency`. `turns`: key -> turn; all share one
+    otherwise."""
 
     def __init__(self, **changes: Any) -> None:
         self.log: list[str] = []
@@ -62,7 +65,9 @@ def make(**changes: Any) -> tuple[Broker, LoggedResidency]:
     return Broker(residency, deadline_s=lambda _: 5.0), residency  # type: ignore[arg-type]
 
 
-async def judge(broker: Broker, key: str, *rounds: list[str], method: str = "ask", work: float = 0.0) -> list[list[str]]:
+async def judge(
+    broker: Broker, key: str, *rounds: list[str], method: str = "ask", work: float = 0.0
+) -> list[list[str]]:
     """A reward that asks once per round, after `work` seconds of its own."""
     answers = []
     with broker.participant():
@@ -74,7 +79,9 @@ async def judge(broker: Broker, key: str, *rounds: list[str], method: str = "ask
 
 async def test_two_rewards_of_one_engine_share_a_call_and_get_their_own_results_in_order() -> None:
     broker, residency = make()
-    fast, slow = await asyncio.gather(judge(broker, "A", ["1", "2"]), judge(broker, "A", ["3"], work=0.02))
+    fast, slow = await asyncio.gather(
+        judge(broker, "A", ["1", "2"]), judge(broker, "A", ["3"], work=0.02)
+    )
     assert fast == [["A:1", "A:2"]]
     assert slow == [["A:3"]]
     await broker.idle()
@@ -83,7 +90,9 @@ async def test_two_rewards_of_one_engine_share_a_call_and_get_their_own_results_
 
 async def test_engines_take_turns_and_what_is_asked_next_waits_for_its_engine() -> None:
     broker, residency = make()
-    await asyncio.gather(judge(broker, "A", ["1"], ["2"]), judge(broker, "B", ["3"]), judge(broker, "A", ["4"]))
+    await asyncio.gather(
+        judge(broker, "A", ["1"], ["2"]), judge(broker, "B", ["3"]), judge(broker, "A", ["4"])
+    )
     await broker.idle()
     assert residency.log == [
         "wake A", "read ahead B", "A.ask(1,4) <5s", "A.ask(2) <5s", "put away A",
@@ -100,13 +109,18 @@ async def test_a_reward_with_two_engines_swaps_once() -> None:
             written = await broker.ask("writer", "generate", [request])
             return await broker.ask("scorer", "classify", written)
 
-    assert await asyncio.gather(critique("1"), critique("2")) == [["scorer:writer:1"], ["scorer:writer:2"]]
+    assert await asyncio.gather(critique("1"), critique("2")) == [
+        ["scorer:writer:1"],
+        ["scorer:writer:2"],
+    ]
     assert [line for line in residency.log if "wake" in line] == ["wake writer", "wake scorer"]
 
 
 async def test_methods_of_one_engine_go_out_one_after_the_other() -> None:
     broker, residency = make()
-    await asyncio.gather(judge(broker, "A", ["1"], method="generate"), judge(broker, "A", ["2"], method="classify"))
+    await asyncio.gather(
+        judge(broker, "A", ["1"], method="generate"), judge(broker, "A", ["2"], method="classify")
+    )
     await broker.idle()
     assert residency.log == ["wake A", "A.generate(1) <5s", "A.classify(2) <5s", "put away A"]
 
@@ -114,7 +128,9 @@ async def test_methods_of_one_engine_go_out_one_after_the_other() -> None:
 async def test_engines_of_their_own_devices_work_side_by_side() -> None:
     broker, residency = make(turns={"A": "gpu 0", "B": "gpu 1"})
     await asyncio.gather(judge(broker, "A", ["1"]), judge(broker, "B", ["2"]))
-    assert residency.log[:2] == ["wake A", "wake B"] or residency.log.index("wake B") < residency.log.index("put away A")
+    assert residency.log[:2] == ["wake A", "wake B"] or residency.log.index(
+        "wake B"
+    ) < residency.log.index("put away A")
 
 
 async def test_a_reward_that_waits_for_another_does_not_hold_up_the_engine() -> None:
@@ -138,14 +154,21 @@ async def test_a_reward_that_waits_for_another_does_not_hold_up_the_engine() -> 
 
 async def test_an_engine_that_fails_fails_those_who_asked_it_and_nobody_else() -> None:
     broker, residency = make(fails={"A": StallError("A hangs")})
-    results = await asyncio.gather(judge(broker, "A", ["1"]), judge(broker, "A", ["2"]), judge(broker, "B", ["3"]), return_exceptions=True)
+    results = await asyncio.gather(
+        judge(broker, "A", ["1"]),
+        judge(broker, "A", ["2"]),
+        judge(broker, "B", ["3"]),
+        return_exceptions=True,
+    )
     assert [type(r) for r in results] == [StallError, StallError, list]
     assert residency.log.count("put away A") == 1
 
 
 async def test_an_engine_that_cannot_be_loaded_is_told_to_those_who_asked_it() -> None:
     broker, _ = make(unloadable="A")
-    results = await asyncio.gather(judge(broker, "A", ["1"]), judge(broker, "B", ["2"]), return_exceptions=True)
+    results = await asyncio.gather(
+        judge(broker, "A", ["1"]), judge(broker, "B", ["2"]), return_exceptions=True
+    )
     assert isinstance(results[0], EngineLoadError)
     assert results[1] == [["B:2"]]
 
@@ -171,7 +194,10 @@ async def test_a_cancelled_reward_is_not_asked_for_and_does_not_hold_up_the_othe
             await blocked.wait()
 
     holding = asyncio.create_task(busy())
-    leaving, staying = asyncio.create_task(judge(broker, "A", ["1"])), asyncio.create_task(judge(broker, "A", ["2"]))
+    leaving, staying = (
+        asyncio.create_task(judge(broker, "A", ["1"])),
+        asyncio.create_task(judge(broker, "A", ["2"])),
+    )
     await asyncio.sleep(0.01)
     leaving.cancel()
     await asyncio.sleep(0.01)

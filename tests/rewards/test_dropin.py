@@ -1,4 +1,5 @@
-"""Drop-in files: what is recognised, what each mistake is called, and what a function is called with."""
+"""Drop-in files: what is recognised, what each mistake is called, and what a function is called
+with."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ from rmrl.rewards.dropin import (
     without_postprocess,
 )
 
-RULE = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return len(solution_str)\n"
+RULE = (
+    "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return"
+    " len(solution_str)\n"
+)
 MODEL = """
 SPEC = {"kind": "generative", "path": "judge"}
 def rm_preprocess(text_prompts, text_responses, tgt_tokenizer, ground_truths=None):
@@ -57,8 +61,15 @@ def test_a_rule_is_recognised(write):
 def test_a_model_reward_is_recognised_and_gets_the_columns_it_names(write):
     dropin = load_dropin(write(MODEL), "mine")
     assert (dropin.kind, dropin.spec["path"], dropin.source) == ("model", "judge", None)
-    columns = {"ground_truths": ["4"], "prompts": ["never passed"], "extra_infos": [{}], "data_sources": [""]}
-    assert call_with_known_arguments(dropin.preprocess, (["2+2?"], ["five"], None), columns) == ["2+2? five 4"]
+    columns = {
+        "ground_truths": ["4"],
+        "prompts": ["never passed"],
+        "extra_infos": [{}],
+        "data_sources": [""],
+    }
+    assert call_with_known_arguments(dropin.preprocess, (["2+2?"], ["five"], None), columns) == [
+        "2+2? five 4"
+    ]
     assert call_with_known_arguments(dropin.postprocess, (["0.5"],), columns) == [0.5]
 
 
@@ -87,8 +98,16 @@ def test_a_frozen_source_keeps_the_text_it_was_made_from(write):
 
 
 def test_a_dataclass_in_a_drop_in_works(write):
-    text = "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 3\n"
-    assert load_dropin(write(text + "def compute_score(solution_str):\n    return A().x\n"), "mine").compute_score("") == 3
+    text = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass"
+        " A:\n    x: int = 3\n"
+    )
+    assert (
+        load_dropin(
+            write(text + "def compute_score(solution_str):\n    return A().x\n"), "mine"
+        ).compute_score("")
+        == 3
+    )
 
 
 def test_neither_kind_of_function_shows_both_signatures(write):
@@ -107,12 +126,19 @@ def test_rm_preprocess_alone_is_loaded_and_what_it_lacks_can_be_said(write):
     dropin = load_dropin(write("def rm_preprocess(*a):\n    return []\n"), "mine")
     assert (dropin.kind, dropin.postprocess) == ("model", None)
     assert "defines rm_preprocess but not rm_postprocess" in without_postprocess(dropin)
-    assert "defines rm_preprocess but not" in error_of(write("def rm_preprocess(*a):\n    return []\n" + RULE))
+    assert "defines rm_preprocess but not" in error_of(
+        write("def rm_preprocess(*a):\n    return []\n" + RULE)
+    )
 
 
 def test_both_kinds_in_one_file_need_a_kind(write):
     assert "SPEC = {'kind': 'rule'}" in error_of(write(MODEL.replace("SPEC", "SPEC_") + RULE))
-    assert load_dropin(write("SPEC = {'kind': 'rule'}\n" + MODEL.replace("SPEC", "SPEC_") + RULE), "mine").kind == "rule"
+    assert (
+        load_dropin(
+            write("SPEC = {'kind': 'rule'}\n" + MODEL.replace("SPEC", "SPEC_") + RULE), "mine"
+        ).kind
+        == "rule"
+    )
     assert load_dropin(write(MODEL + RULE), "mine").kind == "model"
 
 
@@ -120,13 +146,22 @@ def test_both_kinds_in_one_file_need_a_kind(write):
     ("text", "part"),
     [
         ("def compute_score(solution_str, labels): ...", "needs labels, which no rule is given"),
-        ("def compute_score(solution_str, completions): ...", "names both solution_str and completions: it is either compute_score("),
+        (
+            "def compute_score(solution_str, completions): ...",
+            "names both solution_str and completions: it is either compute_score(",
+        ),
         ("def compute_score(labels, /, completions): ...", "takes labels by position only"),
         ("def compute_score(ground_truth): ...", "does not take solution_str"),
         ("def compute_score(solution_str, /): ...", "needs solution_str"),
-        ("def rm_preprocess(a, b): ...\ndef rm_postprocess(r): ...", "takes 2 positional arguments instead of 3"),
+        (
+            "def rm_preprocess(a, b): ...\ndef rm_postprocess(r): ...",
+            "takes 2 positional arguments instead of 3",
+        ),
         ("def rm_preprocess(a, b, c, labels): ...\ndef rm_postprocess(r): ...", "needs labels"),
-        ("def rm_preprocess(a, b, c): ...\ndef rm_postprocess(): ...", "takes 0 positional arguments instead of 1"),
+        (
+            "def rm_preprocess(a, b, c): ...\ndef rm_postprocess(): ...",
+            "takes 0 positional arguments instead of 1",
+        ),
     ],
 )
 def test_wrong_parameters_are_shown(write, text, part):
@@ -150,7 +185,10 @@ def test_sys_exit_at_import_does_not_end_the_run(write):
     assert "SystemExit" in error_of(write("raise SystemExit(3)\n"))
 
 
-@pytest.mark.parametrize(("spec", "part"), [("SPEC = []", "SPEC is list"), ("SPEC = {'kindd': 'rule'}", "'kindd'; did you mean 'kind'?")])
+@pytest.mark.parametrize(
+    ("spec", "part"),
+    [("SPEC = []", "SPEC is list"), ("SPEC = {'kindd': 'rule'}", "'kindd'; did you mean 'kind'?")],
+)
 def test_a_malformed_spec_is_refused(write, spec, part):
     assert part in error_of(write(f"{spec}\n{RULE}"))
 
@@ -164,7 +202,11 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 
 def test_a_function_of_a_package_is_a_rule(write, monkeypatch):
-    path = write("def exact(solution_str, ground_truth, **kwargs):\n    return solution_str == ground_truth\n", "my_rules_package.py")
+    path = write(
+        "def exact(solution_str, ground_truth, **kwargs):\n    return solution_str =="
+        " ground_truth\n",
+        "my_rules_package.py",
+    )
     monkeypatch.syspath_prepend(path.parent)
     dropin = load_function("my_rules_package:exact", "exact")
     assert (dropin.kind, dropin.path) == ("rule", path)
@@ -212,7 +254,10 @@ def test_rules_get_what_they_name(parameters, expected):
     [
         ("prompts, b, c, data_sources", {"prompts": "p", "b": "r", "c": 0, "data_sources": "d"}),
         ("a, b, c, *, data_sources", {"a": "p", "b": "r", "c": 0, "data_sources": "d"}),
-        ("prompts, *rest, **columns", {"prompts": "p", "rest": ("r", 0), "columns": {"data_sources": "d"}}),
+        (
+            "prompts, *rest, **columns",
+            {"prompts": "p", "rest": ("r", 0), "columns": {"data_sources": "d"}},
+        ),
         ("a, b, c, other=1", {"a": "p", "b": "r", "c": 0, "other": 1}),
     ],
 )

@@ -1,4 +1,5 @@
-"""The reward files of VeRL-with-RMs, unchanged, on replies as policies write them: whole, without their last brace, cut, garbage."""
+"""The reward files of VeRL-with-RMs, unchanged, on replies as policies write them: whole, without
+their last brace, cut, garbage."""
 
 # ruff: noqa: RUF001
 # Chinese text has the punctuation of Chinese.
@@ -56,7 +57,14 @@ JUDGED = {
 
 def older_spec(name: str) -> RewardSpec:
     """The reward as older names make it, on the fake engine."""
-    config = Config(reward_model={"enable": True, "reward_function": [name], "model": {"path": ["/m"]}, "combine_reward": False})
+    config = Config(
+        reward_model={
+            "enable": True,
+            "reward_function": [name],
+            "model": {"path": ["/m"]},
+            "combine_reward": False,
+        }
+    )
     translate(config)
     entries = config.reward.specs[name]
     return RewardSpec(
@@ -79,7 +87,9 @@ async def test_malformed_replies_cost_their_rows(name: str, tokenizer: Any):
     finally:
         await scorer.close()
     results = dict(zip(REPLIES, batch.scores.results[0], strict=True))
-    assert [label for label, result in results.items() if result.status != "user_error"] == JUDGED[name]
+    assert [label for label, result in results.items() if result.status != "user_error"] == JUDGED[
+        name
+    ]
     for label, result in results.items():
         if result.status == "user_error":
             assert f"{FILES / name}.py:" in result.detail
@@ -88,12 +98,18 @@ async def test_malformed_replies_cost_their_rows(name: str, tokenizer: Any):
 
 @pytest.mark.parametrize("name", sorted(JUDGED))
 def test_prompts_are_those_the_file_makes_by_itself(name: str, tokenizer: Any):
-    """Neither a fence nor a note stands in what the judge reads, and the missing brace is mended as the file mends it."""
+    """Neither a fence nor a note stands in what the judge reads, and the missing brace is mended as
+    the file mends it."""
     module = load_module(FILES / f"{name}.py")
     labels = JUDGED[name]
-    expected = module.rm_preprocess(["对话：{response}"] * len(labels), [REPLIES[label] for label in labels], tokenizer)
+    expected = module.rm_preprocess(
+        ["对话：{response}"] * len(labels), [REPLIES[label] for label in labels], tokenizer
+    )
     spec = older_spec(name)
-    items = [score_item(row, spec) for row in rows(*(REPLIES[label] for label in labels), prompt="对话：{response}")]
+    items = [
+        score_item(row, spec)
+        for row in rows(*(REPLIES[label] for label in labels), prompt="对话：{response}")
+    ]
     rendered = GenerativeReward.from_spec(spec, context(tokenizer)).render(items)
     assert [read.text for read in rendered] == expected
     assert len(set(expected)) == 1  # all three hold the same reply
@@ -115,10 +131,16 @@ def test_the_rule_scores_as_it_did():
     other = json.dumps({**target, "ResponseSolution": "无"}, ensure_ascii=False)
     long = json.dumps({**target, "Thought": "x" * 1300}, ensure_ascii=False)
     rude = json.dumps({**target, "Response": "不"}, ensure_ascii=False)
-    scores = [form.call({**offered, "solution_str": text}) for text in (REPLY, other, long, rude, REPLIES["cut"])]
+    scores = [
+        form.call({**offered, "solution_str": text})
+        for text in (REPLY, other, long, rude, REPLIES["cut"])
+    ]
     assert scores == pytest.approx([1.0, 0.1, 0.1, 0.0, 0.0])
 
 
 def test_every_file_loads():
-    kinds = Counter(load_dropin(FILES / f"{name}.py", name).kind for name in ("rider_reward", "consistency_reward", "test_reward"))
+    kinds = Counter(
+        load_dropin(FILES / f"{name}.py", name).kind
+        for name in ("rider_reward", "consistency_reward", "test_reward")
+    )
     assert kinds == {"model": 3}

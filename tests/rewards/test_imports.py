@@ -15,7 +15,10 @@ from rmrl.rewards.spec import RewardSpec
 from rmrl.types import ScoreResult
 from tests.rewards.parts import items, make_scorer, rows, rule
 
-RULE = "\ndef compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return float(len(WORDS))\n"
+RULE = (
+    "\ndef compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return"
+    " float(len(WORDS))\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +45,9 @@ async def test_a_sibling_is_found_here_and_in_a_worker(tmp_path: Path, line: str
     path = tmp_path / "mine.py"
     path.write_text(line + RULE)
     assert load_module(path).WORDS == ["a", "b", "c"]
-    assert not [name for name in sys.modules if name.partition(".")[0] == "verl"]  # only while the file is executed
+    assert not [
+        name for name in sys.modules if name.partition(".")[0] == "verl"
+    ]  # only while the file is executed
     spec = rule(tmp_path, "other", "return 0.0")
     path.write_text(line + RULE)
     dropin = load_dropin(path, "mine")
@@ -65,7 +70,10 @@ def test_a_part_of_verl_that_is_not_here_is_named_with_its_line(tmp_path: Path):
         load_module(path)
     assert f"{path}:2" in str(caught.value)
     assert "from verl.utils.hdfs_io import copy" in str(caught.value)
-    assert "there is no hdfs_io.py beside the file: copy what the file needs of verl into a file beside it" in str(caught.value)
+    assert (
+        "there is no hdfs_io.py beside the file: copy what the file needs of verl into a file"
+        " beside it" in str(caught.value)
+    )
 
 
 def test_another_missing_package_is_not_about_verl(tmp_path: Path):
@@ -76,10 +84,14 @@ def test_another_missing_package_is_not_about_verl(tmp_path: Path):
     assert "verl" not in str(caught.value).replace(str(path), "")
 
 
-def test_the_working_directory_is_importable_as_under_python_m(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_working_directory_is_importable_as_under_python_m(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     (tmp_path / "own_package_of_mine.py").write_text("WORDS = ['a']\n" + RULE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    monkeypatch.setattr(
+        sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))]
+    )
     assert FunctionSource("own_package_of_mine").load()("", "", "") == 1.0
 
 
@@ -120,7 +132,9 @@ def test_a_syntax_error_is_named_with_its_line(tmp_path: Path, code: str):
         load_module(path)
 
 
-async def test_a_function_that_prints_is_no_worse_for_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+async def test_a_function_that_prints_is_no_worse_for_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
     scorer = make_scorer([rule(tmp_path, "loud", "print('heard'); return 1.0")], None)
     try:
         result: ScoreResult = (await scorer.score(rows("x"))).scores.results[0][0]

@@ -10,7 +10,10 @@ from rmrl.types import STATUSES, ScoreResult, Scores
 
 
 def column(*statuses: str) -> tuple[ScoreResult, ...]:
-    return tuple(ScoreResult(value=1.0 if s == "ok" else None, status=s, detail=f"{s} happened") for s in statuses)  # type: ignore[arg-type]
+    return tuple(
+        ScoreResult(value=1.0 if s == "ok" else None, status=s, detail=f"{s} happened")
+        for s in statuses
+    )  # type: ignore[arg-type]
 
 
 def scores(*statuses: str) -> Scores:
@@ -18,7 +21,9 @@ def scores(*statuses: str) -> Scores:
 
 
 def test_every_status_of_a_failure_has_one_cause() -> None:
-    assert sorted(s for statuses in CAUSES.values() for s in statuses) == sorted(set(STATUSES) - {"ok", "skipped"})
+    assert sorted(s for statuses in CAUSES.values() for s in statuses) == sorted(
+        set(STATUSES) - {"ok", "skipped"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +50,9 @@ def test_the_share_is_of_the_rows_that_were_asked(statuses: tuple[str, ...], sto
 def test_a_cause_has_a_budget_of_its_own() -> None:
     mixed = scores(*["ok"] * 6, "unparseable", "unparseable", "unparseable", "user_error")
     check_missing(mixed, allowed=0.5, by_cause={"data": 0.3, "infrastructure": 0.0})
-    with pytest.raises(MissingVerdictsError, match=r"max_missing_by_cause.user=0 allows 0%") as caught:
+    with pytest.raises(
+        MissingVerdictsError, match=r"max_missing_by_cause.user=0 allows 0%"
+    ) as caught:
         check_missing(mixed, allowed=0.5, by_cause={"user": 0.0})
     assert "1 of 10 responses (1 user_error)" in str(caught.value)
 

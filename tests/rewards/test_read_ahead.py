@@ -18,7 +18,9 @@ def write(folder: Path, **sizes: int) -> None:
 
 
 def test_every_weight_file_is_read_and_nothing_else(tmp_path: Path) -> None:
-    write(tmp_path, model_1__safetensors=9 * MIB, model_2__safetensors=5, config__json=7, old__bin=11)
+    write(
+        tmp_path, model_1__safetensors=9 * MIB, model_2__safetensors=5, config__json=7, old__bin=11
+    )
     reading = ReadAhead(str(tmp_path))
     assert not reading.done
     reading.start()
@@ -42,7 +44,9 @@ def test_a_hub_id_is_nothing_to_read() -> None:
 
 def test_never_more_than_is_free(tmp_path: Path) -> None:
     write(tmp_path, model__safetensors=40 * MIB)
-    reading = ReadAhead(str(tmp_path), free_bytes=lambda: (512 + 20) * MIB)  # 512 MiB are left alone: two chunks of 8 fit into 20
+    reading = ReadAhead(
+        str(tmp_path), free_bytes=lambda: (512 + 20) * MIB
+    )  # 512 MiB are left alone: two chunks of 8 fit into 20
     reading.start()
     reading.join(10.0)
     assert reading.bytes_read == 16 * MIB
@@ -50,7 +54,9 @@ def test_never_more_than_is_free(tmp_path: Path) -> None:
 
 def test_stops_when_memory_becomes_scarce(tmp_path: Path) -> None:
     write(tmp_path, model__safetensors=40 * MIB)
-    answers = iter([10_000 * MIB, 10_000 * MIB, 10_000 * MIB, 400 * MIB])  # the limit, chunk 1, chunk 2, then too little
+    answers = iter(
+        [10_000 * MIB, 10_000 * MIB, 10_000 * MIB, 400 * MIB]
+    )  # the limit, chunk 1, chunk 2, then too little
     reading = ReadAhead(str(tmp_path), free_bytes=lambda: next(answers))
     reading.start()
     reading.join(10.0)

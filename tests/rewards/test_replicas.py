@@ -37,7 +37,9 @@ class Echo:
 
 
 def replicas(*engines: Echo, deaths: dict[int, int] | None = None) -> Replicas:
-    return Replicas([FakeProcess(e, f"r{i}", dies_on=(deaths or {}).get(i)) for i, e in enumerate(engines)])
+    return Replicas(
+        [FakeProcess(e, f"r{i}", dies_on=(deaths or {}).get(i)) for i, e in enumerate(engines)]
+    )
 
 
 def requests(*lengths: int) -> list[PoolingRequest]:
@@ -45,7 +47,8 @@ def requests(*lengths: int) -> list[PoolingRequest]:
 
 
 def test_the_longest_first_to_the_least_loaded() -> None:
-    # 9 -> first; 5 -> second; 4 -> second (9 against 5); 3 -> first (9 = 9, the earlier); 1 -> second (12 against 9)
+    # 9 -> first; 5 -> second; 4 -> second (9 against 5); 3 -> first (9 = 9, the earlier); 1 ->
+    # second (12 against 9)
     assert deal([4, 9, 1, 5, 3], 2) == [[1, 4], [0, 2, 3]]
     assert deal([], 3) == [[], [], []]
     assert deal([2], 3) == [[0], [], []]
@@ -61,7 +64,9 @@ def test_costs_are_tokens_read_and_written() -> None:
 
 async def test_results_stand_in_the_order_of_the_requests() -> None:
     first, second = Echo(), Echo()
-    assert await replicas(first, second).call("classify", requests(4, 9, 1, 5, 3), timeout_s=5.0) == [4, 9, 1, 5, 3]
+    assert await replicas(first, second).call(
+        "classify", requests(4, 9, 1, 5, 3), timeout_s=5.0
+    ) == [4, 9, 1, 5, 3]
     assert (first.got, second.got) == ([9, 3], [4, 1, 5])
 
 
@@ -92,7 +97,9 @@ async def test_one_dead_replica_is_the_loss_of_the_engine() -> None:
 
 
 async def test_a_miscount_is_an_error() -> None:
-    with pytest.raises(InfrastructureError, match="a replica returned 1 results of classify for 2 requests"):
+    with pytest.raises(
+        InfrastructureError, match="a replica returned 1 results of classify for 2 requests"
+    ):
         await replicas(Echo(drop=1)).call("classify", requests(1, 1), timeout_s=5.0)
 
 
@@ -111,7 +118,11 @@ async def test_when_one_cannot_be_made_the_others_are_ended() -> None:
 
 async def test_nobody_is_left_when_nobody_waits_any_more() -> None:
     host = FakeHost()
-    spawning = asyncio.create_task(spawn_all([host.spawn("tests.rewards.test_replicas:Echo", {}, name="r0"), asyncio.sleep(60)]))  # type: ignore[list-item]
+    spawning = asyncio.create_task(
+        spawn_all(
+            [host.spawn("tests.rewards.test_replicas:Echo", {}, name="r0"), asyncio.sleep(60)]
+        )
+    )  # type: ignore[list-item]
     await asyncio.sleep(0.01)
     assert host.living == ["r0"]
     spawning.cancel()

@@ -1,4 +1,5 @@
-"""Engines are loaded, woken, put away for one another, and replaced when they die; swaps are counted by hand."""
+"""Engines are loaded, woken, put away for one another, and replaced when they die; swaps are
+counted by hand."""
 
 from __future__ import annotations
 
@@ -10,9 +11,26 @@ from typing import Any
 import pytest
 
 from rmrl.cluster.fake import FakeHost
-from rmrl.errors import ConfigError, EngineLoadError, EngineLostError, InfrastructureError, MemoryPlanError, StallError
+from rmrl.errors import (
+    ConfigError,
+    EngineLoadError,
+    EngineLostError,
+    InfrastructureError,
+    MemoryPlanError,
+    StallError,
+)
 from rmrl.rewards.engines.base import EngineSpec, PoolingRequest
-from rmrl.rewards.residency import Budget, EnginePlan, Residency, Room, assign_devices, placed, plan_engines, sized, turns
+from rmrl.rewards.residency import (
+    Budget,
+    EnginePlan,
+    Residency,
+    Room,
+    assign_devices,
+    placed,
+    plan_engines,
+    sized,
+    turns,
+)
 from rmrl.rewards.spec import RewardSpec
 
 ASK = [PoolingRequest((1, 2, 3))]
@@ -24,18 +42,36 @@ SPEC = EngineSpec(
 )  # fmt: skip
 
 
-def scalar(name: str = "scalar", *, roles: dict[str, EngineSpec] | None = None, engine: EngineSpec = SPEC, **changes: Any) -> RewardSpec:
-    return RewardSpec(name=name, kind="bradley_terry", weight=1.0, engines=roles or {"main": engine}, **changes)
+def scalar(
+    name: str = "scalar",
+    *,
+    roles: dict[str, EngineSpec] | None = None,
+    engine: EngineSpec = SPEC,
+    **changes: Any,
+) -> RewardSpec:
+    return RewardSpec(
+        name=name, kind="bradley_terry", weight=1.0, engines=roles or {"main": engine}, **changes
+    )
 
 
 def engine(path: str = "/models/scalar", **changes: Any) -> EngineSpec:
     return dataclasses.replace(SPEC, path=path, **changes)
 
 
-def residency_of(*specs: RewardSpec, host: FakeHost | None = None, notices: list[str] | None = None, room: Room | None = None) -> Residency:
+def residency_of(
+    *specs: RewardSpec,
+    host: FakeHost | None = None,
+    notices: list[str] | None = None,
+    room: Room | None = None,
+) -> Residency:
     made = host or FakeHost()
     budget = None if room is None else Budget({"": room})
-    return Residency(lambda plan: made, sized(plan_engines(specs)), budget=budget, notice=(notices if notices is not None else []).append)
+    return Residency(
+        lambda plan: made,
+        sized(plan_engines(specs)),
+        budget=budget,
+        notice=(notices if notices is not None else []).append,
+    )
 
 
 async def use(residency: Residency, key: Any = None) -> list[Any]:
@@ -51,7 +87,7 @@ def on_demand(name: str = "scalar", **changes: Any) -> RewardSpec:
     return scalar(name, residency="on_demand", **changes)
 
 
-# --- one engine ----------------------------------------------------------------------------------------------------------
+# --- one engine
 
 
 async def test_on_demand_sleeps_and_wakes() -> None:
@@ -90,7 +126,9 @@ async def test_auto_stays_while_nobody_needs_its_memory() -> None:
 
 async def test_resident_stays_awake_and_is_loaded_first() -> None:
     host = FakeHost()
-    residency = residency_of(scalar(residency="resident"), on_demand("other", engine=engine("/b")), host=host)
+    residency = residency_of(
+        scalar(residency="resident"), on_demand("other", engine=engine("/b")), host=host
+    )
     await residency.load_resident()
     assert residency.states == {"scalar": "awake", "other": "unloaded"}
     for key in residency.order():
@@ -100,7 +138,10 @@ async def test_resident_stays_awake_and_is_loaded_first() -> None:
 
 
 async def test_one_death_is_forgiven_and_the_requests_are_sent_again() -> None:
-    host, notices = FakeHost({0: 2}), list[str]()  # the first process dies on its second call, "start" is the first
+    host, notices = (
+        FakeHost({0: 2}),
+        list[str](),
+    )  # the first process dies on its second call, "start" is the first
     residency = residency_of(on_demand(), host=host, notices=notices)
     (output,) = await use(residency)
     assert output.value == pytest.approx(14 / 500 - 1)  # 1 * 1 + 2 * 2 + 3 * 3 = 14
@@ -110,7 +151,10 @@ async def test_one_death_is_forgiven_and_the_requests_are_sent_again() -> None:
 
 async def test_a_second_death_is_the_end() -> None:
     residency = residency_of(scalar(), host=FakeHost({0: 2, 1: 2}))
-    with pytest.raises(EngineLostError, match=r"scalar \(/models/scalar\) died, was started again and died on the same requests"):
+    with pytest.raises(
+        EngineLostError,
+        match=r"scalar \(/models/scalar\) died, was started again and died on the same requests",
+    ):
         await use(residency)
     assert residency.states == {"scalar": "unloaded"}
     await use(residency)  # the next step may try again
@@ -127,21 +171,29 @@ async def test_a_death_in_its_sleep_is_a_new_start() -> None:
 
 async def test_a_death_while_loading_says_so() -> None:
     residency = residency_of(scalar(), host=FakeHost({0: 1}))
-    with pytest.raises(EngineLoadError, match="died while it was loading, most often for want of memory"):
+    with pytest.raises(
+        EngineLoadError, match="died while it was loading, most often for want of memory"
+    ):
         await use(residency)
     assert residency.states == {"scalar": "unloaded"}
 
 
 async def test_an_engine_that_cannot_start_is_ended() -> None:
     host = FakeHost()
-    residency = residency_of(scalar(engine=engine(kwargs={"fail_to_start": "no such file"})), host=host)
+    residency = residency_of(
+        scalar(engine=engine(kwargs={"fail_to_start": "no such file"})), host=host
+    )
     with pytest.raises(EngineLoadError, match="no such file"):
         await use(residency)
     assert host.living == []
 
 
-@pytest.mark.parametrize("error", [StallError("late"), InfrastructureError("broken"), asyncio.CancelledError()])
-async def test_an_engine_lost_or_left_busy_is_unloaded_not_put_to_sleep(error: BaseException) -> None:
+@pytest.mark.parametrize(
+    "error", [StallError("late"), InfrastructureError("broken"), asyncio.CancelledError()]
+)
+async def test_an_engine_lost_or_left_busy_is_unloaded_not_put_to_sleep(
+    error: BaseException,
+) -> None:
     host = FakeHost()
     residency = residency_of(on_demand(), host=host)
     with pytest.raises(type(error)):
@@ -186,16 +238,22 @@ async def test_what_unloading_frees_is_counted() -> None:
     residency = residency_of(on_demand(put_away="unload"))
     await use(residency)
     metrics = residency.take_metrics()
-    assert (metrics["engine/scalar/unloads"], metrics["engine/scalar/freed_bytes"]) == (1.0, 1.0 * GIB)
+    assert (metrics["engine/scalar/unloads"], metrics["engine/scalar/freed_bytes"]) == (
+        1.0,
+        1.0 * GIB,
+    )
     assert "engine/scalar/sleeps" not in metrics
 
 
-# --- several engines in little memory ---------------------------------------------------------------------------------------
+# --- several engines in little memory
 
 
 def three(**changes: Any) -> list[RewardSpec]:
     """Engines a, b, c of 10 bytes awake, 1 asleep."""
-    return [scalar(n, engine=engine(f"/{n}", kwargs={"awake_bytes": 10, "away_bytes": 1}), **changes) for n in "abc"]
+    return [
+        scalar(n, engine=engine(f"/{n}", kwargs={"awake_bytes": 10, "away_bytes": 1}), **changes)
+        for n in "abc"
+    ]
 
 
 async def one_step(residency: Residency) -> str:
@@ -212,7 +270,9 @@ async def one_step(residency: Residency) -> str:
 
 
 def total(residency: Residency, what: str) -> int:
-    return int(sum(value for key, value in residency.take_metrics().items() if key.endswith(f"/{what}")))
+    return int(
+        sum(value for key, value in residency.take_metrics().items() if key.endswith(f"/{what}"))
+    )
 
 
 async def test_three_engines_with_room_for_two_swap_one_a_step() -> None:
@@ -225,7 +285,9 @@ async def test_three_engines_with_room_for_two_swap_one_a_step() -> None:
     assert residency.states == {"a": "awake", "b": "awake", "c": "unloaded"}
     assert total(residency, "loads") == 1
     assert await one_step(residency) == "abc"  # zig, zag
-    assert total(residency, "loads") == 1  # 5 loads in 3 steps; the fixed order a, b, c would make 9
+    assert (
+        total(residency, "loads") == 1
+    )  # 5 loads in 3 steps; the fixed order a, b, c would make 9
     assert len(host.spawned) == 5
 
 
@@ -233,7 +295,8 @@ async def test_evictions_are_told_apart_from_settling() -> None:
     residency = residency_of(*three(), room=Room(22, 12))
     await one_step(residency)
     metrics = residency.take_metrics()
-    # a: put away for c (1 + 10 + 10 = 21 <= 22). Then 21 > 12: b sleeps, and 1 + 1 + 10 = 12 fits, so c stays.
+    # a: put away for c (1 + 10 + 10 = 21 <= 22). Then 21 > 12: b sleeps, and 1 + 1 + 10 = 12 fits,
+    # so c stays.
     assert residency.states == {"a": "asleep", "b": "asleep", "c": "awake"}
     assert metrics["engine/a/evictions"] == 1.0
     assert not any(key in metrics for key in ("engine/b/evictions", "engine/c/evictions"))
@@ -249,7 +312,10 @@ async def test_a_model_that_fits_stays() -> None:
 
 
 async def test_settle_keeps_residents_and_unloads_sleepers_when_sleep_is_not_enough() -> None:
-    specs = [*three(), scalar("r", engine=engine("/r", kwargs={"awake_bytes": 5}), residency="resident")]
+    specs = [
+        *three(),
+        scalar("r", engine=engine("/r", kwargs={"awake_bytes": 5}), residency="resident"),
+    ]
     residency = residency_of(*specs, room=Room(100, 7))
     await one_step(residency)
     # 5 for r leaves 2: a, b and c sleep at 1 each, one too many; a was used longest ago
@@ -273,16 +339,29 @@ async def test_what_is_awake_scores_first_then_what_sleeps() -> None:
 async def test_an_engine_that_can_never_fit_is_refused_before_it_is_loaded() -> None:
     host = FakeHost()
     residency = residency_of(*three(), host=host, room=Room(9, 9))
-    with pytest.raises(MemoryPlanError, match=r"the engine of a needs 0.00 GiB of 0.00 GiB, held by others: nothing"):
+    with pytest.raises(
+        MemoryPlanError,
+        match=r"the engine of a needs 0.00 GiB of 0.00 GiB, held by others: nothing",
+    ):
         await use(residency)
     assert host.spawned == []
 
 
 async def test_residents_in_the_way_are_named() -> None:
     small = [scalar("r", engine=engine("/r", kwargs={"awake_bytes": GIB}), residency="resident")]
-    residency = residency_of(*small, scalar("s", engine=engine("/s", kwargs={"awake_bytes": GIB})), room=Room(GIB * 3 // 2, GIB))
+    residency = residency_of(
+        *small,
+        scalar("s", engine=engine("/s", kwargs={"awake_bytes": GIB})),
+        room=Room(GIB * 3 // 2, GIB),
+    )
     await residency.load_resident()
-    with pytest.raises(MemoryPlanError, match=r"s needs 1.00 GiB of 1.50 GiB, held by others: r 1.00 GiB; .* fewer engines be resident"):
+    with pytest.raises(
+        MemoryPlanError,
+        match=(
+            r"s needs 1.00 GiB of 1.50 GiB, held by others: r 1.00 GiB; .* fewer engines be"
+            r" resident"
+        ),
+    ):
         await use(residency, residency.order()[1])
 
 
@@ -302,7 +381,9 @@ async def test_waiting_has_a_deadline() -> None:
     residency = residency_of(*three(load_timeout_s=0.05), room=Room(10, 10))
     first, second, _ = residency.order()
     async with residency.use(first):
-        with pytest.raises(StallError, match=r"held by others: a 0.00 GiB; none of it became free within 0.05 s"):
+        with pytest.raises(
+            StallError, match=r"held by others: a 0.00 GiB; none of it became free within 0.05 s"
+        ):
             await use(residency, second)
 
 
@@ -317,14 +398,18 @@ async def test_many_users_at_once_never_hold_more_than_the_budget() -> None:
             await found.call("classify", ASK, timeout_s=5.0)
             await asyncio.sleep(0)
 
-    await asyncio.wait_for(asyncio.gather(*(user(key) for _ in range(10) for key in residency.order())), 10.0)
+    await asyncio.wait_for(
+        asyncio.gather(*(user(key) for _ in range(10) for key in residency.order())), 10.0
+    )
     assert max(living) == 2
     assert len(living) == 30
 
 
 async def test_pools_have_budgets_of_their_own() -> None:
     host, specs = FakeHost(), three()
-    away = scalar("p", engine=engine("/p", pool="judges", kwargs={"awake_bytes": 10, "away_bytes": 1}))
+    away = scalar(
+        "p", engine=engine("/p", pool="judges", kwargs={"awake_bytes": 10, "away_bytes": 1})
+    )
     plans = sized(plan_engines([*specs, away]))
     residency = Residency(lambda plan: host, plans, budget=Budget({"": Room(12, 3)}))
     for plan in plans:
@@ -334,7 +419,7 @@ async def test_pools_have_budgets_of_their_own() -> None:
     assert len({residency.turn_of(plan.key) for plan in plans}) == 2  # a, b, c take turns
 
 
-# --- plans ---------------------------------------------------------------------------------------------------------------
+# --- plans
 
 
 def test_ways_to_put_away() -> None:
@@ -365,12 +450,17 @@ def test_rewards_of_one_engine_share_a_plan_over_roles() -> None:
 
 
 def test_pools_and_replicas_make_engines_of_their_own() -> None:
-    specs = [scalar("a"), scalar("b", engine=engine(pool="judges")), scalar("c", engine=engine(replicas=2))]
+    specs = [
+        scalar("a"),
+        scalar("b", engine=engine(pool="judges")),
+        scalar("c", engine=engine(replicas=2)),
+    ]
     assert [plan.label for plan in plan_engines(specs)] == ["a", "b", "c"]
 
 
 def test_sizes_on_cpu(tiny_llama: Path) -> None:
-    # embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two norms; the last norm; 2 bytes
+    # embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two
+    # norms; the last norm; 2 bytes
     weights = 2 * (1024 * 128 + 2 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 128 * 256 + 2 * 128) + 128)
 
     def size(put_away: str = "auto", **changes: Any) -> tuple[int, int]:
@@ -389,9 +479,14 @@ def test_sizes_on_cpu(tiny_llama: Path) -> None:
 def test_sizes_on_cuda(tiny_llama: Path) -> None:
     spec = engine(str(tiny_llama), name="vllm", runner="generate", device="cuda", replicas=2)
     (plan,) = sized(plan_engines([scalar(engine=spec)]), device_bytes=80 * GIB)
-    assert (plan.awake_bytes, plan.away_bytes) == (40 * GIB, 600 * MIB)  # half of it by gpu_memory_utilization
+    assert (plan.awake_bytes, plan.away_bytes) == (
+        40 * GIB,
+        600 * MIB,
+    )  # half of it by gpu_memory_utilization
     assert 1 * MIB < plan.host_bytes < 4 * MIB  # two replicas' weights sleep in host memory
-    (unloaded,) = sized(plan_engines([scalar(engine=spec, put_away="unload")]), device_bytes=80 * GIB)
+    (unloaded,) = sized(
+        plan_engines([scalar(engine=spec, put_away="unload")]), device_bytes=80 * GIB
+    )
     assert (unloaded.away_bytes, unloaded.host_bytes) == (0, 0)
 
 
@@ -404,15 +499,20 @@ def test_weights_in_bin_files_count_as_stored(tmp_path: Path) -> None:
     assert plan.awake_bytes == 2000 + 900 * MIB  # an encoder has no KV cache
 
 
-# --- devices --------------------------------------------------------------------------------------------------------------
+# --- devices
 
 
 def gpu_plans(*wanted: tuple[str, int, int], replicas: int = 1, pool: str = "") -> list[EnginePlan]:
     """(name, tensor_parallel_size, bytes on each device)."""
     plans = []
     for name, width, count in wanted:
-        spec = engine(f"/{name}", device="cuda", tensor_parallel_size=width, replicas=replicas, pool=pool)
-        plans += [dataclasses.replace(plan, awake_bytes=count) for plan in plan_engines([scalar(name, engine=spec)])]
+        spec = engine(
+            f"/{name}", device="cuda", tensor_parallel_size=width, replicas=replicas, pool=pool
+        )
+        plans += [
+            dataclasses.replace(plan, awake_bytes=count)
+            for plan in plan_engines([scalar(name, engine=spec)])
+        ]
     return plans
 
 
@@ -433,7 +533,8 @@ def test_engines_of_unknown_size_are_spread() -> None:
 
 def test_no_replica_spans_two_machines() -> None:
     plans = gpu_plans(("x", 1, 9), ("wide", 2, 1))
-    # x takes device 0; wide could start at 0, 2 or 4 of 2 machines of 3: 2 would span devices 2 and 3
+    # x takes device 0; wide could start at 0, 2 or 4 of 2 machines of 3: 2 would span devices 2 and
+    # 3
     assert by_name(plans, assign_devices(plans, 6, per_node=3)) == {"x": 0, "wide": 4}
 
 
@@ -448,20 +549,30 @@ def test_too_few_devices_and_unknown_pools_are_told_together() -> None:
     with pytest.raises(ConfigError) as caught:
         placed(plans, {"": 2, "judges": 1})
     first, second = sorted(caught.value.problems)
-    assert "lost wants pool 'nowhere', which trainer.resource_pools does not have (known: judges)" in first
-    assert "wide needs tensor_parallel_size 4 x replicas 1 = 4 devices and the policy has 2" in second
+    assert (
+        "lost wants pool 'nowhere', which trainer.resource_pools does not have (known: judges)"
+        in first
+    )
+    assert (
+        "wide needs tensor_parallel_size 4 x replicas 1 = 4 devices and the policy has 2" in second
+    )
     assert "raise trainer.n_gpus_per_node" in second
 
 
 def test_on_cpu_every_engine_has_the_machine() -> None:
-    plans = placed(plan_engines([scalar(engine=engine(tensor_parallel_size=2, replicas=3))]), {"": 1})
+    plans = placed(
+        plan_engines([scalar(engine=engine(tensor_parallel_size=2, replicas=3))]), {"": 1}
+    )
     assert plans[0].devices == (0,)
     assert plans[0].of_replica(2).devices == (0,)
 
 
 def test_turns_link_engines_through_shared_devices() -> None:
     plans = gpu_plans(("a", 1, 1), ("b", 1, 1), ("wide", 2, 1), ("alone", 1, 1))
-    plans = [dataclasses.replace(p, devices=d) for p, d in zip(plans, [(0,), (1,), (0, 1), (2,)], strict=True)]
+    plans = [
+        dataclasses.replace(p, devices=d)
+        for p, d in zip(plans, [(0,), (1,), (0, 1), (2,)], strict=True)
+    ]
     found = [turns(plans)[plan.key] for plan in plans]
     assert found == [("", 0), ("", 0), ("", 0), ("", 2)]  # a and b share nothing but wide
 
@@ -477,7 +588,7 @@ async def test_disjoint_devices_neither_wait_nor_evict_one_another() -> None:
     assert residency.states == {"a": "awake", "b": "awake"}
 
 
-# --- replicas and read-ahead through the residency ---------------------------------------------------------------------------
+# --- replicas and read-ahead through the residency
 
 
 async def test_replicas_are_one_engine_of_several_processes() -> None:
@@ -491,7 +602,9 @@ async def test_replicas_are_one_engine_of_several_processes() -> None:
 
     residency = Residency(host_of, [plan])
     async with residency.use(plan.key) as found:
-        outputs = await found.call("classify", [PoolingRequest((n,)) for n in range(4)], timeout_s=5.0)
+        outputs = await found.call(
+            "classify", [PoolingRequest((n,)) for n in range(4)], timeout_s=5.0
+        )
     assert [round((o.value + 1) * 500) for o in outputs] == [0, 1, 2, 3]
     assert devices == [(0,), (1,)]
     assert logs(host) == [["start", "classify"]] * 2
@@ -508,7 +621,9 @@ async def test_a_dead_replica_restarts_the_engine_once() -> None:
 
 
 async def test_reading_ahead_is_measured_and_only_for_what_must_be_read(tiny_llama: Path) -> None:
-    residency = residency_of(scalar(engine=engine(str(tiny_llama))), scalar("gone", engine=engine("org/name")))
+    residency = residency_of(
+        scalar(engine=engine(str(tiny_llama))), scalar("gone", engine=engine("org/name"))
+    )
     first, second = residency.order()
     residency.read_ahead(first)
     residency.read_ahead(second)  # a hub id that is not here: nothing to read, no error
@@ -517,7 +632,10 @@ async def test_reading_ahead_is_measured_and_only_for_what_must_be_read(tiny_lla
         while len(metrics) < 4:
             metrics |= residency.take_metrics()
             await asyncio.sleep(0.01)
-    assert metrics["engine/scalar/read_ahead_bytes"] == (tiny_llama / "model.safetensors").stat().st_size
+    assert (
+        metrics["engine/scalar/read_ahead_bytes"]
+        == (tiny_llama / "model.safetensors").stat().st_size
+    )
     assert metrics["engine/gone/read_ahead_bytes"] == 0.0
     await use(residency, first)
     residency.take_metrics()

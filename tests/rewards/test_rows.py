@@ -20,7 +20,9 @@ def item(group: int, tokens: int, reason: str, source: str) -> ScoreItem:
 
 
 def test_rows_of_items_and_a_selection():
-    rows = Rows.of([item(0, 5, "stop", "math"), item(1, 9, "length", "chat"), item(1, 2, "stop", "chat")])
+    rows = Rows.of(
+        [item(0, 5, "stop", "math"), item(1, 9, "length", "chat"), item(1, 2, "stop", "chat")]
+    )
     assert len(rows) == 3
     picked = rows.select([2, 1, 1])
     assert picked.group_ids_B.tolist() == [1, 1, 1]
@@ -32,4 +34,8 @@ def test_rows_of_items_and_a_selection():
 def test_no_rows():
     rows = Rows.of([])
     assert len(rows) == len(rows.select([])) == 0
-    assert (rows.group_ids_B.dtype, rows.lengths_B.dtype, rows.truncated_B.dtype) == ("int64", "int64", "bool")
+    assert (rows.group_ids_B.dtype, rows.lengths_B.dtype, rows.truncated_B.dtype) == (
+        "int64",
+        "int64",
+        "bool",
+    )

@@ -1,4 +1,5 @@
-"""Rules written for other trainers: how they are told apart, what they are called with, and what their mistakes are called."""
+"""Rules written for other trainers: how they are told apart, what they are called with, and what
+their mistakes are called."""
 
 from __future__ import annotations
 
@@ -138,15 +139,31 @@ def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> Sc
     return run
 
 
-def row(text: str = "four", *, plain: bool = False, token_ids: tuple[int, ...] = (), **extra_info: Any) -> ResponseRow:
+def row(
+    text: str = "four", *, plain: bool = False, token_ids: tuple[int, ...] = (), **extra_info: Any
+) -> ResponseRow:
     turns = [{"role": "user", "content": "2+2?"}]
-    prompt = Prompt(id="0", messages=turns, token_ids=(), ground_truth="four", extra_info=extra_info, plain_text=plain, data_source="sums")
+    prompt = Prompt(
+        id="0",
+        messages=turns,
+        token_ids=(),
+        ground_truth="four",
+        extra_info=extra_info,
+        plain_text=plain,
+        data_source="sums",
+    )
     return ResponseRow(prompt=prompt, text=text, token_ids=token_ids, tokens=len(token_ids))
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("lengths", [4.0, 2.0]), ("waits", [1.0, 0.0]), ("compute_score", [1.0, 0.0]), ("Exact", [2.0, 0.0]), ("Later", [2.0, 0.0])],
+    [
+        ("lengths", [4.0, 2.0]),
+        ("waits", [1.0, 0.0]),
+        ("compute_score", [1.0, 0.0]),
+        ("Exact", [2.0, 0.0]),
+        ("Later", [2.0, 0.0]),
+    ],
 )
 async def test_every_form_gives_scores(score: Score, name: str, expected: list[float]) -> None:
     batch = await score(f"rules_of_others:{name}", row("four"), row("no"))
@@ -160,7 +177,15 @@ async def test_a_conversation_has_messages_and_plain_text_has_strings(score: Sco
     assert chat["prompt"] == [{"role": "user", "content": "2+2?"}]
     assert chat["completion"] == [{"role": "assistant", "content": "four"}]
     assert (plain["prompt"], plain["completion"]) == ("2+2?", "four")
-    columns = ["answer", "data_source", "extra_info", "finish_reason", "ground_truth", "response_tokens", "solution"]
+    columns = [
+        "answer",
+        "data_source",
+        "extra_info",
+        "finish_reason",
+        "ground_truth",
+        "response_tokens",
+        "solution",
+    ]
     assert (plain["names"], chat["names"]) == (columns, sorted([*columns, "level"]))
 
 
@@ -193,7 +218,10 @@ async def test_what_is_logged_becomes_columns(score: Score) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("two", "two returned 2 rewards for 1 completion; return exactly one per completion, in order"),
+        (
+            "two",
+            "two returned 2 rewards for 1 completion; return exactly one per completion, in order",
+        ),
         ("bare", "bare returned 1.0 (float); a list with one reward per completion is needed"),
         ("broken", "broken raised ZeroDivisionError"),
         ("text", "text returned '0.5' (str); a score is a number"),
@@ -206,7 +234,9 @@ async def test_mistakes_are_told(score: Score, name: str, said: str) -> None:
 
 
 async def test_a_drop_in_file_may_have_the_form_as_well(score: Score, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("def compute_score(completions, **columns):\n    return [3.0]\n", encoding="utf-8")
+    (tmp_path / "mine.py").write_text(
+        "def compute_score(completions, **columns):\n    return [3.0]\n", encoding="utf-8"
+    )
     assert (await score("mine", row())).rewards_B.tolist() == [3.0]
 
 
@@ -232,8 +262,16 @@ def test_forms_are_told_by_parameters(parameters: str, form: type) -> None:
 
 
 def test_a_row_wins_over_the_names_of_the_ground_truth() -> None:
-    offered = {"solution_str": "r", "messages": [], "plain_text": False, "ground_truth": "g", "extra_info": {"solution": "long"}}
-    returned = rule_form(signature("completions, solution, answer, missing=1"), "here").call(offered)
+    offered = {
+        "solution_str": "r",
+        "messages": [],
+        "plain_text": False,
+        "ground_truth": "g",
+        "extra_info": {"solution": "long"},
+    }
+    returned = rule_form(signature("completions, solution, answer, missing=1"), "here").call(
+        offered
+    )
     assert (returned["solution"], returned["answer"], returned["missing"]) == (["long"], ["g"], 1)
 
 
@@ -248,11 +286,13 @@ def test_arrays_of_one_are_lists_of_one() -> None:
 
 
 def test_both_forms_at_once_are_refused() -> None:
-    with pytest.raises(RewardFunctionError, match=r"here: function.* names both solution_str and prompts"):
+    with pytest.raises(
+        RewardFunctionError, match=r"here: function.* names both solution_str and prompts"
+    ):
         rule_form(signature("solution_str, prompts"), "here")
 
 
-# --- groups, other trainers' signatures, arguments -------------------------------------------------------------------
+# --- groups, other trainers' signatures, arguments
 
 
 def grouped(*texts: str, group: int = 0) -> list[ResponseRow]:
@@ -280,7 +320,9 @@ def resolved_with(tmp_path: Path, score: Score, tokenizer: Any) -> Score:
 
 async def test_a_function_that_looks_at_the_group_gets_the_group(score: Score) -> None:
     """Alone every response would have the rank 0."""
-    batch = await score("rules_of_others:ranks", *grouped("b", "c", "a"), *grouped("z", "y", group=1))
+    batch = await score(
+        "rules_of_others:ranks", *grouped("b", "c", "a"), *grouped("z", "y", group=1)
+    )
     assert batch.rewards_B.tolist() == [1.0, 2.0, 0.0, 1.0, 0.0]
 
 
@@ -331,15 +373,26 @@ async def test_a_rule_may_have_arguments_of_its_own(
         ("above", {"treshold": 3}, "takes no argument 'treshold'; did you mean 'threshold'?"),
         ("above", {}, "needs threshold, which no rule is given"),
         ("Scaled", {"speed": 1}, "Scaled(speed=1) raised TypeError"),
-        ("above", "3", "reward.specs.mine.arguments='3': give entries, e.g. reward.specs.mine.arguments.threshold=0.5"),
+        (
+            "above",
+            "3",
+            (
+                "reward.specs.mine.arguments='3': give entries, e.g."
+                " reward.specs.mine.arguments.threshold=0.5"
+            ),
+        ),
     ],
 )
-async def test_wrong_arguments_are_found_before_anything_starts(resolved_with: Score, function: str, arguments: Any, words: str) -> None:
+async def test_wrong_arguments_are_found_before_anything_starts(
+    resolved_with: Score, function: str, arguments: Any, words: str
+) -> None:
     (problem,) = await resolved_with(function, arguments)
     assert words in problem
 
 
-async def test_token_ids_of_text_come_from_the_tokenizer_that_is_named(tmp_path: Path, score: Score, tokenizer: Any) -> None:
+async def test_token_ids_of_text_come_from_the_tokenizer_that_is_named(
+    tmp_path: Path, score: Score, tokenizer: Any
+) -> None:
     spec = {"kind": "rule", "function": "rules_of_others:tokens", "tokenizer": "/policy"}
     around = Surroundings(device="cpu", threads=1, functions_dirs=[tmp_path])
     resolved = resolve_rewards(RewardConfig(models=["mine"], specs={"mine": spec}), around)
@@ -348,4 +401,7 @@ async def test_token_ids_of_text_come_from_the_tokenizer_that_is_named(tmp_path:
         batch = await scorer.score([row("four"), row(token_ids=(7, 8))])
     finally:
         await scorer.close()
-    assert batch.rewards_B.tolist() == [sum(tokenizer("four", add_special_tokens=False)["input_ids"]), 15.0]
+    assert batch.rewards_B.tolist() == [
+        sum(tokenizer("four", add_special_tokens=False)["input_ids"]),
+        15.0,
+    ]

@@ -1,4 +1,5 @@
-"""Stand-ins for a server of SGLang: one replays recorded exchanges, one follows the documented protocol. Both speak real HTTP."""
+"""Stand-ins for a server of SGLang: one replays recorded exchanges, one follows the documented
+protocol. Both speak real HTTP."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ def recorded(name: str) -> Iterator[Server]:
     entries = json.loads(RECORDING.read_text(encoding="utf-8"))[name]
 
     def replay(seen: Seen) -> Reply:
-        body = {k: v for k, v in seen.body.items() if k != "rid"} if isinstance(seen.body, dict) else seen.body
+        body = (
+            {k: v for k, v in seen.body.items() if k != "rid"}
+            if isinstance(seen.body, dict)
+            else seen.body
+        )
         for entry in entries:
             if (entry["path"], entry["request"]) == (seen.path, body):
                 return Reply(entry["response"], entry["status"])
@@ -37,13 +42,22 @@ def recorded(name: str) -> Iterator[Server]:
 
 
 class Protocol:
-    """What a server of SGLang with a random model would do, and complaints (status 400) about what it would not understand.
+    """What a server of SGLang with a random model would do, and complaints (status 400) about what
+    it would not understand.
 
-    A sample's tokens follow from weights, prompt and seed. It takes `sample_s`; while paused it waits.
+    A sample's tokens follow from weights, prompt and seed. It takes `sample_s`; while paused it
+    waits.
     """
 
-    def __init__(self, *, backup: bool = True, sample_s: float = 0.0, memory_saver: bool = True) -> None:
-        self.info = {"enable_memory_saver": memory_saver, "enable_weights_cpu_backup": backup, "model_path": "policy", "version": "0.5.6"}
+    def __init__(
+        self, *, backup: bool = True, sample_s: float = 0.0, memory_saver: bool = True
+    ) -> None:
+        self.info = {
+            "enable_memory_saver": memory_saver,
+            "enable_weights_cpu_backup": backup,
+            "model_path": "policy",
+            "version": "0.5.6",
+        }
         self.weights: str | None = "checkpoint"
         """Name the weights; None: released without a copy."""
         self.released: set[str] = set()
@@ -68,7 +82,9 @@ class Protocol:
         return Reply({"model_path": "policy", "is_generation": True, "weight_version": "default"})
 
     def _server(self, _: Any) -> Reply:
-        return Reply({**self.info, "internal_states": [{"memory_usage": {"weight": 1.0, "kvcache": 0.25}}]})
+        return Reply(
+            {**self.info, "internal_states": [{"memory_usage": {"weight": 1.0, "kvcache": 0.25}}]}
+        )
 
     def _release(self, body: dict[str, Any]) -> Reply:
         if set(body["tags"]) & self.released:
@@ -91,8 +107,16 @@ class Protocol:
         if not files:
             return Reply({"success": False, "message": f"no safetensors in {body['model_path']}"})
         with safe_open(str(files[0]), framework="pt") as file:
-            self.weights = hashlib.sha256(b"".join(file.get_tensor(n).float().numpy().tobytes() for n in sorted(file.keys()))).hexdigest()
-        return Reply({"success": True, "message": "Succeeded to update model weights.", "num_paused_requests": 0})
+            self.weights = hashlib.sha256(
+                b"".join(file.get_tensor(n).float().numpy().tobytes() for n in sorted(file.keys()))
+            ).hexdigest()
+        return Reply(
+            {
+                "success": True,
+                "message": "Succeeded to update model weights.",
+                "num_paused_requests": 0,
+            }
+        )
 
     def _pause(self, body: dict[str, Any]) -> Reply:
         assert body == {"mode": "retract"}
@@ -109,19 +133,38 @@ class Protocol:
 
     def _generate(self, body: dict[str, Any]) -> Reply:
         if set(body) != FIELDS or self.released or self.weights is None:
-            return Reply({"error": {"message": f"released {sorted(self.released)}, weights {self.weights}, fields {sorted(body)}"}}, 400)
+            return Reply(
+                {
+                    "error": {
+                        "message": (
+                            f"released {sorted(self.released)}, weights {self.weights}, fields"
+                            f" {sorted(body)}"
+                        )
+                    }
+                },
+                400,
+            )
         self._running.wait(self.sample_s)
         self._running.wait(10.0)
         params = body["sampling_params"]
-        seed = 0 if params["temperature"] == 0 else params.get("sampling_seed", random.getrandbits(32))
-        draw = random.Random(hashlib.sha256(json.dumps([self.weights, body["input_ids"], seed]).encode()).digest())
+        seed = (
+            0 if params["temperature"] == 0 else params.get("sampling_seed", random.getrandbits(32))
+        )
+        draw = random.Random(
+            hashlib.sha256(json.dumps([self.weights, body["input_ids"], seed]).encode()).digest()
+        )
         tokens = [draw.randrange(3, VOCABULARY) for _ in range(params["max_new_tokens"])]
         length = len(tokens) if params["ignore_eos"] else draw.randint(1, 2 * len(tokens))
         ended = length <= len(tokens) and not params["ignore_eos"]
         tokens = [*tokens[: length - 1], END] if ended else tokens
-        finish = {"type": "stop", "matched": END} if ended else {"type": "length", "length": len(tokens)}
+        finish = (
+            {"type": "stop", "matched": END} if ended else {"type": "length", "length": len(tokens)}
+        )
         meta = {
             "id": body["rid"], "finish_reason": finish, "prompt_tokens": len(body["input_ids"]), "completion_tokens": len(tokens),
             "input_token_logprobs": [], "output_token_logprobs": [[-draw.random(), token, None] for token in tokens],
         }  # fmt: skip
-        return Reply({"text": " ".join(map(str, tokens)), "output_ids": tokens, "meta_info": meta}, delay_s=self.sample_s)
+        return Reply(
+            {"text": " ".join(map(str, tokens)), "output_ids": tokens, "meta_info": meta},
+            delay_s=self.sample_s,
+        )

@@ -7,19 +7,39 @@ from rmrl.errors import DataError, InfrastructureError
 from rmrl.rollout import ROLLOUT_ENGINES
 from rmrl.rollout.base import RolloutEngineSettings, refuse_missing, refuse_overlong, sample_seed
 
-DECIDED = {"path": "m", "tokenizer": None, "device": "cpu", "threads": 1, "max_model_len": 8, "trust_remote_code": False}
+DECIDED = {
+    "path": "m",
+    "tokenizer": None,
+    "device": "cpu",
+    "threads": 1,
+    "max_model_len": 8,
+    "trust_remote_code": False,
+}
 
 
 def test_settings_take_the_section_and_what_others_decide() -> None:
-    config = RolloutConfig(name="fake", dtype="float32", seed=4, engine_kwargs={"fake": {"text": "x"}, "vllm": {"block_size": 32}})
+    config = RolloutConfig(
+        name="fake",
+        dtype="float32",
+        seed=4,
+        engine_kwargs={"fake": {"text": "x"}, "vllm": {"block_size": 32}},
+    )
     settings = RolloutEngineSettings.of(config, **DECIDED)
-    assert (settings.dtype, settings.seed, settings.path, settings.max_model_len) == ("float32", 4, "m", 8)
+    assert (settings.dtype, settings.seed, settings.path, settings.max_model_len) == (
+        "float32",
+        4,
+        "m",
+        8,
+    )
     assert settings.kwargs == {"text": "x"}
     assert RolloutEngineSettings.of(config, **DECIDED, seed=9).seed == 9
 
 
 def test_no_engine_kwargs() -> None:
-    assert RolloutEngineSettings.of(RolloutConfig(engine_kwargs={"vllm": None}), **DECIDED).kwargs == {}
+    assert (
+        RolloutEngineSettings.of(RolloutConfig(engine_kwargs={"vllm": None}), **DECIDED).kwargs
+        == {}
+    )
 
 
 @pytest.mark.parametrize("length", [0, 8, 9])

@@ -19,19 +19,31 @@ from tests.engine_process import run_in_engine_process
 
 pytestmark = pytest.mark.slow
 
-# The third is longer than one block of the prefix cache (128 tokens on CPU): only there would a stale cache show.
+# The third is longer than one block of the prefix cache (128 tokens on CPU): only there would a
+# stale cache show.
 PROMPTS = [[(7 * i + 13 * n) % 1000 + 4 for i in range(n)] for n in (5, 9, 300, 33)]
 GREEDY = Sampling(max_tokens=16, temperature=0.0, ignore_eos=True)
 WARM = Sampling(max_tokens=16, temperature=0.7, n=3, ignore_eos=True)
-FILTERED = Sampling(max_tokens=16, temperature=0.7, top_p=0.8, top_k=20, n=2, seed=3, ignore_eos=True)
+FILTERED = Sampling(
+    max_tokens=16, temperature=0.7, top_p=0.8, top_k=20, n=2, seed=3, ignore_eos=True
+)
 LONG = Sampling(max_tokens=150, n=4, ignore_eos=True)
 
 Found = dict[str, list[Generation]]
 
 
 def settings(path: str, **changed: Any) -> RolloutEngineSettings:
-    config = RolloutConfig(dtype="float32", kv_cache_bytes=64 * 2**20, max_num_seqs=32, max_num_batched_tokens=1024)
-    decided = {"path": path, "tokenizer": None, "device": "cpu", "threads": 1, "max_model_len": 512, "trust_remote_code": False}
+    config = RolloutConfig(
+        dtype="float32", kv_cache_bytes=64 * 2**20, max_num_seqs=32, max_num_batched_tokens=1024
+    )
+    decided = {
+        "path": path,
+        "tokenizer": None,
+        "device": "cpu",
+        "threads": 1,
+        "max_model_len": 512,
+        "trust_remote_code": False,
+    }
     return RolloutEngineSettings.of(config, **(decided | changed))
 
 
@@ -111,13 +123,19 @@ async def _note(found: dict[str, Any], name: str, work: Any) -> None:
         found["errors"][name] = error
 
 
-async def _all(engine: VLLMRollout, sampling: Sampling, prompts: list[list[int]] = PROMPTS) -> list[Generation]:
+async def _all(
+    engine: VLLMRollout, sampling: Sampling, prompts: list[list[int]] = PROMPTS
+) -> list[Generation]:
     generations = [g async for g in engine.generate(prompts, sampling)]
     return sorted(generations, key=lambda g: (g.prompt_index, g.sample_index))
 
 
 async def _everything(engine: VLLMRollout) -> Found:
-    return {"greedy": await _all(engine, GREEDY), "warm": await _all(engine, WARM), "filtered": await _all(engine, FILTERED)}
+    return {
+        "greedy": await _all(engine, GREEDY),
+        "warm": await _all(engine, WARM),
+        "filtered": await _all(engine, FILTERED),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +145,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
     root = tmp_path_factory.mktemp("policy")
     folder = write_llama(root / "lm")
-    made: dict[str, Any] = {"folder": folder, "base": AutoModelForCausalLM.from_pretrained(folder).eval()}
+    made: dict[str, Any] = {
+        "folder": folder,
+        "base": AutoModelForCausalLM.from_pretrained(folder).eval(),
+    }
     for seed, name in enumerate(("first", "second"), start=1):
         model = AutoModelForCausalLM.from_pretrained(folder).eval()
         generator = torch.Generator().manual_seed(seed)
@@ -137,26 +158,37 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         named = dict(model.named_parameters())
         assert "lm_head.weight" not in named  # tied: the trap this guards against
         made[f"{name} file"] = root / f"{name}.safetensors"
-        write_weights(made[f"{name} file"], [(n, p.dtype, p.shape) for n, p in named.items()], named.items())
+        write_weights(
+            made[f"{name} file"], [(n, p.dtype, p.shape) for n, p in named.items()], named.items()
+        )
         made[name] = model
     return made
 
 
 @pytest.fixture(scope="module")
 def found(models: dict[str, Any]) -> dict[str, Any]:
-    return run_in_engine_process(scenario, *(os.fspath(models[name]) for name in ("folder", "first file", "second file")))
+    return run_in_engine_process(
+        scenario, *(os.fspath(models[name]) for name in ("folder", "first file", "second file"))
+    )
 
 
 def greedy_tokens(model: Any, prompt: list[int]) -> tuple[int, ...]:
     ids = torch.tensor([prompt])
     out = model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=GREEDY.max_tokens, eos_token_id=None, pad_token_id=0
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=GREEDY.max_tokens,
+        eos_token_id=None,
+        pad_token_id=0,
     )
     return tuple(out[0, len(prompt) :].tolist())
 
 
 @torch.no_grad()
-def logprobs(model: Any, prompt: list[int], tokens: tuple[int, ...], temperature: float) -> list[float]:
+def logprobs(
+    model: Any, prompt: list[int], tokens: tuple[int, ...], temperature: float
+) -> list[float]:
     ids = torch.tensor([prompt + list(tokens)])
     logits = model(ids).logits[0, len(prompt) - 1 : -1] / temperature
     return logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()
@@ -169,11 +201,20 @@ def logprobs(model: Any, prompt: list[int], tokens: tuple[int, ...], temperature
         ("first again", "first", 3), ("after abort", "first", 4),
     ],
 )  # fmt: skip
-def test_samples_are_those_of_the_weights(models: dict[str, Any], found: dict[str, Any], stage: str, model: str, version: int) -> None:
-    """Greedy tokens equal transformers'; logprobs equal log softmax(logits / T), with and without top-p and top-k."""
-    for way, sampling, temperature in (("greedy", GREEDY, 1.0), ("warm", WARM, 0.7), ("filtered", FILTERED, 0.7)):
+def test_samples_are_those_of_the_weights(
+    models: dict[str, Any], found: dict[str, Any], stage: str, model: str, version: int
+) -> None:
+    """Greedy tokens equal transformers'; logprobs equal log softmax(logits / T), with and without
+    top-p and top-k."""
+    for way, sampling, temperature in (
+        ("greedy", GREEDY, 1.0),
+        ("warm", WARM, 0.7),
+        ("filtered", FILTERED, 0.7),
+    ):
         generations = found[stage][way]
-        assert [(g.prompt_index, g.sample_index) for g in generations] == [(p, s) for p in range(4) for s in range(sampling.n)]
+        assert [(g.prompt_index, g.sample_index) for g in generations] == [
+            (p, s) for p in range(4) for s in range(sampling.n)
+        ]
         for g in generations:
             expected = logprobs(models[model], PROMPTS[g.prompt_index], g.token_ids, temperature)
             assert g.logprobs == pytest.approx(expected, abs=1e-4)
@@ -185,14 +226,19 @@ def test_samples_are_those_of_the_weights(models: dict[str, Any], found: dict[st
 def test_weights_really_differ(models: dict[str, Any]) -> None:
     """Else the test above could not tell one from another."""
     tokens = tuple(range(10, 26))
-    rows = [torch.tensor(logprobs(models[name], PROMPTS[2], tokens, 0.7)) for name in ("base", "first", "second")]
+    rows = [
+        torch.tensor(logprobs(models[name], PROMPTS[2], tokens, 0.7))
+        for name in ("base", "first", "second")
+    ]
     assert min((rows[0] - rows[1]).abs().max(), (rows[1] - rows[2]).abs().max()) > 0.1
 
 
 def test_samples_of_a_group_differ_and_seeds_repeat(found: dict[str, Any]) -> None:
     assert len({g.token_ids for g in found["base"]["warm"][:3]}) == 3
     assert len({g.token_ids for g in found["base"]["filtered"][:2]}) == 2
-    assert [g.token_ids for g in found["seeded again"]] == [g.token_ids for g in found["base"]["filtered"]]
+    assert [g.token_ids for g in found["seeded again"]] == [
+        g.token_ids for g in found["base"]["filtered"]
+    ]
 
 
 def test_sleep_frees_memory(found: dict[str, Any]) -> None:
@@ -209,7 +255,9 @@ def test_weights_loaded_in_flight(models: dict[str, Any], found: dict[str, Any])
 
 
 def test_the_event_loop_stays_free(found: dict[str, Any]) -> None:
-    assert found["turns"] > 20  # a blocked loop makes one turn; seconds would depend on how busy the machine is
+    assert (
+        found["turns"] > 20
+    )  # a blocked loop makes one turn; seconds would depend on how busy the machine is
 
 
 def test_an_abandoned_call_is_aborted(found: dict[str, Any]) -> None:
@@ -256,7 +304,9 @@ def in_parts(lm: str) -> dict[int, list[Generation]]:
 def test_a_seeded_prompt_may_be_read_in_parts(models: dict[str, Any]) -> None:
     """A token that is sampled between two parts is thrown away, and its draw with it."""
     found = run_in_engine_process(in_parts, os.fspath(models["folder"]))
-    assert [g.token_ids for g in _ordered(found[64])] == [g.token_ids for g in _ordered(found[1024])]
+    assert [g.token_ids for g in _ordered(found[64])] == [
+        g.token_ids for g in _ordered(found[1024])
+    ]
 
 
 def _ordered(generations: list[Generation]) -> list[Generation]:

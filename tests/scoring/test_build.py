@@ -18,7 +18,14 @@ async def test_rules_alone_start_no_ray(tmp_path: Path) -> None:
     settings = RewardConfig(models=["length"], rule_workers=1)
     specs = [rule(tmp_path, "length", "return len(solution_str)")]
     async with standalone_scorer(
-        specs, settings, engines=[], budget=Budget({}), device="cpu", trainer=ScoreTrainerConfig(), ray_init={}, notice=print
+        specs,
+        settings,
+        engines=[],
+        budget=Budget({}),
+        device="cpu",
+        trainer=ScoreTrainerConfig(),
+        ray_init={},
+        notice=print,
     ) as scorer:
         batch = await scorer.score(rows("ab", "abcd"))
     assert batch.rewards_B.tolist() == [2.0, 4.0]
@@ -28,6 +35,9 @@ async def test_rules_alone_start_no_ray(tmp_path: Path) -> None:
 
 def test_seats_of_the_policy_and_of_the_pools() -> None:
     assert slots(4, {}) == 4
-    assert slots(4, {"judges": {"n_gpus_per_node": 2, "nnodes": 3}, "scalars": {"n_gpus_per_node": 1}}) == 4 + 6 + 1
+    assert (
+        slots(4, {"judges": {"n_gpus_per_node": 2, "nnodes": 3}, "scalars": {"n_gpus_per_node": 1}})
+        == 4 + 6 + 1
+    )
     with pytest.raises(ConfigError, match=r"trainer\.resource_pools\.judges"):
         slots(1, {"judges": {"gpus": 2}})

@@ -17,7 +17,8 @@ from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
 from rmrl.rewards.spec import RewardSpec
 from rmrl.scoring.memory import budget_of, budgets, engine_claims, prepare_engines, scoring_plan
 
-# embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two norms; the last norm; 2 bytes each
+# embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two
+# norms; the last norm; 2 bytes each
 WEIGHTS = 2 * (1024 * 128 + 2 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 128 * 256 + 2 * 128) + 128)
 MIB, GIB = 2**20, 2**30
 
@@ -30,13 +31,24 @@ def engine_spec(path: Path, **changes: Any) -> EngineSpec:
     return dataclasses.replace(spec, **changes)
 
 
-def reward(name: str, path: Path, *, residency: str = "auto", put_away: str = "auto", **changes: Any) -> RewardSpec:
+def reward(
+    name: str, path: Path, *, residency: str = "auto", put_away: str = "auto", **changes: Any
+) -> RewardSpec:
     engines = {"main": engine_spec(path, **changes)}
-    return RewardSpec(name=name, kind="generative", weight=1.0, engines=engines, residency=residency, put_away=put_away)
+    return RewardSpec(
+        name=name,
+        kind="generative",
+        weight=1.0,
+        engines=engines,
+        residency=residency,
+        put_away=put_away,
+    )
 
 
 def engines(*rewards: RewardSpec, **pools: int) -> list[EnginePlan]:
-    trainer = ScoreTrainerConfig(resource_pools={name: {"n_gpus_per_node": count} for name, count in pools.items()})
+    trainer = ScoreTrainerConfig(
+        resource_pools={name: {"n_gpus_per_node": count} for name, count in pools.items()}
+    )
     return prepare_engines(rewards, trainer, device="cpu")
 
 
@@ -49,11 +61,19 @@ def test_an_auto_engine_is_awake_while_scoring_and_away_otherwise(tiny_llama: Pa
 
 
 def test_a_resident_engine_and_one_in_a_pool_hold_their_memory_always(tiny_llama: Path) -> None:
-    specs = reward("r", tiny_llama, residency="resident"), reward("p", tiny_llama, pool="judges", put_away="unload", replicas=2)
+    specs = (
+        reward("r", tiny_llama, residency="resident"),
+        reward("p", tiny_llama, pool="judges", put_away="unload", replicas=2),
+    )
     resident, pooled = engine_claims(engines(*specs, judges=1))
     assert resident.away_bytes == resident.awake_bytes
     assert (resident.when, resident.alternates) == (PHASES, False)
-    assert (pooled.when, pooled.alternates, pooled.away_bytes, pooled.place) == (PHASES, True, 0, "judges")
+    assert (pooled.when, pooled.alternates, pooled.away_bytes, pooled.place) == (
+        PHASES,
+        True,
+        0,
+        "judges",
+    )
     assert pooled.awake_bytes == 2 * resident.awake_bytes
     assert pooled.what == f"{tiny_llama.name} vllm/generate bfloat16 x2, auto, unload"
 
@@ -64,17 +84,25 @@ def test_the_largest_engine_must_fit_with_the_others_away(tiny_llama: Path) -> N
     fits = scoring_plan(plans, budget_bytes=need)
     fits.check()
     assert budget_of(fits) == Budget({"": Room(need, need)})  # no policy: idle engines may stay
-    with pytest.raises(MemoryPlanError, match=r"phase 'score' needs 1\.95 GiB and memory has 1\.95 GiB; largest: b 1\.0\d GiB"):
+    with pytest.raises(
+        MemoryPlanError,
+        match=r"phase 'score' needs 1\.95 GiB and memory has 1\.95 GiB; largest: b 1\.0\d GiB",
+    ):
         scoring_plan(plans, budget_bytes=need - 1).check()
 
 
 def test_a_pool_that_is_not_there_is_a_mistake(tiny_llama: Path) -> None:
-    with pytest.raises(ConfigError, match=r"p wants pool 'judges', which trainer\.resource_pools does not have"):
+    with pytest.raises(
+        ConfigError, match=r"p wants pool 'judges', which trainer\.resource_pools does not have"
+    ):
         engines(reward("p", tiny_llama, pool="judges"))
 
 
 def test_on_gpus_each_engine_has_its_devices_and_sleeps_in_host_memory(tiny_llama: Path) -> None:
-    specs = reward("a", tiny_llama, device="cuda"), reward("b", tiny_llama, device="cuda", pool="judges", put_away="sleep2")
+    specs = (
+        reward("a", tiny_llama, device="cuda"),
+        reward("b", tiny_llama, device="cuda", pool="judges", put_away="sleep2"),
+    )
     plans = placed(sized(plan_engines(specs), device_bytes=80 * GIB), {"": 2, "judges": 1})
     plan = scoring_plan(plans, budget_bytes=60 * GIB, host_bytes=GIB)
     assert [(claim.who, claim.devices, claim.awake_bytes) for claim in plan.claims] == [
@@ -89,11 +117,19 @@ def test_on_gpus_each_engine_has_its_devices_and_sleeps_in_host_memory(tiny_llam
 
 
 def test_the_budget_is_what_was_asked_for_or_what_is_free() -> None:
-    assert budgets(ScoreTrainerConfig(memory_budget_gb=1.5), device="cpu") == {"budget_bytes": 3 * GIB // 2, "host_bytes": None}
+    assert budgets(ScoreTrainerConfig(memory_budget_gb=1.5), device="cpu") == {
+        "budget_bytes": 3 * GIB // 2,
+        "host_bytes": None,
+    }
     assert budgets(ScoreTrainerConfig(), device="cpu")["budget_bytes"] > 100 * MIB
 
 
 def test_a_float32_judge_takes_twice_the_memory_and_the_plan_says_why(tiny_llama: Path) -> None:
-    half, single = (engine_claims(engines(reward("judge", tiny_llama, dtype=dtype)))[0] for dtype in ("bfloat16", "float32"))
-    assert single.awake_bytes - half.awake_bytes == 2 * WEIGHTS  # twice 2 bytes more each: loading holds the weights twice
+    half, single = (
+        engine_claims(engines(reward("judge", tiny_llama, dtype=dtype)))[0]
+        for dtype in ("bfloat16", "float32")
+    )
+    assert (
+        single.awake_bytes - half.awake_bytes == 2 * WEIGHTS
+    )  # twice 2 bytes more each: loading holds the weights twice
     assert "vllm/generate float32" in single.what

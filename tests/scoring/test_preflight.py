@@ -19,7 +19,9 @@ SIGNATURE = "def compute_score(data_source, solution_str, ground_truth, extra_in
 
 
 def rule(folder: Path, body: str, **spec: object) -> list[RewardSpec]:
-    (folder / "mine.py").write_text(SIGNATURE + "".join(f"    {line}\n" for line in body.splitlines()))
+    (folder / "mine.py").write_text(
+        SIGNATURE + "".join(f"    {line}\n" for line in body.splitlines())
+    )
     config = RewardConfig(models=["mine"], specs={"mine": spec} if spec else {})
     resolved = resolve(config, device="cpu", shipped_functions=folder, trust_remote_code=False)
     assert resolved.problems == []
@@ -28,14 +30,24 @@ def rule(folder: Path, body: str, **spec: object) -> list[RewardSpec]:
 
 def rows(*truths: str | None) -> list[ResponseRow]:
     prompts = [
-        Prompt(id=f"rows.parquet:{i}", messages=({"role": "user", "content": "?"},), token_ids=(), ground_truth=truth)
+        Prompt(
+            id=f"rows.parquet:{i}",
+            messages=({"role": "user", "content": "?"},),
+            token_ids=(),
+            ground_truth=truth,
+        )
         for i, truth in enumerate(truths)
     ]
-    return [ResponseRow(prompt=prompt, text=prompt.ground_truth or "I do not know.") for prompt in prompts]
+    return [
+        ResponseRow(prompt=prompt, text=prompt.ground_truth or "I do not know.")
+        for prompt in prompts
+    ]
 
 
 def test_a_rule_that_raises_on_every_row_is_found_with_its_own_line(tmp_path: Path) -> None:
-    (problem,) = reward_preflight(rule(tmp_path, "x = 1\nreturn float(solution_str)"), rows("two", "three"), device="cpu")
+    (problem,) = reward_preflight(
+        rule(tmp_path, "x = 1\nreturn float(solution_str)"), rows("two", "three"), device="cpu"
+    )
     assert "reward 'mine' gave no verdict on 2 of 2 trial responses (user_error)" in problem
     assert "could not convert string to float: 'two'" in problem
     assert f"{tmp_path / 'mine.py'}:3" in problem
@@ -56,7 +68,12 @@ def test_a_rule_that_hangs_is_found_at_its_deadline(tmp_path: Path) -> None:
 
 def test_a_rule_that_fails_on_some_rows_is_a_notice(tmp_path: Path) -> None:
     notices: list[str] = []
-    problems = reward_preflight(rule(tmp_path, "return float(solution_str)"), rows("2", "three"), device="cpu", notice=notices.append)
+    problems = reward_preflight(
+        rule(tmp_path, "return float(solution_str)"),
+        rows("2", "three"),
+        device="cpu",
+        notice=notices.append,
+    )
     assert problems == []
     assert len(notices) == 1
     assert "1 of 2 trial responses" in notices[0]
@@ -91,7 +108,9 @@ def test_a_server_that_does_not_answer_is_found() -> None:
 
 
 def remote(url: str) -> RewardSpec:
-    config = RewardConfig(models=["judge"], specs={"judge": {"kind": "remote", "url": url, "wire": "openrlhf"}})
+    config = RewardConfig(
+        models=["judge"], specs={"judge": {"kind": "remote", "url": url, "wire": "openrlhf"}}
+    )
     resolved = resolve(config, device="cpu", shipped_functions=Path(), trust_remote_code=False)
     assert resolved.problems == []
     return resolved.specs[0]
@@ -102,8 +121,12 @@ def test_a_url_that_names_no_host_is_unreachable(url: str) -> None:
     assert list(unreachable([url])) == [url]
 
 
-def test_rows_without_the_reference_of_a_similarity_are_found(tmp_path: Path, tiny_llama: Path) -> None:
-    config = RewardConfig(models=["near"], specs={"near": {"kind": "similarity", "path": str(tiny_llama)}})
+def test_rows_without_the_reference_of_a_similarity_are_found(
+    tmp_path: Path, tiny_llama: Path
+) -> None:
+    config = RewardConfig(
+        models=["near"], specs={"near": {"kind": "similarity", "path": str(tiny_llama)}}
+    )
     specs = resolve(config, device="cpu", shipped_functions=tmp_path, trust_remote_code=False).specs
     (problem,) = reward_preflight(specs, rows(None, None), device="cpu")
     assert "reward 'near': row rows.parquet:0 has no reference: ground_truth" in problem
@@ -122,6 +145,8 @@ def test_a_package_that_is_not_installed_is_named_with_its_command() -> None:
     assert package_problem("trainer.logger", "x", Installed, device="cpu") == ""
     assert package_problem("trainer.logger", "x", object(), device="cpu") == ""
     problem = package_problem("trainer.logger", "x", Missing, device="cpu")
-    assert problem == (
-        "trainer.logger=x needs the package no_such_package_of_ours, which is not installed: pip install no_such_package_of_ours"
+    assert (
+        problem
+        == "trainer.logger=x needs the package no_such_package_of_ours, which is not installed: pip"
+        " install no_such_package_of_ours"
     )

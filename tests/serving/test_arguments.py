@@ -40,4 +40,7 @@ def test_several_devices_need_several_processes() -> None:
 
 
 def test_kwargs_win() -> None:
-    assert arguments(kwargs={"enforce_eager": False, "block_size": 32}) | {} == arguments() | {"enforce_eager": False, "block_size": 32}
+    assert arguments(kwargs={"enforce_eager": False, "block_size": 32}) | {} == arguments() | {
+        "enforce_eager": False,
+        "block_size": 32,
+    }

@@ -13,11 +13,16 @@ from rmrl.serving.environment import BATCH_INVARIANT, engine_environment
 def test_the_key_alone_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(BATCH_INVARIANT, "1")
     assert engine_environment(device="cuda", threads=1)["VLLM_BATCH_INVARIANT"] == "0"
-    assert engine_environment(device="cuda", threads=1, batch_invariant=True)["VLLM_BATCH_INVARIANT"] == "1"
+    assert (
+        engine_environment(device="cuda", threads=1, batch_invariant=True)["VLLM_BATCH_INVARIANT"]
+        == "1"
+    )
 
 
 def test_an_old_gpu_is_refused_with_both_numbers() -> None:
-    with pytest.raises(EngineLoadError, match=r"compute capability 8\.0 or higher, and Tesla T4 has 7\.5"):
+    with pytest.raises(
+        EngineLoadError, match=r"compute capability 8\.0 or higher, and Tesla T4 has 7\.5"
+    ):
         refuse_capability((7, 5), "Tesla T4")
 
 

@@ -17,7 +17,10 @@ def test_a_free_port_can_be_bound() -> None:
 
 
 def test_memory_and_last_words() -> None:
-    child = ChildServer([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)"], os.environ)
+    child = ChildServer(
+        [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)"],
+        os.environ,
+    )
     deadline = time.monotonic() + 10
     while not child.last_words() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -30,10 +33,10 @@ def test_memory_and_last_words() -> None:
 
 def test_a_server_ends_when_its_starter_is_killed() -> None:
     code = (
-        "import os, sys, time; sys.path.insert(0, os.getcwd())\n"
-        "from rmrl.serving.child_server import ChildServer\n"
-        "child = ChildServer([sys.executable, '-c', 'import time; time.sleep(60)'], os.environ); time.sleep(0.5)\n"
-        "import psutil; print(*[p.pid for p in psutil.Process(child.pid).children()], flush=True); time.sleep(60)"
+        "import os, sys, time; sys.path.insert(0, os.getcwd())\nfrom rmrl.serving.child_server"
+        " import ChildServer\nchild = ChildServer([sys.executable, '-c', 'import time;"
+        " time.sleep(60)'], os.environ); time.sleep(0.5)\nimport psutil; print(*[p.pid for p in"
+        " psutil.Process(child.pid).children()], flush=True); time.sleep(60)"
     )
     starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert starter.stdout is not None

@@ -53,7 +53,9 @@ def test_a_lone_row_is_computed_as_one_of_two() -> None:
 
     counts: list[int] = []
 
-    def compute(x_RI: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def compute(
+        x_RI: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
         counts.append(len(x_RI))
         return x_RI @ weight.T
 

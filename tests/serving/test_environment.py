@@ -34,13 +34,19 @@ def test_what_the_user_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     modules = (
-        "rmrl.serving.environment, rmrl.serving.arguments, rmrl.rewards.engines, rmrl.rewards.engines.fake, rmrl.rollout, rmrl.rollout.fake"
+        "rmrl.serving.environment, rmrl.serving.arguments, rmrl.rewards.engines,"
+        " rmrl.rewards.engines.fake, rmrl.rollout, rmrl.rollout.fake"
     )
-    code = f"import {modules}, sys; sys.exit(bool({{'torch', 'vllm', 'transformers', 'ray'}} & set(sys.modules)))"
+    code = (
+        f"import {modules}, sys; sys.exit(bool({{'torch', 'vllm', 'transformers', 'ray'}} &"
+        " set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-def test_megatrons_work_stays_in_one_queue_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_megatrons_work_stays_in_one_queue_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
     assert train_environment(threads=2, megatron=True)["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
     assert train_environment(threads=2, megatron=False) == thread_environment(2)

@@ -17,7 +17,9 @@ def test_greedy_options_name_no_temperature() -> None:
 
 
 def test_sampling_options() -> None:
-    options = generation_options(Sampling(max_tokens=3, temperature=0.5, top_p=0.9, ignore_eos=True), Tokens(), 5)
+    options = generation_options(
+        Sampling(max_tokens=3, temperature=0.5, top_p=0.9, ignore_eos=True), Tokens(), 5
+    )
     assert options["max_new_tokens"] == 3
     assert (options["temperature"], options["top_p"], options["top_k"]) == (0.5, 0.9, 0)
     assert options["eos_token_id"] is None

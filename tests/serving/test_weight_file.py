@@ -23,7 +23,12 @@ def test_round_trip_in_the_order_of_the_manifest(tmp_path: Path) -> None:
     size = write_weights(path, MANIFEST, TENSORS.items())
     assert size == path.stat().st_size
     read = list(read_weights(path))
-    assert [name for name, _ in read if name != "empty"] == ["b.weight", "a.weight", "scalar", "mask"]
+    assert [name for name, _ in read if name != "empty"] == [
+        "b.weight",
+        "a.weight",
+        "scalar",
+        "mask",
+    ]
     for name, tensor in read:
         assert tensor.dtype == TENSORS[name].dtype
         assert torch.equal(tensor, TENSORS[name])
@@ -41,7 +46,9 @@ def test_any_order_and_strided_tensors(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     transposed = torch.arange(6, dtype=torch.float32).reshape(3, 2).t()
     tensors = {"x": transposed, "y": torch.ones(2)}
-    write_weights(path, [(n, t.dtype, t.shape) for n, t in tensors.items()], reversed(tensors.items()))
+    write_weights(
+        path, [(n, t.dtype, t.shape) for n, t in tensors.items()], reversed(tensors.items())
+    )
     assert dict(read_weights(path))["x"].tolist() == [[0, 2, 4], [1, 3, 5]]
 
 
@@ -73,7 +80,9 @@ def test_the_writer_holds_one_tensor_at_a_time(tmp_path: Path) -> None:
             yield f"t{i}", tensor
             del tensor
 
-    write_weights(tmp_path / "w.safetensors", [(f"t{i}", "float32", [1000]) for i in range(8)], stream())
+    write_weights(
+        tmp_path / "w.safetensors", [(f"t{i}", "float32", [1000]) for i in range(8)], stream()
+    )
     assert max(alive) <= 2  # the one being made and the one being let go
 
 
@@ -87,7 +96,9 @@ def test_the_writer_holds_one_tensor_at_a_time(tmp_path: Path) -> None:
         ([], "never arrived"),
     ],
 )
-def test_refusals_leave_the_older_file_alone(tmp_path: Path, tensors: list[tuple[str, torch.Tensor]], message: str) -> None:
+def test_refusals_leave_the_older_file_alone(
+    tmp_path: Path, tensors: list[tuple[str, torch.Tensor]], message: str
+) -> None:
     path = tmp_path / "w.safetensors"
     path.write_bytes(b"older")
     with pytest.raises(CheckpointError, match=message):

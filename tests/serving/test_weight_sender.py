@@ -1,7 +1,8 @@
-"""vLLM's weight transfer as the installed vLLM has it: our arguments fit, and the whole exchange runs with a transport of bytes.
+"""vLLM's weight transfer as the installed vLLM has it: our arguments fit, and the whole exchange
+runs with a transport of bytes.
 
-CUDA IPC and NCCL need GPUs. Everything but their data plane is exercised here on a real engine: the handshake, the calls in their order,
-a sleeping engine, tied weights, the prefix cache, versions.
+CUDA IPC and NCCL need GPUs. Everything but their data plane is exercised here on a real engine: the
+handshake, the calls in their order, a sleeping engine, tied weights, the prefix cache, versions.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from tests.engine_process import run_in_engine_process
 
 pytestmark = pytest.mark.slow
 
-PROMPTS = [[(7 * i + 13 * n) % 1000 + 4 for i in range(n)] for n in (5, 300)]  # 300: longer than a block of the prefix cache
+PROMPTS = [
+    [(7 * i + 13 * n) % 1000 + 4 for i in range(n)] for n in (5, 300)
+]  # 300: longer than a block of the prefix cache
 GREEDY = Sampling(max_tokens=12, temperature=0.0, ignore_eos=True)
 
 
@@ -44,10 +47,16 @@ class Weights:
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.03)
 
     def manifest(self, dtype: str) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        return [(name, getattr(torch, dtype), tuple(p.shape)) for name, p in self.model.named_parameters()]
+        return [
+            (name, getattr(torch, dtype), tuple(p.shape))
+            for name, p in self.model.named_parameters()
+        ]
 
     def weights(self, dtype: str) -> Iterator[tuple[str, torch.Tensor]]:
-        return ((name, p.detach().to(getattr(torch, dtype))) for name, p in self.model.named_parameters())
+        return (
+            (name, p.detach().to(getattr(torch, dtype)))
+            for name, p in self.model.named_parameters()
+        )
 
     def logprob(self, prompt: list[int], generation: Generation) -> torch.Tensor:
         tokens = torch.tensor([[*prompt, *generation.token_ids]])
@@ -81,9 +90,17 @@ class LoopClient:
 
 
 def register_by_value() -> None:
-    """A transport that puts the tensors themselves into the calls: vLLM's two base classes, filled in as its own backends do."""
-    from vllm.distributed.weight_transfer import WeightTransferEngineFactory, WeightTransferTrainerFactory, base
-    from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+    """A transport that puts the tensors themselves into the calls: vLLM's two base classes, filled
+    in as its own backends do."""
+    from vllm.distributed.weight_transfer import (
+        WeightTransferEngineFactory,
+        WeightTransferTrainerFactory,
+        base,
+    )
+    from vllm.model_executor.model_loader.reload import (
+        finalize_layerwise_reload,
+        initialize_layerwise_reload,
+    )
 
     @dataclasses.dataclass
     class Init(base.WeightTransferInitInfo):
@@ -151,15 +168,26 @@ def exchange(folder: str) -> dict[str, Any]:
 async def _exchange(folder: str) -> dict[str, Any]:
     register_by_value()
     INIT_INFOS["by_value"] = "tests.serving.test_weight_sender:trainer_info"
-    config = RolloutConfig(dtype="float32", kv_cache_bytes=64 * 2**20, max_num_seqs=8, max_num_batched_tokens=1024)
-    decided = {"path": folder, "tokenizer": None, "device": "cpu", "threads": 1, "max_model_len": 512, "trust_remote_code": False}
+    config = RolloutConfig(
+        dtype="float32", kv_cache_bytes=64 * 2**20, max_num_seqs=8, max_num_batched_tokens=1024
+    )
+    decided = {
+        "path": folder,
+        "tokenizer": None,
+        "device": "cpu",
+        "threads": 1,
+        "max_model_len": 512,
+        "trust_remote_code": False,
+    }
     kwargs = {"weight_transfer_config": {"backend": "by_value"}}
     engine = VLLMRollout(RolloutEngineSettings.of(config, **decided, kwargs=kwargs))
     await engine.start()
     found: dict[str, Any] = {"base": await _greedy(engine)}
     await engine.sleep(1)
     client, weights = LoopClient(engine), Weights(folder, seed=1)
-    link = TransferLink(transport="by_value", rank=0, client=client, dtype="float32", options={"word": "hello"})
+    link = TransferLink(
+        transport="by_value", rank=0, client=client, dtype="float32", options={"word": "hello"}
+    )
     sender = await asyncio.to_thread(WeightSender, weights, link)
     found["bytes"] = await asyncio.to_thread(sender.send, 7)
     await engine.wake()
@@ -169,7 +197,10 @@ async def _exchange(folder: str) -> dict[str, Any]:
     again = Weights(folder, seed=2)
     sender_again = await asyncio.to_thread(WeightSender, again, link)
     await asyncio.to_thread(sender_again.send, 8)
-    found["apart again"], found["parameters"] = _apart(again, await _greedy(engine)), len(weights.manifest("float32"))
+    found["apart again"], found["parameters"] = (
+        _apart(again, await _greedy(engine)),
+        len(weights.manifest("float32")),
+    )
     return found
 
 
@@ -180,7 +211,10 @@ async def _greedy(engine: VLLMRollout) -> list[Generation]:
 def _apart(weights: Weights, generations: list[Generation]) -> float:
     """The largest difference of log-probabilities between the engine and the model."""
     pairs = zip(PROMPTS, generations, strict=True)
-    return max(float((weights.logprob(prompt, g) - torch.tensor(g.logprobs)).abs().max()) for prompt, g in pairs)
+    return max(
+        float((weights.logprob(prompt, g) - torch.tensor(g.logprobs)).abs().max())
+        for prompt, g in pairs
+    )
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +231,12 @@ def test_the_engine_samples_with_what_was_sent(found: dict[str, Any]) -> None:
 
 
 def test_the_calls_come_in_vllms_order(found: dict[str, Any]) -> None:
-    expected = ["init_weight_transfer_engine", "start_weight_update", *["update_weights"] * found["parameters"], "finish_weight_update"]
+    expected = [
+        "init_weight_transfer_engine",
+        "start_weight_update",
+        *["update_weights"] * found["parameters"],
+        "finish_weight_update",
+    ]
     assert found["calls"][: len(expected)] == expected
     assert found["bytes"] > 1000
 
@@ -214,19 +253,37 @@ def test_the_client_is_what_vllm_expects() -> None:
     from vllm.distributed.weight_transfer.base import VLLMWeightSyncClient
     from vllm.v1.worker.gpu_worker import Worker
 
-    methods = ("init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update")
+    methods = (
+        "init_weight_transfer_engine",
+        "start_weight_update",
+        "update_weights",
+        "finish_weight_update",
+    )
     for method in methods:
         wanted = inspect.signature(getattr(VLLMWeightSyncClient, method)).parameters
         assert list(inspect.signature(getattr(EngineClient, method)).parameters) == list(wanted)
-    taken = {method: list(inspect.signature(getattr(Worker, method)).parameters)[1:] for method in methods}
+    taken = {
+        method: list(inspect.signature(getattr(Worker, method)).parameters)[1:]
+        for method in methods
+    }
     assert taken == dict(zip(methods, (["init_info"], [], ["update_info"], []), strict=True))
 
 
 def test_engines_get_ranks_of_their_own_behind_the_sender() -> None:
-    from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo, worker_init_payload
+    from vllm.distributed.weight_transfer.nccl_common import (
+        NCCLWeightTransferInitInfo,
+        worker_init_payload,
+    )
 
-    given = worker_init_payload(NCCLWeightTransferInitInfo(master_address="10.0.0.1", master_port=29500, rank_offset=1, world_size=5))
+    given = worker_init_payload(
+        NCCLWeightTransferInitInfo(
+            master_address="10.0.0.1", master_port=29500, rank_offset=1, world_size=5
+        )
+    )
     client = EngineClient([], devices_per_engine=2, timeout_s=1.0)
     sent = [client.init_info_of(given, engine) for engine in range(2)]
-    assert [NCCLWeightTransferInitInfo(**info).rank_offset for info in sent] == [1, 3]  # two engines of two devices: ranks 1, 2 and 3, 4
+    assert [NCCLWeightTransferInitInfo(**info).rank_offset for info in sent] == [
+        1,
+        3,
+    ]  # two engines of two devices: ranks 1, 2 and 3, 4
     assert client.init_info_of({"packed": True}, 1) == {"packed": True}

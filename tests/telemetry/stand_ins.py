@@ -1,6 +1,8 @@
-"""Stand-ins for trackers' packages that may be missing: they take the calls that the real ones take and keep them.
+"""Stand-ins for trackers' packages that may be missing: they take the calls that the real ones take
+and keep them.
 
-The signatures are those of wandb 0.31, trackio 0.43, mlflow 3.17 and swanlab 0.10; a call that these would refuse is a TypeError here.
+The signatures are those of wandb 0.31, trackio 0.43, mlflow 3.17 and swanlab 0.10; a call that
+these would refuse is a TypeError here.
 """
 
 from __future__ import annotations
@@ -49,10 +51,29 @@ class Wandb:
         self.runs: list[RecordedRun] = []
 
     def init(
-        self, *, project: str, name: str, dir: str, config: dict, id: str, resume: str, mode: str | None, settings: Any
+        self,
+        *,
+        project: str,
+        name: str,
+        dir: str,
+        config: dict,
+        id: str,
+        resume: str,
+        mode: str | None,
+        settings: Any,
     ) -> RecordedRun:
         self.runs.append(
-            RecordedRun({"project": project, "name": name, "dir": dir, "config": config, "id": id, "resume": resume, "mode": mode})
+            RecordedRun(
+                {
+                    "project": project,
+                    "name": name,
+                    "dir": dir,
+                    "config": config,
+                    "id": id,
+                    "resume": resume,
+                    "mode": mode,
+                }
+            )
         )
         return self.runs[-1]
 
@@ -63,8 +84,17 @@ class Trackio:
     def __init__(self) -> None:
         self.runs: list[RecordedRun] = []
 
-    def init(self, project: str, name: str | None = None, *, config: dict | None = None, resume: str = "never") -> RecordedRun:
-        self.runs.append(RecordedRun({"project": project, "name": name, "config": config, "resume": resume}))
+    def init(
+        self,
+        project: str,
+        name: str | None = None,
+        *,
+        config: dict | None = None,
+        resume: str = "never",
+    ) -> RecordedRun:
+        self.runs.append(
+            RecordedRun({"project": project, "name": name, "config": config, "resume": resume})
+        )
         return self.runs[-1]
 
 
@@ -74,9 +104,24 @@ class SwanLab:
     def __init__(self) -> None:
         self.runs: list[RecordedRun] = []
 
-    def init(self, *, project: str, experiment_name: str, logdir: str, config: dict, mode: str | None, **again: str) -> RecordedRun:
+    def init(
+        self,
+        *,
+        project: str,
+        experiment_name: str,
+        logdir: str,
+        config: dict,
+        mode: str | None,
+        **again: str,
+    ) -> RecordedRun:
         assert set(again) <= {"id", "resume"}
-        settings = {"project": project, "experiment_name": experiment_name, "logdir": logdir, "config": config, "mode": mode}
+        settings = {
+            "project": project,
+            "experiment_name": experiment_name,
+            "logdir": logdir,
+            "config": config,
+            "mode": mode,
+        }
         self.runs.append(RecordedRun({**settings, **again}))
         return self.runs[-1]
 
@@ -114,7 +159,11 @@ class Mlflow:
         return self
 
     def get_experiment_by_name(self, name: str) -> Any:
-        return SimpleNamespace(experiment_id=self.experiments[name]) if name in self.experiments else None
+        return (
+            SimpleNamespace(experiment_id=self.experiments[name])
+            if name in self.experiments
+            else None
+        )
 
     def create_experiment(self, name: str) -> str:
         self.experiments[name] = str(len(self.experiments) + 1)
@@ -122,13 +171,21 @@ class Mlflow:
 
     def create_run(self, experiment_id: str, *, run_name: str | None = None) -> Any:
         run_id = f"run{len(self.runs)}"
-        self.runs[run_id] = {"experiment": experiment_id, "name": run_name, "metrics": [], "params": {}, "status": "RUNNING"}
+        self.runs[run_id] = {
+            "experiment": experiment_id,
+            "name": run_name,
+            "metrics": [],
+            "params": {},
+            "status": "RUNNING",
+        }
         return SimpleNamespace(info=SimpleNamespace(run_id=run_id))
 
     def log_batch(self, run_id: str, metrics: list[Metric] = [], params: list[Param] = []) -> None:  # noqa: B006
         assert len(metrics) <= 1000
         assert len(params) <= 100
-        self.runs[run_id]["metrics"] += [(metric.key, metric.value, metric.step) for metric in metrics]
+        self.runs[run_id]["metrics"] += [
+            (metric.key, metric.value, metric.step) for metric in metrics
+        ]
         self.runs[run_id]["params"] |= {param.key: param.value for param in params}
 
     def update_run(self, run_id: str, status: str | None = None) -> None:

@@ -12,13 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmrl.telemetry.at_k import best_at_k, ks, majority_at_k, mean_over_prompts, win_shares, worst_at_k
+from rmrl.telemetry.at_k import (
+    best_at_k,
+    ks,
+    majority_at_k,
+    mean_over_prompts,
+    win_shares,
+    worst_at_k,
+)
 
 VALUES = st.lists(st.floats(-10, 10), min_size=1, max_size=8)
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.floats(-10, 10)), min_size=1, max_size=8)
 
 
-@pytest.mark.parametrize(("n", "wanted"), [(1, []), (2, [2]), (3, [2, 3]), (4, [2, 4]), (6, [2, 4, 6]), (16, [2, 4, 8, 16])])
+@pytest.mark.parametrize(
+    ("n", "wanted"),
+    [(1, []), (2, [2]), (3, [2, 3]), (4, [2, 4]), (6, [2, 4, 6]), (16, [2, 4, 8, 16])],
+)
 def test_ks(n: int, wanted: list[int]) -> None:
     assert ks(n) == wanted
 
@@ -51,7 +61,10 @@ def test_majority_by_hand() -> None:
     # pairs: (18, 20) a tie 0.5, (18, 18) 1, (20, 18) a tie 0.5
     assert majority_at_k(answers, values, 2) == pytest.approx(2 / 3)
     # the majority may be wrong: "20" three times, "18" twice, all five vote
-    assert majority_at_k(["20", "18", "20", "18", "20"], np.asarray([0.0, 1.0, 0.0, 1.0, 0.0]), 5) == 0.0
+    assert (
+        majority_at_k(["20", "18", "20", "18", "20"], np.asarray([0.0, 1.0, 0.0, 1.0, 0.0]), 5)
+        == 0.0
+    )
 
 
 def test_an_answers_value_is_the_mean_of_its_responses() -> None:
@@ -72,16 +85,23 @@ def test_best_and_worst_are_those_of_all_subsets(values: list[float], data: st.D
 
 @given(ROWS, st.data())
 @settings(max_examples=200)
-def test_the_majority_is_that_of_all_subsets(rows: list[tuple[str, float]], data: st.DataObject) -> None:
+def test_the_majority_is_that_of_all_subsets(
+    rows: list[tuple[str, float]], data: st.DataObject
+) -> None:
     k = data.draw(st.integers(1, len(rows)))
     values = np.asarray([value for _, value in rows])
-    mean_of = {answer: values[[i for i, (a, _) in enumerate(rows) if a == answer]].mean() for answer, _ in rows}
+    mean_of = {
+        answer: values[[i for i, (a, _) in enumerate(rows) if a == answer]].mean()
+        for answer, _ in rows
+    }
     found = []
     for subset in itertools.combinations([answer for answer, _ in rows], k):
         counts = Counter(subset)
         winners = [answer for answer, count in counts.items() if count == max(counts.values())]
         found.append(np.mean([mean_of[answer] for answer in winners]))
-    assert majority_at_k([answer for answer, _ in rows], values, k) == pytest.approx(np.mean(found), abs=1e-9)
+    assert majority_at_k([answer for answer, _ in rows], values, k) == pytest.approx(
+        np.mean(found), abs=1e-9
+    )
 
 
 def test_the_shares_of_all_answers_add_up_to_one() -> None:

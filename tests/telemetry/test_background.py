@@ -59,7 +59,10 @@ def test_every_step_arrives_in_order_in_one_other_thread() -> None:
 
 def test_a_sink_that_hangs_costs_the_run_nothing_and_is_given_up() -> None:
     gate, notices = threading.Event(), []
-    sinks = Sinks({"hangs": BackgroundSink("hangs", lambda: Slow(gate), waiting_steps=3, close_s=30.0)}, notices.append)
+    sinks = Sinks(
+        {"hangs": BackgroundSink("hangs", lambda: Slow(gate), waiting_steps=3, close_s=30.0)},
+        notices.append,
+    )
     began = time.monotonic()
     for step in range(1, 10):
         sinks.log(step, {})
@@ -73,7 +76,9 @@ def test_a_sink_that_hangs_costs_the_run_nothing_and_is_given_up() -> None:
 
 def test_one_that_hangs_at_the_end_has_a_deadline() -> None:
     gate, notices = threading.Event(), []
-    sinks = Sinks({"hangs": BackgroundSink("hangs", lambda: Slow(gate), close_s=0.2)}, notices.append)
+    sinks = Sinks(
+        {"hangs": BackgroundSink("hangs", lambda: Slow(gate), close_s=0.2)}, notices.append
+    )
     for step in (1, 2, 3):
         sinks.log(step, {})
     began = time.monotonic()
@@ -81,7 +86,10 @@ def test_one_that_hangs_at_the_end_has_a_deadline() -> None:
     assert time.monotonic() - began < 5
     assert len(notices) == 1
     # the first is in its hands, two wait
-    assert "failed while closing with TimeoutError: it did not finish within 0.2 s, 2 steps still wait for it" in notices[0]
+    assert (
+        "failed while closing with TimeoutError: it did not finish within 0.2 s, 2 steps still wait"
+        " for it" in notices[0]
+    )
     gate.set()
 
 
@@ -105,7 +113,8 @@ def test_what_it_raises_is_reported_once_and_it_is_closed() -> None:
         sinks.log(step, {})
     sinks.close()
     assert notices == [
-        "the logger bad failed at step 3 with ConnectionError: no route. It is switched off for the rest of this run; training goes on."
+        "the logger bad failed at step 3 with ConnectionError: no route. It is switched off for the"
+        " rest of this run; training goes on."
     ]
     assert (made.steps, made.closed) == ([1], 1)
 
@@ -120,7 +129,10 @@ def test_a_failure_nobody_saw_is_reported_at_the_end() -> None:
 
 @pytest.mark.parametrize(
     ("error", "words"),
-    [(ConnectionError("no login"), "with ConnectionError: no login"), (SystemExit(1), "with RuntimeError: it left with SystemExit(1)")],
+    [
+        (ConnectionError("no login"), "with ConnectionError: no login"),
+        (SystemExit(1), "with RuntimeError: it left with SystemExit(1)"),
+    ],
 )
 def test_one_that_cannot_be_opened_does_not_stop_the_run(error: BaseException, words: str) -> None:
     def make() -> Sink:

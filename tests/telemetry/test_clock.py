@@ -33,7 +33,13 @@ def test_stages_in_a_row_and_the_time_in_none(watch: Watch) -> None:
     for _ in range(2):
         with clock("update"):
             watch.at += 3
-    expected = {"time/generate_s": 2, "time/update_s": 6, "time/other_s": 1, "time/step_s": 9, "perf/tokens_per_s": 20}
+    expected = {
+        "time/generate_s": 2,
+        "time/update_s": 6,
+        "time/other_s": 1,
+        "time/step_s": 9,
+        "perf/tokens_per_s": 20,
+    }
     assert clock.metrics(tokens=180) == expected
 
 
@@ -43,7 +49,12 @@ def test_a_nested_stage_counts_in_both_and_itself_only_once(watch: Watch) -> Non
         watch.at += 1
         with clock("optimizer"), clock("update"):
             watch.at += 4
-    assert clock.metrics() == {"time/update_s": 5, "time/optimizer_s": 4, "time/other_s": 0, "time/step_s": 5}
+    assert clock.metrics() == {
+        "time/update_s": 5,
+        "time/optimizer_s": 4,
+        "time/other_s": 0,
+        "time/step_s": 5,
+    }
 
 
 def test_a_stage_that_raises_is_counted(watch: Watch) -> None:

@@ -36,18 +36,21 @@ class Terminal(io.StringIO):
 
 def test_the_whole_line() -> None:
     expected = (
-        "step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 | len 23.1"
-        " | gen 2.1s score 3.0s train 6.2s | 13.0s"
+        "step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 | len"
+        " 23.1 | gen 2.1s score 3.0s train 6.2s | 13.0s"
     )
     assert step_line(3, METRICS, total=20) == expected
 
 
 def test_a_line_fits_its_width_and_loses_the_least_important_first() -> None:
-    assert step_line(3, METRICS, total=20, width=90) == (
-        "step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 | 13.0s"
+    assert (
+        step_line(3, METRICS, total=20, width=90)
+        == "step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 |"
+        " 13.0s"
     )
-    assert step_line(3, METRICS, total=20, width=80, eta="eta 20s") == (
-        "step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | +1 | 13.0s | eta 20s"
+    assert (
+        step_line(3, METRICS, total=20, width=80, eta="eta 20s")
+        == "step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | +1 | 13.0s | eta 20s"
     )
     assert step_line(3, METRICS, total=20, width=40) == "step 3/20 | reward 0.412 | +2 | 13.0s"
     assert step_line(3, METRICS, total=20, width=5) == "step 3/20 | reward 0.412 | +2"
@@ -59,12 +62,16 @@ def test_a_component_with_missing_verdicts_stays_longer_than_the_others() -> Non
     assert "answer_judge" not in step_line(3, metrics, total=20, width=66)
 
 
-def test_a_wide_terminal_shows_more_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wide_terminal_shows_more_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = {}
     for columns in ("80", "200"):
         monkeypatch.setenv("COLUMNS", columns)
         stream = io.StringIO()
-        ConsoleSink(SinkContext(out_dir=tmp_path, project="p", experiment="e", total_steps=20), stream).log(3, METRICS)
+        ConsoleSink(
+            SinkContext(out_dir=tmp_path, project="p", experiment="e", total_steps=20), stream
+        ).log(3, METRICS)
         lines[columns] = stream.getvalue().rstrip("\n")
     assert len(lines["80"]) <= 80
     assert "gen 2.1s score 3.0s train 6.2s" in lines["200"]
@@ -77,9 +84,22 @@ def test_missing_verdicts_show() -> None:
 
 
 def test_validation_is_one_number_a_name_with_the_best_and_what_is_missing() -> None:
-    metrics = {"val/length": 8.0, "val/reward": 0.5, "val/reward/missing": 0.1, "val/reward/mean@8": 0.5, "val/reward/best@2/mean": 0.6}
-    metrics |= {"val/reward/best@8/mean": 0.75, "val/reward/best@8/std": 0.1, "val/reward/maj@8/se": 0.1, "val/a/missing": 1.0}
-    expected = "step 4 | val/length 8.00 | val/reward 0.50 (best@8 0.75, miss 10%) | val/a - (miss 100%)"
+    metrics = {
+        "val/length": 8.0,
+        "val/reward": 0.5,
+        "val/reward/missing": 0.1,
+        "val/reward/mean@8": 0.5,
+        "val/reward/best@2/mean": 0.6,
+    }
+    metrics |= {
+        "val/reward/best@8/mean": 0.75,
+        "val/reward/best@8/std": 0.1,
+        "val/reward/maj@8/se": 0.1,
+        "val/a/missing": 1.0,
+    }
+    expected = (
+        "step 4 | val/length 8.00 | val/reward 0.50 (best@8 0.75, miss 10%) | val/a - (miss 100%)"
+    )
     assert step_line(4, metrics) == expected
 
 
@@ -87,7 +107,11 @@ def test_a_file_gets_lines_with_the_time_left_and_no_control_characters(tmp_path
     times = iter([0.0, 10.0, 20.0, 30.0])
     with (tmp_path / "train.log").open("w") as file:
         sink = ConsoleSink(
-            SinkContext(out_dir=tmp_path, project="p", experiment="e", total_steps=13, resume_step=10), file, lambda: next(times)
+            SinkContext(
+                out_dir=tmp_path, project="p", experiment="e", total_steps=13, resume_step=10
+            ),
+            file,
+            lambda: next(times),
         )
         for step in (11, 12, 13):
             sink.log(step, METRICS)
@@ -104,7 +128,10 @@ def test_a_file_gets_lines_with_the_time_left_and_no_control_characters(tmp_path
 
 def test_a_terminal_gets_a_bar_that_knows_where_it_resumed(tmp_path: Path) -> None:
     stream = Terminal()
-    sink = ConsoleSink(SinkContext(out_dir=tmp_path, project="p", experiment="e", total_steps=4, resume_step=2), stream)
+    sink = ConsoleSink(
+        SinkContext(out_dir=tmp_path, project="p", experiment="e", total_steps=4, resume_step=2),
+        stream,
+    )
     sink.log(3, METRICS)
     sink.close()
     text = stream.getvalue()
@@ -113,12 +140,17 @@ def test_a_terminal_gets_a_bar_that_knows_where_it_resumed(tmp_path: Path) -> No
     assert "3/4 [" in text
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.0, "0"), (1234.5, "1234"), (12.34, "12.3"), (-1.2, "-1.20"), (0.00118, "0.0012")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1234.5, "1234"), (12.34, "12.3"), (-1.2, "-1.20"), (0.00118, "0.0012")],
+)
 def test_number(value: float, text: str) -> None:
     assert number(value) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(9.6, "10s"), (185, "3m05s"), (7800, "2h10m"), (273600, "3d04h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(9.6, "10s"), (185, "3m05s"), (7800, "2h10m"), (273600, "3d04h")]
+)
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 

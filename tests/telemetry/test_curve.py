@@ -15,8 +15,17 @@ from rmrl.telemetry.curve import choose_panels, draw_curves, read_metrics, smoot
 def record(path: Path, steps: int) -> Path:
     with path.open("w") as file:
         for step in range(1, steps + 1):
-            row = {"step": step, "reward/mean": step / 10, "score/a/mean": math.sin(step), "score/a/missing": 0.1 * (step == 2)}
-            row |= {"policy/kl": None if step == 1 else 0.001 * step, "response/length_mean": 20 + step, "response/length_max": 40}
+            row = {
+                "step": step,
+                "reward/mean": step / 10,
+                "score/a/mean": math.sin(step),
+                "score/a/missing": 0.1 * (step == 2),
+            }
+            row |= {
+                "policy/kl": None if step == 1 else 0.001 * step,
+                "response/length_mean": 20 + step,
+                "response/length_max": 40,
+            }
             file.write(json.dumps(row) + "\n")
         file.write(json.dumps({"step": steps, "val/accuracy": 0.5}) + "\n")
     return path
@@ -58,10 +67,24 @@ def test_panels_and_series(tmp_path: Path) -> None:
 
 def test_a_validation_is_one_panel_with_its_best_of_all(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
-    row = {"step": 1, "val/reward": 0.5, "val/reward/mean@4": 0.5, "val/reward/best@2/mean": 0.6, "val/reward/best@4/mean": 0.75}
-    path.write_text(json.dumps(row | {"val/reward/best@4/se": 0.1, "val/reward/missing": 0.25, "val/a/missing": 1.0}) + "\n")
+    row = {
+        "step": 1,
+        "val/reward": 0.5,
+        "val/reward/mean@4": 0.5,
+        "val/reward/best@2/mean": 0.6,
+        "val/reward/best@4/mean": 0.75,
+    }
+    path.write_text(
+        json.dumps(
+            row | {"val/reward/best@4/se": 0.1, "val/reward/missing": 0.25, "val/a/missing": 1.0}
+        )
+        + "\n"
+    )
     reward, a = choose_panels(read_metrics(path))
-    assert (reward.title, list(reward.lines)) == ("val/reward", ["val/reward", "val/reward/best@4/mean"])
+    assert (reward.title, list(reward.lines)) == (
+        "val/reward",
+        ["val/reward", "val/reward/best@4/mean"],
+    )
     assert reward.missing is not None
     assert reward.missing[1].tolist() == [0.25]
     assert (a.title, dict(a.lines)) == ("val/a", {})
@@ -77,13 +100,22 @@ def test_time_shares_are_parts_of_each_step_and_come_last(tmp_path: Path) -> Non
     """Step 1: 2 and 6 of 8 s. Step 2: 3 of 4 s; the score was not timed and counts 0."""
     path = tmp_path / "m.jsonl"
     rows = [
-        {"step": 1, "reward/mean": 0.1, "time/score_s": 2.0, "time/update_s": 6.0, "time/step_s": 8.0},
+        {
+            "step": 1,
+            "reward/mean": 0.1,
+            "time/score_s": 2.0,
+            "time/update_s": 6.0,
+            "time/step_s": 8.0,
+        },
         {"step": 2, "reward/mean": 0.2, "time/update_s": 3.0, "time/step_s": 4.0},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     panel = choose_panels(read_metrics(path))[-1]
     assert (panel.title, panel.stacked) == ("share of a step's time", True)
-    assert {name: values.tolist() for name, (_, values) in panel.lines.items()} == {"score": [0.25, 0.0], "update": [0.75, 0.75]}
+    assert {name: values.tolist() for name, (_, values) in panel.lines.items()} == {
+        "score": [0.25, 0.0],
+        "update": [0.75, 0.75],
+    }
     assert draw_curves(path, tmp_path / "curves.png", "project/run")
 
 

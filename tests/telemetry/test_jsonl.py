@@ -21,7 +21,9 @@ def steps(path: Path) -> list[int]:
     return [json.loads(line)["step"] for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("resume", "left"), [(None, []), (0, [0]), (2, [0, 1, 2, 2]), (9, [0, 1, 2, 2, 3])])
+@pytest.mark.parametrize(
+    ("resume", "left"), [(None, []), (0, [0]), (2, [0, 1, 2, 2]), (9, [0, 1, 2, 2, 3])]
+)
 def test_cut_after(tmp_path: Path, resume: int | None, left: list[int]) -> None:
     path = tmp_path / "m.jsonl"
     fill(path, 0, 1, 2, 2, 3)
@@ -70,7 +72,15 @@ def test_what_json_cannot_hold(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     with jsonl.open_at(path, None) as file:
         jsonl.append(file, [row])
-    assert json.loads(path.read_text()) == {"step": 1, "nan": None, "inf": None, "n": 3, "a": [1.5, None], "s": [2], "4": "x"}
+    assert json.loads(path.read_text()) == {
+        "step": 1,
+        "nan": None,
+        "inf": None,
+        "n": 3,
+        "a": [1.5, None],
+        "s": [2],
+        "4": "x",
+    }
 
 
 def test_text_stays_readable_and_lone_surrogates_survive(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Trackers that may talk to a server: what they are told, where it goes by default, and what a missing package says."""
+"""Trackers that may talk to a server: what they are told, where it goes by default, and what a
+missing package says."""
 
 from __future__ import annotations
 
@@ -15,14 +16,24 @@ from rmrl.telemetry.sinks import SinkContext, Sinks, open_sinks
 from tests.telemetry import stand_ins
 
 NAMES = ("wandb", "trackio", "mlflow", "swanlab")
-CONFIG = {"trainer": {"seed": 1, "folder": Path("/data"), "logger": ["a"]}, "many": {f"key{i}": i for i in range(150)}, "none": {}}
+CONFIG = {
+    "trainer": {"seed": 1, "folder": Path("/data"), "logger": ["a"]},
+    "many": {f"key{i}": i for i in range(150)},
+    "none": {},
+}
 METRICS = {"reward/mean": 0.5, "val/reward/best@4/mean": 0.75, "policy/kl": math.nan}
 KEPT = {"reward/mean": 0.5, "val/reward/best@4/mean": 0.75}
 
 
 @pytest.fixture(autouse=True)
 def _nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE", "MLFLOW_TRACKING_URI"):
+    for name in (
+        "WANDB_MODE",
+        "WANDB_API_KEY",
+        "WANDB_BASE_URL",
+        "WANDB_IDENTITY_TOKEN_FILE",
+        "MLFLOW_TRACKING_URI",
+    ):
         monkeypatch.delenv(name, raising=False)
     for name in ("SWANLAB_MODE", "SWANLAB_API_KEY", "SWANLAB_SAVE_DIR", "NETRC"):
         monkeypatch.delenv(name, raising=False)
@@ -34,7 +45,12 @@ def _nobody_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """Stand-ins in place of the packages, installed or not."""
-    made = {"wandb": stand_ins.Wandb(), "trackio": stand_ins.Trackio(), "mlflow": stand_ins.Mlflow(), "swanlab": stand_ins.SwanLab()}
+    made = {
+        "wandb": stand_ins.Wandb(),
+        "trackio": stand_ins.Trackio(),
+        "mlflow": stand_ins.Mlflow(),
+        "swanlab": stand_ins.SwanLab(),
+    }
     for name, module in made.items():
         monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "mlflow.entities", stand_ins.Mlflow.entities)  # type: ignore[arg-type]
@@ -55,13 +71,19 @@ def two_steps(name: str, out_dir: Path, **more: object) -> None:
     assert notices == []
 
 
-def test_wandb_stays_offline_and_keeps_its_run(tmp_path: Path, modules: dict[str, stand_ins.Wandb]) -> None:
+def test_wandb_stays_offline_and_keeps_its_run(
+    tmp_path: Path, modules: dict[str, stand_ins.Wandb]
+) -> None:
     two_steps("wandb", tmp_path)
     two_steps("wandb", tmp_path, resume_step=1)
     first, second = modules["wandb"].runs
     assert first.settings["mode"] == "offline"
     assert first.settings["config"]["trainer"] == {"seed": 1, "folder": "/data", "logger": ["a"]}
-    assert first.settings["id"] == second.settings["id"] == (tmp_path / "wandb_id.txt").read_text().strip()
+    assert (
+        first.settings["id"]
+        == second.settings["id"]
+        == (tmp_path / "wandb_id.txt").read_text().strip()
+    )
     assert first.logged == [(None, {"step": 1, **KEPT}), (None, {"step": 2, **KEPT})]
     assert (first.finished, first.metrics, first.threads) == (1, [("*", "step")], {"logger-wandb"})
 
@@ -73,7 +95,9 @@ def test_wandb_goes_online_for_who_is_logged_in(
     if how == "key":
         monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     else:
-        (tmp_path / "netrc").write_text("machine api.wandb.ai login user password " + "a" * 40 + "\n")
+        (tmp_path / "netrc").write_text(
+            "machine api.wandb.ai login user password " + "a" * 40 + "\n"
+        )
         monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     two_steps("wandb", tmp_path)
     assert modules["wandb"].runs[0].settings["mode"] is None
@@ -82,17 +106,28 @@ def test_wandb_goes_online_for_who_is_logged_in(
 def test_trackio(tmp_path: Path, modules: dict[str, stand_ins.Trackio]) -> None:
     two_steps("trackio", tmp_path)
     run = modules["trackio"].runs[0]
-    assert (run.settings["project"], run.settings["name"], run.settings["resume"]) == ("p", "e", "allow")
+    assert (run.settings["project"], run.settings["name"], run.settings["resume"]) == (
+        "p",
+        "e",
+        "allow",
+    )
     assert (run.logged, run.finished) == ([(1, KEPT), (2, KEPT)], 1)
 
 
-def test_mlflow_keeps_a_database_in_the_folder_and_goes_on_in_its_run(tmp_path: Path, modules: dict[str, stand_ins.Mlflow]) -> None:
+def test_mlflow_keeps_a_database_in_the_folder_and_goes_on_in_its_run(
+    tmp_path: Path, modules: dict[str, stand_ins.Mlflow]
+) -> None:
     two_steps("mlflow", tmp_path)
     two_steps("mlflow", tmp_path, resume_step=1)
     mlflow = modules["mlflow"]
     assert mlflow.uris == [f"sqlite:///{tmp_path}/mlflow.db"] * 2
     (run,) = mlflow.runs.values()
-    assert (mlflow.experiments, run["experiment"], run["name"], run["status"]) == ({"p": "1"}, "1", "e", "FINISHED")
+    assert (mlflow.experiments, run["experiment"], run["name"], run["status"]) == (
+        {"p": "1"},
+        "1",
+        "e",
+        "FINISHED",
+    )
     assert run["params"]["trainer.seed"] == "1"
     assert len(run["params"]) == 3 + 150 + 1
     # @ is no character of an MLflow name
@@ -131,23 +166,30 @@ def test_swanlab_goes_on_in_its_run_when_online(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_package_is_a_sentence_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_missing_package_is_a_sentence_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError) as caught:
         opened(name, tmp_path, [])
     (problem,) = caught.value.problems
-    assert problem.startswith(f"trainer.logger names '{name}', but the package {name} cannot be imported")
+    assert problem.startswith(
+        f"trainer.logger names '{name}', but the package {name} cannot be imported"
+    )
     assert problem.endswith(f"pip install {name} or drop it from trainer.logger")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_real_package_takes_it(tmp_path: Path, name: str) -> None:
-    """Where the package is installed: opened, logged to, closed and resumed without a network and without a complaint."""
+    """Where the package is installed: opened, logged to, closed and resumed without a network and
+    without a complaint."""
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
     two_steps(name, tmp_path)
     two_steps(name, tmp_path, resume_step=1)
     if name == "mlflow":
         with sqlite3.connect(tmp_path / "mlflow.db") as store:
-            rows = store.execute("select key, value, step from metrics where step = 2 order by key").fetchall()
+            rows = store.execute(
+                "select key, value, step from metrics where step = 2 order by key"
+            ).fetchall()
         assert rows == [("reward/mean", 0.5, 2)] * 2 + [("val/reward/best_at_4/mean", 0.75, 2)] * 2

@@ -17,14 +17,31 @@ from rmrl.types import Prompt, Response, RewardBatch, ScoreResult, Scores
 
 
 def response(text: str = "7", question: str = "What is 3 + 4?") -> Response:
-    prompt = Prompt(id="train.parquet:17", messages=({"role": "user", "content": question},), token_ids=(1,), ground_truth="7")
-    return Response(prompt=prompt, text=text, token_ids=(2,), logprobs=None, finish_reason="stop", policy_version=0)
+    prompt = Prompt(
+        id="train.parquet:17",
+        messages=({"role": "user", "content": question},),
+        token_ids=(1,),
+        ground_truth="7",
+    )
+    return Response(
+        prompt=prompt,
+        text=text,
+        token_ids=(2,),
+        logprobs=None,
+        finish_reason="stop",
+        policy_version=0,
+    )
 
 
 def rewards(*, kept: bool = True) -> RewardBatch:
     verdicts = ((ScoreResult(value=0.5),), (ScoreResult(value=None, status="unparseable"),))
     scores = Scores(names=("letters", "judge"), results=verdicts)
-    return RewardBatch(scores=scores, weights_C=np.ones(2), rewards_B=np.asarray([0.75 if kept else np.nan]), keep_B=np.asarray([kept]))
+    return RewardBatch(
+        scores=scores,
+        weights_C=np.ones(2),
+        rewards_B=np.asarray([0.75 if kept else np.nan]),
+        keep_B=np.asarray([kept]),
+    )
 
 
 def test_the_whole_block() -> None:
@@ -39,11 +56,15 @@ def test_the_whole_block() -> None:
 
 
 def test_a_row_without_a_reward_says_none() -> None:
-    assert "  reward     none: letters 0.5" in sample_text(1, response(), rewards(kept=False), row=0)
+    assert "  reward     none: letters 0.5" in sample_text(
+        1, response(), rewards(kept=False), row=0
+    )
 
 
 def test_long_texts_lose_their_middle_and_control_characters_are_not_printed() -> None:
-    text = sample_text(1, response("a" * 500 + "\x1b[31m" + "b" * 500, question="q" * 400), rewards(), row=0)
+    text = sample_text(
+        1, response("a" * 500 + "\x1b[31m" + "b" * 500, question="q" * 400), rewards(), row=0
+    )
     assert "\x1b" not in text
     assert "... (205 characters)" in text
     assert f"... {'q' * 300}" in text
@@ -82,11 +103,19 @@ def test_sinks_that_show_text_get_it_and_a_broken_one_is_switched_off(tmp_path: 
 
 def test_tensorboard_holds_the_sample_and_the_hyperparameters(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    config = {"trainer": {"seed": 3, "logger": ["console"]}, "algorithm": {"gamma": 1.0}, "data": {"seed": None}}
-    sink = TensorBoardSink(SinkContext(out_dir=tmp_path, project="p", experiment="e", config=config))
+    config = {
+        "trainer": {"seed": 3, "logger": ["console"]},
+        "algorithm": {"gamma": 1.0},
+        "data": {"seed": None},
+    }
+    sink = TensorBoardSink(
+        SinkContext(out_dir=tmp_path, project="p", experiment="e", config=config)
+    )
     sink.text(10, "sample of step 10\n  reward 0.5")
     sink.close()
-    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"tensors": 0})
+    events = accumulator.EventAccumulator(
+        str(tmp_path / "tensorboard"), size_guidance={"tensors": 0}
+    )
     events.Reload()
     (sample,) = events.Tensors("sample/text_summary")
     assert sample.step == 10

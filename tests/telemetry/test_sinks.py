@@ -51,7 +51,8 @@ def test_a_raising_sink_is_reported_once_and_the_others_go_on() -> None:
     assert (good.steps, good.closed, good.last) == ([1, 2, 3], 1, {"reward/mean": 0.3})
     assert (bad.steps, bad.closed) == ([1], 1)
     assert notices == [
-        "the logger bad failed at step 2 with RuntimeError: server is gone. It is switched off for the rest of this run; training goes on."
+        "the logger bad failed at step 2 with RuntimeError: server is gone. It is switched off for"
+        " the rest of this run; training goes on."
     ]
 
 
@@ -114,9 +115,14 @@ def test_tensorboard_reads_back_and_purges_on_resume(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert events.Tags()["scalars"] == ["reward/mean"]
-    assert [(e.step, pytest.approx(e.value)) for e in events.Scalars("reward/mean")] == [(1, 0.1), (2, 0.7)]
+    assert [(e.step, pytest.approx(e.value)) for e in events.Scalars("reward/mean")] == [
+        (1, 0.1),
+        (2, 0.7),
+    ]
 
 
 def test_every_sink_is_on_its_page() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "validation.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "validation.md").read_text(
+        encoding="utf-8"
+    )
     assert [name for name in SINKS if f"| `{name}` |" not in page] == []

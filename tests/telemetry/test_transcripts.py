@@ -15,15 +15,39 @@ from rmrl.types import Prompt, Response, RewardBatch, ScoreResult, Scores
 
 def sample(count: int) -> tuple[list[Response], RewardBatch]:
     """`count` answers to one prompt; the last one has no verdict."""
-    prompt = Prompt(id="t:1", messages=[{"role": "user", "content": "2+2?"}], token_ids=(1,), ground_truth="4", data_source="sums")
+    prompt = Prompt(
+        id="t:1",
+        messages=[{"role": "user", "content": "2+2?"}],
+        token_ids=(1,),
+        ground_truth="4",
+        data_source="sums",
+    )
     answers = [
-        Response(prompt=prompt, text=f"é{n}", token_ids=(1, 2), logprobs=None, finish_reason="stop", policy_version=7) for n in range(count)
+        Response(
+            prompt=prompt,
+            text=f"é{n}",
+            token_ids=(1, 2),
+            logprobs=None,
+            finish_reason="stop",
+            policy_version=7,
+        )
+        for n in range(count)
     ]
-    good = ScoreResult(value=0.5, extra={"why": math.nan, "parts": np.asarray([1.0])}, raw_text="Score: 5", rendered="Rate this: é")
+    good = ScoreResult(
+        value=0.5,
+        extra={"why": math.nan, "parts": np.asarray([1.0])},
+        raw_text="Score: 5",
+        rendered="Rate this: é",
+    )
     bad = ScoreResult(value=None, status="unparseable", detail="no number")
     scores = Scores(names=("judge",), results=((*[good] * (count - 1), bad),))
     rewards_B = np.asarray([0.25] * (count - 1) + [math.nan])
-    return answers, RewardBatch(scores=scores, weights_C=np.asarray([0.5]), rewards_B=rewards_B, keep_B=np.isfinite(rewards_B))
+    return answers, RewardBatch(
+        scores=scores,
+        weights_C=np.asarray([0.5]),
+        rewards_B=rewards_B,
+        keep_B=np.isfinite(rewards_B),
+    )
 
 
 def rows(path: Path) -> list[dict]:
@@ -96,7 +120,9 @@ def test_limit_0_writes_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_is_reported_once_and_stops_nothing(tmp_path: Path) -> None:
     notices: list[str] = []
     writer = SampleWriter(tmp_path / "samples.jsonl", notice=notices.append)
-    with Path("/dev/full").open("wb") as full:  # every write to it fails with "No space left on device"
+    with Path("/dev/full").open(
+        "wb"
+    ) as full:  # every write to it fails with "No space left on device"
         os.dup2(full.fileno(), writer._file.fileno())
     assert writer.write(1, *sample(2)) == 0
     assert writer.write(2, *sample(2)) == 0

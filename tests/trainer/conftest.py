@@ -7,5 +7,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four fifths of a fake run's time is drawing curves.png; the jobs in processes of their own draw it and look at it."""
+    """Four fifths of a fake run's time is drawing curves.png; the jobs in processes of their own
+    draw it and look at it."""
     monkeypatch.setattr("rmrl.trainer.run.draw_curves", lambda *_: False)

@@ -1,9 +1,11 @@
-"""A whole `Run` in one process: fake rollout engine, toy learner, a real rule; real loop, loader, scorer, checkpoints and logs.
+"""A whole `Run` in one process: fake rollout engine, toy learner, a real rule; real loop, loader,
+scorer, checkpoints and logs.
 
     run = fake_run(tmp_path, total_steps=5)
     asyncio.run(train_and_close(run))
 
-The rule `parity` scores the share of odd tokens in a response, so a learner that works makes odd tokens likelier.
+The rule `parity` scores the share of odd tokens in a response, so a learner that works makes odd
+tokens likelier.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ from rmrl.rollout.fake import FakeRollout
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.telemetry.transcripts import SampleWriter
-from rmrl.trainer.check import critic_settings, needs_critic, prompt_loader
+from rmrl.trainer.check import prompt_loader
+from rmrl.trainer.check_algorithm import critic_settings, needs_critic
 from rmrl.trainer.loop import train
 from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
 from rmrl.trainer.publish import Publisher
+from rmrl.trainer.records import Telemetry
 from rmrl.trainer.rollouts import RolloutPool
-from rmrl.trainer.run import Run, Telemetry
+from rmrl.trainer.run import Run
 from rmrl.trainer.sampler import Sampler
 
 PARITY = """
@@ -59,7 +63,10 @@ class Characters:
 
     def apply_chat_template(self, conversations: Sequence[Any], **settings: Any) -> Any:
         one = isinstance(conversations[0], Mapping)
-        texts = ["\n".join(m["content"] for m in messages) for messages in ([conversations] if one else conversations)]
+        texts = [
+            "\n".join(m["content"] for m in messages)
+            for messages in ([conversations] if one else conversations)
+        ]
         return texts[0] if one else texts
 
     def __call__(self, texts: Sequence[str], **settings: Any) -> dict[str, list[list[int]]]:
@@ -67,11 +74,16 @@ class Characters:
 
 
 def small_config(folder: Path, **changed: Any) -> Config:
-    """16 prompts in batches of 4, 4 responses each. `changed` names keys with __ for dots, e.g. trainer__seed=2."""
+    """16 prompts in batches of 4, 4 responses each. `changed` names keys with __ for dots, e.g.
+    trainer__seed=2."""
     config = Config()
     config.algorithm.adv_estimator = "grpo"
     config.data.train_files = str(folder / "train.parquet")
-    config.data.train_batch_size, config.data.max_prompt_length, config.data.max_response_length = 4, 64, 8
+    config.data.train_batch_size, config.data.max_prompt_length, config.data.max_response_length = (
+        4,
+        64,
+        8,
+    )
     part = config.actor_rollout_ref
     part.model.path = "toy"
     part.actor.strategy, part.actor.ppo_mini_batch_size, part.actor.optim.lr = "fake", 4, 2.0
@@ -105,7 +117,10 @@ def prompts(config: Config, *, split: str = "train", count: int = 16) -> PromptT
     """Writes `count` rows and loads them as a run does."""
     path = Path(str(getattr(config.data, f"{split}_files")))
     sources = ("numbers", "letters")
-    rows = [{"prompt": [{"role": "user", "content": f"{split} {i}"}], "data_source": sources[i % 2]} for i in range(count)]
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{split} {i}"}], "data_source": sources[i % 2]}
+        for i in range(count)
+    ]
     write_rows(path, rows, overwrite=True)
     return load_prompts(config.data, Characters(), split=split, notice=lambda _: None)  # type: ignore[arg-type]
 
@@ -128,10 +143,19 @@ def rollout_engine(*, replica: int = 0, **script: Any) -> FakeProcess:
     return FakeProcess(engine, f"rollout-{replica}")
 
 
-def train_worker(config: Config, *, total_steps: int = 100, reference: bool = False, rank: int = 0) -> FakeProcess:
-    shared = {"model": config.actor_rollout_ref.model, "actor": config.actor_rollout_ref.actor, "total_steps": total_steps}
+def train_worker(
+    config: Config, *, total_steps: int = 100, reference: bool = False, rank: int = 0
+) -> FakeProcess:
+    shared = {
+        "model": config.actor_rollout_ref.model,
+        "actor": config.actor_rollout_ref.actor,
+        "total_steps": total_steps,
+    }
     actor = TrainSettings(role="actor", **shared)
-    engines = {"actor": actor, **({"ref": TrainSettings(role="ref", **shared)} if reference else {})}
+    engines = {
+        "actor": actor,
+        **({"ref": TrainSettings(role="ref", **shared)} if reference else {}),
+    }
     if needs_critic(config):
         engines["critic"] = TrainSettings(role="critic", critic=critic_settings(config), **shared)
     return FakeProcess(TrainWorker(engines, ProcessSettings()), f"train-{rank}")
@@ -144,7 +168,13 @@ def rule(folder: Path, *, name: str = "parity", code: str = PARITY) -> RewardSpe
 
 
 def fake_run(
-    folder: Path, *, total_steps: int, parts: FakeParts | None = None, code: str = PARITY, scorer: type[Scorer] = Scorer, **changed: Any
+    folder: Path,
+    *,
+    total_steps: int,
+    parts: FakeParts | None = None,
+    code: str = PARITY,
+    scorer: type[Scorer] = Scorer,
+    **changed: Any,
 ) -> Run:
     """A run as build.py makes it, of fakes. `changed`: see small_config."""
     parts = parts or FakeParts()
@@ -156,7 +186,13 @@ def fake_run(
     notice: Callable[[str], None] = parts.notices.append
 
     def telemetry(resume_step: int | None) -> Telemetry:
-        context = SinkContext(out_dir=out, project="p", experiment="e", total_steps=total_steps, resume_step=resume_step)
+        context = SinkContext(
+            out_dir=out,
+            project="p",
+            experiment="e",
+            total_steps=total_steps,
+            resume_step=resume_step,
+        )
         samples, val = out / "samples.jsonl", out / "val_samples.jsonl"
         return Telemetry(
             sinks=open_sinks(config.trainer.logger, context, notice=notice),
@@ -170,7 +206,9 @@ def fake_run(
         reference=TrainedModel(group, "ref") if reference else None,
         critic=TrainedModel(group, "critic") if needs_critic(config) else None,
     )
-    sleeps = config.actor_rollout_ref.rollout.free_cache_engine and not config.trainer.max_staleness  # ahead: in a pool, always awake
+    sleeps = (
+        config.actor_rollout_ref.rollout.free_cache_engine and not config.trainer.max_staleness
+    )  # ahead: in a pool, always awake
     pool = RolloutPool(parts.engines, timeout_s=5.0, sleeps=sleeps)  # type: ignore[arg-type]
     return Run(
         config=config,
@@ -226,4 +264,11 @@ _CLOCKS = ("time/", "perf/", "memory/")
 
 def without_clocks(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Metrics without those that measure the computer."""
-    return [{k: v for k, v in line.items() if not k.startswith(_CLOCKS) and not k.endswith(("latency_s", "unix_s"))} for line in lines]
+    return [
+        {
+            k: v
+            for k, v in line.items()
+            if not k.startswith(_CLOCKS) and not k.endswith(("latency_s", "unix_s"))
+        }
+        for line in lines
+    ]

@@ -1,4 +1,5 @@
-"""A whole training job on tiny random models: real Ray, real vLLM, real FSDP; one rule, one judge, one scalar model."""
+"""A whole training job on tiny random models: real Ray, real vLLM, real FSDP; one rule, one judge,
+one scalar model."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """`folder` holds data, drop-ins and runs; the two checkpoints are those of tests/conftest.py."""
+    """`folder` holds data, drop-ins and runs; the two checkpoints are those of
+    tests/conftest.py."""
 
     folder: Path
     policy: Path
@@ -46,7 +48,10 @@ class Job:
 
     def prepare(self) -> Job:
         questions = [{"role": "user", "content": f"count to {n}"} for n in range(16)]
-        rows = [{"prompt": [q], "data_source": "counting", "reward_model": {"ground_truth": "1"}} for q in questions]
+        rows = [
+            {"prompt": [q], "data_source": "counting", "reward_model": {"ground_truth": "1"}}
+            for q in questions
+        ]
         write_rows(self.folder / "train.parquet", rows, overwrite=True)
         functions = self.folder / "functions"
         functions.mkdir(exist_ok=True)
@@ -82,7 +87,12 @@ class Job:
             **self.overrides,
             **{key.replace("__", "."): value for key, value in changed.items()},
         }
-        return [sys.executable, "-m", "rmrl.main_ppo", *(f"{key}={value}" for key, value in keys.items())]
+        return [
+            sys.executable,
+            "-m",
+            "rmrl.main_ppo",
+            *(f"{key}={value}" for key, value in keys.items()),
+        ]
 
     def start(self, out: str, **changed: object) -> subprocess.Popen[str]:
         """Starts the job in a process group of its own, as a terminal does."""
@@ -122,7 +132,8 @@ def three_rewards(policy: Path, scalar: Path) -> dict[str, object]:
 
 
 def finish(job: subprocess.Popen[str]) -> tuple[int, str]:
-    """Waits for the end; a job past LIMIT_S is killed with all its processes, and the test fails."""
+    """Waits for the end; a job past LIMIT_S is killed with all its processes, and the test
+    fails."""
     try:
         printed, _ = job.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -132,7 +143,9 @@ def finish(job: subprocess.Popen[str]) -> tuple[int, str]:
             if process.is_running():
                 process.kill()
         printed, _ = job.communicate(timeout=10)
-        raise AssertionError(f"the job did not end within {LIMIT_S:g} s:\n{printed[-3000:]}") from None
+        raise AssertionError(
+            f"the job did not end within {LIMIT_S:g} s:\n{printed[-3000:]}"
+        ) from None
     return job.returncode, printed
 
 
@@ -147,7 +160,11 @@ def descendants(pid: int) -> list[psutil.Process]:
 def still_running(processes: list[psutil.Process], *, within_s: float = 15.0) -> list[str]:
     """Those that have not ended after a while, as text."""
     _, alive = psutil.wait_procs(processes, timeout=within_s)
-    return [f"{p.pid} {' '.join(p.cmdline())[:120]}" for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    return [
+        f"{p.pid} {' '.join(p.cmdline())[:120]}"
+        for p in alive
+        if p.is_running() and p.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 def wait_for(condition, *, what: str, within_s: float = 120.0) -> None:
@@ -159,7 +176,8 @@ def wait_for(condition, *, what: str, within_s: float = 120.0) -> None:
 
 
 def run_typed(words: Sequence[str], folder: Path) -> tuple[Path, str]:
-    """Runs training in `folder`, as a user types it; returns the run's folder and what it printed."""
+    """Runs training in `folder`, as a user types it; returns the run's folder and what it
+    printed."""
     job = subprocess.Popen(
         [sys.executable, "-m", "rmrl.main_ppo", *words],
         cwd=folder,

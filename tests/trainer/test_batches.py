@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from rmrl.algorithms.kl import KLController
-from rmrl.config.schema import AlgorithmConfig, KLControlConfig, PFPPOConfig, RolloutCorrectionConfig
+from rmrl.config.schema import (
+    AlgorithmConfig,
+    KLControlConfig,
+    PFPPOConfig,
+    RolloutCorrectionConfig,
+)
 from rmrl.trainer.batches import (
     ScoredBatch,
     add_advantages,
@@ -32,7 +37,11 @@ def rollouts(lengths: list[int], *, group_size: int, logprobs: bool = True) -> R
     responses = []
     for b, length in enumerate(lengths):
         group = b // group_size
-        prompt = Prompt(id=f"p:{group}", messages=[{"role": "user", "content": "x"}], token_ids=(10 + group, 20 + group))
+        prompt = Prompt(
+            id=f"p:{group}",
+            messages=[{"role": "user", "content": "x"}],
+            token_ids=(10 + group, 20 + group),
+        )
         row = Response(
             prompt=prompt,
             text="t",
@@ -47,28 +56,55 @@ def rollouts(lengths: list[int], *, group_size: int, logprobs: bool = True) -> R
 
 def rewards(values: list[float]) -> RewardBatch:
     """One component; NaN is a missing verdict."""
-    column = tuple(ScoreResult(value=None, status="timeout") if math.isnan(v) else ScoreResult(value=v) for v in values)
+    column = tuple(
+        ScoreResult(value=None, status="timeout") if math.isnan(v) else ScoreResult(value=v)
+        for v in values
+    )
     array = np.asarray(values)
-    return RewardBatch(scores=Scores(names=("r",), results=(column,)), weights_C=np.ones(1), rewards_B=array, keep_B=~np.isnan(array))
+    return RewardBatch(
+        scores=Scores(names=("r",), results=(column,)),
+        weights_C=np.ones(1),
+        rewards_B=array,
+        keep_B=~np.isnan(array),
+    )
 
 
 def sampled(made: Rollouts, got: RewardBatch, **more: Any) -> Sampled:
-    return Sampled(**({"step": 0, "rollouts": made, "rewards": got, "chosen_B": np.ones(len(made.responses), dtype=bool)} | more))
+    return Sampled(
+        **(
+            {
+                "step": 0,
+                "rollouts": made,
+                "rewards": got,
+                "chosen_B": np.ones(len(made.responses), dtype=bool),
+            }
+            | more
+        )
+    )
 
 
-def scored(values: list[float], *, group_size: int, lengths: list[int] | None = None) -> ScoredBatch:
-    return keep_informative(sampled(rollouts(lengths or [2] * len(values), group_size=group_size), rewards(values)))
+def scored(
+    values: list[float], *, group_size: int, lengths: list[int] | None = None
+) -> ScoredBatch:
+    return keep_informative(
+        sampled(rollouts(lengths or [2] * len(values), group_size=group_size), rewards(values))
+    )
 
 
 def advantages(batch: ScoredBatch, **settings: object) -> ScoredBatch:
     settings = {"adv_estimator": "grpo", **settings}
-    return add_advantages(batch, AlgorithmConfig(**settings), KLController(KLControlConfig()), decode=repr)[0]  # type: ignore[arg-type]
+    return add_advantages(
+        batch, AlgorithmConfig(**settings), KLController(KLControlConfig()), decode=repr
+    )[0]  # type: ignore[arg-type]
 
 
 def test_tokens_mask_and_logprobs_of_the_rows_that_train() -> None:
     batch = scored([1.0, NAN, 2.0], group_size=3, lengths=[2, 1, 3])
     assert batch.rows.tolist() == [0, 2]
-    assert [row.tolist() for row in batch.train.tokens.rows()] == [[10, 20, 50, 50], [10, 20, 52, 52, 52]]
+    assert [row.tolist() for row in batch.train.tokens.rows()] == [
+        [10, 20, 50, 50],
+        [10, 20, 52, 52, 52],
+    ]
     assert [row.tolist() for row in batch.train.response_mask.rows()] == [[1, 1], [1, 1, 1]]
     assert batch.train.rollout_logprobs is not None
     assert batch.train.rollout_logprobs.values.tolist() == [-0.5] * 5
@@ -80,7 +116,9 @@ def test_an_empty_response_does_not_train() -> None:
 
 
 def test_a_sampler_without_logprobs_gives_none() -> None:
-    kept = keep_informative(sampled(rollouts([1, 1], group_size=2, logprobs=False), rewards([1.0, 2.0])))
+    kept = keep_informative(
+        sampled(rollouts([1, 1], group_size=2, logprobs=False), rewards([1.0, 2.0]))
+    )
     assert kept.train.rollout_logprobs is None
 
 
@@ -115,9 +153,15 @@ def test_the_kl_penalty_is_a_token_reward_and_moves_the_controller() -> None:
         old_logprobs=Ragged.of([[-1.0], [-1.0]], np.float32),
         ref_logprobs=Ragged.of([[-1.5], [-1.0]], np.float32),
     )
-    settings = AlgorithmConfig(adv_estimator="grpo", use_kl_in_reward=True, norm_adv_by_std_in_grpo=False)
-    controller = KLController(KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.1))
-    done, metrics = add_advantages(dataclasses.replace(batch, train=with_logprobs), settings, controller, decode=repr)
+    settings = AlgorithmConfig(
+        adv_estimator="grpo", use_kl_in_reward=True, norm_adv_by_std_in_grpo=False
+    )
+    controller = KLController(
+        KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.1)
+    )
+    done, metrics = add_advantages(
+        dataclasses.replace(batch, train=with_logprobs), settings, controller, decode=repr
+    )
     # k1 = old - ref: 0.5 and 0, mean 0.25; penalties 0.1 x 0.5 and 0
     assert metrics["policy/ref_kl"] == pytest.approx(0.25)
     assert metrics["reward/kl_coef"] == pytest.approx(0.1)
@@ -131,9 +175,13 @@ def test_the_kl_penalty_is_a_token_reward_and_moves_the_controller() -> None:
 def test_the_controller_learns_nothing_from_responses_that_do_not_count() -> None:
     batch = with_old(scored([1.0, 2.0], group_size=2), [0.0, 0.0])
     uncounted = dataclasses.replace(
-        batch.train, response_mask=Ragged.of([[0, 0], [0, 0]], np.float32), ref_logprobs=batch.train.old_logprobs
+        batch.train,
+        response_mask=Ragged.of([[0, 0], [0, 0]], np.float32),
+        ref_logprobs=batch.train.old_logprobs,
     )
-    controller = KLController(KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.1))
+    controller = KLController(
+        KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.1)
+    )
     settings = AlgorithmConfig(adv_estimator="grpo", use_kl_in_reward=True)
     add_advantages(dataclasses.replace(batch, train=uncounted), settings, controller, decode=repr)
     assert controller.coefficient == 0.1
@@ -149,7 +197,10 @@ def test_mini_batches_keep_groups_whole_and_lose_nothing() -> None:
 def test_shuffled_mini_batches_are_whole_groups_too() -> None:
     batch = scored([float(b) for b in range(16)], group_size=2)
     orders = [
-        [[int(row[2]) - 50 for row in part.tokens.rows()] for part in mini_batches(batch.train, batch.group_ids_B, prompts=2, rng=rng)]
+        [
+            [int(row[2]) - 50 for row in part.tokens.rows()]
+            for part in mini_batches(batch.train, batch.group_ids_B, prompts=2, rng=rng)
+        ]
         for rng in (np.random.default_rng(1), np.random.default_rng(1), np.random.default_rng(2))
     ]
     assert orders[0] == orders[1] != orders[2]
@@ -160,32 +211,55 @@ def test_shuffled_mini_batches_are_whole_groups_too() -> None:
 
 def test_a_group_without_rows_makes_no_empty_mini_batch() -> None:
     batch = scored([1.0, 2.0, NAN, NAN], group_size=2)
-    assert [len(part) for part in mini_batches(batch.train, batch.group_ids_B, prompts=1, rng=None)] == [2]
+    assert [
+        len(part) for part in mini_batches(batch.train, batch.group_ids_B, prompts=1, rng=None)
+    ] == [2]
 
 
 def test_logprob_difference_by_hand() -> None:
     batch = scored([1.0, 2.0], group_size=2)
     old = Ragged.of([[-0.5, -0.75], [-0.5, -1.5]], np.float32)  # rollout: -0.5 everywhere
     metrics = logprob_difference(dataclasses.replace(batch.train, old_logprobs=old))
-    assert metrics == {"policy/rollout_logprob_diff": pytest.approx(0.3125), "policy/rollout_logprob_diff_max": pytest.approx(1.0)}
+    assert metrics == {
+        "policy/rollout_logprob_diff": pytest.approx(0.3125),
+        "policy/rollout_logprob_diff_max": pytest.approx(1.0),
+    }
     assert logprob_difference(batch.train) == {}
 
 
 def test_what_dynamic_sampling_left_out_does_not_train() -> None:
-    batch = keep_informative(sampled(rollouts([2, 2, 2, 2], group_size=2), rewards([0.0, 1.0, 1.0, 1.0]), chosen_B=np.arange(4) < 2))
+    batch = keep_informative(
+        sampled(
+            rollouts([2, 2, 2, 2], group_size=2),
+            rewards([0.0, 1.0, 1.0, 1.0]),
+            chosen_B=np.arange(4) < 2,
+        )
+    )
     assert batch.rows.tolist() == [0, 1]
     assert batch.group_ids_B.tolist() == [0, 0]
 
 
 def test_the_greedy_baseline_stays_beside_its_rows() -> None:
-    batch = keep_informative(sampled(rollouts([2, 1, 2], group_size=1), rewards([1.0, NAN, 0.0]), baselines_B=np.asarray([0.5, 0.2, NAN])))
+    batch = keep_informative(
+        sampled(
+            rollouts([2, 1, 2], group_size=1),
+            rewards([1.0, NAN, 0.0]),
+            baselines_B=np.asarray([0.5, 0.2, NAN]),
+        )
+    )
     np.testing.assert_array_equal(batch.baselines_B, [0.5, NAN])
 
 
 def with_old(batch: ScoredBatch, apart: list[float]) -> ScoredBatch:
     """Each row's old logprobs are its rollout logprobs plus its number of `apart`."""
     assert batch.train.rollout_logprobs is not None
-    old = Ragged.of([row + shift for row, shift in zip(batch.train.rollout_logprobs.rows(), apart, strict=True)], np.float32)
+    old = Ragged.of(
+        [
+            row + shift
+            for row, shift in zip(batch.train.rollout_logprobs.rows(), apart, strict=True)
+        ],
+        np.float32,
+    )
     return dataclasses.replace(batch, train=dataclasses.replace(batch.train, old_logprobs=old))
 
 
@@ -193,7 +267,11 @@ def test_rollout_correction_weighs_and_rejects_tokens() -> None:
     """Ratios 2 and 0.5 against 1: truncated at 1.5; below 0.6 rejected."""
     batch = with_old(scored([1.0, 2.0, 3.0], group_size=3), [math.log(2), math.log(0.5), 0.0])
     asked = RolloutCorrectionConfig(
-        rollout_is="token", rollout_is_threshold=1.5, rollout_rs="token", rollout_rs_threshold=3.0, rollout_rs_threshold_lower=0.6
+        rollout_is="token",
+        rollout_is_threshold=1.5,
+        rollout_rs="token",
+        rollout_rs_threshold=3.0,
+        rollout_rs_threshold_lower=0.6,
     )
     corrected, metrics = correct_rollout(batch, AlgorithmConfig(rollout_correction=asked))
     assert corrected.train.kept_mask is not None

@@ -10,12 +10,10 @@ import pytest
 from rmrl.config.schema import Config, MegatronConfig
 from rmrl.rewards.dropin import FunctionSource
 from rmrl.rewards.spec import RewardSpec
-from rmrl.trainer.check import (
-    _advice,
+from rmrl.trainer.check import _advice, _part_problems, _vocabulary_problems
+from rmrl.trainer.check_algorithm import (
     _estimator_problems,
     _group_problems,
-    _part_problems,
-    _vocabulary_problems,
     critic_settings,
     needs_critic,
 )
@@ -43,10 +41,18 @@ def test_a_critic_may_be_asked_for_and_a_run_that_validates_has_none() -> None:
 
 def test_the_critic_takes_over_what_is_not_said() -> None:
     made = config("gae")
-    made.actor_rollout_ref.actor.ppo_mini_batch_size, made.actor_rollout_ref.actor.ppo_epochs = 64, 3
+    made.actor_rollout_ref.actor.ppo_mini_batch_size, made.actor_rollout_ref.actor.ppo_epochs = (
+        64,
+        3,
+    )
     made.actor_rollout_ref.model.trust_remote_code = True
     critic = critic_settings(made)
-    assert (critic.model.path, critic.strategy, critic.ppo_mini_batch_size, critic.ppo_epochs) == ("policy", "fsdp2", 64, 3)
+    assert (critic.model.path, critic.strategy, critic.ppo_mini_batch_size, critic.ppo_epochs) == (
+        "policy",
+        "fsdp2",
+        64,
+        3,
+    )
     assert critic.model.trust_remote_code
     assert critic.optim.lr == 1e-5
 
@@ -62,7 +68,10 @@ def test_the_critic_has_the_actors_layout_where_it_names_none() -> None:
 def test_batch_invariant_sampling_is_refused_where_no_engine_has_it() -> None:
     made = config("gae")
     made.actor_rollout_ref.rollout.batch_invariant = True
-    refused = "actor_rollout_ref.rollout.batch_invariant=True: only vllm on NVIDIA GPUs samples so, and this run samples with vllm on cpu"
+    refused = (
+        "actor_rollout_ref.rollout.batch_invariant=True: only vllm on NVIDIA GPUs samples so, and"
+        " this run samples with vllm on cpu"
+    )
     assert any(problem.startswith(refused) for problem in _part_problems(made, "cpu"))
     assert not any("batch_invariant" in problem for problem in _part_problems(made, "cuda"))
 
@@ -71,7 +80,10 @@ def test_a_strategy_that_is_not_there_is_named_by_its_key() -> None:
     made = config("gae")
     made.critic.strategy = "megatorn"
     problems = _part_problems(made, "cpu")
-    assert any(problem.startswith("critic.strategy: nothing named 'megatorn'; did you mean 'megatron'?") for problem in problems), problems
+    assert any(
+        problem.startswith("critic.strategy: nothing named 'megatorn'; did you mean 'megatron'?")
+        for problem in problems
+    ), problems
 
 
 def test_what_is_said_of_the_critic_stays() -> None:
@@ -81,11 +93,17 @@ def test_what_is_said_of_the_critic_stays() -> None:
     assert (critic.model.path, critic.ppo_epochs, critic.strategy) == ("values", 2, "fsdp")
 
 
-@pytest.mark.parametrize(("estimator", "n", "problems"), [("grpo", 1, 1), ("grpo", 2, 0), ("gae", 1, 0), ("remax", 1, 0), ("rloo", 1, 1)])
+@pytest.mark.parametrize(
+    ("estimator", "n", "problems"),
+    [("grpo", 1, 1), ("grpo", 2, 0), ("gae", 1, 0), ("remax", 1, 0), ("rloo", 1, 1)],
+)
 def test_group_estimators_need_several_responses(estimator: str, n: int, problems: int) -> None:
     found = list(_estimator_problems(config(estimator, n=n), []))
     assert len(found) == problems
-    assert all(f"rollout.n=1 with algorithm.adv_estimator={estimator}" in problem and "n >= 2" in problem for problem in found)
+    assert all(
+        f"rollout.n=1 with algorithm.adv_estimator={estimator}" in problem and "n >= 2" in problem
+        for problem in found
+    )
 
 
 def test_dynamic_sampling_needs_groups() -> None:
@@ -127,35 +145,62 @@ def test_only_a_critic_warms_up() -> None:
     assert not list(_estimator_problems(made, []))
 
 
-@pytest.mark.parametrize(("metric", "problems"), [(None, 0), ("reward", 0), ("helpful", 0), ("inner", 1), ("helpfull", 1)])
-def test_dynamic_sampling_looks_at_a_reward_that_is_there(metric: str | None, problems: int) -> None:
+@pytest.mark.parametrize(
+    ("metric", "problems"),
+    [(None, 0), ("reward", 0), ("helpful", 0), ("inner", 1), ("helpfull", 1)],
+)
+def test_dynamic_sampling_looks_at_a_reward_that_is_there(
+    metric: str | None, problems: int
+) -> None:
     made = config("grpo")
     made.algorithm.filter_groups.enable, made.algorithm.filter_groups.metric = True, metric
-    specs = [RewardSpec(name="helpful", kind="rule", weight=1.0), RewardSpec(name="inner", kind="rule", weight=1.0, part_of="helpful")]
+    specs = [
+        RewardSpec(name="helpful", kind="rule", weight=1.0),
+        RewardSpec(name="inner", kind="rule", weight=1.0, part_of="helpful"),
+    ]
     found = list(_group_problems(made, specs))
     assert len(found) == problems
-    assert all(f"algorithm.filter_groups.metric={metric}: no reward of that name" in problem for problem in found)
+    assert all(
+        f"algorithm.filter_groups.metric={metric}: no reward of that name" in problem
+        for problem in found
+    )
 
 
-RELATIVE = [{"kind": "rank"}, {"kind": "standardize", "by": "group"}, {"kind": "standardize", "by": "batch"}]
+RELATIVE = [
+    {"kind": "rank"},
+    {"kind": "standardize", "by": "group"},
+    {"kind": "standardize", "by": "batch"},
+]
 
 
 @pytest.mark.parametrize("transform", RELATIVE)
-def test_a_greedy_response_scored_alone_is_no_baseline_for_scores_that_compare(transform: dict[str, str]) -> None:
+def test_a_greedy_response_scored_alone_is_no_baseline_for_scores_that_compare(
+    transform: dict[str, str],
+) -> None:
     """Ranked or standardized by itself it scores 0, whatever it is worth."""
     compared = RewardSpec(name="helpful", kind="rule", weight=1.0, transforms=(transform,))
     (problem,) = _group_problems(config("remax"), [compared])
-    assert "reward 'helpful' compares responses with each other, and algorithm.adv_estimator=remax scores the greedy one alone" in problem
+    assert (
+        "reward 'helpful' compares responses with each other, and algorithm.adv_estimator=remax"
+        " scores the greedy one alone" in problem
+    )
     assert not list(_group_problems(config("rloo"), [compared]))
 
 
 def test_a_baseline_may_be_standardized_by_what_was_seen_before() -> None:
-    running = RewardSpec(name="helpful", kind="rule", weight=1.0, transforms=({"kind": "standardize", "by": "running"},))
+    running = RewardSpec(
+        name="helpful",
+        kind="rule",
+        weight=1.0,
+        transforms=({"kind": "standardize", "by": "running"},),
+    )
     assert not list(_group_problems(config("remax", n=1), [running]))
 
 
 def test_estimators_of_whole_responses_refuse_token_rewards() -> None:
-    steps = RewardSpec(name="steps", kind="process", weight=1.0, function=FunctionSource("steps.py"))
+    steps = RewardSpec(
+        name="steps", kind="process", weight=1.0, function=FunctionSource("steps.py")
+    )
     (problem,) = _estimator_problems(config("gdpo"), [steps])
     assert "cannot take the step scores of reward 'steps'" in problem
     made = config("grpo_passk")
@@ -189,7 +234,13 @@ def checkpoint(folder: Path, vocabulary: int) -> str:
 
 
 def test_a_critic_reads_the_policys_tokens(tmp_path: Path) -> None:
-    policy, same, other = (checkpoint(tmp_path / name, size) for name, size in (("a", 8), ("b", 8), ("c", 9)))
-    assert not _vocabulary_problems({"actor_rollout_ref.model.path": policy, "critic.model.path": same})
-    (problem,) = _vocabulary_problems({"actor_rollout_ref.model.path": policy, "critic.model.path": other})
+    policy, same, other = (
+        checkpoint(tmp_path / name, size) for name, size in (("a", 8), ("b", 8), ("c", 9))
+    )
+    assert not _vocabulary_problems(
+        {"actor_rollout_ref.model.path": policy, "critic.model.path": same}
+    )
+    (problem,) = _vocabulary_problems(
+        {"actor_rollout_ref.model.path": policy, "critic.model.path": other}
+    )
     assert "a vocabulary of 9 tokens and the policy one of 8" in problem

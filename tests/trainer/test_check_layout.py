@@ -10,7 +10,7 @@ import pytest
 
 from rmrl.config.plain_checks import look_up
 from rmrl.config.schema import Config
-from rmrl.trainer.check import critic_settings
+from rmrl.trainer.check_algorithm import critic_settings
 from rmrl.trainer.check_layout import layout_problems
 
 MODEL = {
@@ -39,7 +39,9 @@ def config(tmp_path: Path) -> Config:
     return made
 
 
-def problems(config: Config, changes: dict[str, Any], *, critic: bool = False, device: str = "cpu") -> list[str]:
+def problems(
+    config: Config, changes: dict[str, Any], *, critic: bool = False, device: str = "cpu"
+) -> list[str]:
     for key, value in changes.items():
         section, _, name = key.rpartition(".")
         setattr(look_up(config, section), name, value)
@@ -47,14 +49,19 @@ def problems(config: Config, changes: dict[str, Any], *, critic: bool = False, d
 
 
 ACTOR = "actor_rollout_ref.actor.megatron"
-POOL = {"critic.pool": "values", "trainer.resource_pools": {"values": {"nnodes": 2, "n_gpus_per_node": 3}}}
+POOL = {
+    "critic.pool": "values",
+    "trainer.resource_pools": {"values": {"nnodes": 2, "n_gpus_per_node": 3}},
+}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {f"{ACTOR}.tensor_model_parallel_size": 2, f"{ACTOR}.pipeline_model_parallel_size": 2},
-        {f"{ACTOR}.tensor_model_parallel_size": 3},  # 8 processes: said by the check that needs no file
+        {
+            f"{ACTOR}.tensor_model_parallel_size": 3
+        },  # 8 processes: said by the check that needs no file
         {**POOL, "critic.strategy": "fsdp2", f"{ACTOR}.tensor_model_parallel_size": 2},
         {**POOL, "critic.megatron.pipeline_model_parallel_size": 3},
         {f"{ACTOR}.virtual_pipeline_model_parallel_size": 1, f"{ACTOR}.sequence_parallel": False},
@@ -63,7 +70,11 @@ POOL = {"critic.pool": "values", "trainer.resource_pools": {"values": {"nnodes":
             f"{ACTOR}.tensor_model_parallel_size": 2,
             "critic.megatron.sequence_parallel": False,
         },
-        {"actor_rollout_ref.actor.strategy": "fsdp", "critic.strategy": "fsdp2", "critic.megatron.tensor_model_parallel_size": 5},
+        {
+            "actor_rollout_ref.actor.strategy": "fsdp",
+            "critic.strategy": "fsdp2",
+            "critic.megatron.tensor_model_parallel_size": 5,
+        },
         {"critic.pool": "nowhere"},
     ],
 )
@@ -98,33 +109,56 @@ def test_a_problem_is_said_once(config: Config) -> None:
 
 
 def test_a_critic_of_another_shape_is_looked_at_too(config: Config, tmp_path: Path) -> None:
-    other = model(tmp_path / "critic", num_key_value_heads=8, num_attention_heads=12, num_hidden_layers=9)
-    (problem,) = problems(config, {"critic.model.path": other, f"{ACTOR}.pipeline_model_parallel_size": 2}, critic=True)
-    assert problem.startswith("critic.megatron: pipeline_model_parallel_size=2 does not divide the model's num_hidden_layers=9")
+    other = model(
+        tmp_path / "critic", num_key_value_heads=8, num_attention_heads=12, num_hidden_layers=9
+    )
+    (problem,) = problems(
+        config,
+        {"critic.model.path": other, f"{ACTOR}.pipeline_model_parallel_size": 2},
+        critic=True,
+    )
+    assert problem.startswith(
+        "critic.megatron: pipeline_model_parallel_size=2 does not divide the model's"
+        " num_hidden_layers=9"
+    )
 
 
 def test_a_family_without_a_mapping_is_refused(config: Config, tmp_path: Path) -> None:
-    (problem,) = problems(config, {"actor_rollout_ref.model.path": model(tmp_path / "other", model_type="gemma3_text")})
-    assert "actor_rollout_ref.actor.strategy=megatron trains llama, qwen2, qwen3, qwen3_moe" in problem
+    (problem,) = problems(
+        config,
+        {"actor_rollout_ref.model.path": model(tmp_path / "other", model_type="gemma3_text")},
+    )
+    assert (
+        "actor_rollout_ref.actor.strategy=megatron trains llama, qwen2, qwen3, qwen3_moe" in problem
+    )
     assert "'gemma3_text'" in problem
 
 
 def test_a_variant_that_would_not_compute_the_same_numbers_is_refused(config: Config) -> None:
     """Found before anything starts, not by the processes that build the model."""
-    (problem,) = problems(config, {"actor_rollout_ref.model.override_config": {"hidden_act": "gelu"}})
+    (problem,) = problems(
+        config, {"actor_rollout_ref.model.override_config": {"hidden_act": "gelu"}}
+    )
     assert "the model has the activation gelu" in problem
 
 
 def test_what_is_not_installed_is_said(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmrl.trainer.check_layout.PACKAGE", "megatron_that_is_not_there.core")
     (problem,) = problems(config, {})
-    assert problem == (
-        'actor_rollout_ref.actor.strategy=megatron needs megatron-core, which is not installed: pip install "rmrl-toolkit[megatron]", or '
-        "set strategy=fsdp2"
+    assert (
+        problem
+        == "actor_rollout_ref.actor.strategy=megatron needs megatron-core, which is not installed:"
+        ' pip install "rmrl-toolkit[megatron]", or set strategy=fsdp2'
     )
 
 
-MIXTURE = {"model_type": "qwen3_moe", "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+MIXTURE = {
+    "model_type": "qwen3_moe",
+    "head_dim": 16,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}
 
 
 def test_experts_and_tensors_are_not_both_cut_on_cpu(config: Config, tmp_path: Path) -> None:

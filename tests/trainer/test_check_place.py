@@ -13,12 +13,18 @@ from rmrl.trainer.check_place import fill_processes, finished_step, process_advi
 
 
 def with_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_place, "device_count", lambda device: count if device == "cuda" else 0)
+    monkeypatch.setattr(
+        check_place, "device_count", lambda device: count if device == "cuda" else 0
+    )
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
-@pytest.mark.parametrize(("device", "gpus", "expected"), [("cpu", 4, 1), ("cuda", 4, 4), ("cuda", 1, 1)])
-def test_the_default_is_what_the_machine_has(device: str, gpus: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("device", "gpus", "expected"), [("cpu", 4, 1), ("cuda", 4, 4), ("cuda", 1, 1)]
+)
+def test_the_default_is_what_the_machine_has(
+    device: str, gpus: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_gpus(gpus, monkeypatch)
     config = Config()
     fill_processes(config, device=device)
@@ -33,7 +39,9 @@ def test_a_number_that_is_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.trainer.n_gpus_per_node == 2
 
 
-def test_more_processes_than_gpus_are_refused_unless_a_cluster_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_than_gpus_are_refused_unless_a_cluster_is_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with_gpus(4, monkeypatch)
     config = Config()
     config.trainer.n_gpus_per_node = 8
@@ -62,8 +70,12 @@ def saved(folder: Path, step: int) -> None:
     asyncio.run(checkpoint.save(folder / "checkpoints", step, write))
 
 
-@pytest.mark.parametrize(("step", "total", "finished"), [(3, 4, None), (4, 4, 4), (5, 4, 5), (0, 0, None)])
-def test_a_run_with_no_step_left_is_finished(tmp_path: Path, step: int, total: int, finished: int | None) -> None:
+@pytest.mark.parametrize(
+    ("step", "total", "finished"), [(3, 4, None), (4, 4, 4), (5, 4, 5), (0, 0, None)]
+)
+def test_a_run_with_no_step_left_is_finished(
+    tmp_path: Path, step: int, total: int, finished: int | None
+) -> None:
     if step:
         saved(tmp_path, step)
     assert finished_step(Config(), tmp_path, total_steps=total) == finished

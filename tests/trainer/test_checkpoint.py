@@ -65,11 +65,21 @@ def test_a_checkpoint_says_what_it_is(tmp_path: Path) -> None:
     manifest = json.loads((saved.path / "manifest.json").read_text())
     assert (manifest["step"], manifest["config_fingerprint"]) == (10, "abc")
     # sha256 of the 11 bytes {"step": 1}
-    assert manifest["files"]["state.json"] == {"bytes": 11, "sha256": hashlib.sha256(b'{"step": 1}').hexdigest(), "span": "all"}
+    assert manifest["files"]["state.json"] == {
+        "bytes": 11,
+        "sha256": hashlib.sha256(b'{"step": 1}').hexdigest(),
+        "span": "all",
+    }
 
 
-@pytest.mark.parametrize(("tear", "words"), TORN, ids=["flipped", "truncated", "deleted", "no-manifest", "altered", "cut-manifest"])
-def test_a_torn_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path, tear: Callable[[Path], None], words: str) -> None:
+@pytest.mark.parametrize(
+    ("tear", "words"),
+    TORN,
+    ids=["flipped", "truncated", "deleted", "no-manifest", "altered", "cut-manifest"],
+)
+def test_a_torn_checkpoint_is_named_and_the_one_before_is_used(
+    tmp_path: Path, tear: Callable[[Path], None], words: str
+) -> None:
     first, second = save_now(tmp_path, 1), save_now(tmp_path, 2)
     tear(second.path)
     notices: list[str] = []
@@ -85,9 +95,16 @@ def test_all_torn_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> None:
     for step in (1, 2):
         flip(save_now(tmp_path, step).path)
     notices: list[str] = []
-    with pytest.raises(CheckpointError, match=r"none of the 2 there can be used\. To start anew, remove .* trainer\.experiment_name"):
+    with pytest.raises(
+        CheckpointError,
+        match=(
+            r"none of the 2 there can be used\. To start anew, remove .* trainer\.experiment_name"
+        ),
+    ):
         newest_complete(tmp_path, notice=notices.append)
-    assert [name in notice for name, notice in zip(("step_000002", "step_000001"), notices, strict=True)] == [True, True]
+    assert [
+        name in notice for name, notice in zip(("step_000002", "step_000001"), notices, strict=True)
+    ] == [True, True]
 
 
 def test_none_was_ever_saved(tmp_path: Path) -> None:
@@ -98,7 +115,10 @@ def test_none_was_ever_saved(tmp_path: Path) -> None:
 def test_the_folder_above_is_pointed_down(tmp_path: Path) -> None:
     save_now(tmp_path / "checkpoints", 4)
     for folder in (tmp_path, tmp_path / "checkpoints"):
-        with pytest.raises(CheckpointError, match=r"but it holds checkpoints: name one of them, e\.g\. .*step_000004"):
+        with pytest.raises(
+            CheckpointError,
+            match=r"but it holds checkpoints: name one of them, e\.g\. .*step_000004",
+        ):
             verify(folder)
     with pytest.raises(CheckpointError, match="there is no such folder"):
         verify(tmp_path / "nowhere")
@@ -113,7 +133,9 @@ def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
     assert newest.step == 1_000_000
 
 
-def test_big_files_are_digested_at_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_big_files_are_digested_at_both_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoint, "FULL_DIGEST_BYTES", 3 * 2**20)
     content = bytes(5 * 2**20)
     saved = save_now(tmp_path, 1, lambda folder: (folder / "w").write_bytes(content) and None)
@@ -163,10 +185,14 @@ def test_a_full_disk_keeps_the_last_good_one(tmp_path: Path) -> None:
 
     def write(folder: Path) -> None:
         (folder / "part").write_bytes(bytes(2**20))
-        with Path("/dev/full").open("wb") as full:  # every write to it fails with "No space left on device"
+        with Path("/dev/full").open(
+            "wb"
+        ) as full:  # every write to it fails with "No space left on device"
             full.write(b"x")
 
-    with pytest.raises(CheckpointError, match=r"full: the checkpoint of step 6 .*1\.0 MiB.* step_000005, untouched"):
+    with pytest.raises(
+        CheckpointError, match=r"full: the checkpoint of step 6 .*1\.0 MiB.* step_000005, untouched"
+    ):
         save_now(tmp_path, 6, write)
     assert [path.name for path in tmp_path.iterdir()] == ["step_000005"]
     assert newest_complete(tmp_path, notice=pytest.fail) == good
@@ -174,7 +200,9 @@ def test_a_full_disk_keeps_the_last_good_one(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_known_by_its_words_and_other_errors_are_not(tmp_path: Path) -> None:
     def wrapped(_: Path) -> None:
-        raise RuntimeError("worker: SafetensorError: I/O error: No space left on device (os error 28)")
+        raise RuntimeError(
+            "worker: SafetensorError: I/O error: No space left on device (os error 28)"
+        )
 
     def denied(_: Path) -> None:
         raise OSError(errno.EACCES, "denied")
@@ -190,7 +218,11 @@ def test_prune_keeps_the_newest_whole_ones(tmp_path: Path) -> None:
         save_now(tmp_path, step)
     (tmp_path / "step_000004" / "state.json").unlink()  # torn, so it does not count
     assert [path.name for path in prune(tmp_path, 2)] == ["step_000001"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000002", "step_000003", "step_000004"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step_000002",
+        "step_000003",
+        "step_000004",
+    ]
     assert prune(tmp_path, None) == []
     with pytest.raises(ConfigError, match="max_actor_ckpt_to_keep=0"):
         prune(tmp_path, 0)

@@ -17,7 +17,12 @@ def batch(rows: list[tuple[str, float | None, int]]) -> tuple[Rollouts, RewardBa
     """(data source, score or None, tokens) of each response; the reward is twice the score."""
     responses = tuple(
         Response(
-            prompt=Prompt(id="p", messages=[{"role": "user", "content": "x"}], token_ids=(1,), data_source=source),
+            prompt=Prompt(
+                id="p",
+                messages=[{"role": "user", "content": "x"}],
+                token_ids=(1,),
+                data_source=source,
+            ),
             text="",
             token_ids=(1,) * tokens,
             logprobs=None,
@@ -26,7 +31,10 @@ def batch(rows: list[tuple[str, float | None, int]]) -> tuple[Rollouts, RewardBa
         )
         for source, _, tokens in rows
     )
-    results = tuple(ScoreResult(value=v) if v is not None else ScoreResult(value=None, status="timeout") for _, v, _ in rows)
+    results = tuple(
+        ScoreResult(value=v) if v is not None else ScoreResult(value=None, status="timeout")
+        for _, v, _ in rows
+    )
     values = np.asarray([np.nan if v is None else 2 * v for _, v, _ in rows])
     scores = Scores(names=("a",), results=(results,))
     return Rollouts(responses=responses, group_size=1), RewardBatch(
@@ -35,7 +43,9 @@ def batch(rows: list[tuple[str, float | None, int]]) -> tuple[Rollouts, RewardBa
 
 
 def test_means_over_batches_and_sources_without_what_is_missing() -> None:
-    metrics = validation_metrics([batch([("x", 1.0, 2), ("y", 0.0, 4)]), batch([("x", None, 6), ("x", 0.5, 8)])])
+    metrics = validation_metrics(
+        [batch([("x", 1.0, 2), ("y", 0.0, 4)]), batch([("x", None, 6), ("x", 0.5, 8)])]
+    )
     assert metrics == {
         "val/length": 5.0,  # (2 + 4 + 6 + 8) / 4
         "val/reward": 1.0,  # (2 + 0 + 1) / 3
@@ -56,23 +66,27 @@ def test_nothing_but_missing_is_no_number() -> None:
     assert metrics == {"val/length": 1.0, "val/reward/missing": 1.0, "val/a/missing": 1.0}
 
 
-def grouped(prompts: list[tuple[str, list[float | None], list[str | None] | None]]) -> tuple[Rollouts, RewardBatch]:
+def grouped(
+    prompts: list[tuple[str, list[float | None], list[str | None] | None]],
+) -> tuple[Rollouts, RewardBatch]:
     """(data source, scores, answers) of each prompt; the reward is the score."""
     rows = [(source, value, 1) for source, values, _ in prompts for value in values]
     rollouts, rewards = batch(rows)
-    answers = [answer for _, values, given in prompts for answer in (given or [...] * len(values))]
+    answers = [answer for _, values, given in prompts for answer in given or [...] * len(values)]
     results = tuple(
         dataclasses.replace(result, extra={} if answer is ... else {"answer": answer})
         for result, answer in zip(rewards.scores.results[0], answers, strict=True)
     )
     scores = Scores(names=("a",), results=(results,))
-    return Rollouts(responses=rollouts.responses, group_size=len(prompts[0][1])), dataclasses.replace(
-        rewards, scores=scores, rewards_B=rewards.rewards_B / 2
-    )
+    return Rollouts(
+        responses=rollouts.responses, group_size=len(prompts[0][1])
+    ), dataclasses.replace(rewards, scores=scores, rewards_B=rewards.rewards_B / 2)
 
 
 def test_best_worst_and_spread_of_several_responses() -> None:
-    metrics = validation_metrics([grouped([("", [0.0, 3.0, 1.0], None)]), grouped([("", [2.0, 2.0, 2.0], None)])])
+    metrics = validation_metrics(
+        [grouped([("", [0.0, 3.0, 1.0], None)]), grouped([("", [2.0, 2.0, 2.0], None)])]
+    )
     # pairs of 0, 1, 3: maxima 1, 3, 3, minima 0, 0, 1; the second prompt is always 2
     best, worst = (7 / 3 + 2) / 2, (1 / 3 + 2) / 2
     of_a = {
@@ -92,14 +106,28 @@ def test_best_worst_and_spread_of_several_responses() -> None:
         "/worst@3/std": 0.0,
         "/worst@3/se": 1 / math.sqrt(2),
     }
-    wanted = {f"val/{name}{what}": value for name in ("reward", "a") for what, value in of_a.items()}
+    wanted = {
+        f"val/{name}{what}": value for name in ("reward", "a") for what, value in of_a.items()
+    }
     assert metrics == pytest.approx({"val/length": 1.0, **wanted})
 
 
 def test_prompts_with_too_few_verdicts_are_left_out_and_counted() -> None:
-    metrics = validation_metrics([grouped([("", [0.0, 1.0, None, None], None), ("", [0.0, 0.0, 0.0, 1.0], None), ("", [None] * 4, None)])])
+    metrics = validation_metrics(
+        [
+            grouped(
+                [
+                    ("", [0.0, 1.0, None, None], None),
+                    ("", [0.0, 0.0, 0.0, 1.0], None),
+                    ("", [None] * 4, None),
+                ]
+            )
+        ]
+    )
     assert metrics["val/a/mean@4"] == pytest.approx((0.5 + 0.25) / 2)
-    assert metrics["val/a/best@2/mean"] == pytest.approx((1.0 + 0.5) / 2)  # 3 of 6 pairs of the second hold its 1
+    assert metrics["val/a/best@2/mean"] == pytest.approx(
+        (1.0 + 0.5) / 2
+    )  # 3 of 6 pairs of the second hold its 1
     assert metrics["val/a/best@2/left_out"] == pytest.approx(1 / 3)
     assert metrics["val/a/best@4/mean"] == 1.0  # the second prompt alone
     assert metrics["val/a/best@4/left_out"] == pytest.approx(2 / 3)
@@ -115,7 +143,9 @@ def test_majority_by_source_where_a_component_returns_answers() -> None:
     assert metrics["val/a/maj@4/mean"] == metrics["val/reward/maj@4/mean"] == 0.5
     # x in pairs: (18, 18) 1, four times (18, other) 0.5, (20, none) 0: 3 / 6
     assert metrics["val/x/a/maj@2/mean"] == pytest.approx(0.5)
-    assert not any("maj@" in key for key in validation_metrics([grouped([("x", [1.0, 0.0], None)])]))
+    assert not any(
+        "maj@" in key for key in validation_metrics([grouped([("x", [1.0, 0.0], None)])])
+    )
 
 
 def test_one_response_a_prompt_has_no_at_k() -> None:

@@ -1,4 +1,5 @@
-"""One training job with every kind of reward at once, on tiny random models behind real vLLM, sentence-transformers and HTTP."""
+"""One training job with every kind of reward at once, on tiny random models behind real vLLM,
+sentence-transformers and HTTP."""
 
 from __future__ import annotations
 
@@ -15,14 +16,29 @@ from tests.trainer.job import Job, finish
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("letters", "judge", "yes_no", "quality", "criticised", "steps", "close", "served", "compared", "both")
+NAMES = (
+    "letters",
+    "judge",
+    "yes_no",
+    "quality",
+    "criticised",
+    "steps",
+    "close",
+    "served",
+    "compared",
+    "both",
+)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_llama: Path) -> Any:
-    """(printed, metrics, samples) of two steps. The judges share one engine, the scalar models another."""
+    """(printed, metrics, samples) of two steps. The judges share one engine, the scalar models
+    another."""
     folder = tmp_path_factory.mktemp("every")
-    token_scorer, encoder = write_token_scorer(folder / "steps", labels=2), write_encoder(folder / "encoder")
+    token_scorer, encoder = (
+        write_token_scorer(folder / "steps", labels=2),
+        write_encoder(folder / "encoder"),
+    )
     with serving(lambda seen: Reply(float(len(seen.body["response"])))) as server:
         specs: dict[str, object] = {
             "judge.path": tiny_llama,
@@ -30,7 +46,11 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
             "yes_no.path": tiny_llama,
             "quality": "{kind: bradley_terry, transform: [{kind: standardize, by: group}]}",
             "quality.path": tiny_reward_llama,
-            "criticised": "{kind: critique, sampling: {max_tokens: 6}, scorer: {path: " + str(tiny_reward_llama) + "}}",
+            "criticised": (
+                "{kind: critique, sampling: {max_tokens: 6}, scorer: {path: "
+                + str(tiny_reward_llama)
+                + "}}"
+            ),
             "criticised.path": tiny_llama,
             "steps": "{kind: process, separator: ' '}",
             "steps.path": token_scorer,
@@ -51,7 +71,9 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
             "reward.cache.path": folder / "verdicts.sqlite",
             **{f"reward.specs.{key}": value for key, value in specs.items()},
         }
-        job = Job(folder=folder, policy=tiny_llama, scalar=tiny_reward_llama, overrides=keys).prepare()
+        job = Job(
+            folder=folder, policy=tiny_llama, scalar=tiny_reward_llama, overrides=keys
+        ).prepare()
         code, printed = finish(job.start("run", trainer__total_training_steps=2))
     assert code == 0, printed
     return printed, job.lines("run"), job.lines("run", "samples.jsonl")
@@ -66,13 +88,19 @@ def test_every_component_gives_verdicts(run: Any) -> None:
     _, metrics, _ = run
     given = {name: metrics[-1].get(f"score/{name}/mean") for name in NAMES}
     readable = {name for name, mean in given.items() if mean is not None}
-    # A random judge writes nothing that a drop-in could misread; a random model of pairs may be of no use at all.
+    # A random judge writes nothing that a drop-in could misread; a random model of pairs may be of
+    # no use at all.
     assert readable >= set(NAMES) - {"compared", "criticised"}, given
 
 
 def test_one_checkpoint_is_loaded_once_however_many_rewards_ask_it(run: Any) -> None:
     _, metrics, _ = run
-    loads = {k: v for m in metrics for k, v in m.items() if k.startswith("engine/") and k.endswith("/loads")}
+    loads = {
+        k: v
+        for m in metrics
+        for k, v in m.items()
+        if k.startswith("engine/") and k.endswith("/loads")
+    }
     assert set(loads.values()) == {1.0}
     assert len(loads) == 4  # the judges', the scalar models', the step scorer, the encoder
 

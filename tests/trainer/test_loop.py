@@ -1,7 +1,7 @@
 """The whole loop on fakes: numbers do not move, a resumed run is the run, endings are clean.
 
-tests/golden/ guards refactors: the metrics of 20 steps of each of GOLDEN_RUNS. After a change that is meant to move numbers, look at what
-moved and write the file anew with
+tests/golden/ guards refactors: the metrics of 20 steps of each of GOLDEN_RUNS. After a change that
+is meant to move numbers, look at what moved and write the file anew with
 
     RMRL_WRITE_GOLDEN=1 python -m pytest tests/trainer/test_loop.py -k golden
 """
@@ -19,10 +19,19 @@ import pytest
 
 from rmrl.errors import CheckpointError, EngineLostError, Interrupted
 from rmrl.trainer.loop import train
-from tests.trainer.fake_run import NOTHING, FakeParts, fake_run, records, rollout_engine, train_and_close, without_clocks
+from tests.trainer.fake_run import (
+    NOTHING,
+    FakeParts,
+    fake_run,
+    records,
+    rollout_engine,
+    train_and_close,
+    without_clocks,
+)
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
-# KL in reward, several updates a step, an adaptive controller, dropped rows: as many code paths as one run can take.
+# KL in reward, several updates a step, an adaptive controller, dropped rows: as many code paths as
+# one run can take.
 GOLDEN_SETTINGS: dict[str, Any] = {
     "algorithm__use_kl_in_reward": True,
     "algorithm__kl_ctrl__type": "adaptive",
@@ -62,7 +71,8 @@ def test_golden_20_steps(tmp_path: Path, name: str) -> None:
     wanted = json.loads(file.read_text())
     assert [line["step"] for line in got] == list(range(1, 21))
     for ours, golden in zip(got, wanted, strict=True):
-        # The last bits of a float32 sum depend on the processor's vector width; any change of meaning is far larger.
+        # The last bits of a float32 sum depend on the processor's vector width; any change of
+        # meaning is far larger.
         assert ours == pytest.approx(golden, rel=1e-5, abs=1e-7), f"step {golden['step']}"
 
 
@@ -81,11 +91,16 @@ def test_stops_at_total_steps_and_saves_when_asked(tmp_path: Path) -> None:
     out = go(tmp_path, 5, parts=parts, trainer__save_freq=2, trainer__max_actor_ckpt_to_keep=2)
     assert [line["step"] for line in records(out / "metrics.jsonl")] == [1, 2, 3, 4, 5]
     assert parts.workers[0].calls.count("actor.update") == 5
-    assert sorted(p.name for p in (out / "checkpoints").iterdir()) == ["step_000004", "step_000005"]  # 2 went, 5 is the last
+    assert sorted(p.name for p in (out / "checkpoints").iterdir()) == [
+        "step_000004",
+        "step_000005",
+    ]  # 2 went, 5 is the last
     # 16 prompts in batches of 4: step 5 is the second epoch's first
     assert [line["train/epoch"] for line in records(out / "metrics.jsonl")] == [0, 0, 0, 0, 1]
     # 4 prompts x 4 responses a step, each of the version published before it
-    assert [row["policy_version"] for row in records(out / "samples.jsonl")] == [v for v in range(5) for _ in range(16)]
+    assert [row["policy_version"] for row in records(out / "samples.jsonl")] == [
+        v for v in range(5) for _ in range(16)
+    ]
 
 
 def test_weights_are_published_before_the_first_step_and_after_each(tmp_path: Path) -> None:
@@ -93,7 +108,14 @@ def test_weights_are_published_before_the_first_step_and_after_each(tmp_path: Pa
     go(tmp_path, 2, parts=FakeParts(engines=[engine]))
     published = engine.calls.count("load_weights")
     assert published == 3
-    first_step = ["sleep", "load_weights", "wake", "generate", "sleep", "load_weights"]  # just started, it makes room for the first publish
+    first_step = [
+        "sleep",
+        "load_weights",
+        "wake",
+        "generate",
+        "sleep",
+        "load_weights",
+    ]  # just started, it makes room for the first publish
     assert [call for call in engine.calls if call != "resident_bytes"][:6] == first_step
 
 
@@ -122,7 +144,9 @@ def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(tmp_path: Pa
     assert run.saved_step == run.step < 6
     resumed = go(tmp_path / "cut", 6)
     whole = go(tmp_path / "whole", 6)
-    assert without_clocks(records(resumed / "metrics.jsonl")) == without_clocks(records(whole / "metrics.jsonl"))
+    assert without_clocks(records(resumed / "metrics.jsonl")) == without_clocks(
+        records(whole / "metrics.jsonl")
+    )
 
 
 def test_an_interrupt_in_the_last_step_is_a_finished_run(tmp_path: Path) -> None:
@@ -157,12 +181,20 @@ def test_resume_path_starts_from_that_checkpoint(tmp_path: Path) -> None:
         trainer__default_local_dir=other,
     )
     assert [line["step"] for line in records(resumed / "metrics.jsonl")] == [3, 4]
-    assert without_clocks(records(resumed / "metrics.jsonl")) == without_clocks(records(out / "metrics.jsonl"))[2:]
+    assert (
+        without_clocks(records(resumed / "metrics.jsonl"))
+        == without_clocks(records(out / "metrics.jsonl"))[2:]
+    )
 
 
 def test_resume_path_without_a_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"has no manifest\.json"):
-        go(tmp_path, 2, trainer__resume_mode="resume_path", trainer__resume_from_path=str(tmp_path / "nothing"))
+        go(
+            tmp_path,
+            2,
+            trainer__resume_mode="resume_path",
+            trainer__resume_from_path=str(tmp_path / "nothing"),
+        )
 
 
 def test_disable_never_loads(tmp_path: Path) -> None:
@@ -198,12 +230,18 @@ def test_a_step_in_which_no_row_has_a_reward_leaves_the_weights_alone(tmp_path: 
     assert all("reward/mean" not in line and "policy/loss" not in line for line in lines)
     samples = records(out / "samples.jsonl")
     assert len(samples) == 32
-    assert all(row["reward"] is None and row["advantage"] is None and not row["kept"] for row in samples)
+    assert all(
+        row["reward"] is None and row["advantage"] is None and not row["kept"] for row in samples
+    )
 
 
 def test_validation_before_during_and_at_the_end(tmp_path: Path) -> None:
     engine = rollout_engine()
-    changed = {"data__val_files": str(tmp_path / "val.parquet"), "trainer__test_freq": 2, "data__val_batch_size": 4}
+    changed = {
+        "data__val_files": str(tmp_path / "val.parquet"),
+        "trainer__test_freq": 2,
+        "data__val_batch_size": 4,
+    }
     out = go(tmp_path, 3, parts=FakeParts(engines=[engine]), **changed)
     lines = records(out / "metrics.jsonl")
     assert [line["step"] for line in lines if "val/reward" in line] == [0, 2, 3]
@@ -218,7 +256,13 @@ def test_validation_before_during_and_at_the_end(tmp_path: Path) -> None:
 
 def test_val_only_validates_once_and_writes_no_checkpoint(tmp_path: Path) -> None:
     parts = FakeParts()
-    out = go(tmp_path, 3, parts=parts, data__val_files=str(tmp_path / "val.parquet"), trainer__val_only=True)
+    out = go(
+        tmp_path,
+        3,
+        parts=parts,
+        data__val_files=str(tmp_path / "val.parquet"),
+        trainer__val_only=True,
+    )
     lines = records(out / "metrics.jsonl")
     assert [line["step"] for line in lines] == [0]
     assert "actor.update" not in parts.workers[0].calls
@@ -234,7 +278,9 @@ def test_val_only_measures_the_checkpoint_of_a_trained_run(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("who", ["rollout", "training"])
-def test_a_dead_process_ends_the_run_with_its_name_and_ends_the_others(tmp_path: Path, who: str) -> None:
+def test_a_dead_process_ends_the_run_with_its_name_and_ends_the_others(
+    tmp_path: Path, who: str
+) -> None:
     parts = FakeParts()
     run = fake_run(tmp_path, total_steps=3, parts=parts)
     victim = parts.engines[0] if who == "rollout" else parts.workers[0]

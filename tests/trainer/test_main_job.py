@@ -1,4 +1,5 @@
-"""`python -m rmrl.main_ppo` as a user runs it: real Ray, vLLM and FSDP on tiny random models; every ending leaves nothing behind."""
+"""`python -m rmrl.main_ppo` as a user runs it: real Ray, vLLM and FSDP on tiny random models; every
+ending leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -18,7 +19,11 @@ from tests.trainer.job import Job, descendants, finish, still_running, three_rew
 
 pytestmark = pytest.mark.slow
 
-LONG_RUN = {"trainer__total_training_steps": 500, "trainer__logger": "[jsonl]", "trainer__rollout_samples_per_step": 0}
+LONG_RUN = {
+    "trainer__total_training_steps": 500,
+    "trainer__logger": "[jsonl]",
+    "trainer__rollout_samples_per_step": 0,
+}
 
 
 def shared_memory() -> set[str]:
@@ -48,7 +53,9 @@ def finish_in_background(job: subprocess.Popen[str]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_llama: Path) -> dict[str, Any]:
+def three(
+    tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_llama: Path
+) -> dict[str, Any]:
     """Three GRPO steps on two training processes with a rule, a judge and a scalar model."""
     job = Job(
         folder=tmp_path_factory.mktemp("three"),
@@ -58,7 +65,13 @@ def three(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_rewar
     ).prepare()
     before = shared_memory()
     code, printed, seen = run_watched(job.start("run"))
-    return {"job": job, "code": code, "printed": printed, "seen": seen, "shm": shared_memory() - before}
+    return {
+        "job": job,
+        "code": code,
+        "printed": printed,
+        "seen": seen,
+        "shm": shared_memory() - before,
+    }
 
 
 def test_it_ends_well_and_leaves_no_process_and_no_shared_memory(three: dict[str, Any]) -> None:
@@ -72,14 +85,32 @@ def test_every_number_is_there(three: dict[str, Any]) -> None:
     lines = three["job"].lines("run")
     assert [line["step"] for line in lines] == [1, 2, 3]
     wanted = [f"score/{name}/mean" for name in ("letters", "judge", "quality")]
-    wanted += [f"time/{stage}_s" for stage in ("generate", "score", "logprobs", "update", "publish", "step")]
-    wanted += ["policy/loss", "policy/kl", "policy/entropy", "policy/grad_norm", "policy/lr", "policy/rollout_logprob_diff"]
+    wanted += [
+        f"time/{stage}_s"
+        for stage in ("generate", "score", "logprobs", "update", "publish", "step")
+    ]
+    wanted += [
+        "policy/loss",
+        "policy/kl",
+        "policy/entropy",
+        "policy/grad_norm",
+        "policy/lr",
+        "policy/rollout_logprob_diff",
+    ]
     wanted += ["reward/mean", "response/length_mean", "perf/tokens_per_s"]
     for line in lines:
-        assert [key for key in wanted if not isinstance(line.get(key), float) or not math.isfinite(line[key])] == []
+        assert [
+            key
+            for key in wanted
+            if not isinstance(line.get(key), float) or not math.isfinite(line[key])
+        ] == []
         # float32 in both engines: what is left is the order of sums
         assert 0 < line["policy/rollout_logprob_diff"] < 1e-3
-        parts = 1.0 * line["score/letters/mean"] + 0.5 * line["score/judge/mean"] + 0.25 * line["score/quality/mean"]
+        parts = (
+            1.0 * line["score/letters/mean"]
+            + 0.5 * line["score/judge/mean"]
+            + 0.25 * line["score/quality/mean"]
+        )
         assert line["reward/mean"] == pytest.approx(parts, rel=1e-6)
 
 
@@ -91,7 +122,9 @@ def test_every_sample_is_there_with_what_each_judge_read_and_wrote(three: dict[s
         assert set(row["scores"]) == {"letters", "judge", "quality"}
         assert all(verdict["status"] == "ok" for verdict in row["scores"].values())
         assert row["scores"]["judge"]["rendered"]
-        assert row["scores"]["judge"]["score"] == pytest.approx(len(row["scores"]["judge"]["raw"]) / 10)
+        assert row["scores"]["judge"]["score"] == pytest.approx(
+            len(row["scores"]["judge"]["raw"]) / 10
+        )
         assert row["scores"]["letters"]["extra"] == {"length": len(row["response"])}
         assert row["advantage"] is not None
 
@@ -119,38 +152,58 @@ def test_the_same_command_with_more_steps_goes_on(three: dict[str, Any]) -> None
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path) -> Job:
     """A job with a rule only, one training process."""
-    return Job(folder=tmp_path_factory.mktemp("plain"), policy=tiny_llama, scalar=tiny_llama).prepare()
+    return Job(
+        folder=tmp_path_factory.mktemp("plain"), policy=tiny_llama, scalar=tiny_llama
+    ).prepare()
 
 
 def test_two_steps_resumed_for_two_more_are_four(plain: Job) -> None:
-    validate = {"data__val_files": plain.folder / "train.parquet", "trainer__val_before_train": False, "trainer__test_freq": 4}
+    validate = {
+        "data__val_files": plain.folder / "train.parquet",
+        "trainer__val_before_train": False,
+        "trainer__test_freq": 4,
+    }
     assert plain.run("whole", trainer__total_training_steps=4, **validate)[0] == 0
     assert plain.run("halves", trainer__total_training_steps=2)[0] == 0
     assert plain.run("halves", trainer__total_training_steps=4)[0] == 0
     whole, halves = plain.lines("whole", "samples.jsonl"), plain.lines("halves", "samples.jsonl")
     assert [row["response"] for row in halves] == [row["response"] for row in whole]
     for ours, theirs in zip(plain.lines("halves"), plain.lines("whole"), strict=True):
-        keys = [key for key in ours if key.startswith(("reward/", "policy/", "response/", "advantage/"))]
-        assert {key: ours[key] for key in keys} == pytest.approx({key: theirs[key] for key in keys}, rel=1e-5, abs=1e-5)
+        keys = [
+            key for key in ours if key.startswith(("reward/", "policy/", "response/", "advantage/"))
+        ]
+        assert {key: ours[key] for key in keys} == pytest.approx(
+            {key: theirs[key] for key in keys}, rel=1e-5, abs=1e-5
+        )
     greedy_is_that_of_the_export(plain, "whole", step=4)
 
 
 def greedy_is_that_of_the_export(job: Job, out: str, *, step: int) -> None:
-    """Validation at `step` was sampled by vLLM from published weights; transformers writes the same from the exported ones."""
+    """Validation at `step` was sampled by vLLM from published weights; transformers writes the same
+    from the exported ones."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     hf = job.folder / out / "checkpoints" / f"step_{step:06d}" / "hf"
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32), AutoTokenizer.from_pretrained(hf)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32),
+        AutoTokenizer.from_pretrained(hf),
+    )
     samples = [row for row in job.lines(out, "val_samples.jsonl") if row["step"] == step]
     assert len(samples) == 16
     same = 0
     for row in samples[:8]:
-        text = tokenizer.apply_chat_template(row["messages"], tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(
+            row["messages"], tokenize=False, add_generation_prompt=True
+        )
         ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
         with torch.no_grad():
-            out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False)
-        same += tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True) == row["response"]
+            out = model.generate(
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False
+            )
+        same += (
+            tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True) == row["response"]
+        )
     assert same == 8
 
 
@@ -159,7 +212,11 @@ def engine_processes(job: subprocess.Popen[str], kind: str) -> list[psutil.Proce
     found = []
     for process in descendants(job.pid):
         try:
-            title, environment, size = " ".join(process.cmdline()), process.environ(), process.memory_info().rss
+            title, environment, size = (
+                " ".join(process.cmdline()),
+                process.environ(),
+                process.memory_info().rss,
+            )
         except psutil.Error:
             continue
         if title.startswith("ray::AsyncProcess"):
@@ -170,7 +227,9 @@ def engine_processes(job: subprocess.Popen[str], kind: str) -> list[psutil.Proce
             continue
         if is_kind == kind:
             found.append((size, process))
-    return [process for _, process in sorted(found, key=lambda pair: -pair[0])]  # largest first: a seat's anchor is small
+    return [
+        process for _, process in sorted(found, key=lambda pair: -pair[0])
+    ]  # largest first: a seat's anchor is small
 
 
 @pytest.mark.parametrize("kind", ["rollout", "training"])
@@ -191,7 +250,11 @@ def test_a_killed_process_is_a_typed_error_and_nothing_is_left(plain: Job, kind:
 
 def test_control_c_finishes_the_step_saves_and_goes_on_later(plain: Job) -> None:
     before = shared_memory()
-    changed = {**LONG_RUN, "data__max_response_length": 200, "actor_rollout_ref__rollout__ignore_eos": True}
+    changed = {
+        **LONG_RUN,
+        "data__max_response_length": 200,
+        "actor_rollout_ref__rollout__ignore_eos": True,
+    }
     job = plain.start("interrupted", **changed)
     ended = finish_in_background(job)
     wait_for(lambda: plain.lines("interrupted") or job.poll() is not None, what="step 1")
@@ -209,7 +272,11 @@ def test_control_c_finishes_the_step_saves_and_goes_on_later(plain: Job) -> None
 
 def test_a_second_control_c_ends_at_once_and_leaves_nothing(plain: Job) -> None:
     before = shared_memory()
-    changed = {**LONG_RUN, "data__max_response_length": 200, "actor_rollout_ref__rollout__ignore_eos": True}
+    changed = {
+        **LONG_RUN,
+        "data__max_response_length": 200,
+        "actor_rollout_ref__rollout__ignore_eos": True,
+    }
     job = plain.start("stopped", **changed)
     ended = finish_in_background(job)
     wait_for(lambda: plain.lines("stopped") or job.poll() is not None, what="step 1")
@@ -226,7 +293,9 @@ def test_a_second_control_c_ends_at_once_and_leaves_nothing(plain: Job) -> None:
     assert shared_memory() - before == set()
 
 
-def test_a_killed_reward_engine_is_started_again_and_the_run_goes_on(plain: Job, tiny_llama: Path) -> None:
+def test_a_killed_reward_engine_is_started_again_and_the_run_goes_on(
+    plain: Job, tiny_llama: Path
+) -> None:
     out = "judge-killed"
     changed = {
         **LONG_RUN,

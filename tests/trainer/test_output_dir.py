@@ -15,7 +15,9 @@ from rmrl.errors import OutputDirError
 from rmrl.trainer.output_dir import MAY_CHANGE, Claim, claim, differences, fingerprint, identify
 
 
-def take(path: Path, config: Config | None = None, *, text: str = "a: 1\n", resume_mode: str = "auto") -> Claim:
+def take(
+    path: Path, config: Config | None = None, *, text: str = "a: 1\n", resume_mode: str = "auto"
+) -> Claim:
     return claim(path, config=config or Config(), config_text=text, resume_mode=resume_mode)
 
 
@@ -63,14 +65,21 @@ def test_another_run_is_refused_with_the_keys_that_differ(tmp_path: Path) -> Non
     message = str(caught.value)
     assert 'reward.models: [] there, ["helpful"] here' in message
     assert "trainer.seed: 1 there, 7 here" in message
-    for words in (str(tmp_path), "trainer.experiment_name", "trainer.resume_mode=auto", "remove the folder"):
+    for words in (
+        str(tmp_path),
+        "trainer.experiment_name",
+        "trainer.resume_mode=auto",
+        "remove the folder",
+    ):
         assert words in message
     assert contents(tmp_path) == before
     take(tmp_path).close()  # the refused claim let go of the lock
 
 
 @pytest.mark.parametrize("resume_mode", ["auto", "disable"])
-def test_a_start_without_any_result_does_not_bind_the_folder(tmp_path: Path, resume_mode: str) -> None:
+def test_a_start_without_any_result_does_not_bind_the_folder(
+    tmp_path: Path, resume_mode: str
+) -> None:
     take(tmp_path, text="a: 1\n").close()
     (tmp_path / "metrics.jsonl").touch()
     other = Config()
@@ -119,15 +128,22 @@ def test_an_unreadable_run_file_is_refused(tmp_path: Path) -> None:
 
 def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from rmrl.config.schema import Config; from rmrl.trainer.output_dir import claim\n"
-        "c = claim(Path(sys.argv[1]), config=Config(), config_text='a: 1\\n', resume_mode='auto')\n"
-        "print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from rmrl.config.schema import Config; from"
+        " rmrl.trainer.output_dir import claim\nc = claim(Path(sys.argv[1]), config=Config(),"
+        " config_text='a: 1\\n', resume_mode='auto')\nprint('held', flush=True); sys.stdin.read()"
     )
-    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(OutputDirError, match=f"in use by another run \\(process {holder.pid} on "):
+        with pytest.raises(
+            OutputDirError, match=f"in use by another run \\(process {holder.pid} on "
+        ):
             take(tmp_path)
     finally:
         holder.kill()
@@ -163,9 +179,12 @@ def test_fingerprint_is_of_what_matters() -> None:
     assert fingerprint(one) == fingerprint(two)
     two.actor_rollout_ref.actor.optim.lr = 1.0
     assert fingerprint(one) != fingerprint(two)
-    assert identify({"data": {"train_files": Path("x"), "val_files": "y"}, "ray_kwargs": {"ray_init": {"num_cpus": 2}}}) == {
-        "data.train_files": "x"
-    }
+    assert identify(
+        {
+            "data": {"train_files": Path("x"), "val_files": "y"},
+            "ray_kwargs": {"ray_init": {"num_cpus": 2}},
+        }
+    ) == {"data.train_files": "x"}
     assert differences({"a": 1, "trainer.save_freq": 1}, {"b": json.loads("null")}) == [
         "a: 1 there, (not set) here",
         "b: (not set) there, null here",

@@ -1,4 +1,5 @@
-"""What is started together is there as a whole or not at all; engines on CPU are spread over the nodes."""
+"""What is started together is there as a whole or not at all; engines on CPU are spread over the
+nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +52,12 @@ def test_all_results_in_their_order() -> None:
     host = FakeHost()
 
     async def start() -> list[str]:
-        return [process.name for process in await all_or_none(*(host.spawn(ECHO, {}, name=name) for name in ("a", "b")))]
+        return [
+            process.name
+            for process in await all_or_none(
+                *(host.spawn(ECHO, {}, name=name) for name in ("a", "b"))
+            )
+        ]
 
     assert asyncio.run(start()) == ["a", "b"]
     assert host.living == ["a", "b"]
@@ -61,6 +67,8 @@ def test_all_results_in_their_order() -> None:
     ("engines", "seats", "wanted"),
     [(2, 4, [0, 2]), (3, 2, [0, 0, 1]), (1, 4, [0]), (4, 4, [0, 1, 2, 3]), (2, 1, [0, 0])],
 )
-def test_engines_on_cpu_are_spread_over_the_nodes(engines: int, seats: int, wanted: list[int]) -> None:
+def test_engines_on_cpu_are_spread_over_the_nodes(
+    engines: int, seats: int, wanted: list[int]
+) -> None:
     """Seats 0, 1 are on one node and 2, 3 on the other: two engines must not share the first."""
     assert [spread(replica, engines, seats) for replica in range(engines)] == wanted

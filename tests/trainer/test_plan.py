@@ -13,11 +13,19 @@ from rmrl.rewards.residency import plan_engines, sized
 from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
 from rmrl.rewards.spec import RewardSpec
 from rmrl.scoring.memory import budget_of, plan_of, scoring_plan
-from rmrl.trainer.check import critic_settings
-from rmrl.trainer.plan import TRAIN_PROCESS_BYTES, Extras, _policy_host, _training, memory_plan, policy_claims
+from rmrl.trainer.check_algorithm import critic_settings
+from rmrl.trainer.plan import (
+    TRAIN_PROCESS_BYTES,
+    Extras,
+    _policy_host,
+    _training,
+    memory_plan,
+    policy_claims,
+)
 from tests.scoring.test_memory import engine_spec
 
-# embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two norms; the last norm
+# embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two
+# norms; the last norm
 PARAMETERS = 1024 * 128 + 2 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 128 * 256 + 2 * 128) + 128
 MIB = 2**20
 
@@ -44,7 +52,9 @@ def test_training_holds_weights_gradients_and_two_moments(tiny_llama: Path) -> N
 
 def test_a_reference_adds_its_weights_in_its_own_dtype(tiny_llama: Path) -> None:
     with_reference = plan(config(tiny_llama), extras=Extras(reference=True)).claims[0].away_bytes
-    assert with_reference - plan(config(tiny_llama)).claims[0].away_bytes == PARAMETERS * 2  # bfloat16
+    assert (
+        with_reference - plan(config(tiny_llama)).claims[0].away_bytes == PARAMETERS * 2
+    )  # bfloat16
 
 
 def test_a_critic_beside_the_policy_adds_its_state_and_no_process(tiny_llama: Path) -> None:
@@ -64,7 +74,8 @@ def test_a_critic_in_a_pool_has_processes_of_its_own(tiny_llama: Path) -> None:
 
 
 def test_megatron_processes_hold_copies_and_a_reference_beside_them(tiny_llama: Path) -> None:
-    """Two data-parallel copies: bfloat16 weights and float32 gradients twice, master weights and moments once; a reference is weights."""
+    """Two data-parallel copies: bfloat16 weights and float32 gradients twice, master weights and
+    moments once; a reference is weights."""
     made = config(tiny_llama)
     made.actor_rollout_ref.actor.strategy = "megatron"
     training = plan(made).claims[0]
@@ -78,8 +89,13 @@ def test_what_megatron_does_not_offload_stays_on_the_devices(tiny_llama: Path) -
     made = config(tiny_llama)
     made.actor_rollout_ref.actor.strategy = "megatron"
     made.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 2
-    made.actor_rollout_ref.actor.megatron.param_offload = made.actor_rollout_ref.actor.megatron.optimizer_offload = True
-    assert _training(made, "cuda", False).away_bytes == PARAMETERS * 4 // 2 + TRAIN_PROCESS_BYTES["cuda"]  # gradients
+    made.actor_rollout_ref.actor.megatron.param_offload = (
+        made.actor_rollout_ref.actor.megatron.optimizer_offload
+    ) = True
+    assert (
+        _training(made, "cuda", False).away_bytes
+        == PARAMETERS * 4 // 2 + TRAIN_PROCESS_BYTES["cuda"]
+    )  # gradients
     offloaded, _ = _policy_host(made, Extras(), 2)
     assert offloaded.what.endswith("megatron, offloaded")
     assert offloaded.awake_bytes == PARAMETERS * (2 + 12)
@@ -89,7 +105,10 @@ def test_what_fsdp_does_not_offload_stays_on_the_devices(tiny_llama: Path) -> No
     """Two moments of float32, in two processes; there are no gradients between phases."""
     made = config(tiny_llama)
     made.actor_rollout_ref.actor.fsdp_config.param_offload = True
-    assert _training(made, "cuda", False).away_bytes == PARAMETERS * 8 // 2 + TRAIN_PROCESS_BYTES["cuda"]
+    assert (
+        _training(made, "cuda", False).away_bytes
+        == PARAMETERS * 8 // 2 + TRAIN_PROCESS_BYTES["cuda"]
+    )
     offloaded, _ = _policy_host(made, Extras(), 2)
     assert offloaded.awake_bytes == PARAMETERS * 4
     made.actor_rollout_ref.actor.fsdp_config.optimizer_offload = True
@@ -97,13 +116,18 @@ def test_what_fsdp_does_not_offload_stays_on_the_devices(tiny_llama: Path) -> No
 
 
 @pytest.mark.parametrize("strategy", ["fsdp2", "megatron"])
-def test_a_reference_that_is_not_offloaded_stays_beside_what_is(tiny_llama: Path, strategy: str) -> None:
-    """Two processes: FSDP shards the reference (bfloat16), megatron's data-parallel ones have a copy each."""
+def test_a_reference_that_is_not_offloaded_stays_beside_what_is(
+    tiny_llama: Path, strategy: str
+) -> None:
+    """Two processes: FSDP shards the reference (bfloat16), megatron's data-parallel ones have a
+    copy each."""
     made = config(tiny_llama)
     actor, ref = made.actor_rollout_ref.actor, made.actor_rollout_ref.ref
     actor.strategy = strategy
     (actor.megatron if strategy == "megatron" else actor.fsdp_config).param_offload = True
-    alone, beside = (_training(made, "cuda", with_reference).away_bytes for with_reference in (False, True))
+    alone, beside = (
+        _training(made, "cuda", with_reference).away_bytes for with_reference in (False, True)
+    )
     assert beside - alone == PARAMETERS * 2 // (1 if strategy == "megatron" else 2)
     ref.param_offload = True
     assert _training(made, "cuda", True).away_bytes == alone
@@ -111,7 +135,10 @@ def test_a_reference_that_is_not_offloaded_stays_beside_what_is(tiny_llama: Path
 
 def test_rollout_in_a_pool_never_sleeps(tiny_llama: Path) -> None:
     made = config(tiny_llama)
-    made.trainer.resource_pools, made.actor_rollout_ref.rollout.pool = {"sampling": {"n_gpus_per_node": 1}}, "sampling"
+    made.trainer.resource_pools, made.actor_rollout_ref.rollout.pool = (
+        {"sampling": {"n_gpus_per_node": 1}},
+        "sampling",
+    )
     rollout = plan(made).claims[1]
     assert rollout.away_bytes == rollout.awake_bytes
     assert rollout.when == PHASES
@@ -126,7 +153,9 @@ def test_adapters_spare_gradients_and_moments(tiny_llama: Path) -> None:
 def test_a_rollout_engine_gives_back_its_cache(tiny_llama: Path) -> None:
     rollout = plan(config(tiny_llama)).claims[1]
     assert rollout.awake_bytes - rollout.away_bytes == 100 * MIB
-    assert rollout.away_bytes == pytest.approx(2 * PARAMETERS * 4 + ENGINE_PROCESS_BYTES["cpu"], rel=0.001)
+    assert rollout.away_bytes == pytest.approx(
+        2 * PARAMETERS * 4 + ENGINE_PROCESS_BYTES["cpu"], rel=0.001
+    )
 
 
 def test_without_free_cache_engine_it_keeps_everything(tiny_llama: Path) -> None:
@@ -160,16 +189,30 @@ def test_a_budget_too_small_is_refused(tiny_llama: Path) -> None:
 
 def test_engines_may_hold_what_the_policy_leaves(tiny_llama: Path) -> None:
     made = config(tiny_llama)
-    engine = Claim(who="a", what="m", awake_bytes=400 * MIB, away_bytes=100 * MIB, when=("score",), place="", alternates=True)
+    engine = Claim(
+        who="a",
+        what="m",
+        awake_bytes=400 * MIB,
+        away_bytes=100 * MIB,
+        when=("score",),
+        place="",
+        alternates=True,
+    )
     policy = policy_claims(made, device="cpu", extras=Extras())
     room = budget_of(plan_of([*policy, engine], 10_000 * MIB, None)).places[""]
     training, rollout = policy
     assert room.scoring_bytes == 10_000 * MIB - training.away_bytes - rollout.away_bytes
-    assert room.idle_bytes == 10_000 * MIB - max(training.awake_bytes + rollout.away_bytes, training.away_bytes + rollout.awake_bytes)
+    assert room.idle_bytes == 10_000 * MIB - max(
+        training.awake_bytes + rollout.away_bytes, training.away_bytes + rollout.awake_bytes
+    )
 
 
 def test_the_engine_part_is_that_of_offline_scoring(tiny_llama: Path) -> None:
-    spec = RewardSpec(name="judge", kind="generative", weight=1.0, engines={"main": engine_spec(tiny_llama)})
+    spec = RewardSpec(
+        name="judge", kind="generative", weight=1.0, engines={"main": engine_spec(tiny_llama)}
+    )
     engines = sized(plan_engines([spec]))
-    training = memory_plan(config(tiny_llama), engines, device="cpu", budget_bytes=2**40, extras=Extras())
+    training = memory_plan(
+        config(tiny_llama), engines, device="cpu", budget_bytes=2**40, extras=Extras()
+    )
     assert training.claims[2:] == scoring_plan(engines, budget_bytes=2**40).claims

@@ -35,7 +35,13 @@ class Echo:
         self.batches.append(batch)
         if not self.answers:
             return Ragged.of([], np.float32)
-        return Ragged.of([-row[-int(n) :] for row, n in zip(batch.tokens.rows(), batch.response_mask.lengths, strict=True)], np.float32)
+        return Ragged.of(
+            [
+                -row[-int(n) :]
+                for row, n in zip(batch.tokens.rows(), batch.response_mask.lengths, strict=True)
+            ],
+            np.float32,
+        )
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
         self.batches += mini_batches
@@ -51,7 +57,9 @@ class Echo:
 def batch(lengths: list[int]) -> TrainBatch:
     """Row b: one prompt token, then `lengths[b]` tokens 100 * b, 100 * b + 1, ..."""
     return TrainBatch(
-        tokens=Ragged.of([[1, *range(100 * b, 100 * b + n)] for b, n in enumerate(lengths)], np.int64),
+        tokens=Ragged.of(
+            [[1, *range(100 * b, 100 * b + n)] for b, n in enumerate(lengths)], np.int64
+        ),
         response_mask=Ragged.of([np.ones(n) for n in lengths], np.float32),
     )
 
@@ -68,9 +76,14 @@ def test_log_probabilities_come_back_row_by_row(workers: int) -> None:
     ours, echoes = policy(workers)
     got = asyncio.run(ours.logprobs(batch(lengths)))
     assert got.lengths.tolist() == lengths
-    assert [row.tolist() for row in got.rows()] == [[-float(100 * b + i) for i in range(n)] for b, n in enumerate(lengths)]
+    assert [row.tolist() for row in got.rows()] == [
+        [-float(100 * b + i) for i in range(n)] for b, n in enumerate(lengths)
+    ]
     assert sum(len(echo.batches[0]) for echo in echoes) == 7
-    assert max(len(echo.batches[0]) for echo in echoes) - min(len(echo.batches[0]) for echo in echoes) <= 1
+    assert (
+        max(len(echo.batches[0]) for echo in echoes) - min(len(echo.batches[0]) for echo in echoes)
+        <= 1
+    )
 
 
 def test_fewer_rows_than_processes() -> None:
@@ -93,10 +106,16 @@ def test_the_reference_answers_beside_the_policy(tmp_path) -> None:
     group = TrainGroup(WorkerGroup([worker]), timeout_s=1.0, offloads=False)  # type: ignore[list-item]
 
     async def both() -> tuple[Ragged, Ragged]:
-        return await TrainedModel(group, "actor").logprobs(batch([2, 1])), await TrainedModel(group, "ref").logprobs(batch([2, 1]))
+        return await TrainedModel(group, "actor").logprobs(batch([2, 1])), await TrainedModel(
+            group, "ref"
+        ).logprobs(batch([2, 1]))
 
     policy_logprobs, reference = asyncio.run(both())
-    assert policy_logprobs.values.tolist() == reference.values.tolist() == pytest.approx([-np.log(64)] * 3)
+    assert (
+        policy_logprobs.values.tolist()
+        == reference.values.tolist()
+        == pytest.approx([-np.log(64)] * 3)
+    )
 
 
 @pytest.mark.parametrize(("offloads", "wanted"), [(True, ["on", "off"]), (False, [])])
@@ -112,7 +131,8 @@ def test_offloading_only_where_asked(offloads: bool, wanted: list[str]) -> None:
 
 
 def test_an_error_is_not_held_up_by_a_process_that_waits_for_the_failed_one() -> None:
-    """In a collective operation, say: it would take the next call at its deadline only, whose error would hide the first."""
+    """In a collective operation, say: it would take the next call at its deadline only, whose error
+    would hide the first."""
     ours, echoes = policy(2, offloads=True)
 
     async def go() -> None:
@@ -133,7 +153,10 @@ def test_a_dead_process_is_named() -> None:
 
 def test_models_share_a_group_once_and_a_critic_may_stand_apart() -> None:
     (actor, echoes), (other, others) = policy(1, offloads=True), policy(1, offloads=True)
-    beside, apart = Models(actor, critic=TrainedModel(actor.group, "critic")), Models(actor, critic=other)
+    beside, apart = (
+        Models(actor, critic=TrainedModel(actor.group, "critic")),
+        Models(actor, critic=other),
+    )
     assert (beside.apart, apart.apart) == (False, True)
 
     async def go(models: Models) -> None:
@@ -149,17 +172,23 @@ def test_models_share_a_group_once_and_a_critic_may_stand_apart() -> None:
 def megatron(world: int, **sizes: int) -> tuple[TrainedModel, list[Echo]]:
     ours, echoes = policy(world)
     actor = ActorConfig(strategy="megatron", megatron=MegatronConfig(**sizes))
-    return TrainedModel(ours.group, "actor", dealing(actor, world, section="actor_rollout_ref.actor")), echoes
+    return (
+        TrainedModel(ours.group, "actor", dealing(actor, world, section="actor_rollout_ref.actor")),
+        echoes,
+    )
 
 
 def test_processes_that_share_a_model_get_the_same_rows_and_one_of_them_answers() -> None:
-    """Two shares in eight processes: ranks are tensor + 2 (share + 2 stage), so ranks 4 and 6 answer and the others need not."""
+    """Two shares in eight processes: ranks are tensor + 2 (share + 2 stage), so ranks 4 and 6
+    answer and the others need not."""
     ours, echoes = megatron(8, tensor_model_parallel_size=2, pipeline_model_parallel_size=2)
     for rank in (0, 1, 2, 3, 5, 7):
         echoes[rank].answers = False
     lengths = [3, 9, 1, 4, 4]
     got = asyncio.run(ours.logprobs(batch(lengths)))
-    assert [row.tolist() for row in got.rows()] == [[-float(100 * b + i) for i in range(n)] for b, n in enumerate(lengths)]
+    assert [row.tolist() for row in got.rows()] == [
+        [-float(100 * b + i) for i in range(n)] for b, n in enumerate(lengths)
+    ]
     given = [echo.batches[0].tokens.values.tolist() for echo in echoes]
     assert given[0] == given[1] == given[4] == given[5]
     assert given[2] == given[3] == given[6] == given[7]

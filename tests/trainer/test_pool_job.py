@@ -1,4 +1,5 @@
-"""Reward models with devices of their own, as a user sets them up: they score while the policy still generates."""
+"""Reward models with devices of their own, as a user sets them up: they score while the policy
+still generates."""
 
 from __future__ import annotations
 
@@ -14,8 +15,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def metrics(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_llama: Path) -> list[dict[str, Any]]:
-    """Three steps; the judge lives in a pool, the scalar model shares the policy's devices. Two responses are generated at a time."""
+def metrics(
+    tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_llama: Path
+) -> list[dict[str, Any]]:
+    """Three steps; the judge lives in a pool, the scalar model shares the policy's devices. Two
+    responses are generated at a time."""
     pool = {
         "trainer.resource_pools.judges.n_gpus_per_node": 1,
         "reward.specs.judge.engine.pool": "judges",
@@ -23,7 +27,12 @@ def metrics(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_rew
         "reward.engine.max_model_len": 512,
     }
     rewards = three_rewards(tiny_llama, tiny_reward_llama)
-    job = Job(folder=tmp_path_factory.mktemp("pool"), policy=tiny_llama, scalar=tiny_reward_llama, overrides={**rewards, **pool}).prepare()
+    job = Job(
+        folder=tmp_path_factory.mktemp("pool"),
+        policy=tiny_llama,
+        scalar=tiny_reward_llama,
+        overrides={**rewards, **pool},
+    ).prepare()
     code, printed = finish(job.start("run", trainer__total_training_steps=3))
     assert code == 0, printed
     assert "judges" in printed
@@ -40,4 +49,7 @@ def test_the_pools_judge_scores_while_others_are_generated(metrics: list[dict[st
 
 def test_it_is_loaded_once_and_never_put_away(metrics: list[dict[str, Any]]) -> None:
     assert sum(m.get("engine/judge/loads", 0) for m in metrics) == 1
-    assert sum(m.get("engine/judge/sleeps", 0) + m.get("engine/judge/unloads", 0) for m in metrics) == 0
+    assert (
+        sum(m.get("engine/judge/sleeps", 0) + m.get("engine/judge/unloads", 0) for m in metrics)
+        == 0
+    )

@@ -1,4 +1,5 @@
-"""Batches arrive in order, sampled from weights of the allowed age, and errors reach who waits for the batch."""
+"""Batches arrive in order, sampled from weights of the allowed age, and errors reach who waits for
+the batch."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from rmrl.trainer.prefetch import Published, batches
 Sample = Callable[[int], Awaitable[int]]
 
 
-async def versions_used(*, ahead: int, steps: int, sampling_s: float = 0.0, training_s: float = 0.0) -> list[tuple[int, int]]:
+async def versions_used(
+    *, ahead: int, steps: int, sampling_s: float = 0.0, training_s: float = 0.0
+) -> list[tuple[int, int]]:
     """(step, version of the engines when it was sampled) as training would see them."""
     published, used = Published(0), []
 
@@ -36,14 +39,24 @@ def test_on_policy_batches_are_sampled_from_the_newest_weights() -> None:
 
 
 def test_one_step_off_samples_from_the_weights_of_the_step_before() -> None:
-    """Training is slow, so every batch is sampled as early as it may be: version s - 1 for step s."""
-    assert asyncio.run(versions_used(ahead=1, steps=4, training_s=0.01)) == [(0, 0), (1, 0), (2, 1), (3, 2)]
+    """Training is slow, so every batch is sampled as early as it may be: version s - 1 for step
+    s."""
+    assert asyncio.run(versions_used(ahead=1, steps=4, training_s=0.01)) == [
+        (0, 0),
+        (1, 0),
+        (2, 1),
+        (3, 2),
+    ]
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 3])
 @pytest.mark.parametrize(("sampling_s", "training_s"), [(0.004, 0.0), (0.0, 0.004), (0.002, 0.002)])
-def test_no_batch_is_older_than_allowed_and_none_is_lost(ahead: int, sampling_s: float, training_s: float) -> None:
-    used = asyncio.run(versions_used(ahead=ahead, steps=8, sampling_s=sampling_s, training_s=training_s))
+def test_no_batch_is_older_than_allowed_and_none_is_lost(
+    ahead: int, sampling_s: float, training_s: float
+) -> None:
+    used = asyncio.run(
+        versions_used(ahead=ahead, steps=8, sampling_s=sampling_s, training_s=training_s)
+    )
     assert [step for step, _ in used] == list(range(8))
     assert all(0 <= step - version <= ahead for step, version in used)
 
@@ -62,7 +75,9 @@ def test_the_next_batch_is_sampled_while_this_one_trains() -> None:
         async with aclosing(batches(sample, range(2), ahead=1, published=published)) as ready:
             async for step in ready:
                 if step == 0:
-                    await asyncio.wait_for(second.wait(), 5)  # would time out if sampling waited for the end of training
+                    await asyncio.wait_for(
+                        second.wait(), 5
+                    )  # would time out if sampling waited for the end of training
                 log.append(f"trained {step}")
                 published.set(step + 1)
         return log

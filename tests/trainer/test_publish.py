@@ -29,15 +29,24 @@ class Reader:
         self.seen: list[tuple[str, int, dict]] = []
 
     async def load_weights(self, path: str, *, version: int) -> None:
-        self.seen.append((path, version, {name: tensor.shape for name, tensor in load_file(path).items()}))
+        self.seen.append(
+            (path, version, {name: tensor.shape for name, tensor in load_file(path).items()})
+        )
 
 
 def publish(tmp_path: Path, engine: FakeProcess, *, size_hint_bytes: int = 1000) -> int:
-    group = TrainGroup(WorkerGroup([train_worker(small_config(tmp_path))]), timeout_s=1.0, offloads=False)  # type: ignore[list-item]
+    group = TrainGroup(
+        WorkerGroup([train_worker(small_config(tmp_path))]), timeout_s=1.0, offloads=False
+    )  # type: ignore[list-item]
     pool = RolloutPool([engine], timeout_s=1.0, sleeps=True)  # type: ignore[list-item]
     files = NodeFiles(source=HERE)
     publisher = Publisher(
-        TrainedModel(group, "actor"), pool, files=files, engine_nodes=[HERE], dtype="float32", size_hint_bytes=size_hint_bytes
+        TrainedModel(group, "actor"),
+        pool,
+        files=files,
+        engine_nodes=[HERE],
+        dtype="float32",
+        size_hint_bytes=size_hint_bytes,
     )
     return asyncio.run(publisher.publish(3))
 
@@ -65,7 +74,9 @@ def test_a_lost_engine_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_no_room_is_told_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InfrastructureError, match=r"the weights to publish need .* GiB of shared memory"):
+    with pytest.raises(
+        InfrastructureError, match=r"the weights to publish need .* GiB of shared memory"
+    ):
         publish(tmp_path, FakeProcess(Reader(), "rollout-0"), size_hint_bytes=1 << 60)
 
 
@@ -73,7 +84,9 @@ def test_only_this_nodes_files_of_that_name_are_removed(tmp_path: Path) -> None:
     name, data = f"rmrl-weights-{os.getpid()}-unit", np.frombuffer(b"abc", np.uint8)
     mine, other = Relay(HERE), Relay("b" * 56)
     paths = [Path(relay.place(name, 10)) for relay in (mine, other)]
-    assert [relay.write(str(path), 3, data) for relay, path in zip((mine, other), paths, strict=True)] == [3, 3]
+    assert [
+        relay.write(str(path), 3, data) for relay, path in zip((mine, other), paths, strict=True)
+    ] == [3, 3]
     assert paths[0].read_bytes() == b"\0\0\0abc"
     assert mine.read(str(paths[0]), 4, 99).tobytes() == b"bc"
     mine.remove(name)

@@ -1,4 +1,5 @@
-"""Every shipped recipe runs: its keys in a whole run of fakes, whose learner uses the real estimators, losses, KL forms and filters."""
+"""Every shipped recipe runs: its keys in a whole run of fakes, whose learner uses the real
+estimators, losses, KL forms and filters."""
 
 from __future__ import annotations
 
@@ -68,7 +69,11 @@ def called(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 
     def look_up(table: Registry[Any], name: str) -> Any:
         part = found(table, name)
-        return noted(part, (table.what.rpartition(".")[2], name)) if table.what.endswith(("adv_estimator", "loss_mode")) else part
+        return (
+            noted(part, (table.what.rpartition(".")[2], name))
+            if table.what.endswith(("adv_estimator", "loss_mode"))
+            else part
+        )
 
     def noted(part: Callable[..., Any], key: tuple[str, str]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -95,7 +100,9 @@ def test_the_table_names_every_recipe():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_trains_with_what_it_names(name: str, called: set[tuple[str, str]], tmp_path: Path):
+def test_a_recipe_trains_with_what_it_names(
+    name: str, called: set[tuple[str, str]], tmp_path: Path
+):
     config = small(name)
     parts = FakeParts()
     run = fake_run(
@@ -114,7 +121,11 @@ def test_a_recipe_trains_with_what_it_names(name: str, called: set[tuple[str, st
     lines = records(run.out_dir / "metrics.jsonl")
     assert [line["step"] for line in lines] == [1, 2]
     for line in lines:
-        assert [key for key, value in line.items() if isinstance(value, float) and not math.isfinite(value)] == []
+        assert [
+            key
+            for key, value in line.items()
+            if isinstance(value, float) and not math.isfinite(value)
+        ] == []
         assert line["policy/grad_norm"] > 0  # rewards differ, so every recipe moves the policy
         assert [key for key in FURTHER.get(name, ()) if key not in line] == []
         assert ("critic/value_loss" in line) == (estimator in NEEDS_VALUES)

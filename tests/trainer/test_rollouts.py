@@ -12,10 +12,15 @@ from rmrl.trainer.rollouts import RolloutPool
 from rmrl.types import Prompt, Rollouts, Sampling
 from tests.trainer.fake_run import rollout_engine
 
-PROMPTS = [Prompt(id=f"p:{i}", messages=[{"role": "user", "content": str(i)}], token_ids=(i, i + 1)) for i in range(5)]
+PROMPTS = [
+    Prompt(id=f"p:{i}", messages=[{"role": "user", "content": str(i)}], token_ids=(i, i + 1))
+    for i in range(5)
+]
 
 
-def generate(engines: list[FakeProcess], *, n: int = 3, seed: int | None = 7, prompts: list[Prompt] = PROMPTS) -> Rollouts:
+def generate(
+    engines: list[FakeProcess], *, n: int = 3, seed: int | None = 7, prompts: list[Prompt] = PROMPTS
+) -> Rollouts:
     pool = RolloutPool(engines, timeout_s=5.0, sleeps=True)  # type: ignore[arg-type]
     return asyncio.run(pool.generate(prompts, Sampling(max_tokens=8, n=n, seed=seed)))
 
@@ -41,7 +46,9 @@ def test_the_same_seed_gives_the_same_samples_and_another_gives_others() -> None
 
 def test_engines_with_the_same_prompt_draw_differently() -> None:
     twice = [PROMPTS[0], PROMPTS[0]]
-    got = generate([rollout_engine(lengths=[6, 6]), rollout_engine(lengths=[6, 6])], n=1, prompts=twice)
+    got = generate(
+        [rollout_engine(lengths=[6, 6]), rollout_engine(lengths=[6, 6])], n=1, prompts=twice
+    )
     assert got.responses[0].token_ids != got.responses[1].token_ids
 
 

@@ -1,4 +1,5 @@
-"""A command line that names no reward gets the rules of its rows' data_source, or is told which source has none."""
+"""A command line that names no reward gets the rules of its rows' data_source, or is told which
+source has none."""
 
 from __future__ import annotations
 
@@ -18,14 +19,20 @@ def config_of(folder: Path, train: list[str], val: list[str] | None = None) -> C
     for split, sources in (("train", train), ("val", val or [])):
         if sources:
             path = folder / f"{split}.parquet"
-            write_rows(path, [{"prompt": "1+1?", "data_source": source} for source in sources], overwrite=True)
+            write_rows(
+                path,
+                [{"prompt": "1+1?", "data_source": source} for source in sources],
+                overwrite=True,
+            )
             setattr(config.data, f"{split}_files", str(path))
     return config
 
 
 def test_one_rule_for_all_rows(tmp_path: Path):
     config = config_of(tmp_path, ["openai/gsm8k", "openai/gsm8k"], ["openai/gsm8k"])
-    assert choose_rules(config) == ["no reward is named: rows of openai/gsm8k are scored by the rule gsm8k"]
+    assert choose_rules(config) == [
+        "no reward is named: rows of openai/gsm8k are scored by the rule gsm8k"
+    ]
     assert (config.reward.models, config.reward.by_source) == (["gsm8k"], {})
 
 
@@ -33,12 +40,18 @@ def test_two_sources_have_a_rule_each(tmp_path: Path):
     config = config_of(tmp_path, ["openai/gsm8k"], ["HuggingFaceH4/MATH-500"])
     assert len(choose_rules(config)) == 2
     assert config.reward.models == []
-    assert config.reward.by_source == {"openai/gsm8k": {"models": ["gsm8k"]}, "HuggingFaceH4/MATH-500": {"models": ["math_verify"]}}
+    assert config.reward.by_source == {
+        "openai/gsm8k": {"models": ["gsm8k"]},
+        "HuggingFaceH4/MATH-500": {"models": ["math_verify"]},
+    }
 
 
 def test_a_source_without_a_rule_is_named(tmp_path: Path):
     config = config_of(tmp_path, ["openai/gsm8k", "mine", ""])
-    with pytest.raises(ConfigError, match=r"data_source \(none\), mine have no rule of their own .*reward\.models=\[gsm8k\]"):
+    with pytest.raises(
+        ConfigError,
+        match=r"data_source \(none\), mine have no rule of their own .*reward\.models=\[gsm8k\]",
+    ):
         choose_rules(config)
 
 
@@ -52,4 +65,8 @@ def test_a_named_reward_is_left_alone_and_nothing_is_read(tmp_path: Path):
 
 
 def test_every_rule_is_shipped():
-    assert [name for name in RULES.values() if not (shipped("reward_functions") / f"{name}.py").is_file()] == []
+    assert [
+        name
+        for name in RULES.values()
+        if not (shipped("reward_functions") / f"{name}.py").is_file()
+    ] == []

@@ -15,12 +15,23 @@ NAN = float("nan")
 
 
 def sampled_round(
-    rewards: list[float], *, group_size: int = 2, other: list[float] | None = None, metrics: dict[str, float] | None = None
+    rewards: list[float],
+    *,
+    group_size: int = 2,
+    other: list[float] | None = None,
+    metrics: dict[str, float] | None = None,
 ) -> tuple[Rollouts, RewardBatch]:
     """Responses whose only reward (and component "main") is given; NaN: no verdict."""
     prompt = Prompt(id="p", messages=[], token_ids=(1,))
     answers = tuple(
-        Response(prompt=prompt, text=f"{i}", token_ids=(i,), logprobs=None, finish_reason="stop", policy_version=0)
+        Response(
+            prompt=prompt,
+            text=f"{i}",
+            token_ids=(i,),
+            logprobs=None,
+            finish_reason="stop",
+            policy_version=0,
+        )
         for i in range(len(rewards))
     )
     columns = {"main": rewards, **({"other": other} if other else {})}
@@ -55,12 +66,16 @@ def test_contrast_may_be_asked_of_one_component() -> None:
     made = sampled_round([0, 1, 0, 1], other=[1, 1, 0, 1])
     assert contrast(*made, "other").tolist() == [False, False, True, True]
     assert contrast(*made, "reward").tolist() == [True] * 4
-    with pytest.raises(ConfigError, match=r"filter_groups.metric=mian: no reward of that name; known: reward, main, other"):
+    with pytest.raises(
+        ConfigError,
+        match=r"filter_groups.metric=mian: no reward of that name; known: reward, main, other",
+    ):
         contrast(*made, "mian")
 
 
 def test_contrast_of_scores_is_that_before_transforms() -> None:
-    """Overlong shaping made rewards of equal scores differ: [1, 0.8] and [0, 1] are scores [1, 1] and [0, 1]."""
+    """Overlong shaping made rewards of equal scores differ: [1, 0.8] and [0, 1] are scores [1, 1]
+    and [0, 1]."""
     rollouts, rewards = sampled_round([1, 1, 0, 1])
     shaped = dataclasses.replace(rewards, rewards_B=np.asarray([1, 0.8, 0, 1]))
     assert contrast(rollouts, shaped, "reward").tolist() == [True] * 4
@@ -71,14 +86,22 @@ def test_contrast_of_scores_is_that_before_transforms() -> None:
 def test_contrast_of_acc_is_what_the_rule_returned_beside_its_score() -> None:
     """Scores 0.5 and 1 of two right answers: acc is 1 for both."""
     rollouts, rewards = sampled_round([0.5, 1, -1, 1])
-    results = [dataclasses.replace(r, extra={"acc": acc}) for r, acc in zip(rewards.scores.results[0], [1, True, False, 1.0], strict=True)]
-    with_acc = dataclasses.replace(rewards, scores=dataclasses.replace(rewards.scores, results=(tuple(results),)))
+    results = [
+        dataclasses.replace(r, extra={"acc": acc})
+        for r, acc in zip(rewards.scores.results[0], [1, True, False, 1.0], strict=True)
+    ]
+    with_acc = dataclasses.replace(
+        rewards, scores=dataclasses.replace(rewards.scores, results=(tuple(results),))
+    )
     assert contrast(rollouts, with_acc, "acc").tolist() == [False, False, True, True]
     assert contrast(rollouts, with_acc, "score").tolist() == [True] * 4
 
 
 def test_rounds_are_joined_in_order_with_groups_that_stay_apart() -> None:
-    first, second = sampled_round([0, 1], metrics={"a": 1.0, "b": 4.0}), sampled_round([1, 1, NAN, 0], metrics={"a": 2.5})
+    first, second = (
+        sampled_round([0, 1], metrics={"a": 1.0, "b": 4.0}),
+        sampled_round([1, 1, NAN, 0], metrics={"a": 2.5}),
+    )
     rollouts, rewards = concatenate([first, second])
     assert rollouts.group_ids_B.tolist() == [0, 0, 1, 1, 2, 2]
     np.testing.assert_array_equal(rewards.rewards_B, [0, 1, 1, 1, NAN, 0])
@@ -91,7 +114,11 @@ def test_step_scores_are_joined_also_where_a_round_has_none() -> None:
     (rollouts, rewards), plain = sampled_round([0, 1]), sampled_round([1, 0])
     steps = ((Step(3, 0.5),), ())
     with_steps = RewardBatch(
-        scores=rewards.scores, weights_C=rewards.weights_C, rewards_B=rewards.rewards_B, keep_B=rewards.keep_B, steps=steps
+        scores=rewards.scores,
+        weights_C=rewards.weights_C,
+        rewards_B=rewards.rewards_B,
+        keep_B=rewards.keep_B,
+        steps=steps,
     )
     assert concatenate([(rollouts, with_steps), plain])[1].steps == ((Step(3, 0.5),), (), (), ())
 

@@ -1,4 +1,5 @@
-"""What each training engine is told: who stands beside the policy, and how many optimizer steps its schedule has."""
+"""What each training engine is told: who stands beside the policy, and how many optimizer steps its
+schedule has."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from pathlib import Path
 
 from rmrl.config.schema import Config
 from rmrl.rewards.residency import Budget
-from rmrl.trainer.check import Checked, critic_settings, needs_critic
+from rmrl.trainer.check import Checked
+from rmrl.trainer.check_algorithm import critic_settings, needs_critic
 from rmrl.trainer.start_models import train_settings
 
 
@@ -36,11 +38,15 @@ def config() -> Config:
 
 
 def test_a_schedule_counts_the_steps_in_which_its_model_learns() -> None:
-    """3 mini-batches and 2 epochs a step; the policy rests in 5 of 20 steps, so its rate must reach its end in the other 15."""
+    """3 mini-batches and 2 epochs a step; the policy rests in 5 of 20 steps, so its rate must reach
+    its end in the other 15."""
     made = config()
     made.trainer.critic_warmup = 5
     settings = train_settings(checked(made, total_steps=20))
-    assert {role: one.total_steps for role, one in settings.items()} == {"actor": 15 * 6, "critic": 20 * 6}
+    assert {role: one.total_steps for role, one in settings.items()} == {
+        "actor": 15 * 6,
+        "critic": 20 * 6,
+    }
 
 
 def test_the_reference_waits_in_host_memory_where_its_own_key_says_so() -> None:

@@ -26,17 +26,36 @@ def octets(ids: Sequence[int]) -> str:
 
 def response(ids: Sequence[int], text: str) -> Response:
     prompt = Prompt(id="p", messages=[], token_ids=(1,))
-    return Response(prompt=prompt, text=text, token_ids=tuple(ids), logprobs=None, finish_reason="stop", policy_version=0)
+    return Response(
+        prompt=prompt,
+        text=text,
+        token_ids=tuple(ids),
+        logprobs=None,
+        finish_reason="stop",
+        policy_version=0,
+    )
 
 
-def placed(steps: Sequence[tuple[int, float]], ids: Sequence[int], text: str, decode=words) -> list[float]:
-    (row,) = step_token_rewards([[Step(*step) for step in steps]], [response(ids, text)], decode).rows()
+def placed(
+    steps: Sequence[tuple[int, float]], ids: Sequence[int], text: str, decode=words
+) -> list[float]:
+    (row,) = step_token_rewards(
+        [[Step(*step) for step in steps]], [response(ids, text)], decode
+    ).rows()
     return row.tolist()
 
 
 def test_a_step_counts_at_its_last_token_and_the_end_token_gets_none() -> None:
     # "So 2+2\n\n" are 8 characters and end with token 3; " is 4" ends with token 5, before </s>.
-    assert placed([(8, 0.5), (13, -1.0)], [1, 2, 3, 4, 5, 6, 7], "So 2+2\n\n is 4") == [0, 0, 0, 0.5, 0, -1.0, 0]
+    assert placed([(8, 0.5), (13, -1.0)], [1, 2, 3, 4, 5, 6, 7], "So 2+2\n\n is 4") == [
+        0,
+        0,
+        0,
+        0.5,
+        0,
+        -1.0,
+        0,
+    ]
 
 
 def test_a_step_that_ends_inside_a_token_counts_there() -> None:
@@ -78,7 +97,9 @@ def test_leading_characters_that_the_text_lost_are_counted() -> None:
 
 def test_rows_keep_their_lengths() -> None:
     rows = step_token_rewards(
-        [[], [Step(2, 1.0)], [Step(0, 1.0)]], [response([1, 2], "So 2"), response([1], "So"), response([], "")], words
+        [[], [Step(2, 1.0)], [Step(0, 1.0)]],
+        [response([1, 2], "So 2"), response([1], "So"), response([], "")],
+        words,
     )
     assert rows.values.dtype == np.float32
     assert rows.lengths.tolist() == [2, 1, 0]
@@ -98,7 +119,9 @@ def test_time_is_linear_in_the_length() -> None:
         seen += len(ids)
         return octets(ids)
 
-    end_tokens([0xF0] * 1000, [500, 1000], counting)  # the beginning of a character, again and again
+    end_tokens(
+        [0xF0] * 1000, [500, 1000], counting
+    )  # the beginning of a character, again and again
     assert seen <= 20 * 1000
 
 
@@ -106,7 +129,11 @@ def test_tokens_of_a_real_tokenizer(smollm2: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
-    text = "First,  2 + 2 = 4 🙂.\n\nThen é and 漢字, " + "and then some more, 🧮 " * 8 + ".\n\nSo \\(4\\)."
+    text = (
+        "First,  2 + 2 = 4 🙂.\n\nThen é and 漢字, "
+        + "and then some more, 🧮 " * 8
+        + ".\n\nSo \\(4\\)."
+    )
     ids = [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
 
     def decode(tokens: Sequence[int]) -> str:
@@ -114,10 +141,15 @@ def test_tokens_of_a_real_tokenizer(smollm2: Path) -> None:
 
     assert decode(ids) == text
     whole = [len(decode(ids[: i + 1]).rstrip("\ufffd")) for i in range(len(ids))]
-    expected = [next(i for i, length in enumerate(whole) if length >= end) for end in range(1, len(text) + 1)]
+    expected = [
+        next(i for i, length in enumerate(whole) if length >= end)
+        for end in range(1, len(text) + 1)
+    ]
     assert end_tokens(ids, range(1, len(text) + 1), decode) == expected
     step_ends = [text.index("Then"), text.rindex("So"), len(text)]
-    (row,) = step_token_rewards([[Step(end, 1.0) for end in step_ends]], [response(ids, text)], decode).rows()
+    (row,) = step_token_rewards(
+        [[Step(end, 1.0) for end in step_ends]], [response(ids, text)], decode
+    ).rows()
     at = np.flatnonzero(row)
     assert len(at) == 3
     for token, end in zip(at, step_ends, strict=True):

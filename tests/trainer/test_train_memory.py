@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from rmrl.config.schema import ActorConfig, FSDPConfig, MegatronConfig, ModelConfig
-from rmrl.trainer.train_memory import State, activation_bytes, frozen_bytes, layout, offloads_state, state, stays_bytes, waits_bytes
+from rmrl.trainer.train_memory import (
+    State,
+    activation_bytes,
+    frozen_bytes,
+    layout,
+    offloads_state,
+    state,
+    stays_bytes,
+    waits_bytes,
+)
 from tests.trainer.test_plan import PARAMETERS
 
 EMBEDDING = 1024 * 128
@@ -25,15 +34,23 @@ def megatron(**entries: object) -> ActorConfig:
 def test_sharded_training_holds_one_copy_of_everything(model: ModelConfig) -> None:
     for world in (1, 4):
         half = state(model, ActorConfig(fsdp_config=FSDPConfig(model_dtype="bfloat16")), world)
-        assert half == State(weights=2 * PARAMETERS, gradients=2 * PARAMETERS, optimizer=4 * PARAMETERS)
+        assert half == State(
+            weights=2 * PARAMETERS, gradients=2 * PARAMETERS, optimizer=4 * PARAMETERS
+        )
 
 
-def test_data_parallel_copies_hold_weights_and_gradients_and_share_the_optimizer(model: ModelConfig) -> None:
+def test_data_parallel_copies_hold_weights_and_gradients_and_share_the_optimizer(
+    model: ModelConfig,
+) -> None:
     """bfloat16 weights, float32 gradients, float32 master weights and two moments."""
     got = state(model, megatron(), 4)
-    assert got == State(weights=4 * 2 * PARAMETERS, gradients=4 * 4 * PARAMETERS, optimizer=12 * PARAMETERS)
+    assert got == State(
+        weights=4 * 2 * PARAMETERS, gradients=4 * 4 * PARAMETERS, optimizer=12 * PARAMETERS
+    )
     assert got.total == (8 + 16 + 12) * PARAMETERS
-    assert state(model, megatron(use_distributed_optimizer=False), 4).optimizer == 4 * 12 * PARAMETERS
+    assert (
+        state(model, megatron(use_distributed_optimizer=False), 4).optimizer == 4 * 12 * PARAMETERS
+    )
     assert state(model, megatron(dtype="float32"), 4) == State(
         weights=4 * 4 * PARAMETERS, gradients=4 * 4 * PARAMETERS, optimizer=8 * PARAMETERS
     )
@@ -41,21 +58,32 @@ def test_data_parallel_copies_hold_weights_and_gradients_and_share_the_optimizer
 
 def test_processes_that_share_a_model_hold_one_copy_together(model: ModelConfig) -> None:
     assert state(model, megatron(tensor_model_parallel_size=4), 4).weights == 2 * PARAMETERS
-    assert state(model, megatron(tensor_model_parallel_size=2, context_parallel_size=2), 4).weights == 2 * 2 * PARAMETERS
+    assert (
+        state(model, megatron(tensor_model_parallel_size=2, context_parallel_size=2), 4).weights
+        == 2 * 2 * PARAMETERS
+    )
 
 
 def test_both_ends_of_a_pipeline_hold_the_tied_embedding(model: ModelConfig) -> None:
-    """The larger of two stages has half of the layers and all of the vocabulary; both are taken to be as large."""
+    """The larger of two stages has half of the layers and all of the vocabulary; both are taken to
+    be as large."""
     stage = (PARAMETERS - EMBEDDING) // 2 + EMBEDDING
     assert state(model, megatron(pipeline_model_parallel_size=2), 2).weights == 2 * 2 * stage
     assert frozen_bytes(model, megatron(pipeline_model_parallel_size=2), 2) == 2 * 2 * stage
 
 
 def test_experts_are_dealt_to_expert_parallel_processes(model: ModelConfig) -> None:
-    """2 layers x 4 experts x 3 matrices of 128 x 16; each of two processes holds all else and half of them."""
-    model.override_config = {"model_type": "qwen3_moe", "num_experts": 4, "moe_intermediate_size": 16}
+    """2 layers x 4 experts x 3 matrices of 128 x 16; each of two processes holds all else and half
+    of them."""
+    model.override_config = {
+        "model_type": "qwen3_moe",
+        "num_experts": 4,
+        "moe_intermediate_size": 16,
+    }
     experts = 2 * 4 * 3 * 128 * 16
-    assert state(model, megatron(expert_model_parallel_size=2), 2).weights == 2 * 2 * (PARAMETERS - experts // 2)
+    assert state(model, megatron(expert_model_parallel_size=2), 2).weights == 2 * 2 * (
+        PARAMETERS - experts // 2
+    )
     assert state(model, megatron(expert_model_parallel_size=2), 2).optimizer == 12 * PARAMETERS
 
 
@@ -66,14 +94,20 @@ def test_what_stays_on_the_device_and_what_waits_in_host_memory(model: ModelConf
         ({"param_offload": True}, held.gradients + held.optimizer, held.weights),
         ({"grad_offload": True}, held.weights + held.optimizer, 0),  # freed, not kept
         ({"optimizer_offload": True}, held.weights + held.gradients, held.optimizer),
-        ({"param_offload": True, "grad_offload": True, "optimizer_offload": True}, 0, held.weights + held.optimizer),
+        (
+            {"param_offload": True, "grad_offload": True, "optimizer_offload": True},
+            0,
+            held.weights + held.optimizer,
+        ),
     ):
         trained = megatron(**entries)
         assert offloads_state(trained)
         assert (stays_bytes(model, trained, 2), waits_bytes(model, trained, 2)) == (stays, waits)
 
 
-def test_sharded_training_moves_what_is_named_and_has_no_gradients_between_phases(model: ModelConfig) -> None:
+def test_sharded_training_moves_what_is_named_and_has_no_gradients_between_phases(
+    model: ModelConfig,
+) -> None:
     weights, moments = 4 * PARAMETERS, 8 * PARAMETERS
     for entries, stays, waits in (
         ({"param_offload": True}, moments, weights),
@@ -90,12 +124,21 @@ def test_activations_are_split_along_the_sequence(model: ModelConfig) -> None:
     logits = 1024 * 1024 * 4 * 3
     assert whole == activation_bytes(model, ActorConfig(), 4, tokens=4096)
     layers = whole - logits
-    assert activation_bytes(model, megatron(context_parallel_size=2), 4, tokens=4096) == layers // 2 + logits
-    assert activation_bytes(model, megatron(tensor_model_parallel_size=2), 4, tokens=4096) == layers // 2 + logits // 2
+    assert (
+        activation_bytes(model, megatron(context_parallel_size=2), 4, tokens=4096)
+        == layers // 2 + logits
+    )
+    assert (
+        activation_bytes(model, megatron(tensor_model_parallel_size=2), 4, tokens=4096)
+        == layers // 2 + logits // 2
+    )
     unsplit = megatron(tensor_model_parallel_size=2, sequence_parallel=False)
     assert activation_bytes(model, unsplit, 4, tokens=4096) == layers + logits // 2
 
 
 def test_the_plan_names_the_layout() -> None:
     assert layout(ActorConfig(), 4) == "fsdp2 x4"
-    assert layout(megatron(tensor_model_parallel_size=2, pipeline_model_parallel_size=2), 8) == "megatron x8 tp2 pp2"
+    assert (
+        layout(megatron(tensor_model_parallel_size=2, pipeline_model_parallel_size=2), 8)
+        == "megatron x8 tp2 pp2"
+    )

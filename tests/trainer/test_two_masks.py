@@ -1,4 +1,5 @@
-"""Rewards and statistics go by the response mask, losses by the kept mask: what rollout correction rejects changes no advantage."""
+"""Rewards and statistics go by the response mask, losses by the kept mask: what rollout correction
+rejects changes no advantage."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ from rmrl.algorithms import ADVANTAGES, REFUSES_TOKEN_REWARDS
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import TrainSettings
 from rmrl.backends.objective import divisor, weight_and_tokens, weighted_loss, weighted_value_loss
-from rmrl.config.schema import ActorConfig, AlgorithmConfig, CriticConfig, KLControlConfig, ModelConfig, RolloutCorrectionConfig
+from rmrl.config.schema import (
+    ActorConfig,
+    AlgorithmConfig,
+    CriticConfig,
+    KLControlConfig,
+    ModelConfig,
+    RolloutCorrectionConfig,
+)
 from rmrl.trainer.batches import ScoredBatch, add_advantages, correct_rollout
 from rmrl.types import Metrics, Ragged, Step, TrainBatch
 from tests.trainer.fake_run import FakeParts, fake_run, records, train_and_close
@@ -33,13 +41,22 @@ def letters(tokens: Any) -> str:
     return "t" * len(tokens)
 
 
-def with_streams(batch: ScoredBatch, far: list[list[float]], ref: list[list[float]] | None = None) -> ScoredBatch:
-    """Old log-probabilities lie `far` above those of the rollout; the reference's lie `ref` below the old ones."""
+def with_streams(
+    batch: ScoredBatch, far: list[list[float]], ref: list[list[float]] | None = None
+) -> ScoredBatch:
+    """Old log-probabilities lie `far` above those of the rollout; the reference's lie `ref` below
+    the old ones."""
     assert batch.train.rollout_logprobs is not None
-    old = [row + np.asarray(apart) for row, apart in zip(batch.train.rollout_logprobs.rows(), far, strict=True)]
+    old = [
+        row + np.asarray(apart)
+        for row, apart in zip(batch.train.rollout_logprobs.rows(), far, strict=True)
+    ]
     below = ref or [[0.0] * len(row) for row in old]
     reference = [row - np.asarray(apart) for row, apart in zip(old, below, strict=True)]
-    streams = {"old_logprobs": Ragged.of(old, np.float32), "ref_logprobs": Ragged.of(reference, np.float32)}
+    streams = {
+        "old_logprobs": Ragged.of(old, np.float32),
+        "ref_logprobs": Ragged.of(reference, np.float32),
+    }
     return dataclasses.replace(batch, train=dataclasses.replace(batch.train, **streams))
 
 
@@ -48,9 +65,18 @@ def estimated(
 ) -> tuple[ScoredBatch, Metrics]:
     """Corrected with `rollout_rs=level`, and with advantages."""
     correction = RolloutCorrectionConfig(rollout_rs=level)
-    wanted = AlgorithmConfig(**{"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": False, "rollout_correction": correction, **settings})
+    wanted = AlgorithmConfig(
+        **{
+            "adv_estimator": "grpo",
+            "norm_adv_by_std_in_grpo": False,
+            "rollout_correction": correction,
+            **settings,
+        }
+    )
     corrected, _ = correct_rollout(batch, wanted)
-    return add_advantages(corrected, wanted, controller or KLController(KLControlConfig()), decode=letters)
+    return add_advantages(
+        corrected, wanted, controller or KLController(KLControlConfig()), decode=letters
+    )
 
 
 def advantages(batch: ScoredBatch) -> list[list[float]]:
@@ -59,7 +85,9 @@ def advantages(batch: ScoredBatch) -> list[list[float]]:
 
 
 def settings(**actor: Any) -> TrainSettings:
-    return TrainSettings(model=ModelConfig(path="toy"), actor=ActorConfig(**actor), max_response_length=4)
+    return TrainSettings(
+        model=ModelConfig(path="toy"), actor=ActorConfig(**actor), max_response_length=4
+    )
 
 
 def gradient(train: TrainBatch, **actor: Any) -> list[list[float]]:
@@ -74,14 +102,20 @@ def gradient(train: TrainBatch, **actor: Any) -> list[list[float]]:
 
 
 def process_rewards_alone() -> ScoredBatch:
-    """One group of four responses of two tokens; the step that ends with the second one scores 1, 2, 3, 4."""
-    return dataclasses.replace(scored([0.0] * 4, group_size=4), steps=tuple((Step(end=2, value=float(value)),) for value in (1, 2, 3, 4)))
+    """One group of four responses of two tokens; the step that ends with the second one scores 1,
+    2, 3, 4."""
+    return dataclasses.replace(
+        scored([0.0] * 4, group_size=4),
+        steps=tuple((Step(end=2, value=float(value)),) for value in (1, 2, 3, 4)),
+    )
 
 
-# --- rewards and statistics -------------------------------------------------------------------------------------------
+# --- rewards and statistics
 
 
-def test_a_rejected_token_with_a_step_score_does_not_turn_the_best_response_into_the_worst() -> None:
+def test_a_rejected_token_with_a_step_score_does_not_turn_the_best_response_into_the_worst() -> (
+    None
+):
     """Dr. GRPO gave [-0.5, 0.5, 1.5, -1.5]: the fourth response had lost its score."""
     far = [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, FAR]]
     done, _ = estimated(with_streams(process_rewards_alone(), far), "token")
@@ -96,7 +130,8 @@ def test_a_rejected_token_with_a_step_score_does_not_turn_the_best_response_into
 
 
 def test_a_rejected_response_stays_in_the_statistics_and_trains_nothing() -> None:
-    """It gave [-1.5, -0.5, 0.5, 0] by the second token alone; the statistics are those of all four rows."""
+    """It gave [-1.5, -0.5, 0.5, 0] by the second token alone; the statistics are those of all four
+    rows."""
     far = [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, FAR]]
     done, metrics = estimated(with_streams(process_rewards_alone(), far), "sequence")
     assert [row[0] for row in advantages(done)] == SPREAD
@@ -107,16 +142,22 @@ def test_a_rejected_response_stays_in_the_statistics_and_trains_nothing() -> Non
 
 
 def test_the_length_weights_of_opo_count_rejected_tokens() -> None:
-    """Rewards 1 and 0, lengths 1 and 3: baseline 1 / 4. With two tokens of the second rejected it was 1 / 2."""
+    """Rewards 1 and 0, lengths 1 and 3: baseline 1 / 4. With two tokens of the second rejected it
+    was 1 / 2."""
     batch = scored([1.0, 0.0], group_size=2, lengths=[1, 3])
     done, _ = estimated(with_streams(batch, [[0.0], [0.0, FAR, FAR]]), "token", adv_estimator="opo")
     assert advantages(done) == [[0.75], [-0.25] * 3]
 
 
 def test_kl_in_reward_counts_rejected_tokens_and_so_does_its_controller() -> None:
-    """k1 of 0.5 on a rejected token and 0 elsewhere: the row's penalty is 0.1 x 0.5, the mean KL (0 + 0.25) / 2."""
-    batch = with_streams(scored([1.0, 1.0], group_size=2), [[0.0, 0.0], [0.0, FAR]], ref=[[0.0, 0.0], [0.0, 0.5]])
-    controller = KLController(KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.05))
+    """k1 of 0.5 on a rejected token and 0 elsewhere: the row's penalty is 0.1 x 0.5, the mean KL (0
+    + 0.25) / 2."""
+    batch = with_streams(
+        scored([1.0, 1.0], group_size=2), [[0.0, 0.0], [0.0, FAR]], ref=[[0.0, 0.0], [0.0, 0.5]]
+    )
+    controller = KLController(
+        KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.05)
+    )
     done, metrics = estimated(batch, "token", controller, use_kl_in_reward=True)
     assert metrics["policy/ref_kl"] == pytest.approx(0.125)
     # rewards 1 and 0.95
@@ -125,14 +166,19 @@ def test_kl_in_reward_counts_rejected_tokens_and_so_does_its_controller() -> Non
 
 
 def test_all_rejected_still_moves_the_controller() -> None:
-    batch = with_streams(scored([1.0, 1.0], group_size=2), [[FAR, FAR], [FAR, FAR]], ref=[[0.5, 0.5], [0.5, 0.5]])
-    controller = KLController(KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.05))
+    batch = with_streams(
+        scored([1.0, 1.0], group_size=2), [[FAR, FAR], [FAR, FAR]], ref=[[0.5, 0.5], [0.5, 0.5]]
+    )
+    controller = KLController(
+        KLControlConfig(type="adaptive", kl_coef=0.1, horizon=10, target_kl=0.05)
+    )
     estimated(batch, "token", controller, use_kl_in_reward=True)
     assert controller.coefficient == pytest.approx(0.1 * (1 + 0.2 * 2 / 10))
 
 
 def test_the_reward_stays_on_the_last_token_when_that_one_is_rejected() -> None:
-    """REINFORCE++ without discount: every token's return is 1 or 0 whatever is kept, and whitening counts all four."""
+    """REINFORCE++ without discount: every token's return is 1 or 0 whatever is kept, and whitening
+    counts all four."""
     batch = with_streams(scored([1.0, 0.0], group_size=1), [[0.0, FAR], [0.0, 0.0]])
     done, _ = estimated(batch, "token", adv_estimator="reinforce_plus_plus")
     scale = math.sqrt(1 / 3)  # deviations 0.5 four times, over N - 1
@@ -141,9 +187,12 @@ def test_the_reward_stays_on_the_last_token_when_that_one_is_rejected() -> None:
 
 
 def test_returns_and_values_pass_through_a_rejected_token() -> None:
-    """GAE with lambda 0.5: rewards 0, 1 and values 0.2, 0.4: deltas 0.2 and 0.6, advantages 0.2 + 0.5 x 0.6 and 0.6, plus values."""
+    """GAE with lambda 0.5: rewards 0, 1 and values 0.2, 0.4: deltas 0.2 and 0.6, advantages 0.2 +
+    0.5 x 0.6 and 0.6, plus values."""
     batch = with_streams(scored([1.0], group_size=1), [[0.0, FAR]])
-    batch = dataclasses.replace(batch, train=dataclasses.replace(batch.train, values=Ragged.of([[0.2, 0.4]], np.float32)))
+    batch = dataclasses.replace(
+        batch, train=dataclasses.replace(batch.train, values=Ragged.of([[0.2, 0.4]], np.float32))
+    )
     done, _ = estimated(batch, "token", adv_estimator="gae", lam=0.5)
     assert done.train.returns is not None
     assert done.train.returns.values.tolist() == pytest.approx([0.7, 1.0])
@@ -159,7 +208,11 @@ def test_no_advantage_depends_on_what_is_rejected(name: str, level: str) -> None
     far = [[FAR * float(draw.random() < 0.5) for _ in range(n)] for n in lengths]
     batch = with_streams(batch, far, ref=[draw.normal(size=n).tolist() for n in lengths])
     values = Ragged.of([draw.normal(size=n) for n in lengths], np.float32)
-    batch = dataclasses.replace(batch, train=dataclasses.replace(batch.train, values=values), baselines_B=np.asarray([0.3, 0.1, 0.2, 0.0]))
+    batch = dataclasses.replace(
+        batch,
+        train=dataclasses.replace(batch.train, values=values),
+        baselines_B=np.asarray([0.3, 0.1, 0.2, 0.0]),
+    )
     plain, plain_metrics = estimated(batch, None, adv_estimator=name, use_kl_in_reward=kl)
     rejected, metrics = estimated(batch, level, adv_estimator=name, use_kl_in_reward=kl)
     assert rejected.train.kept_mask is not None
@@ -171,7 +224,7 @@ def test_no_advantage_depends_on_what_is_rejected(name: str, level: str) -> None
         assert rejected.train.returns.values.tolist() == plain.train.returns.values.tolist()
 
 
-# --- losses -----------------------------------------------------------------------------------------------------------
+# --- losses
 
 KEPT = TrainBatch(
     tokens=Ragged.of([[1, 2, 3, 4], [1, 5, 6], [1, 7]], np.int64),
@@ -192,12 +245,20 @@ KEPT = TrainBatch(
         ("token-sum", 3, [[-2, 0, -2], [0, 0], [1]]),
         ("seq-mean-token-sum", 2, [[-1, 0, -1], [0, 0], [0.5]]),
         ("seq-mean-token-mean", 2, [[-0.5, 0, -0.5], [0, 0], [0.5]]),
-        ("seq-mean-token-sum-norm", 2, [[-0.25, 0, -0.25], [0, 0], [0.125]]),  # longest response allowed: 4
+        (
+            "seq-mean-token-sum-norm",
+            2,
+            [[-0.25, 0, -0.25], [0, 0], [0.125]],
+        ),  # longest response allowed: 4
     ],
 )
-def test_weights_and_divisors_count_the_tokens_kept(mode: str, weight: float, wanted: list[list[float]]) -> None:
+def test_weights_and_divisors_count_the_tokens_kept(
+    mode: str, weight: float, wanted: list[list[float]]
+) -> None:
     assert weight_and_tokens(KEPT, settings(loss_agg_mode=mode)) == (weight, 3.0)
-    rows = gradient(KEPT, loss_agg_mode=mode, use_kl_loss=True, kl_loss_type="mse", kl_loss_coef=1.0)
+    rows = gradient(
+        KEPT, loss_agg_mode=mode, use_kl_loss=True, kl_loss_type="mse", kl_loss_coef=1.0
+    )
     for row, expected in zip(rows, wanted, strict=True):
         assert row == pytest.approx(expected, rel=1e-6)
 
@@ -219,14 +280,30 @@ def test_a_redrawn_row_takes_its_kept_mask_along() -> None:
 
 
 @pytest.mark.parametrize("critic", [False, True])
-def test_a_run_in_which_everything_is_rejected_moves_nothing_and_logs_finite_numbers(tmp_path: Path, critic: bool) -> None:
-    """Bounds far from 1 reject all: old and rollout log-probabilities differ by no more than rounding here."""
-    correction = {"rollout_rs": "token", "rollout_rs_threshold": 3.0, "rollout_rs_threshold_lower": 2.0}
+def test_a_run_in_which_everything_is_rejected_moves_nothing_and_logs_finite_numbers(
+    tmp_path: Path, critic: bool
+) -> None:
+    """Bounds far from 1 reject all: old and rollout log-probabilities differ by no more than
+    rounding here."""
+    correction = {
+        "rollout_rs": "token",
+        "rollout_rs_threshold": 3.0,
+        "rollout_rs_threshold_lower": 2.0,
+    }
     changed = {f"algorithm__rollout_correction__{key}": value for key, value in correction.items()}
     changed |= {"algorithm__adv_estimator": "gae"} if critic else {}
     parts = FakeParts()
-    run = fake_run(tmp_path, total_steps=2, parts=parts, actor_rollout_ref__actor__ppo_mini_batch_size=2, **changed)
-    before = [dict(engine.weights())["toy.logits"].clone() for engine in parts.workers[0].object._engines.values()]
+    run = fake_run(
+        tmp_path,
+        total_steps=2,
+        parts=parts,
+        actor_rollout_ref__actor__ppo_mini_batch_size=2,
+        **changed,
+    )
+    before = [
+        dict(engine.weights())["toy.logits"].clone()
+        for engine in parts.workers[0].object._engines.values()
+    ]
     after = before
 
     async def go() -> None:
@@ -242,4 +319,6 @@ def test_a_run_in_which_everything_is_rejected_moves_nothing_and_logs_finite_num
         assert line["rollout_correction/rejected"] == 1.0
         assert line["policy/skipped_updates"] == 2.0
         assert line["policy/tokens"] == 0.0
-        assert all(isinstance(value, int | float) and math.isfinite(value) for value in line.values())
+        assert all(
+            isinstance(value, int | float) and math.isfinite(value) for value in line.values()
+        )

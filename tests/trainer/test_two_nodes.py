@@ -1,4 +1,5 @@
-"""Training across a real cluster of two Ray nodes (two raylets on this machine): ranks and engines on both, weights to both."""
+"""Training across a real cluster of two Ray nodes (two raylets on this machine): ranks and engines
+on both, weights to both."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ TWO_NODES = {
     "trainer.n_gpus_per_node": 1,
     "actor_rollout_ref.rollout.data_parallel_size": 2,
     "trainer.total_training_steps": 2,
-    "actor_rollout_ref.actor.ppo_mini_batch_size": 2,  # two updates a step need old log-probabilities, which are compared below
+    "actor_rollout_ref.actor.ppo_mini_batch_size": (
+        2
+    ),  # two updates a step need old log-probabilities, which are compared below
 }
 
 
@@ -34,9 +37,19 @@ def two_nodes() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_llama: Path, two_nodes: str) -> Job:
+def job(
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_llama: Path,
+    tiny_reward_llama: Path,
+    two_nodes: str,
+) -> Job:
     overrides: dict[str, object] = {**TWO_NODES, "ray_kwargs.ray_init.address": two_nodes}
-    return Job(folder=tmp_path_factory.mktemp("nodes"), policy=tiny_llama, scalar=tiny_reward_llama, overrides=overrides).prepare()
+    return Job(
+        folder=tmp_path_factory.mktemp("nodes"),
+        policy=tiny_llama,
+        scalar=tiny_reward_llama,
+        overrides=overrides,
+    ).prepare()
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +68,8 @@ def test_every_node_trains_and_samples(printed: str) -> None:
 
 
 def test_both_engines_sample_with_the_published_weights(job: Job, printed: str) -> None:
-    """An engine with older weights would disagree with training about the log-probabilities of its own samples in step 2."""
+    """An engine with older weights would disagree with training about the log-probabilities of its
+    own samples in step 2."""
     steps = job.lines("run")
     assert [line["step"] for line in steps] == [1, 2]
     assert all(abs(line["policy/rollout_logprob_diff_max"]) < 1e-3 for line in steps)
@@ -68,4 +82,6 @@ def test_no_file_is_left_in_shared_memory(printed: str) -> None:
 def test_more_nodes_than_there_are_is_refused_in_one_sentence(job: Job) -> None:
     code, text = job.run("refused", trainer__nnodes=3)
     assert code == 4
-    assert re.search(r"asks for 3 processes on 3 machine\(s\), 1 on each; the cluster has 2 machine\(s\)", text)
+    assert re.search(
+        r"asks for 3 processes on 3 machine\(s\), 1 on each; the cluster has 2 machine\(s\)", text
+    )

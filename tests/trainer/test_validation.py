@@ -1,4 +1,5 @@
-"""When a run validates, with which sampling, and that its numbers are those of the samples it wrote."""
+"""When a run validates, with which sampling, and that its numbers are those of the samples it
+wrote."""
 
 from __future__ import annotations
 
@@ -33,14 +34,19 @@ SAMPLED = {
 def go(folder: Path, steps: int, **changed: Any) -> Path:
     """Trains to `steps` with 6 validation prompts; returns the output folder."""
     folder.mkdir(exist_ok=True)
-    run = fake_run(folder, total_steps=steps, data__val_files=str(folder / "val.parquet"), **changed)
+    run = fake_run(
+        folder, total_steps=steps, data__val_files=str(folder / "val.parquet"), **changed
+    )
     asyncio.run(train_and_close(run))
     return run.out_dir
 
 
 def validated(out: Path) -> dict[int, dict[str, float]]:
     """Step -> its validation metrics."""
-    lines = {line["step"]: {k: v for k, v in line.items() if k.startswith("val/")} for line in records(out / "metrics.jsonl")}
+    lines = {
+        line["step"]: {k: v for k, v in line.items() if k.startswith("val/")}
+        for line in records(out / "metrics.jsonl")
+    }
     return {step: metrics for step, metrics in lines.items() if metrics}
 
 
@@ -51,7 +57,14 @@ def validated(out: Path) -> dict[int, dict[str, float]]:
         ({"trainer__test_freq": 2, "trainer__val_before_train": False}, [2, 4, 5]),
         ({}, [0]),
         ({"trainer__val_before_train": False}, []),
-        ({"trainer__val_only": True, "trainer__val_before_train": False, "trainer__test_freq": 1}, [0]),
+        (
+            {
+                "trainer__val_only": True,
+                "trainer__val_before_train": False,
+                "trainer__test_freq": 1,
+            },
+            [0],
+        ),
     ],
 )
 def test_when_it_validates(tmp_path: Path, changed: dict[str, Any], steps: list[int]) -> None:
@@ -60,17 +73,25 @@ def test_when_it_validates(tmp_path: Path, changed: dict[str, Any], steps: list[
     assert (out / "checkpoints").exists() != bool(changed.get("trainer__val_only"))
 
 
-def test_the_sampling_of_val_kwargs_and_only_for_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sampling_of_val_kwargs_and_only_for_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[tuple[str, int, Sampling]] = []
     sample_and_score = Sampler.sample_and_score
 
-    async def recorded(self: Sampler, stage: str, prompts: Sequence[Prompt], sampling: Sampling, **more: Any) -> Any:
+    async def recorded(
+        self: Sampler, stage: str, prompts: Sequence[Prompt], sampling: Sampling, **more: Any
+    ) -> Any:
         asked.append((stage, len(prompts), sampling))
         return await sample_and_score(self, stage, prompts, sampling, **more)
 
     monkeypatch.setattr(Sampler, "sample_and_score", recorded)
     go(tmp_path, 1, data__val_batch_size=4, **SAMPLED)
-    of_validation = [(count, s.n, s.temperature, s.top_p, s.seed) for stage, count, s in asked if stage == "validate"]
+    of_validation = [
+        (count, s.n, s.temperature, s.top_p, s.seed)
+        for stage, count, s in asked
+        if stage == "validate"
+    ]
     assert of_validation == [(4, 4, 0.6, 0.9, 1), (2, 4, 0.6, 0.9, 1)]
     assert [s.temperature for stage, _, s in asked if stage != "validate"] == [1.0]
 
@@ -86,13 +107,29 @@ def test_the_numbers_are_those_of_the_samples_written(tmp_path: Path) -> None:
     found = validated(out)[2]
     values = [np.asarray([row["reward"] for row in group]) for group in verdicts]
     assert found["val/reward"] == pytest.approx(np.concatenate(values).mean())
-    assert found["val/reward/mean@4"] == pytest.approx(np.mean([v.mean() for v in values if len(v)]))
-    assert found["val/reward/best@4/mean"] == pytest.approx(np.mean([v.max() for v in values if len(v) == 4]))
-    assert found["val/reward/worst@4/mean"] == pytest.approx(np.mean([v.min() for v in values if len(v) == 4]))
-    assert found["val/reward/best@4/left_out"] == pytest.approx(np.mean([len(v) < 4 for v in values]))
-    answers = [[str(row["scores"]["parity"]["extra"]["pred"]) for row in group] for group in verdicts]
-    voted = [at_k.majority_at_k(a, v, 2) for a, v in zip(answers, values, strict=True) if len(v) >= 2]
-    assert found["val/reward/maj@2/mean"] == found["val/parity/maj@2/mean"] == pytest.approx(np.mean(voted))
+    assert found["val/reward/mean@4"] == pytest.approx(
+        np.mean([v.mean() for v in values if len(v)])
+    )
+    assert found["val/reward/best@4/mean"] == pytest.approx(
+        np.mean([v.max() for v in values if len(v) == 4])
+    )
+    assert found["val/reward/worst@4/mean"] == pytest.approx(
+        np.mean([v.min() for v in values if len(v) == 4])
+    )
+    assert found["val/reward/best@4/left_out"] == pytest.approx(
+        np.mean([len(v) < 4 for v in values])
+    )
+    answers = [
+        [str(row["scores"]["parity"]["extra"]["pred"]) for row in group] for group in verdicts
+    ]
+    voted = [
+        at_k.majority_at_k(a, v, 2) for a, v in zip(answers, values, strict=True) if len(v) >= 2
+    ]
+    assert (
+        found["val/reward/maj@2/mean"]
+        == found["val/parity/maj@2/mean"]
+        == pytest.approx(np.mean(voted))
+    )
     # prompts take turns between two sources
     of_numbers = [at_k.best_at_k(v, 2)[0] for v in values[0::2] if len(v) >= 2]
     assert found["val/numbers/reward/best@2/mean"] == pytest.approx(np.mean(of_numbers))

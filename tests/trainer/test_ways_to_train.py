@@ -1,4 +1,5 @@
-"""What may be switched on around the loop: a critic, dynamic sampling, a greedy baseline, corrections, sampling ahead."""
+"""What may be switched on around the loop: a critic, dynamic sampling, a greedy baseline,
+corrections, sampling ahead."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def trained_prompts(out: Path) -> list[str]:
     return [prompt for _, prompt in seen]
 
 
-# --- critic -----------------------------------------------------------------------------------------------------------
+# --- critic
 
 
 def test_ppo_trains_policy_and_critic(tmp_path: Path) -> None:
@@ -70,17 +71,25 @@ def test_a_checkpoint_holds_the_critic(tmp_path: Path) -> None:
     assert len(metric(out, "critic/value_loss")) == 4
 
 
-# --- dynamic sampling -------------------------------------------------------------------------------------------------
+# --- dynamic sampling
 
 
 def filters(**more: Any) -> dict[str, Any]:
-    return {"algorithm__filter_groups__enable": True, "actor_rollout_ref__rollout__n": 2, "code": EVEN_OR_ODD, **more}
+    return {
+        "algorithm__filter_groups__enable": True,
+        "actor_rollout_ref__rollout__n": 2,
+        "code": EVEN_OR_ODD,
+        **more,
+    }
 
 
 def test_groups_without_contrast_are_sampled_anew(tmp_path: Path) -> None:
     """Two responses score 0 or 1 each: about half the groups differ, so 4 prompts take about 8."""
     out = go(tmp_path, 4, **filters())
-    assert all(rounds > 1 for rounds in metric(out, "group/rounds")[:1]) or max(metric(out, "group/rounds")) > 1
+    assert (
+        all(rounds > 1 for rounds in metric(out, "group/rounds")[:1])
+        or max(metric(out, "group/rounds")) > 1
+    )
     for step in range(1, 5):
         lines = [line for line in records(out / "samples.jsonl") if line["step"] == step]
         trained = [line for line in lines if line["advantage"] is not None]
@@ -90,7 +99,9 @@ def test_groups_without_contrast_are_sampled_anew(tmp_path: Path) -> None:
             rewards.setdefault(number // 2, set()).add(line["reward"])
         chosen = {number for number, seen in rewards.items() if len(seen) > 1}
         assert len(chosen) == 4
-        assert {number // 2 for number, line in enumerate(lines) if line["advantage"] is not None} == chosen
+        assert {
+            number // 2 for number, line in enumerate(lines) if line["advantage"] is not None
+        } == chosen
 
 
 def test_the_rounds_of_a_step_are_bounded(tmp_path: Path) -> None:
@@ -109,13 +120,20 @@ def test_a_round_may_bring_more_prompts_than_the_step_trains_on(tmp_path: Path) 
         rewards.setdefault(number // 2, set()).add(line["reward"])
     differ = [number for number, seen in sorted(rewards.items()) if len(seen) > 1]
     assert len(differ) >= 4
-    assert sorted({number // 2 for number, line in enumerate(lines) if line["advantage"] is not None}) == differ[:4]
+    assert (
+        sorted({number // 2 for number, line in enumerate(lines) if line["advantage"] is not None})
+        == differ[:4]
+    )
 
 
 def test_bypass_mode_takes_the_engines_logprobs_for_those_of_the_old_policy(tmp_path: Path) -> None:
-    """Two mini-batches a step need old log-probabilities; none is computed, and none differs from the engine's."""
+    """Two mini-batches a step need old log-probabilities; none is computed, and none differs from
+    the engine's."""
     parts = FakeParts()
-    settings = {"actor_rollout_ref__actor__ppo_mini_batch_size": 2, "algorithm__rollout_correction__bypass_mode": True}
+    settings = {
+        "actor_rollout_ref__actor__ppo_mini_batch_size": 2,
+        "algorithm__rollout_correction__bypass_mode": True,
+    }
     out = go(tmp_path, 2, parts, **settings)
     assert "actor.logprobs" not in parts.workers[0].calls
     assert len(metric(out, "policy/loss")) == 2
@@ -126,12 +144,15 @@ def test_bypass_mode_takes_the_engines_logprobs_for_those_of_the_old_policy(tmp_
 
 def test_a_step_in_which_no_group_has_contrast_trains_on_nothing(tmp_path: Path) -> None:
     parts = FakeParts()
-    always = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n"
+    always = (
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return"
+        " 1.0\n"
+    )
     go(tmp_path, 1, parts, **filters(code=always, algorithm__filter_groups__max_num_gen_batches=2))
     assert any("no response" in notice for notice in parts.notices)
 
 
-# --- estimators and corrections ---------------------------------------------------------------------------------------
+# --- estimators and corrections
 
 
 def test_remax_samples_a_greedy_response_for_each_prompt(tmp_path: Path) -> None:
@@ -143,7 +164,12 @@ def test_remax_samples_a_greedy_response_for_each_prompt(tmp_path: Path) -> None
 
 
 def test_rollout_correction_is_measured_on_what_the_engine_returned(tmp_path: Path) -> None:
-    out = go(tmp_path, 2, algorithm__rollout_correction__rollout_is="token", algorithm__rollout_correction__rollout_rs="geometric")
+    out = go(
+        tmp_path,
+        2,
+        algorithm__rollout_correction__rollout_is="token",
+        algorithm__rollout_correction__rollout_rs="geometric",
+    )
     assert len(metric(out, "rollout_correction/weight_mean")) == 2
     assert all(0 <= share <= 1 for share in metric(out, "rollout_correction/rejected"))
 
@@ -154,17 +180,22 @@ def test_pf_ppo_draws_the_rows_anew(tmp_path: Path) -> None:
 
 
 def test_logprobs_are_compared_over_all_rows_not_over_those_drawn_anew(tmp_path: Path) -> None:
-    """Rewards 1, 0, 0, 0 to the power of 2: only the first row is drawn, and it lies 0.4 apart; the mean over all is 0.1."""
+    """Rewards 1, 0, 0, 0 to the power of 2: only the first row is drawn, and it lies 0.4 apart; the
+    mean over all is 0.1."""
     run = fake_run(tmp_path, total_steps=1, algorithm__use_pf_ppo=True)
-    _, metrics = run.add_advantages(with_old(scored([1.0, 0.0, 0.0, 0.0], group_size=4), [0.4, 0.0, 0.0, 0.0]))
+    _, metrics = run.add_advantages(
+        with_old(scored([1.0, 0.0, 0.0, 0.0], group_size=4), [0.4, 0.0, 0.0, 0.0])
+    )
     assert metrics["pf_ppo/distinct"] == 0.25
     assert metrics["policy/rollout_logprob_diff"] == pytest.approx(0.1)
 
 
-# --- sampling ahead ---------------------------------------------------------------------------------------------------
+# --- sampling ahead
 
 
-def test_one_step_off_trains_each_prompt_once_and_says_how_old_its_samples_were(tmp_path: Path) -> None:
+def test_one_step_off_trains_each_prompt_once_and_says_how_old_its_samples_were(
+    tmp_path: Path,
+) -> None:
     out = go(tmp_path, 8, **AHEAD)  # two epochs of 16 prompts
     assert metric(out, "train/staleness") == [0.0] + [1.0] * 7
     assert set(Counter(trained_prompts(out)).values()) == {2}
@@ -172,7 +203,8 @@ def test_one_step_off_trains_each_prompt_once_and_says_how_old_its_samples_were(
 
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_prompts_under_way_at_a_checkpoint_are_trained_once(tmp_path: Path, ahead: int) -> None:
-    """Interrupted after step 2, with later batches already sampled; the resumed run samples these prompts again and loses none."""
+    """Interrupted after step 2, with later batches already sampled; the resumed run samples these
+    prompts again and loses none."""
     run = fake_run(tmp_path, total_steps=4, trainer__max_staleness=ahead, trainer__save_freq=2)
 
     def stop(notice: str) -> None:
@@ -196,7 +228,8 @@ def test_a_failure_while_sampling_ahead_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_waits_for_the_devices_and_lets_the_engines_sleep(tmp_path: Path) -> None:
-    """A batch sampled ahead may be scored on the policy's devices; the engines there were woken by the last publish."""
+    """A batch sampled ahead may be scored on the policy's devices; the engines there were woken by
+    the last publish."""
     parts = FakeParts()
     run = fake_run(tmp_path, total_steps=1, parts=parts)
     worker, engine = parts.workers[0], parts.engines[0].object

@@ -7,7 +7,10 @@ SPEC = {"kind": "generative", "fence": False, "sampling": SAMPLING}
 
 def rm_preprocess(text_prompts, text_responses, tgt_tokenizer, data_sources):  # noqa: ARG001
     """The question of `copies` or of `checks`."""
-    return [(copying if source == "copies" else checking)(text) for text, source in zip(text_responses, data_sources, strict=True)]
+    return [
+        (copying if source == "copies" else checking)(text)
+        for text, source in zip(text_responses, data_sources, strict=True)
+    ]
 
 
 rm_postprocess = written

@@ -1,1 +1,2 @@
-"""Advantage estimators, one per file: `(AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages`, pure and deterministic."""
+"""Advantage estimators, one per file: `(AdvantageInputs, *, settings: AlgorithmConfig) ->
+Advantages`, pure and deterministic."""

@@ -2,10 +2,12 @@
 
     delta_t = r_t + gamma * V_t+1 - V_t                  V after the last token is 0
     a_t     = delta_t + gamma * lambda * a_t+1
-    returns = a + V;     A = (a - mean(a)) / std(a)      over all counted tokens of the batch, std unbiased, 1e-8 under its root
+    returns = a + V;     A = (a - mean(a)) / std(a)      over all counted tokens of the batch, std
+      unbiased, 1e-8 under its root
 
-gamma and lambda are algorithm.gamma and algorithm.lam; both are 1 by default, where a_t = R_t - V_t. Departures: whitening (the field's
-habit, not the paper's); a token outside the mask in the middle of a response is passed over, as in REINFORCE++.
+gamma and lambda are algorithm.gamma and algorithm.lam; both are 1 by default, where a_t = R_t -
+V_t. Departures: whitening (the field's habit, not the paper's); a token outside the mask in the
+middle of a response is passed over, as in REINFORCE++.
 """
 
 from __future__ import annotations
@@ -21,33 +23,49 @@ from rmrl.types import AdvantageInputs, Advantages
 
 
 def gae(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
-    """Whitened advantages and the critic's targets `returns_BT`. Raises ConfigError without `values_BT`."""
+    """Whitened advantages and the critic's targets `returns_BT`. Raises ConfigError without
+    `values_BT`."""
     if inputs.values_BT is None:
         raise ConfigError(
-            "algorithm.adv_estimator=gae needs a critic's value for each token, but the batch has no values: "
-            "train a critic (critic.enable=true), or use adv_estimator=grpo, rloo or reinforce_plus_plus, which need none"
+            "algorithm.adv_estimator=gae needs a critic's value for each token, but the batch has"
+            " no values: train a critic (critic.enable=true), or use adv_estimator=grpo, rloo or"
+            " reinforce_plus_plus, which need none"
         )
     mask_BT = inputs.response_mask_BT
     values_BT = torch.where(mask_BT > 0, inputs.values_BT, 0.0)
-    raw_BT = generalised_advantages(token_rewards(inputs), values_BT, mask_BT, gamma=settings.gamma, lam=settings.lam)
+    raw_BT = generalised_advantages(
+        token_rewards(inputs), values_BT, mask_BT, gamma=settings.gamma, lam=settings.lam
+    )
     advantages_BT = masked_whiten(raw_BT, mask_BT)
     return Advantages(
-        advantages_BT=advantages_BT, returns_BT=raw_BT + values_BT, metrics=advantage_metrics(advantages_BT, mask_BT)
+        advantages_BT=advantages_BT,
+        returns_BT=raw_BT + values_BT,
+        metrics=advantage_metrics(advantages_BT, mask_BT),
     )  # both terms of the returns are 0 outside the mask
 
 
 def generalised_advantages(
-    rewards_BT: torch.Tensor, values_BT: torch.Tensor, mask_BT: torch.Tensor, *, gamma: float, lam: float
+    rewards_BT: torch.Tensor,
+    values_BT: torch.Tensor,
+    mask_BT: torch.Tensor,
+    *,
+    gamma: float,
+    lam: float,
 ) -> torch.Tensor:
-    """a_t over counted tokens, not whitened, [B, T], 0 outside the mask. `gamma` and `lam` lie in 0..1."""
+    """a_t over counted tokens, not whitened, [B, T], 0 outside the mask. `gamma` and `lam` lie in
+    0..1."""
     # token-major copies: walking over the columns of [B, T] would miss the cache at every step
-    rewards_TB, values_TB, counts_TB = (stream.T.contiguous() for stream in (rewards_BT, values_BT, mask_BT > 0))
+    rewards_TB, values_TB, counts_TB = (
+        stream.T.contiguous() for stream in (rewards_BT, values_BT, mask_BT > 0)
+    )
     advantages_TB = torch.zeros_like(rewards_TB)
     next_value_B = torch.zeros_like(rewards_BT.sum(dim=1))
     next_advantage_B = torch.zeros_like(next_value_B)
     for t in reversed(range(len(rewards_TB))):
         delta_B = rewards_TB[t] + gamma * next_value_B - values_TB[t]
-        next_advantage_B = torch.where(counts_TB[t], delta_B + gamma * lam * next_advantage_B, next_advantage_B)
+        next_advantage_B = torch.where(
+            counts_TB[t], delta_B + gamma * lam * next_advantage_B, next_advantage_B
+        )
         next_value_B = torch.where(counts_TB[t], values_TB[t], next_value_B)
         advantages_TB[t] = next_advantage_B
     return torch.where(mask_BT > 0, advantages_TB.T, 0.0)

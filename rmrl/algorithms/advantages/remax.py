@@ -1,11 +1,14 @@
-"""ReMax: REINFORCE with the reward of the greedy response as baseline; no critic, no groups (arXiv:2310.10505, algorithm 1).
+"""ReMax: REINFORCE with the reward of the greedy response as baseline; no critic, no groups
+(arXiv:2310.10505, algorithm 1).
 
     A_t = R_t - r(greedy response to the same prompt),        R_t = sum of r_t' over t' >= t
 
-r_t: token rewards (KL in reward, process rewards), the sequence reward on the last token. One greedy response per prompt is sampled and
-scored beside the others. Departures: none in the equation, so no discount (algorithm.gamma is not read) and no whitening; token rewards
-are not part of the greedy response's reward, which is any number that does not depend on the sampled response and so no bias. A row
-whose greedy response has no verdict (NaN) has advantage 0: it teaches nothing and still counts in the loss's divisor.
+r_t: token rewards (KL in reward, process rewards), the sequence reward on the last token. One
+  greedy response per prompt is sampled and scored beside the others. Departures: none in the
+  equation, so no discount (algorithm.gamma is not read) and no whitening; token rewards are not
+  part of the greedy response's reward, which is any number that does not depend on the sampled
+  response and so no bias. A row whose greedy response has no verdict (NaN) has advantage 0: it
+  teaches nothing and still counts in the loss's divisor.
 """
 
 from __future__ import annotations
@@ -19,14 +22,16 @@ from rmrl.types import AdvantageInputs, Advantages
 
 
 def remax(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
-    """Return-to-go minus the greedy reward. `baseline/missing` is the share of rows without one, `baseline/mean` the mean of the others.
+    """Return-to-go minus the greedy reward. `baseline/missing` is the share of rows without one,
+    `baseline/mean` the mean of the others.
 
     Raises ConfigError without `baseline_rewards_B`.
     """
     if inputs.baseline_rewards_B is None:
         raise ConfigError(
-            "algorithm.adv_estimator=remax needs the reward of a greedy response to each prompt, but the batch has none: "
-            "use adv_estimator=grpo, rloo or reinforce_plus_plus, which need none"
+            "algorithm.adv_estimator=remax needs the reward of a greedy response to each prompt,"
+            " but the batch has none: use adv_estimator=grpo, rloo or reinforce_plus_plus, which"
+            " need none"
         )
     mask_BT, baseline_B = inputs.response_mask_BT, inputs.baseline_rewards_B
     has_B = ~baseline_B.isnan()

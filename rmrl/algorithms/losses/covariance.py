@@ -1,17 +1,26 @@
-"""Clip-Cov and KL-Cov: hold back the few tokens that make the policy's entropy collapse (arXiv:2505.22617).
+"""Clip-Cov and KL-Cov: hold back the few tokens that make the policy's entropy collapse
+(arXiv:2505.22617).
 
     cov_t = (log pi_t - mean(log pi)) * (A_t - mean(A))          means over counted tokens
 
-Training on a likely token with a high advantage, or on an unlikely one with a low advantage, lowers the entropy.
+Training on a likely token with a high advantage, or on an unlikely one with a low advantage, lowers
+the entropy.
 
-    clip_cov:  PPO's clipped loss; of the tokens with lb < cov < ub, a share clip_cov_ratio of all tokens, at random, has no gradient
-    kl_cov:    -A r, without a clip; the share kl_cov_ratio of all tokens with the largest cov gets + ppo_kl_coef * abs(log r)
+    clip_cov:  PPO's clipped loss; of the tokens with lb < cov < ub, a share clip_cov_ratio of all
+      tokens, at random, has no gradient
+    kl_cov:    -A r, without a clip; the share kl_cov_ratio of all tokens with the largest cov gets
+      + ppo_kl_coef * abs(log r)
 
-Means, counts and the choice are those of the micro-batch at hand, the only tokens that a loss sees: results depend on how a batch is cut.
-Departures: a share of a small micro-batch is seldom whole, so it is rounded up or down at random such that the expected share is exact
-however the batch is cut (the authors take at least one token of every micro-batch); all that is random comes from a generator seeded with
-the log-probabilities themselves, so equal inputs give equal results, in whatever order the rows stand, and no other random state is
-touched; tokens of equal covariance are drawn at random; clip_cov keeps PPO's clip, as the authors' code does; log r is bounded to
+Means, counts and the choice are those of the micro-batch at hand, the only tokens that a loss sees:
+results depend on how a batch is cut.
+Departures: a share of a small micro-batch is seldom whole, so it is rounded up or down at random
+  such that the expected share is exact
+however the batch is cut (the authors take at least one token of every micro-batch); all that is
+  random comes from a generator seeded with
+the log-probabilities themselves, so equal inputs give equal results, in whatever order the rows
+  stand, and no other random state is
+touched; tokens of equal covariance are drawn at random; clip_cov keeps PPO's clip, as the authors'
+  code does; log r is bounded to
 [-20, 20]; no dual clip. abs(log r), which is the authors' code, stands for the paper's KL.
 """
 
@@ -21,7 +30,13 @@ from collections.abc import Sequence
 
 import torch
 
-from rmrl.algorithms.losses.ratio import clip_range, counted_sum, keep_counted, log_ratio, ratio_sums
+from rmrl.algorithms.losses.ratio import (
+    clip_range,
+    counted_sum,
+    keep_counted,
+    log_ratio,
+    ratio_sums,
+)
 from rmrl.algorithms.masking import masked_mean
 from rmrl.config.schema.actor import ActorConfig
 from rmrl.types import LossInputs
@@ -30,7 +45,8 @@ Terms = tuple[torch.Tensor, dict[str, torch.Tensor]]
 
 
 def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
-    """Per-token loss [B, T], 0 outside the mask and where it was dropped, and sums; `covariance_fraction` counts the tokens dropped."""
+    """Per-token loss [B, T], 0 outside the mask and where it was dropped, and sums;
+    `covariance_fraction` counts the tokens dropped."""
     mask_BT, choice = inputs.mask_BT, settings.policy_loss
     advantages_BT = keep_counted(inputs.advantages_BT, mask_BT)
     log_ratio_BT = log_ratio(inputs)
@@ -39,10 +55,17 @@ def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     clipped_BT = -advantages_BT * ratio_BT.clamp(*clip_range(settings))
     covariance_BT = covariance(inputs)
     beyond_BT = clipped_BT > free_BT
-    candidates_BT = (mask_BT > 0) & ~beyond_BT & (covariance_BT > choice.clip_cov_lb) & (covariance_BT < choice.clip_cov_ub)
+    candidates_BT = (
+        (mask_BT > 0)
+        & ~beyond_BT
+        & (covariance_BT > choice.clip_cov_lb)
+        & (covariance_BT < choice.clip_cov_ub)
+    )
     generator = generator_of(inputs)
     order_BT = _random_numbers(inputs, generator)
-    dropped_BT = _largest(candidates_BT, (order_BT,), count=_share(choice.clip_cov_ratio, mask_BT, generator))
+    dropped_BT = _largest(
+        candidates_BT, (order_BT,), count=_share(choice.clip_cov_ratio, mask_BT, generator)
+    )
     metrics = {
         "clip_fraction": counted_sum(beyond_BT, mask_BT),
         "covariance_fraction": counted_sum(dropped_BT, mask_BT),
@@ -52,15 +75,21 @@ def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
 
 
 def kl_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
-    """Per-token loss [B, T], 0 outside the mask, and sums; `covariance_fraction` counts the tokens with a penalty."""
+    """Per-token loss [B, T], 0 outside the mask, and sums; `covariance_fraction` counts the tokens
+    with a penalty."""
     mask_BT, choice = inputs.mask_BT, settings.policy_loss
     advantages_BT = keep_counted(inputs.advantages_BT, mask_BT)
     log_ratio_BT = log_ratio(inputs)
     generator = generator_of(inputs)
     count = _share(choice.kl_cov_ratio, mask_BT, generator)
-    chosen_BT = _largest(mask_BT > 0, (covariance(inputs), _random_numbers(inputs, generator)), count=count)
+    chosen_BT = _largest(
+        mask_BT > 0, (covariance(inputs), _random_numbers(inputs, generator)), count=count
+    )
     penalty_BT = torch.where(chosen_BT, choice.ppo_kl_coef * log_ratio_BT.abs(), 0.0)
-    metrics = {"covariance_fraction": counted_sum(chosen_BT, mask_BT), **ratio_sums(log_ratio_BT, mask_BT)}
+    metrics = {
+        "covariance_fraction": counted_sum(chosen_BT, mask_BT),
+        **ratio_sums(log_ratio_BT, mask_BT),
+    }
     return penalty_BT - advantages_BT * log_ratio_BT.exp(), metrics
 
 
@@ -68,7 +97,9 @@ def covariance(inputs: LossInputs) -> torch.Tensor:
     """cov_t of the equation above, [B, T] without gradient; 0 outside the mask."""
     mask_BT = inputs.mask_BT
     logprobs_BT, advantages_BT = inputs.logprobs_BT.detach(), inputs.advantages_BT
-    centred_BT = (logprobs_BT - masked_mean(logprobs_BT, mask_BT)) * (advantages_BT - masked_mean(advantages_BT, mask_BT))
+    centred_BT = (logprobs_BT - masked_mean(logprobs_BT, mask_BT)) * (
+        advantages_BT - masked_mean(advantages_BT, mask_BT)
+    )
     return keep_counted(centred_BT, mask_BT)
 
 
@@ -81,7 +112,8 @@ def generator_of(inputs: LossInputs) -> torch.Generator:
 
 
 def _row_keys(inputs: LossInputs) -> torch.Tensor:
-    """int64 [B]: a row's counted log-probabilities as one number, the same wherever the row stands."""
+    """int64 [B]: a row's counted log-probabilities as one number, the same wherever the row
+    stands."""
     bits_BT = inputs.logprobs_BT.detach().float().contiguous().view(torch.int32).long()
     positions_T = torch.arange(1, bits_BT.shape[1] + 1, device=bits_BT.device)
     return torch.where(inputs.mask_BT > 0, bits_BT * positions_T, 0).sum(dim=1)
@@ -100,13 +132,17 @@ def _random_numbers(inputs: LossInputs, generator: torch.Generator) -> torch.Ten
 
 
 def _share(ratio: float, mask_BT: torch.Tensor, generator: torch.Generator) -> int:
-    """`ratio` of the counted tokens as a whole number: the expected one is exact, whatever the number of tokens."""
+    """`ratio` of the counted tokens as a whole number: the expected one is exact, whatever the
+    number of tokens."""
     exact = ratio * float((mask_BT > 0).sum())
     return int(exact + float(torch.rand((), generator=generator, dtype=torch.float64)))
 
 
-def _largest(candidates_BT: torch.Tensor, keys: Sequence[torch.Tensor], *, count: int) -> torch.Tensor:
-    """bool [B, T]: the `count` largest candidates, or all of them, by the first key [B, T] and ties by the next one."""
+def _largest(
+    candidates_BT: torch.Tensor, keys: Sequence[torch.Tensor], *, count: int
+) -> torch.Tensor:
+    """bool [B, T]: the `count` largest candidates, or all of them, by the first key [B, T] and ties
+    by the next one."""
     chosen_BT = torch.zeros_like(candidates_BT)
     places = candidates_BT.flatten().nonzero()[:, 0]
     for key_BT in reversed(keys):

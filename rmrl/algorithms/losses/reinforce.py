@@ -1,9 +1,10 @@
-"""The plain policy gradient, REINFORCE (Williams, 1992); also GPG (arXiv:2504.02546), this loss with adv_estimator=gpg.
+"""The plain policy gradient, REINFORCE (Williams, 1992); also GPG (arXiv:2504.02546), this loss
+with adv_estimator=gpg.
 
     loss = -A * log pi_new
 
-No importance ratio and no clip: right only while the policy is the one that sampled (ppo_epochs=1, one mini-batch per step).
-The value of this loss means nothing (it is a surrogate).
+No importance ratio and no clip: right only while the policy is the one that sampled (ppo_epochs=1,
+one mini-batch per step). The value of this loss means nothing (it is a surrogate).
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ from rmrl.config.schema.actor import ActorConfig
 from rmrl.types import LossInputs
 
 
-def reinforce(inputs: LossInputs, *, settings: ActorConfig) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:  # noqa: ARG001
-    """Per-token loss [B, T], 0 outside the mask, and sums over counted tokens (`ratio`, `kl`: how stale the batch is)."""
+def reinforce(
+    inputs: LossInputs,
+    *,
+    settings: ActorConfig,  # noqa: ARG001
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Per-token loss [B, T], 0 outside the mask, and sums over counted tokens (`ratio`, `kl`: how
+    stale the batch is)."""
     advantages_BT = keep_counted(inputs.advantages_BT, inputs.mask_BT)
     logprobs_BT = keep_counted(inputs.logprobs_BT, inputs.mask_BT)
     return -advantages_BT * logprobs_BT, ratio_sums(log_ratio(inputs).detach(), inputs.mask_BT)

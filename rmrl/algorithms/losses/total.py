@@ -1,9 +1,11 @@
 """The loss the training engine minimises: policy loss, KL to the reference, entropy bonus.
 
-    loss = w * policy_loss + kl_loss_coef * KL(policy || reference) - entropy_coeff * entropy          per token
+    loss = w * policy_loss + kl_loss_coef * KL(policy || reference) - entropy_coeff * entropy
+      per token
 
-w are the importance weights of rollout correction where there are any (`algorithms/rollout_correction.py`), else 1. The KL term is GRPO's
-KL in the loss (arXiv:2402.03300, eq. 3); the entropy bonus PPO's (arXiv:1707.06347, eq. 9).
+w are the importance weights of rollout correction where there are any
+(`algorithms/rollout_correction.py`), else 1. The KL term is GRPO's KL in the loss
+(arXiv:2402.03300, eq. 3); the entropy bonus PPO's (arXiv:1707.06347, eq. 9).
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ Terms = tuple[torch.Tensor, dict[str, torch.Tensor]]
 
 
 def total_loss(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
-    """Per-token loss [B, T], 0 outside the mask, and metric sums over counted tokens (scalars without gradient).
+    """Per-token loss [B, T], 0 outside the mask, and metric sums over counted tokens (scalars
+    without gradient).
 
-    Keys: those of the policy loss, `policy_loss` (weighted), `rollout_weight` where there are weights, `entropy` where `entropy_BT` is
+    Keys: those of the policy loss, `policy_loss` (weighted), `rollout_weight` where there are
+      weights, `entropy` where `entropy_BT` is
     given, `ref_kl` where use_kl_loss is set.
-    Multiply the loss by `aggregate.token_weights`; divide sums by the number of counted tokens of the whole batch.
+    Multiply the loss by `aggregate.token_weights`; divide sums by the number of counted tokens of
+      the whole batch.
     Raises ConfigError when a term is switched on and its input is missing.
     """
     policy_BT, metrics = LOSSES[settings.policy_loss.loss_mode](inputs, settings=settings)
@@ -47,13 +52,18 @@ def _entropy_bonus(inputs: LossInputs, settings: ActorConfig) -> Terms:
     if inputs.entropy_BT is None:
         if settings.entropy_coeff != 0:
             raise ConfigError(
-                f"actor_rollout_ref.actor.entropy_coeff={settings.entropy_coeff} needs the entropy of each token, but the training engine "
-                "gave none: compute entropy_BT, or set entropy_coeff=0"
+                f"actor_rollout_ref.actor.entropy_coeff={settings.entropy_coeff} needs the entropy"
+                " of each token, but the training engine gave none: compute entropy_BT, or set"
+                " entropy_coeff=0"
             )
         return torch.zeros_like(inputs.mask_BT), {}
     entropy_BT = keep_counted(inputs.entropy_BT, inputs.mask_BT)
     metrics = {"entropy": counted_sum(entropy_BT, inputs.mask_BT)}
-    return (-settings.entropy_coeff * entropy_BT if settings.entropy_coeff else torch.zeros_like(entropy_BT)), metrics
+    return (
+        -settings.entropy_coeff * entropy_BT
+        if settings.entropy_coeff
+        else torch.zeros_like(entropy_BT)
+    ), metrics
 
 
 def _reference_kl(inputs: LossInputs, settings: ActorConfig) -> Terms:
@@ -61,8 +71,8 @@ def _reference_kl(inputs: LossInputs, settings: ActorConfig) -> Terms:
         return torch.zeros_like(inputs.mask_BT), {}
     if inputs.ref_logprobs_BT is None:
         raise ConfigError(
-            "actor_rollout_ref.actor.use_kl_loss=true needs ref_logprobs, but the batch has none: score the batch with the reference "
-            "policy, or set use_kl_loss=false"
+            "actor_rollout_ref.actor.use_kl_loss=true needs ref_logprobs, but the batch has none:"
+            " score the batch with the reference policy, or set use_kl_loss=false"
         )
     logprobs_BT = keep_counted(inputs.logprobs_BT, inputs.mask_BT)
     ref_logprobs_BT = keep_counted(inputs.ref_logprobs_BT, inputs.mask_BT)

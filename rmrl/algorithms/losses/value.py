@@ -1,9 +1,12 @@
-"""The value function's loss with PPO's value clip (arXiv:1707.06347 gives the square; the clip is that of its released code).
+"""The value function's loss with PPO's value clip (arXiv:1707.06347 gives the square; the clip is
+that of its released code).
 
-    loss = 1/2 max((v - R)^2, (clip(v, v_old - c, v_old + c) - R)^2),        c = critic.cliprange_value
+    loss = 1/2 max((v - R)^2, (clip(v, v_old - c, v_old + c) - R)^2),        c =
+      critic.cliprange_value
 
-R are the returns that the advantage estimator gave, v_old the values before the step's first update. A value that has moved further than
-c towards its return has no gradient. Means over tokens are `aggregate`'s business.
+R are the returns that the advantage estimator gave, v_old the values before the step's first
+update. A value that has moved further than c towards its return has no gradient. Means over tokens
+are `aggregate`'s business.
 """
 
 from __future__ import annotations
@@ -21,21 +24,29 @@ LEAST_VARIANCE = 1e-8
 """Returns that vary by less have nothing to explain."""
 
 
-def value_loss(inputs: ValueLossInputs, *, settings: CriticConfig) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Per-token loss [B, T], 0 outside the mask, and sums over counted tokens (scalars without gradient).
+def value_loss(
+    inputs: ValueLossInputs, *, settings: CriticConfig
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Per-token loss [B, T], 0 outside the mask, and sums over counted tokens (scalars without
+    gradient).
 
-    Keys: `value_loss`, `value_clip_fraction`, `value`, `return`, and `return_squared`, `value_error_squared`, of which, divided by the
-    number of tokens, `explained_variance` is made.
+    Keys: `value_loss`, `value_clip_fraction`, `value`, `return`, and `return_squared`,
+      `value_error_squared`, of which, divided by the number of tokens, `explained_variance` is
+      made.
     """
     mask_BT = inputs.mask_BT
     values_BT, old_BT, returns_BT = (
-        keep_counted(stream, mask_BT) for stream in (inputs.values_BT, inputs.old_values_BT, inputs.returns_BT)
+        keep_counted(stream, mask_BT)
+        for stream in (inputs.values_BT, inputs.old_values_BT, inputs.returns_BT)
     )
     bound = settings.cliprange_value
-    near_BT = values_BT.clamp(old_BT - bound, old_BT + bound)  # leaves a value within the bound as it is, to the last bit
+    near_BT = values_BT.clamp(
+        old_BT - bound, old_BT + bound
+    )  # leaves a value within the bound as it is, to the last bit
     free_BT, clipped_BT = (values_BT - returns_BT).square(), (near_BT - returns_BT).square()
     loss_BT = 0.5 * torch.maximum(free_BT, clipped_BT)
-    # squares in float64: their means are subtracted from each other, which costs float32 all digits for returns far from 0
+    # squares in float64: their means are subtracted from each other, which costs float32 all digits
+    # for returns far from 0
     exact_BT = returns_BT.double()
     errors_BT = values_BT.detach().double() - exact_BT
     sums = {
@@ -50,7 +61,8 @@ def value_loss(inputs: ValueLossInputs, *, settings: CriticConfig) -> tuple[torc
 
 
 def explained_variance(means: Mapping[str, float]) -> float:
-    """1 - Var(R - v) / Var(R) from the means per token of `value_loss`'s sums: 1 is perfect, 0 no better than a constant.
+    """1 - Var(R - v) / Var(R) from the means per token of `value_loss`'s sums: 1 is perfect, 0 no
+    better than a constant.
 
     The means must be float64's. 0 where the returns vary by no more than rounding.
     """

@@ -1,30 +1,43 @@
 """PPO's clipped loss with separate bounds and the dual clip.
 
     r = pi_new / pi_old
-    loss = max(-A r, -A clip(r, 1 - low, 1 + high))          arXiv:1707.06347, eq. 7; low != high as in DAPO, arXiv:2503.14476
+    loss = max(-A r, -A clip(r, 1 - low, 1 + high))          arXiv:1707.06347, eq. 7; low != high as
+      in DAPO, arXiv:2503.14476
     where A < 0:  loss = min(loss, -A c)                     dual clip with c > 1, arXiv:1912.09729
 
-Departures: log r is bounded to [-20, 20] before the exponential; the loss is per token, its mean is `aggregate`'s business.
+Departures: log r is bounded to [-20, 20] before the exponential; the loss is per token, its mean is
+  `aggregate`'s business.
 """
 
 from __future__ import annotations
 
 import torch
 
-from rmrl.algorithms.losses.ratio import clip_range, counted_sum, keep_counted, log_ratio, ratio_sums
+from rmrl.algorithms.losses.ratio import (
+    clip_range,
+    counted_sum,
+    keep_counted,
+    log_ratio,
+    ratio_sums,
+)
 from rmrl.config.schema.actor import ActorConfig
 from rmrl.errors import ConfigError
 from rmrl.types import LossInputs
 
 
-def vanilla(inputs: LossInputs, *, settings: ActorConfig) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def vanilla(
+    inputs: LossInputs, *, settings: ActorConfig
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Per-token loss [B, T], 0 outside the mask, and sums over counted tokens.
 
-    `clip_fraction` counts tokens that lost their gradient to the PPO clip, `clip_fraction_low` those that lost it to the dual clip.
-    Raises ConfigError when clip_ratio_c is not above 1.
+    `clip_fraction` counts tokens that lost their gradient to the PPO clip, `clip_fraction_low`
+    those that lost it to the dual clip. Raises ConfigError when clip_ratio_c is not above 1.
     """
     if settings.clip_ratio_c <= 1:
-        raise ConfigError(f"actor_rollout_ref.actor.clip_ratio_c={settings.clip_ratio_c}: the dual clip needs a bound above 1, e.g. 3.0")
+        raise ConfigError(
+            f"actor_rollout_ref.actor.clip_ratio_c={settings.clip_ratio_c}: the dual clip needs a"
+            " bound above 1, e.g. 3.0"
+        )
     mask_BT = inputs.mask_BT
     advantages_BT = keep_counted(inputs.advantages_BT, mask_BT)
     log_ratio_BT = log_ratio(inputs)

@@ -20,16 +20,22 @@ from rmrl.models.values import ValueModel, load_value_model
 
 
 def build_model(settings: TrainSettings, device: torch.device) -> nn.Module:
-    """The role's model, sharded over the process group; call in every process. A reference is frozen.
+    """The role's model, sharded over the process group; call in every process. A reference is
+    frozen.
 
-    With several processes only the first reads the checkpoint, see rmrl.backends.fsdp.initial. Raises, in all of them, what it raises.
+    With several processes only the first reads the checkpoint, see rmrl.backends.fsdp.initial.
+    Raises, in all of them, what it raises.
     """
     layout, dtype = _layout(settings, device), _dtype(settings)
     strategy = settings.trained.strategy
     if dist.get_world_size() == 1:
-        return compat.shard(_checked(_unsharded(settings, dtype), settings), layout, strategy=strategy)
+        return compat.shard(
+            _checked(_unsharded(settings, dtype), settings), layout, strategy=strategy
+        )
     weights = InitialWeights(on_first(lambda: _checked(_unsharded(settings, dtype), settings)))
-    return compat.shard(skeleton(lambda: _unsharded(settings, dtype)), layout, strategy=strategy, weights=weights)
+    return compat.shard(
+        skeleton(lambda: _unsharded(settings, dtype)), layout, strategy=strategy, weights=weights
+    )
 
 
 def _layout(settings: TrainSettings, device: torch.device) -> Layout:
@@ -45,13 +51,18 @@ def _layout(settings: TrainSettings, device: torch.device) -> Layout:
 
 
 def _dtype(settings: TrainSettings) -> torch.dtype:
-    """Of the parameters. A frozen model needs no master weights: rounding once gives the same compute as rounding at every gather."""
-    frozen_in_compute = settings.role == "ref" and settings.trained.fsdp_config.param_dtype is not None
+    """Of the parameters. A frozen model needs no master weights: rounding once gives the same
+    compute as rounding at every gather."""
+    frozen_in_compute = (
+        settings.role == "ref" and settings.trained.fsdp_config.param_dtype is not None
+    )
     return _named_dtype(settings, "param_dtype" if frozen_in_compute else "model_dtype")
 
 
 def _named_dtype(settings: TrainSettings, entry: str) -> torch.dtype:
-    return torch_dtype(getattr(settings.trained.fsdp_config, entry), key=f"{settings.section}.fsdp_config.{entry}")
+    return torch_dtype(
+        getattr(settings.trained.fsdp_config, entry), key=f"{settings.section}.fsdp_config.{entry}"
+    )
 
 
 def _unsharded(settings: TrainSettings, dtype: torch.dtype) -> ResponseModel | ValueModel:
@@ -74,9 +85,19 @@ def _checked(model: ResponseModel | ValueModel, settings: TrainSettings) -> nn.M
 
 
 def build_optimizer(settings: TrainSettings, model: nn.Module) -> torch.optim.AdamW:
-    """AdamW over the parameters that train. Raises ConfigError for an unknown learning-rate schedule."""
+    """AdamW over the parameters that train. Raises ConfigError for an unknown learning-rate
+    schedule."""
     optim = settings.trained.optim
-    learning_rate(0, optim=optim, total_steps=settings.total_steps)  # an unknown schedule is an error now, not at the first step
+    learning_rate(
+        0, optim=optim, total_steps=settings.total_steps
+    )  # an unknown schedule is an error now, not at the first step
     first, second = optim.betas
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.optim.AdamW(trained, lr=optim.lr, betas=(first, second), eps=optim.eps, weight_decay=optim.weight_decay, fused=True)
+    return torch.optim.AdamW(
+        trained,
+        lr=optim.lr,
+        betas=(first, second),
+        eps=optim.eps,
+        weight_decay=optim.weight_decay,
+        fused=True,
+    )

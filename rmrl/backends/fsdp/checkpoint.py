@@ -1,6 +1,8 @@
-"""Sharded checkpoints: torch.distributed.checkpoint over safetensors files, so nothing is unpickled when one is read.
+"""Sharded checkpoints: torch.distributed.checkpoint over safetensors files, so nothing is unpickled
+when one is read.
 
-Each process writes its shards of parameters and optimizer state; any number of processes reads them.
+Each process writes its shards of parameters and optimizer state; any number of processes reads
+them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
 
 from rmrl.backends.fsdp import compat
 from rmrl.backends.storage import cause, headers
@@ -21,28 +26,38 @@ from rmrl.errors import CheckpointError
 FORMAT = "torch-dcp-safetensors"
 """The name of this format in state.json."""
 OPTIMIZER = "optimizer."
-"""What names of optimizer state begin with; those of parameters begin as the sharded model names them (rmrl.backends.storage.MODEL)."""
+"""What names of optimizer state begin with; those of parameters begin as the sharded model names
+them (rmrl.backends.storage.MODEL)."""
 
 
 def save_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None) -> None:
-    """Write this process's shards of the parameters and the optimizer's state; all processes call this together.
+    """Write this process's shards of the parameters and the optimizer's state; all processes call
+    this together.
 
-    Of a model that trains in part (LoRA) only that part is written: the rest stands in the model's own checkpoint.
+    Of a model that trains in part (LoRA) only that part is written: the rest stands in the model's
+    own checkpoint.
     """
     write_tensors(folder, _tensors(model, optimizer))
 
 
 def load_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None) -> None:
-    """Put what `save_tensors` wrote, under any number of processes and either strategy, into the model and its optimizer.
+    """Put what `save_tensors` wrote, under any number of processes and either strategy, into the
+    model and its optimizer.
 
     Raises CheckpointError when the folder lacks a tensor or holds it in another shape.
     """
     tensors = _tensors(model, optimizer)
     read_tensors(folder, tensors)
     strategy = compat.strategy_of(model)
-    strategy.set_shards(model, {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER)})
+    strategy.set_shards(
+        model, {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER)}
+    )
     if optimizer is not None:
-        state = {name.removeprefix(OPTIMIZER): tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
+        state = {
+            name.removeprefix(OPTIMIZER): tensor
+            for name, tensor in tensors.items()
+            if name.startswith(OPTIMIZER)
+        }
         strategy.set_optimizer_shards(model, optimizer, state)
 
 
@@ -56,15 +71,22 @@ def _tensors(model: nn.Module, optimizer: torch.optim.AdamW | None) -> dict[str,
 
 
 def write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write this process's shards; all processes call this together. Raises CheckpointError when that fails, e.g. on a full disk."""
+    """Write this process's shards; all processes call this together. Raises CheckpointError when
+    that fails, e.g. on a full disk."""
     try:
-        dcp.save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
-    except CheckpointException as error:  # a BaseException: it would end the process instead of the call
+        dcp.save(
+            dict(tensors),
+            storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True),
+        )
+    except (
+        CheckpointException
+    ) as error:  # a BaseException: it would end the process instead of the call
         raise CheckpointError(f"'{folder}' cannot be written: {cause(error)}") from error
 
 
 def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Fill `tensors` in place from a checkpoint of any number of processes; all processes call this together.
+    """Fill `tensors` in place from a checkpoint of any number of processes; all processes call this
+    together.
 
     Raises CheckpointError when the folder lacks one of them or holds it in another shape.
     """
@@ -76,16 +98,19 @@ def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         raise CheckpointError(f"'{folder}' cannot be read: {cause(error)}") from error
 
 
-def _check_shapes(folder: Path, tensors: Mapping[str, Tensor], reader: HuggingFaceStorageReader) -> None:
+def _check_shapes(
+    folder: Path, tensors: Mapping[str, Tensor], reader: HuggingFaceStorageReader
+) -> None:
     held = headers(reader).state_dict_metadata
     for name, tensor in tensors.items():
         if name not in held:
             raise CheckpointError(
-                f"'{folder}' holds no '{name}': it was written for another model; resume with the model it was saved from"
+                f"'{folder}' holds no '{name}': it was written for another model; resume with the"
+                " model it was saved from"
             )
         size = tuple(getattr(held[name], "size", ()))
         if size != tuple(tensor.shape):
             raise CheckpointError(
-                f"'{folder}' holds '{name}' with shape {size}, the model has {tuple(tensor.shape)}: "
-                "it was written for another model; resume with the model it was saved from"
+                f"'{folder}' holds '{name}' with shape {size}, the model has {tuple(tensor.shape)}:"
+                " it was written for another model; resume with the model it was saved from"
             )

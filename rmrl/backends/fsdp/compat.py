@@ -1,7 +1,8 @@
-"""The compatibility layer over torch.distributed: what differs between sharding strategies, behind one set of calls.
+"""The compatibility layer over torch.distributed: what differs between sharding strategies, behind
+one set of calls.
 
-Nothing above this file asks which strategy sharded a model: rmrl.backends.fsdp.fsdp1 and .fsdp2 hold the calls whose names may change
-with torch.
+Nothing above this file asks which strategy sharded a model: rmrl.backends.fsdp.fsdp1 and .fsdp2
+hold the calls whose names may change with torch.
 """
 
 from __future__ import annotations
@@ -24,25 +25,31 @@ from rmrl.errors import ConfigError
 
 
 def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
-    """All processes in one shard group, or replicas of shard groups of `fsdp_size` processes. Raises ConfigError if it does not divide."""
+    """All processes in one shard group, or replicas of shard groups of `fsdp_size` processes.
+    Raises ConfigError if it does not divide."""
     world = dist.get_world_size()
     if fsdp_size in (-1, world):
         return init_device_mesh(device, (world,), mesh_dim_names=("shard",))
     if fsdp_size < 1 or world % fsdp_size:
         raise ConfigError(
-            f"actor_rollout_ref.actor.fsdp_config.fsdp_size={fsdp_size} does not divide the {world} training processes: "
-            f"set fsdp_size=-1 (all of them) or to a divisor of {world}"
+            f"actor_rollout_ref.actor.fsdp_config.fsdp_size={fsdp_size} does not divide the {world}"
+            f" training processes: set fsdp_size=-1 (all of them) or to a divisor of {world}"
         )
-    return init_device_mesh(device, (world // fsdp_size, fsdp_size), mesh_dim_names=("replicate", "shard"))
+    return init_device_mesh(
+        device, (world // fsdp_size, fsdp_size), mesh_dim_names=("replicate", "shard")
+    )
 
 
 class Strategy(Protocol):
-    """What rmrl.backends.fsdp.fsdp1 and .fsdp2 both offer; the rest of the trainer knows no other difference between them.
+    """What rmrl.backends.fsdp.fsdp1 and .fsdp2 both offer; the rest of the trainer knows no other
+    difference between them.
 
     Every call but `free_gathered` and `move` is made in all processes together.
     """
 
-    def shard(self, model: nn.Module, layout: Layout, weights: InitialWeights | None) -> nn.Module: ...
+    def shard(
+        self, model: nn.Module, layout: Layout, weights: InitialWeights | None
+    ) -> nn.Module: ...
 
     def free_gathered(self, model: nn.Module) -> None: ...
 
@@ -50,9 +57,13 @@ class Strategy(Protocol):
 
     def set_shards(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None: ...
 
-    def optimizer_shards(self, model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]: ...
+    def optimizer_shards(
+        self, model: nn.Module, optimizer: torch.optim.AdamW
+    ) -> dict[str, Tensor]: ...
 
-    def set_optimizer_shards(self, model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]) -> None: ...
+    def set_optimizer_shards(
+        self, model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]
+    ) -> None: ...
 
     def gradient_norm(self, model: nn.Module) -> Tensor: ...
 
@@ -67,15 +78,22 @@ def strategy_of(model: nn.Module) -> Strategy:
     return fsdp1 if isinstance(model, FullyShardedDataParallel) else fsdp2
 
 
-def shard(model: nn.Module, layout: Layout, *, strategy: str, weights: InitialWeights | None = None) -> nn.Module:
-    """Shard `model` over the layout's processes and bring it to its device; use what is returned, it may be another object.
+def shard(
+    model: nn.Module, layout: Layout, *, strategy: str, weights: InitialWeights | None = None
+) -> nn.Module:
+    """Shard `model` over the layout's processes and bring it to its device; use what is returned,
+    it may be another object.
 
-    `weights`: fill a model that has none (see rmrl.backends.fsdp.initial). Parameters keep their dtype as master weights. The root
-    stays gathered between its forward and backward pass; `free_gathered` frees it where no backward pass follows.
+    `weights`: fill a model that has none (see rmrl.backends.fsdp.initial). Parameters keep their
+    dtype as master weights. The root stays gathered between its forward and backward pass;
+    `free_gathered` frees it where no backward pass follows.
     """
     if weights is not None:
         weights.adopt(model)
-    headers = {name: (parameter.dtype, tuple(parameter.shape)) for name, parameter in model.named_parameters()}
+    headers = {
+        name: (parameter.dtype, tuple(parameter.shape))
+        for name, parameter in model.named_parameters()
+    }
     sharded = STRATEGIES[strategy].shard(model, layout, weights)
     setattr(sharded, _HEADERS, headers)
     return sharded
@@ -85,41 +103,55 @@ _HEADERS = "whole_parameter_headers"
 
 
 def headers(model: nn.Module) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-    """(dtype, shape) of every whole parameter by its name before sharding, tied ones once; needs no other process."""
+    """(dtype, shape) of every whole parameter by its name before sharding, tied ones once; needs no
+    other process."""
     return getattr(model, _HEADERS)
 
 
 def shards(model: nn.Module) -> dict[str, Tensor]:
-    """This process's part of every parameter (a DTensor, or a plain tensor where nothing is sharded) by its name before sharding, tied
-    ones once; to read from. All processes must call it together."""
+    """This process's part of every parameter (a DTensor, or a plain tensor where nothing is
+    sharded) by its name before sharding, tied ones once; to read from. All processes must call it
+    together."""
     return strategy_of(model).shards(model)
 
 
 def trained_names(model: nn.Module) -> set[str]:
     """Names of the parameters that train; of a frozen model all names."""
-    trains = {name.replace(fsdp1.PREFIX, ""): parameter.requires_grad for name, parameter in model.named_parameters()}
+    trains = {
+        name.replace(fsdp1.PREFIX, ""): parameter.requires_grad
+        for name, parameter in model.named_parameters()
+    }
     return {name for name in trains if trains[name]} or set(trains)
 
 
 def full_tensor(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """The whole tensor on every process, cast to `dtype` before it travels. All processes must call this together."""
-    local = tensor.detach() if dtype is None or not tensor.is_floating_point() else tensor.detach().to(dtype)
+    """The whole tensor on every process, cast to `dtype` before it travels. All processes must call
+    this together."""
+    local = (
+        tensor.detach()
+        if dtype is None or not tensor.is_floating_point()
+        else tensor.detach().to(dtype)
+    )
     return local.full_tensor() if isinstance(local, DTensor) else local
 
 
-def full_tensors(named: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
+def full_tensors(
+    named: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None = None
+) -> Iterator[tuple[str, Tensor]]:
     """Gather one tensor after another, so that memory holds one whole tensor at a time."""
     for name, tensor in named:
         yield name, full_tensor(tensor, dtype)
 
 
 def free_gathered(model: nn.Module) -> None:
-    """Back to shards everywhere: frees what a forward pass without a backward pass left gathered."""
+    """Back to shards everywhere: frees what a forward pass without a backward pass left
+    gathered."""
     strategy_of(model).free_gathered(model)
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> float:
-    """Scale the gradients to a global norm of at most `max_norm` (0 or less: leave them) and return the norm before; may be nan or inf.
+    """Scale the gradients to a global norm of at most `max_norm` (0 or less: leave them) and return
+    the norm before; may be nan or inf.
 
     Gradients of a non-finite norm are left alone.
     """
@@ -143,6 +175,7 @@ def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> No
 
 
 def settle() -> None:
-    """Wait for copies under way and give device memory that no tensor uses back to the other processes of the device (CUDA)."""
+    """Wait for copies under way and give device memory that no tensor uses back to the other
+    processes of the device (CUDA)."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()

@@ -1,7 +1,9 @@
-"""strategy=fsdp: `FullyShardedDataParallel`. Each unit's parameters lie in one flat tensor, of which every process holds a piece.
+"""strategy=fsdp: `FullyShardedDataParallel`. Each unit's parameters lie in one flat tensor, of
+which every process holds a piece.
 
-`use_orig_params` keeps parameter objects, each a view of the local piece: an optimizer may hold them, but their names are prefixed and
-their shapes those of the pieces. What the rest of the trainer reads therefore comes through this file.
+`use_orig_params` keeps parameter objects, each a view of the local piece: an optimizer may hold
+them, but their names are prefixed and their shapes those of the pieces. What the rest of the
+trainer reads therefore comes through this file.
 """
 
 # pyright: basic
@@ -23,7 +25,12 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import (
+    CPUOffload,
+    FullyShardedDataParallel,
+    MixedPrecision,
+    ShardingStrategy,
+)
 from torch.distributed.fsdp._runtime_utils import _lazy_init, _reshard
 from torch.distributed.fsdp.wrap import CustomPolicy
 
@@ -35,8 +42,8 @@ PREFIX = "_fsdp_wrapped_module."
 
 
 def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> nn.Module:
-    """Wrap each decoder layer and the rest (embedding, norm, head); returns the wrapped root. As in fsdp2 the root stays gathered
-    between its forward and backward pass."""
+    """Wrap each decoder layer and the rest (embedding, norm, head); returns the wrapped root. As in
+    fsdp2 the root stays gathered between its forward and backward pass."""
     layers = set(decoder_layers(model))
     if weights is not None:
         weights.fill_held(model, layout.device)
@@ -46,14 +53,19 @@ def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> n
             model,
             auto_wrap_policy=CustomPolicy(lambda module: module in layers),
             cpu_offload=CPUOffload(offload_params=layout.offloads),
-            mixed_precision=MixedPrecision(param_dtype=layout.param_dtype, reduce_dtype=layout.reduce_dtype),
+            mixed_precision=MixedPrecision(
+                param_dtype=layout.param_dtype, reduce_dtype=layout.reduce_dtype
+            ),
             param_init_fn=None if weights is None else _filler(model, weights, layout.device),
             device_id=layout.device,
             use_orig_params=True,
             **_sharding(layout),
         )
-    if root.sharding_strategy is ShardingStrategy.NO_SHARD and not all(parameter.requires_grad for parameter in root.parameters()):
-        # Unsharded units without a trained parameter are not put back after a backward pass, and torch takes that for a change of theirs.
+    if root.sharding_strategy is ShardingStrategy.NO_SHARD and not all(
+        parameter.requires_grad for parameter in root.parameters()
+    ):
+        # Unsharded units without a trained parameter are not put back after a backward pass, and
+        # torch takes that for a change of theirs.
         root.register_forward_pre_hook(lambda module, _: free_gathered(module))
     return root
 
@@ -62,25 +74,38 @@ def _require_one_dtype(model: nn.Module) -> None:
     dtypes = {str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()}
     if len(dtypes) > 1:
         raise ConfigError(
-            f"strategy=fsdp keeps a layer's parameters in one tensor, and this model's are {' and '.join(sorted(dtypes))}: "
-            "set strategy=fsdp2, or fsdp_config.model_dtype=float32"
+            "strategy=fsdp keeps a layer's parameters in one tensor, and this model's are"
+            f" {' and '.join(sorted(dtypes))}: set strategy=fsdp2, or"
+            " fsdp_config.model_dtype=float32"
         )
 
 
 def _sharding(layout: Layout) -> dict[str, Any]:
-    """Strategy and processes. Shard groups of one are replicas alone, which `HYBRID_SHARD` would leave unsummed."""
+    """Strategy and processes. Shard groups of one are replicas alone, which `HYBRID_SHARD` would
+    leave unsummed."""
     mesh = layout.mesh
     if mesh.size(mesh.ndim - 1) == 1:
         return {"sharding_strategy": ShardingStrategy.NO_SHARD, "process_group": dist.group.WORLD}
     if mesh.ndim == 1:
-        strategy = ShardingStrategy.FULL_SHARD if layout.reshard_after_forward else ShardingStrategy.SHARD_GRAD_OP
+        strategy = (
+            ShardingStrategy.FULL_SHARD
+            if layout.reshard_after_forward
+            else ShardingStrategy.SHARD_GRAD_OP
+        )
     else:
-        strategy = ShardingStrategy.HYBRID_SHARD if layout.reshard_after_forward else ShardingStrategy._HYBRID_SHARD_ZERO2
+        strategy = (
+            ShardingStrategy.HYBRID_SHARD
+            if layout.reshard_after_forward
+            else ShardingStrategy._HYBRID_SHARD_ZERO2
+        )
     return {"sharding_strategy": strategy, "device_mesh": mesh}
 
 
-def _filler(model: nn.Module, weights: InitialWeights, device: torch.device) -> Callable[[nn.Module], None]:
-    """What gives a module of the unit that is about to be sharded its whole parameters. Tied ones stay one."""
+def _filler(
+    model: nn.Module, weights: InitialWeights, device: torch.device
+) -> Callable[[nn.Module], None]:
+    """What gives a module of the unit that is about to be sharded its whole parameters. Tied ones
+    stay one."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     filled: dict[nn.Parameter, nn.Parameter] = {}
 
@@ -97,7 +122,8 @@ def _filler(model: nn.Module, weights: InitialWeights, device: torch.device) -> 
 
 
 def free_gathered(model: nn.Module) -> None:
-    """Free what a forward pass without a backward pass left gathered; afterwards parameters are views of the pieces."""
+    """Free what a forward pass without a backward pass left gathered; afterwards parameters are
+    views of the pieces."""
     for unit in _units(model):
         if unit._handle is not None:
             _reshard(unit, unit._handle, unit._handle.uses_sharded_strategy)
@@ -121,13 +147,18 @@ def _names(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _aliases(model: nn.Module) -> dict[str, str]:
-    """Every name -> the name in `_names`; they differ for tied parameters, which torch's state dict holds under each of their names."""
+    """Every name -> the name in `_names`; they differ for tied parameters, which torch's state dict
+    holds under each of their names."""
     first = {id(parameter): name for name, parameter in _names(model).items()}
-    return {alias.replace(PREFIX, ""): first[id(parameter)] for alias, parameter in model.named_parameters(remove_duplicate=False)}
+    return {
+        alias.replace(PREFIX, ""): first[id(parameter)]
+        for alias, parameter in model.named_parameters(remove_duplicate=False)
+    }
 
 
 def set_shards(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put what `shards` gave, filled anew, into the parameters; names left out keep their values."""
+    """Put what `shards` gave, filled anew, into the parameters; names left out keep their
+    values."""
     with _quietly():
         state: Any = get_model_state_dict(model)
         for alias, name in _aliases(model).items():
@@ -138,11 +169,16 @@ def set_shards(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 def optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
     """Copies of AdamW's state by kind and parameter name."""
-    return {f"{key}.{name}": value for name, state in _optimizer_state(model, optimizer)["state"].items() for key, value in state.items()}
+    return {
+        f"{key}.{name}": value
+        for name, state in _optimizer_state(model, optimizer)["state"].items()
+        for key, value in state.items()
+    }
 
 
 def _optimizer_state(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Any]:
-    """torch makes the state of an optimizer that has not stepped by a step that changes nothing but its counter, which is put back."""
+    """torch makes the state of an optimizer that has not stepped by a step that changes nothing but
+    its counter, which is put back."""
     free_gathered(model)
     fresh = not optimizer.state
     with _quietly():
@@ -153,7 +189,9 @@ def _optimizer_state(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str
     return state
 
 
-def set_optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]) -> None:
+def set_optimizer_shards(
+    model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]
+) -> None:
     """Put what `optimizer_shards` gave, filled anew, into the optimizer."""
     state = _optimizer_state(model, optimizer)
     for name, one in state["state"].items():
@@ -185,9 +223,12 @@ def move(model: nn.Module, device: torch.device) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without torch's advice on what is meant as it is: NO_SHARD, adapters beside frozen weights, names that torch itself uses."""
+    """Without torch's advice on what is meant as it is: NO_SHARD, adapters beside frozen weights,
+    names that torch itself uses."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", message=".*NO_SHARD.*")
-        warnings.filterwarnings("ignore", message=".*both parameters with requires_grad.*", category=UserWarning)
+        warnings.filterwarnings(
+            "ignore", message=".*both parameters with requires_grad.*", category=UserWarning
+        )
         yield

@@ -1,4 +1,5 @@
-"""strategy=fsdp2: `fully_shard`. Every parameter is a DTensor of its own, so that names, shapes and checkpoints are the model's."""
+"""strategy=fsdp2: `fully_shard`. Every parameter is a DTensor of its own, so that names, shapes and
+checkpoints are the model's."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from rmrl.backends.fsdp.initial import InitialWeights
@@ -17,13 +24,16 @@ ADAMW_STATE = ("exp_avg", "exp_avg_sq")
 
 
 def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> nn.Module:
-    """Shard `model` in place: each decoder layer is a unit, the rest (embedding, norm, head) belongs to the root.
+    """Shard `model` in place: each decoder layer is a unit, the rest (embedding, norm, head)
+    belongs to the root.
 
     The root stays gathered between its forward and backward pass, since it is needed again at once.
     """
     policy: dict[str, Any] = {
         "mesh": layout.mesh,
-        "mp_policy": MixedPrecisionPolicy(param_dtype=layout.param_dtype, reduce_dtype=layout.reduce_dtype),
+        "mp_policy": MixedPrecisionPolicy(
+            param_dtype=layout.param_dtype, reduce_dtype=layout.reduce_dtype
+        ),
         "offload_policy": CPUOffloadPolicy() if layout.offloads else OffloadPolicy(),
     }
     for layer in decoder_layers(model):
@@ -48,7 +58,9 @@ def _fill(model: nn.Module, layout: Layout, weights: InitialWeights) -> None:
     for name, parameter in model.named_parameters():
         assert isinstance(parameter, DTensor)
         whole = weights.whole(name, layout.device)
-        piece = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)  # None: each cuts its own
+        piece = distribute_tensor(
+            whole, parameter.device_mesh, parameter.placements, src_data_rank=None
+        )  # None: each cuts its own
         parameter.to_local().copy_(piece.to_local())
     weights.fill_held(model, layout.device)
 
@@ -72,7 +84,8 @@ def set_shards(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
-    """AdamW's own state by kind and parameter name; zeros are put in place for an optimizer that has not stepped yet."""
+    """AdamW's own state by kind and parameter name; zeros are put in place for an optimizer that
+    has not stepped yet."""
     free_gathered(model)
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
@@ -80,7 +93,9 @@ def optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str
             continue
         state = optimizer.state[parameter]
         if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32, device=_step_device(parameter, optimizer))
+            state["step"] = torch.zeros(
+                (), dtype=torch.float32, device=_step_device(parameter, optimizer)
+            )
             state.update({key: torch.zeros_like(parameter) for key in ADAMW_STATE})
         tensors.update({f"{key}.{name}": state[key] for key in ("step", *ADAMW_STATE)})
     return tensors
@@ -91,7 +106,9 @@ def _step_device(parameter: nn.Parameter, optimizer: torch.optim.AdamW) -> torch
     return parameter.device if optimizer.defaults["fused"] else torch.device("cpu")
 
 
-def set_optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]) -> None:
+def set_optimizer_shards(
+    model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]
+) -> None:
     """Nothing to do: `optimizer_shards` are the state."""
     del model, optimizer, tensors
 

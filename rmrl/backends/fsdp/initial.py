@@ -1,8 +1,10 @@
-"""How the weights get into the shards at the start: the first process reads the checkpoint, the others receive.
+"""How the weights get into the shards at the start: the first process reads the checkpoint, the
+others receive.
 
-Every process builds the model without weights (on the meta device), so that only the first one ever holds a whole copy. After sharding
-the tensors travel one at a time from there; each process keeps its piece. Buffers (also those that no checkpoint holds, such as rotary
-frequencies) travel the same way, so that no family needs to be known.
+Every process builds the model without weights (on the meta device), so that only the first one ever
+holds a whole copy. After sharding the tensors travel one at a time from there; each process keeps
+its piece. Buffers (also those that no checkpoint holds, such as rotary frequencies) travel the same
+way, so that no family needs to be known.
 """
 
 from __future__ import annotations
@@ -29,15 +31,20 @@ def skeleton(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 def on_first(work: Callable[[], T]) -> T | None:
-    """The result of `work` in the first process, None in the others; its error is raised in all of them."""
+    """The result of `work` in the first process, None in the others; its error is raised in all of
+    them."""
     result, message = None, None
     if dist.get_rank() == 0:
         try:
             result = work()
         except RmrlError as error:
             message = error
-        except Exception as error:  # whatever it is, the others must not wait for tensors that never come
-            message = InfrastructureError(f"training process 0 could not build the model ({type(error).__name__}: {error})")
+        except (
+            Exception
+        ) as error:  # whatever it is, the others must not wait for tensors that never come
+            message = InfrastructureError(
+                f"training process 0 could not build the model ({type(error).__name__}: {error})"
+            )
             message.__cause__ = error
     raised = share(message)
     if raised is not None:
@@ -54,7 +61,8 @@ def share(value: Any) -> Any:
 
 @dataclass(slots=True)
 class Held:
-    """A tensor that a module holds and that is no parameter: a buffer, or an attribute of its own."""
+    """A tensor that a module holds and that is no parameter: a buffer, or an attribute of its
+    own."""
 
     module: nn.Module
     key: str
@@ -73,17 +81,26 @@ def held_tensors(model: nn.Module) -> Iterator[tuple[str, Held]]:
 
 
 class InitialWeights:
-    """The whole model's tensors, in the first process; elsewhere what is known of them. Every call is made in all processes together."""
+    """The whole model's tensors, in the first process; elsewhere what is known of them. Every call
+    is made in all processes together."""
 
     def __init__(self, whole: nn.Module | None) -> None:
-        """`whole`: the loaded model in the first process, None elsewhere. Its tensors are released as they are sent."""
-        self._tensors = {} if whole is None else {name: p.detach() for name, p in whole.named_parameters()}
-        self._held = {} if whole is None else {name: held.tensor.detach() for name, held in held_tensors(whole)}
+        """`whole`: the loaded model in the first process, None elsewhere. Its tensors are released
+        as they are sent."""
+        self._tensors = (
+            {} if whole is None else {name: p.detach() for name, p in whole.named_parameters()}
+        )
+        self._held = (
+            {}
+            if whole is None
+            else {name: held.tensor.detach() for name, held in held_tensors(whole)}
+        )
         headers: tuple[Headers, Headers] = share((_headers(self._tensors), _headers(self._held)))
         self._parameter_headers, self._held_headers = headers
 
     def adopt(self, model: nn.Module) -> None:
-        """Give the parameters of a skeleton the dtypes of the loaded ones. Raises ConfigError where the two are different models."""
+        """Give the parameters of a skeleton the dtypes of the loaded ones. Raises ConfigError where
+        the two are different models."""
         parameters = dict(model.named_parameters())
         _require_same(self._parameter_headers, parameters)
         _require_same(self._held_headers, {name: held.tensor for name, held in held_tensors(model)})
@@ -103,8 +120,14 @@ class InitialWeights:
             held.put(_broadcast(self._held.pop(name, None), dtype, shape, device))
 
 
-def _broadcast(source: Tensor | None, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    tensor = torch.empty(shape, dtype=dtype, device=device) if source is None else source.to(device).contiguous()
+def _broadcast(
+    source: Tensor | None, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device
+) -> Tensor:
+    tensor = (
+        torch.empty(shape, dtype=dtype, device=device)
+        if source is None
+        else source.to(device).contiguous()
+    )
     if tensor.numel():
         dist.broadcast(tensor, src=0)
     return tensor
@@ -116,10 +139,15 @@ def _headers(tensors: dict[str, Tensor]) -> Headers:
 
 def _require_same(loaded: Headers, built: dict[str, Any]) -> None:
     shapes = {name: tuple(tensor.shape) for name, tensor in built.items()}
-    differing = sorted(name for name in loaded.keys() | shapes.keys() if name not in loaded or loaded[name][1] != shapes.get(name))
+    differing = sorted(
+        name
+        for name in loaded.keys() | shapes.keys()
+        if name not in loaded or loaded[name][1] != shapes.get(name)
+    )
     if differing:
         shown = ", ".join(differing[:3]) + (", ..." if len(differing) > 3 else "")
         raise ConfigError(
-            f"the model built from config.json differs from the loaded one in {len(differing)} tensors ({shown}), so its weights cannot be "
-            "spread over several training processes: train with one process, or choose a checkpoint whose config.json describes it"
+            f"the model built from config.json differs from the loaded one in {len(differing)}"
+            f" tensors ({shown}), so its weights cannot be spread over several training processes:"
+            " train with one process, or choose a checkpoint whose config.json describes it"
         )

@@ -25,7 +25,8 @@ class Layout:
     reshard_after_forward: bool = True
     """Free a layer's gathered parameters after its forward pass."""
     offload: bool = False
-    """Shards, gradients and optimizer state live in host memory, each layer visits the device to compute; nothing on CPU."""
+    """Shards, gradients and optimizer state live in host memory, each layer visits the device to
+    compute; nothing on CPU."""
 
     @property
     def home(self) -> torch.device:
@@ -39,7 +40,8 @@ class Layout:
 
 
 def decoder_layers(model: nn.Module) -> list[nn.Module]:
-    """The repeated blocks: the longest list of modules that is not inside another (experts are inside their layer)."""
+    """The repeated blocks: the longest list of modules that is not inside another (experts are
+    inside their layer)."""
     return list(max(_outer_lists(model), key=len, default=nn.ModuleList()))
 
 

@@ -1,4 +1,5 @@
-"""FSDPPart: one process's share of a model under fsdp or fsdp2. Implements rmrl.backends.part.ModelPart."""
+"""FSDPPart: one process's share of a model under fsdp or fsdp2. Implements
+rmrl.backends.part.ModelPart."""
 
 from __future__ import annotations
 
@@ -43,15 +44,22 @@ class FSDPPart:
         torch.manual_seed(settings.seed + process.rank)
         self.model = build_model(settings, self.device)
         self.language_model: PreTrainedModel = cast("Any", self.model).model
-        set_attention(self.language_model, attention(settings.model, device=settings.device, dtype=self._compute_dtype()))
+        set_attention(
+            self.language_model,
+            attention(settings.model, device=settings.device, dtype=self._compute_dtype()),
+        )
         self._optimizer = build_optimizer(settings, self.model) if trains else None
 
     def _compute_dtype(self) -> torch.dtype:
         fsdp = self._settings.trained.fsdp_config
-        return torch_dtype(fsdp.param_dtype or fsdp.model_dtype, key=f"{self._settings.section}.fsdp_config.param_dtype")
+        return torch_dtype(
+            fsdp.param_dtype or fsdp.model_dtype,
+            key=f"{self._settings.section}.fsdp_config.param_dtype",
+        )
 
     def micro_batches(self, count: int) -> int:
-        """As many as the process with most: parameters are gathered in every forward pass, by all processes."""
+        """As many as the process with most: parameters are gathered in every forward pass, by all
+        processes."""
         return process_group.all_max(count, self.device)
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
@@ -60,7 +68,7 @@ class FSDPPart:
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
         return dict(zip(sums, self.all_sum(list(sums.values())), strict=True))
 
-    # --- forward, backward, step -------------------------------------------------------------------------------------
+    # --- forward, backward, step
 
     def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
         self.model.eval()
@@ -81,7 +89,13 @@ class FSDPPart:
         tokens = response_tokens(micro, self.device, packed=self.packed)
         if self._settings.role == "critic":
             return self.model(tokens.input_ids_BS, tokens.positions_N, tokens.position_ids_BS), None
-        return self.model(tokens.input_ids_BS, tokens.positions_N, tokens.targets_N, entropy, tokens.position_ids_BS)
+        return self.model(
+            tokens.input_ids_BS,
+            tokens.positions_N,
+            tokens.targets_N,
+            entropy,
+            tokens.position_ids_BS,
+        )
 
     def step(self, lr: float) -> float:
         assert self._optimizer is not None
@@ -93,21 +107,30 @@ class FSDPPart:
         self._optimizer.zero_grad(set_to_none=True)
         return norm
 
-    # --- weights and checkpoints -------------------------------------------------------------------------------------
+    # --- weights and checkpoints
 
     def manifest(self, dtype: torch.dtype | None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
         return [
-            (merged_name(name.removeprefix(_INNER)), dtype if dtype and held.is_floating_point else held, shape)
+            (
+                merged_name(name.removeprefix(_INNER)),
+                dtype if dtype and held.is_floating_point else held,
+                shape,
+            )
             for name, (held, shape) in compat.headers(self.model).items()
             if not is_adapter(name)
         ]
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        shards = {name.removeprefix(_INNER): tensor for name, tensor in compat.shards(self.model).items()}
+        shards = {
+            name.removeprefix(_INNER): tensor for name, tensor in compat.shards(self.model).items()
+        }
         if not self._adapted:
             return compat.full_tensors(shards.items(), dtype)
         merged = merged_parameters(shards, self._settings.model, gather=compat.full_tensor)
-        return ((name, tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor) for name, tensor in merged)
+        return (
+            (name, tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor)
+            for name, tensor in merged
+        )
 
     def save_tensors(self, folder: Path) -> None:
         checkpoint.save_tensors(folder, self.model, self._optimizer)
@@ -117,7 +140,9 @@ class FSDPPart:
 
     def move(self, device: torch.device) -> None:
         fsdp = self._settings.trained.fsdp_config
-        if self.device.type == "cpu" or fsdp.offload_policy:  # then everything is in host memory already
+        if (
+            self.device.type == "cpu" or fsdp.offload_policy
+        ):  # then everything is in host memory already
             return
         if fsdp.param_offload:
             compat.move_model(self.model, device)

@@ -14,13 +14,18 @@ from rmrl.backends.storage import MODEL, read_pieces, stored_tensors, tensor_byt
 
 
 class WholeTensors:
-    """The parameters that a checkpoint holds, by their names in the language model (Hugging Face's, and peft's for adapters)."""
+    """The parameters that a checkpoint holds, by their names in the language model (Hugging Face's,
+    and peft's for adapters)."""
 
     def __init__(self, folder: Path) -> None:
         """`folder`: where state.json is. Raises CheckpointError when its tensors cannot be read."""
         self._folder = folder / TENSORS
         stored = stored_tensors(self._folder)
-        self._stored = {name.removeprefix(MODEL): held for name, held in stored.items() if name.startswith(MODEL)}
+        self._stored = {
+            name.removeprefix(MODEL): held
+            for name, held in stored.items()
+            if name.startswith(MODEL)
+        }
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -28,9 +33,20 @@ class WholeTensors:
         return {name: size for name, (size, _) in self._stored.items()}
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-        """The tensors of these names, in their order, each whole and in the dtype it was saved in."""
-        for portion in portions(names, stored_in=lambda name: name, size=lambda name: tensor_bytes(*self._stored[name])):
-            tensors = {name: torch.empty(size, dtype=dtype) for name in portion for size, dtype in [self._stored[name]]}
-            read_pieces(self._folder, [whole(MODEL + name, tensor) for name, tensor in tensors.items()], alone=True)
+        """The tensors of these names, in their order, each whole and in the dtype it was saved
+        in."""
+        for portion in portions(
+            names, stored_in=lambda name: name, size=lambda name: tensor_bytes(*self._stored[name])
+        ):
+            tensors = {
+                name: torch.empty(size, dtype=dtype)
+                for name in portion
+                for size, dtype in [self._stored[name]]
+            }
+            read_pieces(
+                self._folder,
+                [whole(MODEL + name, tensor) for name, tensor in tensors.items()],
+                alone=True,
+            )
             for name in portion:
                 yield name, tensors.pop(name)

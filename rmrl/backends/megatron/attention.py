@@ -1,10 +1,13 @@
-"""Causal attention through torch's SDPA for all layouts that megatron-core's own CPU-capable attention refuses, on CPU and CUDA alike.
+"""Causal attention through torch's SDPA for all layouts that megatron-core's own CPU-capable
+attention refuses, on CPU and CUDA alike.
 
-Rows are right-padded or packed one behind the other (PackedSeqParams, thd), and whole or, with context parallelism, in zigzag chunks: a
-row is cut into 2 * C chunks for C processes, and process r holds chunks r and 2C - 1 - r, so that all have the same share of the triangle.
-Queries stay where they are; keys and values are gathered.
+Rows are right-padded or packed one behind the other (PackedSeqParams, thd), and whole or, with
+context parallelism, in zigzag chunks: a row is cut into 2 * C chunks for C processes, and process r
+holds chunks r and 2C - 1 - r, so that all have the same share of the triangle. Queries stay where
+they are; keys and values are gathered.
 
-Shapes: S positions of this process    B rows    n heads    d channels of a head    T packed positions of this process
+Shapes: S positions of this process    B rows    n heads    d channels of a head    T packed
+  positions of this process
 """
 
 from __future__ import annotations
@@ -14,24 +17,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rmrl.backends.megatron.core import PackedSeqParams, TransformerConfig, parallel_state, tensor_parallel
+from rmrl.backends.megatron.core import (
+    PackedSeqParams,
+    TransformerConfig,
+    parallel_state,
+    tensor_parallel,
+)
 
 
 def zigzag(length: int, *, size: int, rank: int) -> Tensor:
-    """Positions of a row of `length` that process `rank` of `size` holds, in its order; int64 of shape [length / size].
+    """Positions of a row of `length` that process `rank` of `size` holds, in its order; int64 of
+    shape [length / size].
 
     Raises ValueError unless 2 * size divides `length`.
     """
     if length % (2 * size):
-        raise ValueError(f"a row of {length} positions does not divide into 2 * {size} chunks: pad it to a multiple of {2 * size}")
+        raise ValueError(
+            f"a row of {length} positions does not divide into 2 * {size} chunks: pad it to a"
+            f" multiple of {2 * size}"
+        )
     chunk = torch.arange(length // (2 * size))
     return torch.cat([chunk + rank * len(chunk), chunk + (2 * size - 1 - rank) * len(chunk)])
 
 
 class SDPACoreAttention(nn.Module):
-    """The core attention of a layer: queries, keys and values in, what the heads read out. Padding must lie behind its row."""
+    """The core attention of a layer: queries, keys and values in, what the heads read out. Padding
+    must lie behind its row."""
 
-    def __init__(self, config: TransformerConfig, *_: Any, softmax_scale: float | None = None, **__: Any) -> None:
+    def __init__(
+        self, config: TransformerConfig, *_: Any, softmax_scale: float | None = None, **__: Any
+    ) -> None:
         super().__init__()
         assert config.kv_channels is not None
         self.scale = softmax_scale or config.kv_channels**-0.5
@@ -48,13 +63,16 @@ class SDPACoreAttention(nn.Module):
         packed_seq_params: PackedSeqParams | None = None,
         **_: Any,
     ) -> Tensor:
-        """[S, B, n, d] -> [S, B, n * d]; packed [T, n, d] -> [T, n * d]. Only causal: `attention_mask` must be None."""
+        """[S, B, n, d] -> [S, B, n * d]; packed [T, n, d] -> [T, n * d]. Only causal:
+        `attention_mask` must be None."""
         assert attention_mask is None, "rows are right-padded or packed: a mask is not needed"
         if packed_seq_params is None:
             return self._rows(query, key, value).flatten(2)
         lengths = _lengths(packed_seq_params, self.size)
         parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
-        return torch.cat([self._rows(q[:, None], k[:, None], v[:, None])[:, 0] for q, k, v in parts]).flatten(1)
+        return torch.cat(
+            [self._rows(q[:, None], k[:, None], v[:, None])[:, 0] for q, k, v in parts]
+        ).flatten(1)
 
     def _rows(self, q_SBnd: Tensor, k_SBnd: Tensor, v_SBnd: Tensor) -> Tensor:
         """Rows of one length; of each, this process's positions."""
@@ -62,15 +80,21 @@ class SDPACoreAttention(nn.Module):
             return self._causal(q_SBnd, k_SBnd, v_SBnd)
         k_whole, v_whole = self._whole_rows(torch.stack([k_SBnd, v_SBnd], dim=1)).unbind(1)
         outputs = []
-        for chunk, q in zip((self.rank, 2 * self.size - 1 - self.rank), q_SBnd.chunk(2), strict=True):
+        for chunk, q in zip(
+            (self.rank, 2 * self.size - 1 - self.rank), q_SBnd.chunk(2), strict=True
+        ):
             seen = (chunk + 1) * len(q)
             outputs.append(self._causal(q, k_whole[:seen], v_whole[:seen]))
         return torch.cat(outputs)
 
     def _whole_rows(self, local: Tensor) -> Tensor:
-        """All processes' positions of what has this process's on its first axis, in the order of the row."""
-        # Backward, each process gets the sum of all gradients of its own: queries of every process have read them.
-        gathered = tensor_parallel.gather_from_sequence_parallel_region(local, tensor_parallel_output_grad=True, group=self.group)
+        """All processes' positions of what has this process's on its first axis, in the order of
+        the row."""
+        # Backward, each process gets the sum of all gradients of its own: queries of every process
+        # have read them.
+        gathered = tensor_parallel.gather_from_sequence_parallel_region(
+            local, tensor_parallel_output_grad=True, group=self.group
+        )
         chunks = gathered.chunk(2 * self.size)
         return torch.cat([*chunks[0::2], *reversed(chunks[1::2])])
 
@@ -80,10 +104,13 @@ class SDPACoreAttention(nn.Module):
         before = k.shape[2] - q.shape[2]
         mask = None
         if before:
-            mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(before)
+            mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(
+                before
+            )
         shared = q.shape[1] // k.shape[1]
         if shared > 1 and (mask is not None or q.dtype == torch.float32):
-            # Fused kernels that take these know no shared keys, and torch would fall back to whole S x S scores.
+            # Fused kernels that take these know no shared keys, and torch would fall back to whole
+            # S x S scores.
             k, v = (tensor.repeat_interleave(shared, dim=1) for tensor in (k, v))
         grouped = q.shape[1] != k.shape[1]
         output = nn.functional.scaled_dot_product_attention(

@@ -1,21 +1,29 @@
-"""Checkpoints of a Megatron model: parameters and optimizer state as megatron-core's dist_checkpointing shards them, in safetensors files.
+"""Checkpoints of a Megatron model: parameters and optimizer state as megatron-core's
+dist_checkpointing shards them, in safetensors files.
 
-Where a parameter of this process lies in the whole one is megatron-core's to say (`sharded_state_dict`). Its `save`, `load` and storage
-are not used: they pickle a common state, and some versions unpickle it whatever the strategy. Nor is its optimizer's state dict: without
-TransformerEngine it cannot be loaded (a fresh optimizer has no state, and "step" is looked for among the tensors) or gives all parameters
-one step counter between them, and its layout-free form gathers a whole share of the state in one process. Instead
+Where a parameter of this process lies in the whole one is megatron-core's to say
+(`sharded_state_dict`). Its `save`, `load` and storage are not used: they pickle a common state, and
+some versions unpickle it whatever the strategy. Nor is its optimizer's state dict: without
+TransformerEngine it cannot be loaded (a fresh optimizer has no state, and "step" is looked for
+among the tensors) or gives all parameters one step counter between them, and its layout-free form
+gathers a whole share of the state in one process. Instead
 
-- every process writes the numbers that it holds, for the distributed optimizer the ranges of its flat shard, as boxes of the whole tensor
-  (see storage); so a checkpoint loads under any tensor, pipeline, expert, virtual and data-parallel sizes, with the distributed optimizer
-  or without, and in any dtype, and no process ever holds more than its own share;
-- a parameter is stored once, in the precision in which it is trained: float32 master weights where the optimizer keeps them. Loading
+- every process writes the numbers that it holds, for the distributed optimizer the ranges of its
+  flat shard, as boxes of the whole tensor
+  (see storage); so a checkpoint loads under any tensor, pipeline, expert, virtual and data-parallel
+  sizes, with the distributed optimizer or without, and in any dtype, and no process ever holds more
+  than its own share;
+- a parameter is stored once, in the precision in which it is trained: float32 master weights where
+  the optimizer keeps them. Loading
   rounds them as the optimizer does, so that bfloat16 weights come back exactly;
-- names are those of rmrl.backends.megatron.mapping; a vocabulary is stored without its rows of padding, tied weights once.
+- names are those of rmrl.backends.megatron.mapping; a vocabulary is stored without its rows of
+  padding, tied weights once.
 
 model.<name>                             parameters
 optimizer.exp_avg[_sq].<name>            AdamW's averages
 optimizer.step                           optimizer steps so far, [1]
-shape                                    rmrl.backends.megatron.shape.Shape as JSON, in bytes: what it takes to export without megatron
+shape                                    rmrl.backends.megatron.shape.Shape as JSON, in bytes: what
+  it takes to export without megatron
 """
 
 from __future__ import annotations
@@ -47,7 +55,8 @@ AVERAGES = ("exp_avg", "exp_avg_sq")
 
 
 def save_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None) -> None:
-    """Write this process's part of the parameters and the optimizer's state into the empty `folder`; all processes call this together.
+    """Write this process's part of the parameters and the optimizer's state into the empty
+    `folder`; all processes call this together.
 
     Raises CheckpointError in every process when one of them fails, e.g. on a full disk.
     """
@@ -57,18 +66,27 @@ def save_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None
         if not parameter.copy and (optimizer is None or parameter.tensor.dtype == torch.float32):
             pieces += parameter.pieces(MODEL, parameter.tensor)
     if optimizer is not None:
-        pieces += _state_pieces(optimizer, {key: parameter for key, parameter in parameters.items() if not parameter.copy})
+        pieces += _state_pieces(
+            optimizer,
+            {key: parameter for key, parameter in parameters.items() if not parameter.copy},
+        )
         pieces += [whole(STEP, torch.tensor([step])) for step in _steps(optimizer)[:1]]
     write_pieces(folder, pieces)
 
 
 def load_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None) -> None:
-    """Put what `save_tensors` wrote, under any parallel sizes, into the model and its optimizer; all processes call this together.
+    """Put what `save_tensors` wrote, under any parallel sizes, into the model and its optimizer;
+    all processes call this together.
 
-    Raises CheckpointError in every process, and leaves the model as it is, when the folder is torn or holds another model.
+    Raises CheckpointError in every process, and leaves the model as it is, when the folder is torn
+    or holds another model.
     """
     parameters, step = _parameters(model), torch.zeros(1, dtype=torch.int64)
-    pieces = [piece for parameter in parameters.values() for piece in parameter.pieces(MODEL, parameter.tensor)]
+    pieces = [
+        piece
+        for parameter in parameters.values()
+        for piece in parameter.pieces(MODEL, parameter.tensor)
+    ]
     if optimizer is not None:
         pieces += [*_state_pieces(optimizer, parameters), whole(STEP, step)]
     read_pieces(folder, pieces)
@@ -76,7 +94,7 @@ def load_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None
         _set_step(optimizer, int(step.item()))
 
 
-# --- parameters ------------------------------------------------------------------------------------------------------
+# --- parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,18 +104,22 @@ class _Parameter:
     entry: Entry
     tensor: Tensor
     shards: tuple[Any, ...]
-    """megatron-core's ShardedTensors over views of it, each a range of its elements: two for a gate and an up projection, else one."""
+    """megatron-core's ShardedTensors over views of it, each a range of its elements: two for a gate
+    and an up projection, else one."""
 
     @property
     def copy(self) -> bool:
-        """Whether another process, not a data-parallel one, stands for the same numbers. (Who of the latter writes, the storage decides.)
+        """Whether another process, not a data-parallel one, stands for the same numbers. (Who of
+        the latter writes, the storage decides.)
 
-        Replicas are numbered along the pipeline (tied weights), the tensor-parallel and the data-parallel group.
+        Replicas are numbered along the pipeline (tied weights), the tensor-parallel and the
+        data-parallel group.
         """
         return any(number > 0 for number in self.shards[0].replica_id[:-1])
 
     def pieces(self, prefix: str, values: Tensor, start: int = 0) -> Iterator[Piece]:
-        """The boxes of the whole tensor that `values`, which belong to the elements from `start` on, are."""
+        """The boxes of the whole tensor that `values`, which belong to the elements from `start`
+        on, are."""
         name = prefix + (EMBEDDING if self.entry.tied else self.entry.name)
         values = values.detach().view(-1)
         for shard in self.shards:
@@ -120,7 +142,9 @@ class _Parameter:
 def _parameters(model: MegatronModel) -> dict[int, _Parameter]:
     """id -> each parameter of this process."""
     table = {entry.name: entry for entry in entries(model.shape, model.role)}
-    names = {id(tensor): name for name, tensor in named(model.chunks, experts_here(model.shape).start)}
+    names = {
+        id(tensor): name for name, tensor in named(model.chunks, experts_here(model.shape).start)
+    }
     found = {}
     for chunk in model.chunks:
         for sharded in _sharded(chunk):
@@ -128,7 +152,9 @@ def _parameters(model: MegatronModel) -> dict[int, _Parameter]:
             if id(tensor) in names:  # else a buffer
                 if isinstance(sharded, dist_checkpointing.mapping.ShardedTensorFactory):
                     shards = sharded.build()
-                found[id(tensor)] = _Parameter(entry=table[names[id(tensor)]], tensor=tensor, shards=tuple(shards))
+                found[id(tensor)] = _Parameter(
+                    entry=table[names[id(tensor)]], tensor=tensor, shards=tuple(shards)
+                )
     missing = set(names) - set(found)
     assert not missing, f"megatron-core does not shard {[names[key] for key in missing]}"
     return found
@@ -145,7 +171,7 @@ def _sharded(chunk: Any) -> Iterable[Any]:
         return chunk.sharded_state_dict(metadata=metadata).values()
 
 
-# --- optimizer -------------------------------------------------------------------------------------------------------
+# --- optimizer
 
 
 def _state_pieces(optimizer: Optimizer, parameters: dict[int, _Parameter]) -> Iterator[Piece]:
@@ -161,25 +187,42 @@ def _state_pieces(optimizer: Optimizer, parameters: dict[int, _Parameter]) -> It
             if tensor.dtype != torch.float32:  # else the optimizer steps the parameter itself
                 yield from parameter.pieces(MODEL, master, start)
             for name in AVERAGES:
-                yield from parameter.pieces(f"{OPTIMIZER}{name}.", part.optimizer.state[master][name], start)
+                yield from parameter.pieces(
+                    f"{OPTIMIZER}{name}.", part.optimizer.state[master][name], start
+                )
 
 
 def _masters(part: Any) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
-    """(parameter, first of its elements that this process steps, what is stepped: those elements in float32)."""
-    if (places := getattr(part, "model_param_group_index_map", None)) is not None:  # the distributed optimizer: ranges
+    """(parameter, first of its elements that this process steps, what is stepped: those elements in
+    float32)."""
+    if (
+        places := getattr(part, "model_param_group_index_map", None)
+    ) is not None:  # the distributed optimizer: ranges
         for parameter, (group, number) in places.items():
             start = part._get_model_param_range_map(parameter)["param"].start
             yield parameter, start, part.optimizer.param_groups[group]["params"][number]
     elif hasattr(part, "float16_groups"):
-        for parameters, masters in zip(part.float16_groups, part.fp32_from_float16_groups, strict=True):
-            yield from ((parameter, 0, master) for parameter, master in zip(parameters, masters, strict=True))
-        yield from ((parameter, 0, parameter) for group in part.fp32_from_fp32_groups for parameter in group)
+        for parameters, masters in zip(
+            part.float16_groups, part.fp32_from_float16_groups, strict=True
+        ):
+            yield from (
+                (parameter, 0, master)
+                for parameter, master in zip(parameters, masters, strict=True)
+            )
+        yield from (
+            (parameter, 0, parameter) for group in part.fp32_from_fp32_groups for parameter in group
+        )
     else:
-        yield from ((parameter, 0, parameter) for group in part.optimizer.param_groups for parameter in group["params"])
+        yield from (
+            (parameter, 0, parameter)
+            for group in part.optimizer.param_groups
+            for parameter in group["params"]
+        )
 
 
 def _allocate(part: Any) -> None:
-    """Averages of zero, and torch's step counter of each parameter, for an optimizer that has not stepped yet."""
+    """Averages of zero, and torch's step counter of each parameter, for an optimizer that has not
+    stepped yet."""
     with adapted():
         part.init_state_fn(part.optimizer, part.config)
     if isinstance(part.optimizer, (torch.optim.AdamW, torch.optim.Adam)):
@@ -188,7 +231,8 @@ def _allocate(part: Any) -> None:
 
 
 def _steps(optimizer: Optimizer) -> list[int]:
-    """Optimizer steps so far, as each part that steps anything here knows it: torch counts per parameter, fused ones per group."""
+    """Optimizer steps so far, as each part that steps anything here knows it: torch counts per
+    parameter, fused ones per group."""
     steps: list[int] = []
     for part in optimizer.parts:
         if part.optimizer is not None and part.optimizer.state:
@@ -203,10 +247,16 @@ def _set_step(optimizer: Optimizer, step: int) -> None:
             continue
         counters = [state for state in part.optimizer.state.values() if "step" in state]
         for state in counters:
-            state["step"] = torch.full_like(state["step"], step)  # one each: the optimizer adds to every parameter's
+            state["step"] = torch.full_like(
+                state["step"], step
+            )  # one each: the optimizer adds to every parameter's
         if not counters:
             for group in part.optimizer.param_groups:
-                group["step"] = torch.full_like(group["step"], step) if isinstance(group.get("step"), Tensor) else step
+                group["step"] = (
+                    torch.full_like(group["step"], step)
+                    if isinstance(group.get("step"), Tensor)
+                    else step
+                )
 
 
 def _json_bytes(values: dict[str, Any]) -> Tensor:

@@ -1,4 +1,5 @@
-"""What this package uses of megatron-core, imported in the one order that works without CUDA: the adaptation first.
+"""What this package uses of megatron-core, imported in the one order that works without CUDA: the
+adaptation first.
 
 Every other file of the package takes names of megatron-core from here.
 """
@@ -15,14 +16,21 @@ with warnings.catch_warnings():
     cpu.install()
 
     from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+    from megatron.core.distributed import (
+        DistributedDataParallel,
+        DistributedDataParallelConfig,
+        finalize_model_grads,
+    )
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.packed_seq_params import PackedSeqParams
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.transformer import TransformerConfig
-    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
+    from megatron.core.transformer.transformer_block import (
+        TransformerBlockSubmodules,
+        get_num_layers_to_build,
+    )
     from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 
 __all__ = [
@@ -52,6 +60,10 @@ ADVICE_TO_OTHERS = {
 """Loggers of megatron-core -> what of theirs is not worth a line of a run's log."""
 
 # torch's own renaming of collectives that megatron-core calls by their older names.
-warnings.filterwarnings("ignore", message=r"`torch\.distributed\.\w+` is deprecated", category=FutureWarning)
+warnings.filterwarnings(
+    "ignore", message=r"`torch\.distributed\.\w+` is deprecated", category=FutureWarning
+)
 for _logger, _start in ADVICE_TO_OTHERS.items():
-    logging.getLogger(_logger).addFilter(lambda record, start=_start: start not in record.getMessage())
+    logging.getLogger(_logger).addFilter(
+        lambda record, start=_start: start not in record.getMessage()
+    )

@@ -1,14 +1,20 @@
-"""megatron-core on CPU: what stands in for CUDA calls where there is no CUDA. The one file that knows of it; a no-op on CUDA machines.
+"""megatron-core on CPU: what stands in for CUDA calls where there is no CUDA. The one file that
+knows of it; a no-op on CUDA machines.
 
-megatron-core asks for `device="cuda"`, `torch.cuda.current_device()`, streams and the CUDA generator wherever it allocates. Inside
-`adapted()`, in the calling thread alone, these mean the CPU; with gloo as the process group's backend the rest is device-independent.
+megatron-core asks for `device="cuda"`, `torch.cuda.current_device()`, streams and the CUDA
+generator wherever it allocates. Inside `adapted()`, in the calling thread alone, these mean the
+CPU; with gloo as the process group's backend the rest is device-independent.
 
 What `install` changes for the whole process, and only where `torch.cuda.is_available()` is False:
-    - the functions of `CALLS` in torch.cuda, and the classes Stream and Event: each asks whether the calling thread is inside `adapted()`;
+    - the functions of `CALLS` in torch.cuda, and the classes Stream and Event: each asks whether
+      the calling thread is inside `adapted()`;
       outside they do what they did (which without CUDA is mostly to raise);
-    - torch.compile, during the first import of megatron-core and in the importing thread alone, is the identity: megatron-core decorates
-      dozens of small functions with it, and every one would be compiled by a C++ compiler at its first call;
-    - five names inside megatron.core's own modules, and one stand-in for a module of Triton kernels that nothing here calls.
+    - torch.compile, during the first import of megatron-core and in the importing thread alone, is
+      the identity: megatron-core decorates
+      dozens of small functions with it, and every one would be compiled by a C++ compiler at its
+      first call;
+    - five names inside megatron.core's own modules, and one stand-in for a module of Triton kernels
+      that nothing here calls.
 """
 
 from __future__ import annotations
@@ -47,9 +53,11 @@ _process, _thread = _Process(), _Thread()
 
 
 def install() -> None:
-    """Adapt this process; call before the first import of megatron. Once; nothing where CUDA is available.
+    """Adapt this process; call before the first import of megatron. Once; nothing where CUDA is
+    available.
 
-    Raises RuntimeError where megatron-core was imported before: its functions are compiled ones by then.
+    Raises RuntimeError where megatron-core was imported before: its functions are compiled ones by
+    then.
     """
     if torch.cuda.is_available():
         return
@@ -57,7 +65,10 @@ def install() -> None:
         if _process.installed:
             return
         if "megatron.core" in sys.modules:
-            raise RuntimeError("megatron.core was imported before rmrl.backends.megatron.core: import it from there")
+            raise RuntimeError(
+                "megatron.core was imported before rmrl.backends.megatron.core: import it from"
+                " there"
+            )
         _adapt_cuda()
         _import_megatron()
         _adapt_megatron()
@@ -66,7 +77,8 @@ def install() -> None:
 
 @contextlib.contextmanager
 def adapted() -> Iterator[None]:
-    """Around every call into megatron-core: CUDA means CPU in this thread. Nothing where CUDA is available.
+    """Around every call into megatron-core: CUDA means CPU in this thread. Nothing where CUDA is
+    available.
 
     Never yield to foreign code from inside it.
     """
@@ -82,9 +94,16 @@ def adapted() -> Iterator[None]:
 
 
 class _CudaIsCpu(TorchFunctionMode):
-    """device="cuda" is the CPU in every torch call of this thread, t.cuda() is t, and t.type() says what CUDA tensors say."""
+    """device="cuda" is the CPU in every torch call of this thread, t.cuda() is t, and t.type() says
+    what CUDA tensors say."""
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         kwargs = dict(kwargs or {})
         if func is torch.Tensor.cuda:
             return args[0]
@@ -101,7 +120,11 @@ class _CudaIsCpu(TorchFunctionMode):
 
 
 def _is_cuda(value: object) -> bool:
-    return value.startswith("cuda") if isinstance(value, str) else isinstance(value, torch.device) and value.type == "cuda"
+    return (
+        value.startswith("cuda")
+        if isinstance(value, str)
+        else isinstance(value, torch.device) and value.type == "cuda"
+    )
 
 
 class _Synchronous:
@@ -180,7 +203,8 @@ def _adapt_cuda() -> None:
 
 
 def _adapt(module: types.ModuleType, name: str, stand_in: Callable[..., Any]) -> None:
-    """Replace a function by one that is `stand_in` inside `adapted()` and the function itself elsewhere."""
+    """Replace a function by one that is `stand_in` inside `adapted()` and the function itself
+    elsewhere."""
     real = getattr(module, name)
 
     @functools.wraps(real)
@@ -191,20 +215,28 @@ def _adapt(module: types.ModuleType, name: str, stand_in: Callable[..., Any]) ->
 
 
 def _adapted_class(real: type) -> type:
-    """As `_adapt`, for a class: a subclass, so that isinstance and annotations mean what they did."""
+    """As `_adapt`, for a class: a subclass, so that isinstance and annotations mean what they
+    did."""
 
     def make(cls: type, *args: Any, **kwargs: Any) -> Any:
         return _Synchronous() if _thread.adapted else real.__new__(cls, *args, **kwargs)
 
-    return type(real)(real.__name__, (real,), {"__new__": make, "__doc__": real.__doc__, "__module__": real.__module__})
+    return type(real)(
+        real.__name__,
+        (real,),
+        {"__new__": make, "__doc__": real.__doc__, "__module__": real.__module__},
+    )
 
 
 def _import_megatron() -> None:
     """The first import of megatron-core."""
     if importlib.util.find_spec("triton") is None:
-        # Versions that have this module import it, Triton or not; what it offers runs on GPUs alone.
+        # Versions that have this module import it, Triton or not; what it offers runs on GPUs
+        # alone.
         kernels = types.ModuleType("megatron.core.transformer.moe.ops.paged_stash")
-        kernels.__dict__.update(GLOBAL_BLOCK_SIZE=1024, paged_stash_copy_kernel=None, paged_stash_pop_kernel=None)
+        kernels.__dict__.update(
+            GLOBAL_BLOCK_SIZE=1024, paged_stash_copy_kernel=None, paged_stash_pop_kernel=None
+        )
         sys.modules[kernels.__name__] = kernels
     real, _thread.importing = torch.compile, True
 
@@ -224,13 +256,22 @@ def _import_megatron() -> None:
 
 def _adapt_megatron() -> None:
     random = importlib.import_module("megatron.core.tensor_parallel.random")
-    moe_utils, dispatcher = (importlib.import_module(f"megatron.core.transformer.moe.{name}") for name in ("moe_utils", "token_dispatcher"))
+    moe_utils, dispatcher = (
+        importlib.import_module(f"megatron.core.transformer.moe.{name}")
+        for name in ("moe_utils", "token_dispatcher")
+    )
     random.__dict__.update(_set_cuda_rng_state=_set_rng_state, _get_cuda_rng_state=_get_rng_state)
     # It warns that the CPU generator's state changed: it is the one generator there is.
-    logging.getLogger(random.__name__).addFilter(lambda record: "CPU RNG state changed" not in record.getMessage())
-    if not hasattr(moe_utils, "te_general_gemm"):  # read without TransformerEngine too, by some versions
+    logging.getLogger(random.__name__).addFilter(
+        lambda record: "CPU RNG state changed" not in record.getMessage()
+    )
+    if not hasattr(
+        moe_utils, "te_general_gemm"
+    ):  # read without TransformerEngine too, by some versions
         moe_utils.__dict__.update(te_general_gemm=None)
-    if hasattr(dispatcher, "maybe_move_tensor_to_cpu"):  # leaves what is on the CPU as it is, even if numbers are asked for
+    if hasattr(
+        dispatcher, "maybe_move_tensor_to_cpu"
+    ):  # leaves what is on the CPU as it is, even if numbers are asked for
         dispatcher.__dict__.update(maybe_move_tensor_to_cpu=_as_numbers)
 
 

@@ -9,12 +9,14 @@ from rmrl.backends.megatron.part import MegatronPart
 
 
 class MegatronEngine(TrainingEngine):
-    """Models cut along layers, matrices and sequences; data-parallel copies have rows of their own."""
+    """Models cut along layers, matrices and sequences; data-parallel copies have rows of their
+    own."""
 
     def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
         super().__init__(settings, process, MegatronPart)
 
     def close(self) -> None:
-        """Leave megatron-core's groups and the process group; call once per process, after its last engine."""
+        """Leave megatron-core's groups and the process group; call once per process, after its last
+        engine."""
         groups.leave()
         super().close()

@@ -17,15 +17,18 @@ _joined: list[Sizes] = []  # of this process; empty outside
 
 
 def join(settings: TrainSettings, process: ProcessSettings) -> tuple[Sizes, torch.device]:
-    """Join the process group and megatron-core's groups in it; returns the parallel sizes and this process's device.
+    """Join the process group and megatron-core's groups in it; returns the parallel sizes and this
+    process's device.
 
-    A second engine in the process shares them. Raises ConfigError where its sizes are others (but for sequence parallelism, which is an
-    engine's own), where the sizes do not fit the processes, and for CPU processes that can see a CUDA device.
+    A second engine in the process shares them. Raises ConfigError where its sizes are others (but
+    for sequence parallelism, which is an engine's own), where the sizes do not fit the processes,
+    and for CPU processes that can see a CUDA device.
     """
     if settings.device == "cpu" and torch.cuda.is_available():
         raise ConfigError(
-            f"{settings.section}.strategy=megatron with trainer.device=cpu, but torch sees a CUDA device, which megatron-core would use: "
-            "set trainer.device=cuda, or hide the device (CUDA_VISIBLE_DEVICES='')"
+            f"{settings.section}.strategy=megatron with trainer.device=cpu, but torch sees a CUDA"
+            " device, which megatron-core would use: set trainer.device=cuda, or hide the device"
+            " (CUDA_VISIBLE_DEVICES='')"
         )
     sizes = Sizes.of(settings.trained.megatron, process.world_size, section=settings.section)
     device = join_group(process, settings.device)
@@ -34,14 +37,16 @@ def join(settings: TrainSettings, process: ProcessSettings) -> tuple[Sizes, torc
         _joined.append(sizes)
     elif _shared(sizes) != _shared(_joined[0]):
         raise ConfigError(
-            f"{settings.section}.megatron: {_shown(sizes)}, but the engine beside it in the same processes has {_shown(_joined[0])}; "
-            "use the same sizes for both, or another pool (critic.pool)"
+            f"{settings.section}.megatron: {_shown(sizes)}, but the engine beside it in the same"
+            f" processes has {_shown(_joined[0])}; use the same sizes for both, or another pool"
+            " (critic.pool)"
         )
     return sizes, device
 
 
 def leave() -> None:
-    """Leave megatron-core's groups, so that others can be joined. The process group itself stays; does nothing outside."""
+    """Leave megatron-core's groups, so that others can be joined. The process group itself stays;
+    does nothing outside."""
     if _joined:
         parallel_state.destroy_model_parallel()
         _joined.clear()
@@ -69,7 +74,7 @@ def _shared(sizes: Sizes) -> Sizes:
 
 def _shown(sizes: Sizes) -> str:
     return (
-        f"tensor_model_parallel_size={sizes.tensor}, pipeline_model_parallel_size={sizes.pipeline}, "
-        f"virtual_pipeline_model_parallel_size={sizes.virtual or 1}, "
-        f"context_parallel_size={sizes.context}, expert_model_parallel_size={sizes.expert}"
+        f"tensor_model_parallel_size={sizes.tensor}, pipeline_model_parallel_size={sizes.pipeline},"
+        f" virtual_pipeline_model_parallel_size={sizes.virtual or 1},"
+        f" context_parallel_size={sizes.context}, expert_model_parallel_size={sizes.expert}"
     )

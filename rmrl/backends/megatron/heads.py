@@ -1,6 +1,8 @@
-"""The output layers of the last stage: they hand hidden states on, so that only response positions meet the vocabulary or the value head.
+"""The output layers of the last stage: they hand hidden states on, so that only response positions
+meet the vocabulary or the value head.
 
-Shapes: B rows    S padded length    N positions, flat    H hidden    v rows of the vocabulary that this process holds
+Shapes: B rows    S padded length    N positions, flat    H hidden    v rows of the vocabulary that
+  this process holds
 """
 
 from __future__ import annotations
@@ -11,29 +13,46 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rmrl.backends.megatron.core import TransformerConfig, make_sharded_tensors_for_checkpoint, parallel_state, tensor_parallel
+from rmrl.backends.megatron.core import (
+    TransformerConfig,
+    make_sharded_tensors_for_checkpoint,
+    parallel_state,
+    tensor_parallel,
+)
 
 
 class ResponseHead(nn.Module):
-    """Stands where megatron-core has its vocabulary matrix, and owns its weight [v, H] where it did.
+    """Stands where megatron-core has its vocabulary matrix, and owns its weight [v, H] where it
+    did.
 
-    Without a weight of its own (embedding and head are tied and lie in one process) it is given the embedding's.
+    Without a weight of its own (embedding and head are tied and lie in one process) it is given the
+    embedding's.
     """
 
     def __init__(self, output_layer: nn.Module, config: TransformerConfig) -> None:
         super().__init__()
         weight: Any = output_layer.weight
-        self.register_parameter("weight", weight)  # the parameter itself: megatron-core has marked it
+        self.register_parameter(
+            "weight", weight
+        )  # the parameter itself: megatron-core has marked it
         self.sequence_parallel = config.sequence_parallel
         self.group: Any = parallel_state.get_tensor_model_parallel_group()
 
-    def forward(self, hidden_SBH: Tensor, weight: Tensor | None = None, runtime_gather_output: bool | None = None) -> tuple[Tensor, None]:  # noqa: ARG002
+    def forward(
+        self,
+        hidden_SBH: Tensor,
+        weight: Tensor | None = None,  # noqa: ARG002
+        runtime_gather_output: bool | None = None,  # noqa: ARG002
+    ) -> tuple[Tensor, None]:
         """Whole hidden states [S, B, H] in every process of the tensor-parallel group.
 
-        Each of these holds a share of the vocabulary and gives that share's part of the gradient: the backward pass adds them up.
+        Each of these holds a share of the vocabulary and gives that share's part of the gradient:
+        the backward pass adds them up.
         """
         if self.sequence_parallel:
-            whole = tensor_parallel.gather_from_sequence_parallel_region(hidden_SBH, tensor_parallel_output_grad=True, group=self.group)
+            whole = tensor_parallel.gather_from_sequence_parallel_region(
+                hidden_SBH, tensor_parallel_output_grad=True, group=self.group
+            )
             return whole, None
         return _SumGradient.apply(hidden_SBH, self.group), None
 
@@ -41,16 +60,20 @@ class ResponseHead(nn.Module):
         """This process's columns of the logits, [n, v]."""
         return nn.functional.linear(hidden_nH.to(weight_vH.dtype), weight_vH)
 
-    def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: Any = None) -> dict[str, Any]:
+    def sharded_state_dict(
+        self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: Any = None
+    ) -> dict[str, Any]:
         """What megatron-core's vocabulary matrix would save: a slice of rows."""
-        return _sharded(self, {"weight": 0}, prefix=prefix, offsets=sharded_offsets, metadata=metadata)
+        return _sharded(
+            self, {"weight": 0}, prefix=prefix, offsets=sharded_offsets, metadata=metadata
+        )
 
 
 class _SumGradient(torch.autograd.Function):
     """The tensor itself; backward: the sum of all processes' gradients.
 
-    megatron-core's copy_to_tensor_model_parallel_region, whose sum is lost by some versions where the gradient is not contiguous: that of a
-    transposed output is not.
+    megatron-core's copy_to_tensor_model_parallel_region, whose sum is lost by some versions where
+    the gradient is not contiguous: that of a transposed output is not.
     """
 
     @staticmethod
@@ -66,16 +89,25 @@ class _SumGradient(torch.autograd.Function):
 
 
 class ValueHead(nn.Module):
-    """A critic's head: one number per position; the same weight [1, H] in every process of the tensor-parallel group."""
+    """A critic's head: one number per position; the same weight [1, H] in every process of the
+    tensor-parallel group."""
 
     def __init__(self, config: TransformerConfig, device: torch.device) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1, config.hidden_size, dtype=config.params_dtype, device=device))
+        self.weight = nn.Parameter(
+            torch.zeros(1, config.hidden_size, dtype=config.params_dtype, device=device)
+        )
         self.sequence_parallel = config.sequence_parallel
         self.group: Any = parallel_state.get_tensor_model_parallel_group()
 
-    def forward(self, hidden_SBH: Tensor, weight: Tensor | None = None, runtime_gather_output: bool | None = None) -> tuple[Tensor, None]:  # noqa: ARG002
-        """Whole hidden states [S, B, H]. Every process computes all values and so the whole gradient: none is added to another's."""
+    def forward(
+        self,
+        hidden_SBH: Tensor,
+        weight: Tensor | None = None,  # noqa: ARG002
+        runtime_gather_output: bool | None = None,  # noqa: ARG002
+    ) -> tuple[Tensor, None]:
+        """Whole hidden states [S, B, H]. Every process computes all values and so the whole
+        gradient: none is added to another's."""
         if self.sequence_parallel:
             hidden_SBH = tensor_parallel.gather_from_sequence_parallel_region(
                 hidden_SBH, tensor_parallel_output_grad=False, group=self.group
@@ -83,17 +115,30 @@ class ValueHead(nn.Module):
         return hidden_SBH, None
 
     def values(self, hidden_NH: Tensor) -> Tensor:
-        """Values [N], float32 from here on: bfloat16 has too few digits for the differences between them."""
+        """Values [N], float32 from here on: bfloat16 has too few digits for the differences between
+        them."""
         return hidden_NH.float() @ self.weight[0].float()
 
-    def sharded_state_dict(self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: Any = None) -> dict[str, Any]:
+    def sharded_state_dict(
+        self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: Any = None
+    ) -> dict[str, Any]:
         """The weight, saved once."""
         return _sharded(self, {}, prefix=prefix, offsets=sharded_offsets, metadata=metadata)
 
 
 def _sharded(
-    head: ResponseHead | ValueHead, axes: dict[str, int], *, prefix: str, offsets: tuple[Any, ...], metadata: Any
+    head: ResponseHead | ValueHead,
+    axes: dict[str, int],
+    *,
+    prefix: str,
+    offsets: tuple[Any, ...],
+    metadata: Any,
 ) -> dict[str, Any]:
     return make_sharded_tensors_for_checkpoint(
-        head.state_dict(prefix="", keep_vars=True), prefix, axes, offsets, tp_group=head.group, dp_cp_group=metadata["dp_cp_group"]
+        head.state_dict(prefix="", keep_vars=True),
+        prefix,
+        axes,
+        offsets,
+        tp_group=head.group,
+        dp_cp_group=metadata["dp_cp_group"],
     )

@@ -1,10 +1,13 @@
-"""A Hugging Face folder into the stages of a Megatron model. Each process reads what it holds, and no process holds more.
+"""A Hugging Face folder into the stages of a Megatron model. Each process reads what it holds, and
+no process holds more.
 
-Files are mapped into memory, a slice of a tensor is a view of the file, and its elements go from there into the parameter: besides the
-parameters themselves no memory is taken, whatever the size of the checkpoint.
+Files are mapped into memory, a slice of a tensor is a view of the file, and its elements go from
+there into the parameter: besides the parameters themselves no memory is taken, whatever the size of
+the checkpoint.
 
-What is checked is checked against the whole table of weights and the files' headers, before anything is read. All processes see the same
-files, so either all of them fail, with the same message, or none does; there is no talk between them here.
+What is checked is checked against the whole table of weights and the files' headers, before
+anything is read. All processes see the same files, so either all of them fail, with the same
+message, or none does; there is no talk between them here.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ _PLAIN = {"F64", "F32", "F16", "BF16"}
 def load_weights(model: MegatronModel, settings: TrainSettings) -> None:
     """Fill every parameter from `settings.model.path`, casting on the way.
 
-    A critic's head is that of a classifier with one label, or zero when the checkpoint is a language model (see
-    rmrl.models.values.load_value_model for why). Raises ConfigError when the folder holds no safetensors or quantised ones,
-    CheckpointError when tensors are missing or of another shape.
+    A critic's head is that of a classifier with one label, or zero when the checkpoint is a
+    language model (see rmrl.models.values.load_value_model for why). Raises ConfigError when the
+    folder holds no safetensors or quantised ones, CheckpointError when tensors are missing or of
+    another shape.
     """
     files = _Files(settings)
     table = {entry.name: entry for entry in entries(model.shape, model.role)}
@@ -51,10 +55,14 @@ class _Files:
     """The tensors of a checkpoint folder."""
 
     def __init__(self, settings: TrainSettings) -> None:
-        self._key = "critic.model.path" if settings.role == "critic" else "actor_rollout_ref.model.path"
+        self._key = (
+            "critic.model.path" if settings.role == "critic" else "actor_rollout_ref.model.path"
+        )
         self._path = settings.model.path or ""
         if not self._path:
-            raise ConfigError(f"{self._key} is empty: set {self._key}=<checkpoint folder or hub id>")
+            raise ConfigError(
+                f"{self._key} is empty: set {self._key}=<checkpoint folder or hub id>"
+            )
         folder = local_checkpoint(self._path)
         if not any(folder.glob("*.safetensors")):
             raise ConfigError(self._without_safetensors(folder))
@@ -66,13 +74,18 @@ class _Files:
         return architecture(self._path).endswith("ForSequenceClassification")
 
     def require(self, table: Iterable[Entry]) -> None:
-        """Raise unless each tensor of the table is there, with the shape that it says, and in a plain format."""
-        wanted = {name: shape for entry in table for name, shape in zip(entry.hf, entry.shapes, strict=True)}
+        """Raise unless each tensor of the table is there, with the shape that it says, and in a
+        plain format."""
+        wanted = {
+            name: shape
+            for entry in table
+            for name, shape in zip(entry.hf, entry.shapes, strict=True)
+        }
         missing = [name for name in wanted if name not in self._headers]
         if missing:
             raise CheckpointError(
-                f"'{self._path}' lacks {len(missing)} weights of the model ({_few(missing)}); they would be random. "
-                f"Set {self._key} to a complete checkpoint."
+                f"'{self._path}' lacks {len(missing)} weights of the model ({_few(missing)}); they"
+                f" would be random. Set {self._key} to a complete checkpoint."
             )
         other = [
             f"{name} {list(self._headers[name].shape)} and not {list(shape)}"
@@ -81,29 +94,43 @@ class _Files:
         ]
         if other:
             raise CheckpointError(
-                f"'{self._path}' holds {len(other)} tensors of another shape than its config.json says ({_few(other)}). "
-                f"Set {self._key} to a checkpoint whose files belong together."
+                f"'{self._path}' holds {len(other)} tensors of another shape than its config.json"
+                f" says ({_few(other)}). Set {self._key} to a checkpoint whose files belong"
+                " together."
             )
-        quantised = [f"{name} {self._headers[name].dtype}" for name in wanted if self._headers[name].dtype not in _PLAIN]
+        quantised = [
+            f"{name} {self._headers[name].dtype}"
+            for name in wanted
+            if self._headers[name].dtype not in _PLAIN
+        ]
         if quantised:
             raise ConfigError(
-                f"{self._key}={self._path}: {len(quantised)} weights are quantised ({_few(quantised)}), and training needs plain ones: "
-                f"set {self._key} to the checkpoint in bfloat16, float16 or float32"
+                f"{self._key}={self._path}: {len(quantised)} weights are quantised"
+                f" ({_few(quantised)}), and training needs plain ones: set {self._key} to the"
+                " checkpoint in bfloat16, float16 or float32"
             )
 
     def slices(self, entry: Entry, rank: int, ranks: int) -> list[Tensor]:
-        """What tensor-parallel rank `rank` of `ranks` holds of each tensor of the entry; views of the files."""
-        return [self._slice(name, slice_of(entry, number, rank, ranks)) for number, name in enumerate(entry.hf)]
+        """What tensor-parallel rank `rank` of `ranks` holds of each tensor of the entry; views of
+        the files."""
+        return [
+            self._slice(name, slice_of(entry, number, rank, ranks))
+            for number, name in enumerate(entry.hf)
+        ]
 
     def _slice(self, name: str, part: tuple[slice, ...]) -> Tensor:
         with safe_open(self._headers[name].file, framework="pt") as file:
             return file.get_slice(name)[part]
 
     def _without_safetensors(self, folder: Path) -> str:
-        seen = ", ".join(sorted(file.name for file in folder.glob("*.bin"))[:2]) or "no weights at all"
+        seen = (
+            ", ".join(sorted(file.name for file in folder.glob("*.bin"))[:2]) or "no weights at all"
+        )
         return (
-            f"{self._key}={self._path}: the folder holds {seen}, and strategy=megatron reads *.safetensors only: convert it with "
-            f"AutoModelForCausalLM.from_pretrained('{self._path}').save_pretrained(<folder>) and set {self._key}=<folder>"
+            f"{self._key}={self._path}: the folder holds {seen}, and strategy=megatron reads"
+            " *.safetensors only: convert it with"
+            f" AutoModelForCausalLM.from_pretrained('{self._path}').save_pretrained(<folder>) and"
+            f" set {self._key}=<folder>"
         )
 
 

@@ -1,17 +1,22 @@
-"""The table of weights: which Hugging Face tensors each megatron-core parameter holds, how they lie in it, and how tensor parallelism cuts.
+"""The table of weights: which Hugging Face tensors each megatron-core parameter holds, how they lie
+in it, and how tensor parallelism cuts.
 
-A parameter of megatron-core fuses up to three tensors of the checkpoint. `split` gives the fused tensor's views of them, and is the only
-place that knows the layout: loading copies into the views, gathering reads from them. It works on a whole tensor and on one rank's share
-alike, because every share is laid out as the whole is.
+A parameter of megatron-core fuses up to three tensors of the checkpoint. `split` gives the fused
+tensor's views of them, and is the only place that knows the layout: loading copies into the views,
+gathering reads from them. It works on a whole tensor and on one rank's share alike, because every
+share is laid out as the whole is.
 
 Kinds
     vocab     rows of the vocabulary, padded with zero rows to a multiple of the ranks; cut by rows
-    qkv       per key-value head: its query heads, then its key, then its value (weight or bias); cut by key-value heads
-    gate_up   the gate's rows, then the up projection's; each half is cut by rows, so a share is a gate and an up projection too
+    qkv       per key-value head: its query heads, then its key, then its value (weight or bias);
+      cut by key-value heads
+    gate_up   the gate's rows, then the up projection's; each half is cut by rows, so a share is a
+      gate and an up projection too
     row       cut by columns (what megatron-core calls row-parallel: the input dimension)
     whole     the same on all ranks
 
-Names are global: layers and experts are counted over the whole model, whatever stage or rank holds them.
+Names are global: layers and experts are counted over the whole model, whatever stage or rank holds
+them.
 """
 
 from __future__ import annotations
@@ -64,12 +69,15 @@ class Entry:
 
 
 def entries(shape: Shape, role: str) -> Iterator[Entry]:
-    """All parameters of the model in the order in which they are published; of role "critic" the head is one number."""
+    """All parameters of the model in the order in which they are published; of role "critic" the
+    head is one number."""
     yield _of_vocab(EMBEDDING, "model.embed_tokens.weight", shape)
     for layer in range(shape.layers):
         yield from _attention(shape, layer)
         yield from _mlp(shape, layer)
-    yield Entry("decoder.final_layernorm.weight", "whole", ("model.norm.weight",), ((shape.hidden,),))
+    yield Entry(
+        "decoder.final_layernorm.weight", "whole", ("model.norm.weight",), ((shape.hidden,),)
+    )
     if role == "critic":
         yield Entry(OUTPUT, "whole", (HEAD,), ((1, shape.hidden),))
     elif shape.tied:  # a parameter only where the last stage is not also the first
@@ -79,23 +87,48 @@ def entries(shape: Shape, role: str) -> Iterator[Entry]:
 
 
 def _of_vocab(ours: str, theirs: str, shape: Shape) -> Entry:
-    return Entry(ours, "vocab", (theirs,), ((shape.vocab, shape.hidden),), padded=shape.padded_vocab)
+    return Entry(
+        ours, "vocab", (theirs,), ((shape.vocab, shape.hidden),), padded=shape.padded_vocab
+    )
 
 
 def _attention(shape: Shape, layer: int) -> Iterator[Entry]:
     ours, theirs = f"decoder.layers.{layer}.", f"model.layers.{layer}."
     rows = tuple(heads * shape.head_dim for heads in (shape.heads, shape.kv_heads, shape.kv_heads))
-    yield Entry(f"{ours}input_layernorm.weight", "whole", (f"{theirs}input_layernorm.weight",), ((shape.hidden,),))
+    yield Entry(
+        f"{ours}input_layernorm.weight",
+        "whole",
+        (f"{theirs}input_layernorm.weight",),
+        ((shape.hidden,),),
+    )
     for what, tail in (("weight", (shape.hidden,)), ("bias", ())):
         if what == "weight" or shape.qkv_bias:
             names = tuple(f"{theirs}self_attn.{x}_proj.{what}" for x in "qkv")
-            yield Entry(f"{ours}self_attention.linear_qkv.{what}", "qkv", names, tuple((n, *tail) for n in rows), head_dim=shape.head_dim)
+            yield Entry(
+                f"{ours}self_attention.linear_qkv.{what}",
+                "qkv",
+                names,
+                tuple((n, *tail) for n in rows),
+                head_dim=shape.head_dim,
+            )
     if shape.qk_norm:
         for x in "qk":
             name = f"{theirs}self_attn.{x}_norm.weight"
-            yield Entry(f"{ours}self_attention.{x}_layernorm.weight", "whole", (name,), ((shape.head_dim,),))
-    yield Entry(f"{ours}self_attention.linear_proj.weight", "row", (f"{theirs}self_attn.o_proj.weight",), ((shape.hidden, rows[0]),))
-    yield Entry(f"{ours}pre_mlp_layernorm.weight", "whole", (f"{theirs}post_attention_layernorm.weight",), ((shape.hidden,),))
+            yield Entry(
+                f"{ours}self_attention.{x}_layernorm.weight", "whole", (name,), ((shape.head_dim,),)
+            )
+    yield Entry(
+        f"{ours}self_attention.linear_proj.weight",
+        "row",
+        (f"{theirs}self_attn.o_proj.weight",),
+        ((shape.hidden, rows[0]),),
+    )
+    yield Entry(
+        f"{ours}pre_mlp_layernorm.weight",
+        "whole",
+        (f"{theirs}post_attention_layernorm.weight",),
+        ((shape.hidden,),),
+    )
 
 
 def _mlp(shape: Shape, layer: int) -> Iterator[Entry]:
@@ -104,22 +137,40 @@ def _mlp(shape: Shape, layer: int) -> Iterator[Entry]:
         yield from _gated(ours, theirs, (shape.ffn, shape.hidden))
         return
     count, rows = shape.experts.count, shape.experts.ffn
-    yield Entry(f"{ours}router.weight", "whole", (f"{theirs}gate.weight",), ((count, shape.hidden),))
+    yield Entry(
+        f"{ours}router.weight", "whole", (f"{theirs}gate.weight",), ((count, shape.hidden),)
+    )
     for expert in range(count):
-        yield from _gated(f"{ours}experts.local_experts.{expert}.", f"{theirs}experts.{expert}.", (rows, shape.hidden), expert=expert)
+        yield from _gated(
+            f"{ours}experts.local_experts.{expert}.",
+            f"{theirs}experts.{expert}.",
+            (rows, shape.hidden),
+            expert=expert,
+        )
 
 
-def _gated(ours: str, theirs: str, shape: tuple[int, int], *, expert: int | None = None) -> Iterator[Entry]:
+def _gated(
+    ours: str, theirs: str, shape: tuple[int, int], *, expert: int | None = None
+) -> Iterator[Entry]:
     """A gated feed-forward layer; `shape`: that of its gate."""
     gate_up = (f"{theirs}gate_proj.weight", f"{theirs}up_proj.weight")
     yield Entry(f"{ours}linear_fc1.weight", "gate_up", gate_up, (shape, shape), expert=expert)
-    yield Entry(f"{ours}linear_fc2.weight", "row", (f"{theirs}down_proj.weight",), (shape[::-1],), expert=expert)
+    yield Entry(
+        f"{ours}linear_fc2.weight",
+        "row",
+        (f"{theirs}down_proj.weight",),
+        (shape[::-1],),
+        expert=expert,
+    )
 
 
 def named(chunks: Iterable[Any], first_expert: int) -> Iterator[tuple[str, nn.Parameter]]:
-    """The parameters of this process's stages by their global names; `first_expert`: the first one that this process holds."""
+    """The parameters of this process's stages by their global names; `first_expert`: the first one
+    that this process holds."""
     for chunk in chunks:
-        numbers = [layer.layer_number - 1 for layer in chunk.decoder.layers]  # counted from 1, over all stages
+        numbers = [
+            layer.layer_number - 1 for layer in chunk.decoder.layers
+        ]  # counted from 1, over all stages
         for name, parameter in chunk.named_parameters():
             yield _global_name(name, numbers, first_expert), parameter
 
@@ -141,21 +192,25 @@ def share_shape(entry: Entry, ranks: int) -> tuple[int, ...]:
 
 
 def slice_of(entry: Entry, number: int, rank: int, ranks: int) -> tuple[slice, ...]:
-    """What the share of tensor-parallel rank `rank` holds of `entry.hf[number]`; rows of padding are in no tensor of the checkpoint."""
+    """What the share of tensor-parallel rank `rank` holds of `entry.hf[number]`; rows of padding
+    are in no tensor of the checkpoint."""
     shape = entry.shapes[number]
     if entry.kind == "whole":
         return tuple(slice(0, size) for size in shape)
     axis = _axis(entry)
     share = (entry.padded or shape[axis]) // ranks
     start, end = (min(at * share, shape[axis]) for at in (rank, rank + 1))
-    return tuple(slice(start, end) if dim == axis else slice(0, size) for dim, size in enumerate(shape))
+    return tuple(
+        slice(start, end) if dim == axis else slice(0, size) for dim, size in enumerate(shape)
+    )
 
 
 def split(entry: Entry, tensor: Tensor) -> tuple[Tensor, ...]:
-    """Views of megatron's tensor, or of a share of it: one for each of `entry.hf`, in the same order of elements.
+    """Views of megatron's tensor, or of a share of it: one for each of `entry.hf`, in the same
+    order of elements.
 
-    Those of kind qkv have two dimensions more, [key-value heads, query heads of each (or 1), head_dim, ...]; that of kind vocab has the
-    rows of padding at its end.
+    Those of kind qkv have two dimensions more, [key-value heads, query heads of each (or 1),
+    head_dim, ...]; that of kind vocab has the rows of padding at its end.
     """
     if entry.kind == "qkv":
         queries = entry.shapes[0][0] // entry.shapes[1][0]
@@ -164,20 +219,28 @@ def split(entry: Entry, tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def fill(entry: Entry, tensors: Sequence[Tensor], parameter: Tensor) -> None:
-    """Copy the checkpoint's tensors, or a rank's slices of them, to their places in `parameter`, casting on the way; padding becomes 0."""
+    """Copy the checkpoint's tensors, or a rank's slices of them, to their places in `parameter`,
+    casting on the way; padding becomes 0."""
     for view, tensor in zip(split(entry, parameter), tensors, strict=True):
         rows = tensor.reshape(-1, *view.shape[1:])
-        assert len(rows) == len(view) or entry.kind == "vocab", f"{entry.name}: {tuple(tensor.shape)} does not fill {tuple(view.shape)}"
+        assert len(rows) == len(view) or entry.kind == "vocab", (
+            f"{entry.name}: {tuple(tensor.shape)} does not fill {tuple(view.shape)}"
+        )
         view[: len(rows)].copy_(rows)
         view[len(rows) :].zero_()
 
 
 def joined(entry: Entry, shares: Sequence[Tensor]) -> Iterator[Tensor]:
-    """The inverse of cutting and `fill`: the tensors `entry.hf`, one by one, from the shares of all ranks or from one whole tensor."""
+    """The inverse of cutting and `fill`: the tensors `entry.hf`, one by one, from the shares of all
+    ranks or from one whole tensor."""
     for number, shape in enumerate(entry.shapes):
         views = [split(entry, share)[number] for share in shares]
         pieces = [view.flatten(0, view.dim() - len(shape)) for view in views]
-        whole = pieces[0] if len(pieces) == 1 or entry.kind == "whole" else torch.cat(pieces, dim=_axis(entry))
+        whole = (
+            pieces[0]
+            if len(pieces) == 1 or entry.kind == "whole"
+            else torch.cat(pieces, dim=_axis(entry))
+        )
         yield whole[: shape[0]].contiguous()
 
 

@@ -1,4 +1,5 @@
-"""From settings to this process's part of a model, as megatron-core's modules. The weights come later, see rmrl.backends.megatron.load."""
+"""From settings to this process's part of a model, as megatron-core's modules. The weights come
+later, see rmrl.backends.megatron.load."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class MegatronModel:
     chunks: list[GPTModel]
     """One per virtual stage, bare."""
     modules: list[nn.Module]
-    """What schedules call, one per chunk: the chunk in its gradient buffers where it trains, else the chunk itself."""
+    """What schedules call, one per chunk: the chunk in its gradient buffers where it trains, else
+    the chunk itself."""
     role: Literal["actor", "ref", "critic"]
     device: torch.device
 
@@ -62,15 +64,19 @@ class MegatronModel:
         return head
 
     def logits(self, hidden_nH: Tensor) -> Tensor:
-        """This process's columns of the logits [n, padded_vocab / tensor], in processes of the last stage of a policy or reference."""
+        """This process's columns of the logits [n, padded_vocab / tensor], in processes of the last
+        stage of a policy or reference."""
         head = self.head
         assert isinstance(head, ResponseHead)
         own: Any = head.weight
-        return head.logits(hidden_nH, self.chunks[-1].shared_embedding_or_output_weight() if own is None else own)
+        return head.logits(
+            hidden_nH, self.chunks[-1].shared_embedding_or_output_weight() if own is None else own
+        )
 
 
 def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> MegatronModel:
-    """The structure of the role's model; its parameters hold whatever lay in memory. Call in every process, after groups.join.
+    """The structure of the role's model; its parameters hold whatever lay in memory. Call in every
+    process, after groups.join.
 
     Raises ConfigError for a model, or for settings, that this backend does not cover.
     """
@@ -78,19 +84,30 @@ def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> 
     if settings.model.lora_rank > 0:
         section = "critic" if settings.role == "critic" else "actor_rollout_ref"
         raise ConfigError(
-            f"{section}.model.lora_rank={settings.model.lora_rank}: {settings.section}.strategy=megatron trains all weights; "
-            "use strategy=fsdp2, or lora_rank=0"
+            f"{section}.model.lora_rank={settings.model.lora_rank}:"
+            f" {settings.section}.strategy=megatron trains all weights; use strategy=fsdp2, or"
+            " lora_rank=0"
         )
     config = transformer_config(settings, shape, sizes)
     with adapted():
-        chunks = [_chunk(shape, config, settings.role, stage) for stage in range(sizes.virtual or 1)]
+        chunks = [
+            _chunk(shape, config, settings.role, stage) for stage in range(sizes.virtual or 1)
+        ]
         modules: list[nn.Module] = [*chunks]
         if settings.role == "ref":
             for chunk in chunks:
                 chunk.requires_grad_(False).eval()
         else:
             modules = _with_gradients(chunks, config, settings)
-    return MegatronModel(shape=shape, sizes=sizes, config=config, chunks=chunks, modules=modules, role=settings.role, device=device)
+    return MegatronModel(
+        shape=shape,
+        sizes=sizes,
+        config=config,
+        chunks=chunks,
+        modules=modules,
+        role=settings.role,
+        device=device,
+    )
 
 
 def language_model(settings: TrainSettings) -> PreTrainedModel:
@@ -101,12 +118,17 @@ def language_model(settings: TrainSettings) -> PreTrainedModel:
 
 
 def _hugging_face_config(settings: TrainSettings) -> PretrainedConfig:
-    return value_config(settings.model) if settings.role == "critic" else load_config(settings.model)
+    return (
+        value_config(settings.model) if settings.role == "critic" else load_config(settings.model)
+    )
 
 
 def _chunk(shape: Shape, config: TransformerConfig, role: str, stage: int) -> GPTModel:
     """Virtual stage `stage` of this process."""
-    place, stages = parallel_state.get_pipeline_model_parallel_rank(), config.pipeline_model_parallel_size
+    place, stages = (
+        parallel_state.get_pipeline_model_parallel_rank(),
+        config.pipeline_model_parallel_size,
+    )
     virtual = config.virtual_pipeline_model_parallel_size
     chunk = GPTModel(
         config,
@@ -121,8 +143,14 @@ def _chunk(shape: Shape, config: TransformerConfig, role: str, stage: int) -> GP
         vp_stage=None if virtual is None else stage,
     )
     chunk.rotary_pos_emb.inv_freq = torch.tensor(shape.rope, dtype=torch.float32, device=_device())
-    if chunk.post_process:  # a critic's vocabulary matrix is dropped here, before anything else takes memory
-        head: Any = ValueHead(config, _device()) if role == "critic" else ResponseHead(chunk.output_layer, config)
+    if (
+        chunk.post_process
+    ):  # a critic's vocabulary matrix is dropped here, before anything else takes memory
+        head: Any = (
+            ValueHead(config, _device())
+            if role == "critic"
+            else ResponseHead(chunk.output_layer, config)
+        )
         chunk.output_layer = head
     return chunk
 
@@ -133,7 +161,8 @@ def _device() -> Any:
 
 
 def _layers(shape: Shape, config: TransformerConfig, stage: int | None) -> Any:
-    """The layers of one stage, with our attention and norms in place of those that refuse sequence or context parallelism."""
+    """The layers of one stage, with our attention and norms in place of those that refuse sequence
+    or context parallelism."""
     layer = get_gpt_layer_local_spec(
         num_experts=None if shape.experts is None else shape.experts.count,
         moe_grouped_gemm=False,
@@ -152,33 +181,47 @@ def _layers(shape: Shape, config: TransformerConfig, stage: int | None) -> Any:
 
 
 class RMSNorm(nn.Module):
-    """Rounds as Hugging Face's do: float32 inside, cast, times the weight. Its gradient is partial where a sequence is split."""
+    """Rounds as Hugging Face's do: float32 inside, cast, times the weight. Its gradient is partial
+    where a sequence is split."""
 
-    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-6, **_: Any) -> None:
+    def __init__(
+        self, config: TransformerConfig, hidden_size: int, eps: float = 1e-6, **_: Any
+    ) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype, device=_device()))
+        self.weight = nn.Parameter(
+            torch.ones(hidden_size, dtype=config.params_dtype, device=_device())
+        )
         # megatron-core adds up the gradients of marked parameters over the tensor-parallel group.
         self.weight.sequence_parallel = config.sequence_parallel  # pyright: ignore[reportAttributeAccessIssue]
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last axis."""
         x32 = x.float()
-        return self.weight * (x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + self.eps)).to(x.dtype)
+        return self.weight * (x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + self.eps)).to(
+            x.dtype
+        )
 
 
-def _with_gradients(chunks: list[GPTModel], config: TransformerConfig, settings: TrainSettings) -> list[nn.Module]:
-    """Each chunk with its gradient buffers; the schedules then reduce gradients at the end of a step."""
+def _with_gradients(
+    chunks: list[GPTModel], config: TransformerConfig, settings: TrainSettings
+) -> list[nn.Module]:
+    """Each chunk with its gradient buffers; the schedules then reduce gradients at the end of a
+    step."""
     wrapped = [
-        DistributedDataParallel(config, ddp_config(settings), chunk, disable_bucketing=stage > 0) for stage, chunk in enumerate(chunks)
+        DistributedDataParallel(config, ddp_config(settings), chunk, disable_bucketing=stage > 0)
+        for stage, chunk in enumerate(chunks)
     ]
     config.finalize_model_grads_func = _finalize
     if wrapped[0].ddp_config.overlap_grad_reduce:  # of the last micro-batch alone
-        no_sync: Any = wrapped[0].no_sync if len(wrapped) == 1 else [module.no_sync for module in wrapped]
+        no_sync: Any = (
+            wrapped[0].no_sync if len(wrapped) == 1 else [module.no_sync for module in wrapped]
+        )
         config.no_sync_func = no_sync
     return [*wrapped]
 
 
 def _finalize(model: list[nn.Module], num_tokens: Tensor | None = None, **options: Any) -> None:  # noqa: ARG001
-    """Reduce gradients over processes, without dividing by tokens: losses are normalised before the backward pass."""
+    """Reduce gradients over processes, without dividing by tokens: losses are normalised before the
+    backward pass."""
     finalize_model_grads(model, None, **options)

@@ -1,7 +1,9 @@
-"""Device memory given back between training phases: bytes go to host memory and the storage they lay in becomes empty.
+"""Device memory given back between training phases: bytes go to host memory and the storage they
+lay in becomes empty.
 
-Megatron's parameters and gradients are views of a few large buffers, and its optimizer's are views of those. Here the storage is what
-moves, so every view stays what it was: it has nothing to show while its storage is empty, and shows the same bytes afterwards.
+Megatron's parameters and gradients are views of a few large buffers, and its optimizer's are views
+of those. Here the storage is what moves, so every view stays what it was: it has nothing to show
+while its storage is empty, and shows the same bytes afterwards.
 """
 
 from __future__ import annotations
@@ -19,16 +21,24 @@ if TYPE_CHECKING:
     from rmrl.backends.megatron.optimizer import Optimizer
 
 PIECE_BYTES = 2**26
-"""Host memory is taken in pieces of 64 MiB: page-locked memory comes in powers of two, so pieces of any size could take twice as much."""
+"""Host memory is taken in pieces of 64 MiB: page-locked memory comes in powers of two, so pieces of
+any size could take twice as much."""
 
 
 class Offloader:
-    """The storages of some tensors, each with all its views: to host memory and back. Host memory once taken is kept for the next time."""
+    """The storages of some tensors, each with all its views: to host memory and back. Host memory
+    once taken is kept for the next time."""
 
     def __init__(
-        self, tensors: Callable[[], Iterable[Tensor]], device: torch.device, *, keep: bool = True, piece_bytes: int = PIECE_BYTES
+        self,
+        tensors: Callable[[], Iterable[Tensor]],
+        device: torch.device,
+        *,
+        keep: bool = True,
+        piece_bytes: int = PIECE_BYTES,
     ) -> None:
-        """`tensors` is asked at every offload; what does not lie on `device` stays. `keep` False: drop the bytes, come back with zeros."""
+        """`tensors` is asked at every offload; what does not lie on `device` stays. `keep` False:
+        drop the bytes, come back with zeros."""
         self._tensors, self._device = tensors, device
         self._keep, self._piece_bytes = keep, piece_bytes
         self._pieces: list[Tensor] = []
@@ -62,7 +72,8 @@ class Offloader:
         self._away = []
 
     def _pairs(self, stored: list[tuple[UntypedStorage, int]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """(bytes of a storage, their place in host memory): one after another, in the order of `stored`."""
+        """(bytes of a storage, their place in host memory): one after another, in the order of
+        `stored`."""
         place = 0
         for storage, size in stored:
             start, on_device = 0, _bytes(storage)
@@ -74,7 +85,11 @@ class Offloader:
 
     def _piece(self, number: int) -> Tensor:
         if number == len(self._pieces):
-            self._pieces.append(torch.empty(self._piece_bytes, dtype=torch.uint8, pin_memory=self._device.type == "cuda"))
+            self._pieces.append(
+                torch.empty(
+                    self._piece_bytes, dtype=torch.uint8, pin_memory=self._device.type == "cuda"
+                )
+            )
         return self._pieces[number]
 
     def _wait(self) -> None:
@@ -84,7 +99,11 @@ class Offloader:
 
 def storages(tensors: Iterable[Tensor], device: torch.device) -> list[UntypedStorage]:
     """The storages on `device` that hold something, each once."""
-    found = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors if tensor.device == device}
+    found = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage()
+        for tensor in tensors
+        if tensor.device == device
+    }
     return [storage for storage in found.values() if storage.nbytes() > 0]
 
 
@@ -92,12 +111,19 @@ def _bytes(storage: UntypedStorage) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
-def offloaders(model: MegatronModel, optimizer: Optimizer | None, megatron: MegatronConfig) -> list[Offloader]:
-    """What the settings say is offloaded: parameters, gradients (not kept, between phases they are zero), the optimizer's tensors."""
+def offloaders(
+    model: MegatronModel, optimizer: Optimizer | None, megatron: MegatronConfig
+) -> list[Offloader]:
+    """What the settings say is offloaded: parameters, gradients (not kept, between phases they are
+    zero), the optimizer's tensors."""
 
     def of_optimizer() -> Iterator[Tensor]:
-        # In float32 the distributed optimizer updates the parameters themselves: those are not its own.
-        others = {storage.data_ptr() for storage in storages([*parameters(model), *gradients(model)], model.device)}
+        # In float32 the distributed optimizer updates the parameters themselves: those are not its
+        # own.
+        others = {
+            storage.data_ptr()
+            for storage in storages([*parameters(model), *gradients(model)], model.device)
+        }
         tensors = () if optimizer is None else optimizer.tensors()
         return (tensor for tensor in tensors if tensor.untyped_storage().data_ptr() not in others)
 
@@ -118,5 +144,9 @@ def parameters(model: MegatronModel) -> list[Tensor]:
 
 def gradients(model: MegatronModel) -> list[Tensor]:
     """Where gradients add up; none of a model that does not train."""
-    held = (getattr(parameter, "main_grad", None) for module in model.modules for parameter in module.parameters())
+    held = (
+        getattr(parameter, "main_grad", None)
+        for module in model.modules
+        for parameter in module.parameters()
+    )
     return [gradient for gradient in held if gradient is not None]

@@ -1,7 +1,8 @@
-"""AdamW through megatron-core, with the distributed optimizer or a plain one, and with the same numbers as torch's AdamW under FSDP.
+"""AdamW through megatron-core, with the distributed optimizer or a plain one, and with the same
+numbers as torch's AdamW under FSDP.
 
-Megatron picks the implementation: TransformerEngine's or apex's fused one where installed, else torch's. All three decouple the weight
-decay and put epsilon outside the root.
+Megatron picks the implementation: TransformerEngine's or apex's fused one where installed, else
+torch's. All three decouple the weight decay and put epsilon outside the root.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from rmrl.backends.megatron.model import MegatronModel
 
 
 class Optimizer:
-    """AdamW over a model's parameters. Every method is called in all processes together, unless it says otherwise."""
+    """AdamW over a model's parameters. Every method is called in all processes together, unless it
+    says otherwise."""
 
     def __init__(self, inner: Any, model: MegatronModel) -> None:
         """`inner`: a megatron.core.optimizer.MegatronOptimizer over the model's modules."""
@@ -32,20 +34,23 @@ class Optimizer:
         """The optimizer that the settings name; `model` must be wrapped for training."""
         modules: Any = list(model.modules)
         with adapted():
-            # No overrides: megatron's own would exempt norms and biases from weight decay, which torch's AdamW does not.
+            # No overrides: megatron's own would exempt norms and biases from weight decay, which
+            # torch's AdamW does not.
             inner = get_megatron_optimizer(_config(settings, model), modules, config_overrides={})
         return cls(inner, model)
 
     @property
     def parts(self) -> list[Any]:
-        """Megatron's optimizers, e.g. one for the experts and one for everything else; needs no other process."""
+        """Megatron's optimizers, e.g. one for the experts and one for everything else; needs no
+        other process."""
         return list(getattr(self.inner, "chained_optimizers", [self.inner]))
 
     def step(self, lr: float, max_norm: float) -> float:
-        """One step at this rate, gradients scaled to a norm of at most `max_norm` (0 or less: left as they are); returns the norm before.
+        """One step at this rate, gradients scaled to a norm of at most `max_norm` (0 or less: left
+        as they are); returns the norm before.
 
-        The norm is over the whole model and the same in every process; one that is not finite changes nothing. Gradients are zero
-        afterwards.
+        The norm is over the whole model and the same in every process; one that is not finite
+        changes nothing. Gradients are zero afterwards.
         """
         with adapted():
             for group in self.inner.param_groups:
@@ -71,16 +76,20 @@ class Optimizer:
             self.inner.zero_grad()
 
     def reload(self) -> None:
-        """Take over parameters that something else has changed, e.g. loaded: master weights follow them."""
+        """Take over parameters that something else has changed, e.g. loaded: master weights follow
+        them."""
         with adapted():
             self.inner.reload_model_params()
 
     def tensors(self) -> Iterator[Tensor]:
-        """Master weights and averages of this process, wherever they lie; needs no other process."""
+        """Master weights and averages of this process, wherever they lie; needs no other
+        process."""
         for part in self.parts:
             yield from (parameter.data for parameter in part.get_parameters())
             states = part.optimizer.state.values() if part.optimizer is not None else ()
-            yield from (value for state in states for value in state.values() if isinstance(value, Tensor))
+            yield from (
+                value for state in states for value in state.values() if isinstance(value, Tensor)
+            )
 
 
 def _config(settings: TrainSettings, model: MegatronModel) -> Any:

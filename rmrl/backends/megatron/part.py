@@ -1,4 +1,5 @@
-"""MegatronPart: one process's share of a model under megatron. Implements rmrl.backends.part.ModelPart."""
+"""MegatronPart: one process's share of a model under megatron. Implements
+rmrl.backends.part.ModelPart."""
 
 from __future__ import annotations
 
@@ -24,14 +25,17 @@ from rmrl.types import TrainBatch
 
 
 class MegatronPart:
-    """Processes along the tensor, context and pipeline axes work on one share of the rows; the first ones of the last stage answer."""
+    """Processes along the tensor, context and pipeline axes work on one share of the rows; the
+    first ones of the last stage answer."""
 
     tensor_format = checkpoint.FORMAT
 
     def __init__(self, settings: TrainSettings, process: ProcessSettings) -> None:
         self._settings = settings
         sizes, self.device = join(settings, process)
-        answering = dealing(settings.trained, process.world_size, section=settings.section).answering
+        answering = dealing(
+            settings.trained, process.world_size, section=settings.section
+        ).answering
         self.answers, self._speaker = process.rank in answering, answering[0]
         torch.manual_seed(settings.seed + process.rank)
         self.language_model = language_model(settings)
@@ -46,11 +50,14 @@ class MegatronPart:
         return self._pipeline.packed
 
     def micro_batches(self, count: int) -> int:
-        """As many as the process with most: experts exchange tokens between data-parallel processes."""
+        """As many as the process with most: experts exchange tokens between data-parallel
+        processes."""
         return self._pipeline.micro_batches(process_group.all_max(count, self.device))
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
-        return process_group.all_sum([value if self.answers else 0.0 for value in values], self.device)
+        return process_group.all_sum(
+            [value if self.answers else 0.0 for value in values], self.device
+        )
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
         """One of the processes that answer says which names there are."""
@@ -59,7 +66,7 @@ class MegatronPart:
         names: list[str] = box[0]
         return dict(zip(names, self.all_sum([sums.get(name, 0.0) for name in names]), strict=True))
 
-    # --- forward, backward, step -------------------------------------------------------------------------------------
+    # --- forward, backward, step
 
     def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
         """Not one by one: a pipeline is only full with several micro-batches under way."""
@@ -73,7 +80,7 @@ class MegatronPart:
         assert self._optimizer is not None
         return self._optimizer.step(lr, self._settings.trained.grad_clip)
 
-    # --- weights and checkpoints -------------------------------------------------------------------------------------
+    # --- weights and checkpoints
 
     def manifest(self, dtype: torch.dtype | None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
         return gather.manifest(self.model, dtype)

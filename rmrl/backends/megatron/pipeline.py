@@ -1,9 +1,12 @@
-"""Micro-batches through a Megatron model: through its pipeline stages by megatron-core's schedules, its tensor and context shares.
+"""Micro-batches through a Megatron model: through its pipeline stages by megatron-core's schedules,
+its tensor and context shares.
 
-Of the outputs only response positions meet the head. Under context parallelism each process computes those that it holds and all of them
-are put together, so that the loss sees whole rows in every process of the last stage.
+Of the outputs only response positions meet the head. Under context parallelism each process
+computes those that it holds and all of them are put together, so that the loss sees whole rows in
+every process of the last stage.
 
-Shapes: B rows    S padded length of a row (packed: of all rows together)    N response tokens of all rows, flat    H hidden
+Shapes: B rows    S padded length of a row (packed: of all rows together)    N response tokens of
+  all rows, flat    H hidden
         n those of the N that this process computes
 """
 
@@ -30,45 +33,69 @@ from rmrl.models.packing import packs
 from rmrl.types import TrainBatch
 
 Finish = Callable[[TrainBatch, Tensor, Tensor | None], Any]
-"""(micro-batch, outputs [N], entropies [N] or None) -> what the pass is for; called in the last stage."""
+"""(micro-batch, outputs [N], entropies [N] or None) -> what the pass is for; called in the last
+stage."""
 
 
 class Pipeline:
-    """Forward and backward passes of one model. Both methods are called in all processes together, with as many micro-batches in each;
-    those that share a share of the rows are given the same ones."""
+    """Forward and backward passes of one model. Both methods are called in all processes together,
+    with as many micro-batches in each; those that share a share of the rows are given the same
+    ones."""
 
     def __init__(self, settings: TrainSettings, model: MegatronModel) -> None:
         self._model = model
         self._temperature = settings.temperature
         self._entropy: EntropyMode = "grad" if settings.actor.entropy_coeff else "detached"
         self._tensor_group: Any = parallel_state.get_tensor_model_parallel_group()
-        self.packed = packs(settings.model, device=settings.device) or model.sizes.virtual is not None
-        """Under virtual stages always: these exchange tensors of one shape, and rows packed up to one length waste the least."""
+        self.packed = (
+            packs(settings.model, device=settings.device) or model.sizes.virtual is not None
+        )
+        """Under virtual stages always: these exchange tensors of one shape, and rows packed up to
+        one length waste the least."""
 
     def micro_batches(self, count: int) -> int:
-        """The number to run where `count` are there: virtual stages take them in groups of one per stage."""
+        """The number to run where `count` are there: virtual stages take them in groups of one per
+        stage."""
         group = self._model.sizes.pipeline if self._model.sizes.virtual else 1
         return -(-count // group) * group
 
     def compute(self, micros: Sequence[TrainBatch]) -> list[Tensor]:
-        """Log-probabilities (a critic's values), float32 [N], of each micro-batch in the processes of the last stage; elsewhere nothing."""
+        """Log-probabilities (a critic's values), float32 [N], of each micro-batch in the processes
+        of the last stage; elsewhere nothing."""
         for module in self._model.modules:
             module.eval()
         with torch.no_grad():
-            return self._run(micros, lambda _, outputs_N, __: outputs_N, entropy="none", forward_only=True)
+            return self._run(
+                micros, lambda _, outputs_N, __: outputs_N, entropy="none", forward_only=True
+            )
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
-        """Add the gradients of all micro-batches, summed over data-parallel processes. `loss` is called in those of the last stage."""
+        """Add the gradients of all micro-batches, summed over data-parallel processes. `loss` is
+        called in those of the last stage."""
         for module in self._model.modules:
             module.train()
 
-        def finish(micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-            # Of (loss, number of tokens, things to report) megatron-core divides by the number, which is not used here.
-            return loss(micro, outputs_N, entropy_N), torch.ones((), dtype=torch.int, device=outputs_N.device), {}
+        def finish(
+            micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None
+        ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+            # Of (loss, number of tokens, things to report) megatron-core divides by the number,
+            # which is not used here.
+            return (
+                loss(micro, outputs_N, entropy_N),
+                torch.ones((), dtype=torch.int, device=outputs_N.device),
+                {},
+            )
 
         self._run(micros, finish, entropy=self._entropy, forward_only=False)
 
-    def _run(self, micros: Sequence[TrainBatch], finish: Finish, *, entropy: EntropyMode, forward_only: bool) -> list[Any]:
+    def _run(
+        self,
+        micros: Sequence[TrainBatch],
+        finish: Finish,
+        *,
+        entropy: EntropyMode,
+        forward_only: bool,
+    ) -> list[Any]:
         """What `finish` gave for each micro-batch, in the last stage."""
         if not micros:
             return []
@@ -91,7 +118,8 @@ class Pipeline:
         sizes = self._model.sizes
         layout = Layout(
             packed=self.packed,
-            multiple=(sizes.tensor if sizes.sequence_parallel else 1) * (2 * sizes.context if sizes.context > 1 else 1),
+            multiple=(sizes.tensor if sizes.sequence_parallel else 1)
+            * (2 * sizes.context if sizes.context > 1 else 1),
             context=sizes.context,
             context_rank=parallel_state.get_context_parallel_rank(),
         )
@@ -100,18 +128,27 @@ class Pipeline:
         return layout.of_length(max(layout.packed_length(micro) for micro in micros))
 
     def _step(
-        self, finish: Finish, entropy: EntropyMode, feed: Iterator[tuple[TrainBatch, Rows]], module: nn.Module
+        self,
+        finish: Finish,
+        entropy: EntropyMode,
+        feed: Iterator[tuple[TrainBatch, Rows]],
+        module: nn.Module,
     ) -> tuple[Tensor, Callable[..., Any]]:
-        """One micro-batch through one stage; (what goes to the next stage, what the last stage does with its output)."""
+        """One micro-batch through one stage; (what goes to the next stage, what the last stage does
+        with its output)."""
         micro, rows = next(feed)
-        output = module(rows.input_ids_BS, rows.position_ids_BS, None, packed_seq_params=_packed_params(rows))
+        output = module(
+            rows.input_ids_BS, rows.position_ids_BS, None, packed_seq_params=_packed_params(rows)
+        )
 
         def finished(hidden_BSH: Tensor, *, non_loss_data: bool = False) -> Any:  # noqa: ARG001
             return finish(micro, *self._outputs(rows, hidden_BSH, entropy))
 
         return output, finished
 
-    def _outputs(self, rows: Rows, hidden_BSH: Tensor, entropy: EntropyMode) -> tuple[Tensor, Tensor | None]:
+    def _outputs(
+        self, rows: Rows, hidden_BSH: Tensor, entropy: EntropyMode
+    ) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities [N] (a critic's values) and entropies [N], float32."""
         hidden_nH = hidden_BSH.flatten(0, 1).index_select(0, rows.positions_n)
         if isinstance(self._model.head, ValueHead):
@@ -119,7 +156,9 @@ class Pipeline:
         logprobs_n, entropy_n = self._logprobs(hidden_nH, rows.targets_n, entropy)
         return _of_all(logprobs_n, rows), None if entropy_n is None else _of_all(entropy_n, rows)
 
-    def _logprobs(self, hidden_nH: Tensor, targets_n: Tensor, entropy: EntropyMode) -> tuple[Tensor, Tensor | None]:
+    def _logprobs(
+        self, hidden_nH: Tensor, targets_n: Tensor, entropy: EntropyMode
+    ) -> tuple[Tensor, Tensor | None]:
         shape = self._model.shape
         columns = shape.padded_vocab // self._model.sizes.tensor
         return vocab_parallel_logprobs(
@@ -148,17 +187,26 @@ def _packed_params(rows: Rows) -> PackedSeqParams | None:
 
 
 def _of_all(own_n: Tensor, rows: Rows) -> Tensor:
-    """One number per response token of whole rows [N], from what each process of the context-parallel group has of them."""
+    """One number per response token of whole rows [N], from what each process of the
+    context-parallel group has of them."""
     if rows.index_n is None:
         return own_n
-    return _Together.apply(own_n[: len(rows.index_n)], rows.index_n, rows.size, parallel_state.get_context_parallel_group())
+    return _Together.apply(
+        own_n[: len(rows.index_n)],
+        rows.index_n,
+        rows.size,
+        parallel_state.get_context_parallel_group(),
+    )
 
 
 class _Together(torch.autograd.Function):
-    """Sum of everybody's values at their places, 0 elsewhere. Everybody goes on with the same N numbers, so its own gradient is whole."""
+    """Sum of everybody's values at their places, 0 elsewhere. Everybody goes on with the same N
+    numbers, so its own gradient is whole."""
 
     @staticmethod
-    def forward(ctx: Any, own_n: Tensor, index_n: Tensor, size: int, group: dist.ProcessGroup) -> Tensor:
+    def forward(
+        ctx: Any, own_n: Tensor, index_n: Tensor, size: int, group: dist.ProcessGroup
+    ) -> Tensor:
         ctx.save_for_backward(index_n)
         all_N = own_n.new_zeros(size)
         all_N[index_n] = own_n

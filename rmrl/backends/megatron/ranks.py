@@ -1,4 +1,5 @@
-"""Where this process stands among those that share a model's weights. Experts have tensor-parallel groups of their own."""
+"""Where this process stands among those that share a model's weights. Experts have tensor-parallel
+groups of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from rmrl.backends.megatron.shape import Shape
 
 def tensor_group(entry: Entry) -> dist.ProcessGroup:
     """The processes that hold the shares of this parameter."""
-    dense, experts = parallel_state.get_tensor_model_parallel_group, parallel_state.get_expert_tensor_parallel_group
+    dense, experts = (
+        parallel_state.get_tensor_model_parallel_group,
+        parallel_state.get_expert_tensor_parallel_group,
+    )
     return cast(dist.ProcessGroup, dense() if entry.expert is None else experts())
 
 

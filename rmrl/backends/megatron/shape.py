@@ -1,4 +1,5 @@
-"""What a model's structure needs of its Hugging Face config, and a refusal of what would not compute the same numbers."""
+"""What a model's structure needs of its Hugging Face config, and a refusal of what would not
+compute the same numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Sizes of one model, whole; H hidden, of which `heads` x `head_dim` need not be the product."""
+    """Sizes of one model, whole; H hidden, of which `heads` x `head_dim` need not be the
+    product."""
 
     family: str
     layers: int
@@ -46,7 +48,8 @@ class Shape:
     head_dim: int
     vocab: int
     padded_vocab: int
-    """`vocab` rounded up to a multiple of the tensor-parallel size; rows beyond `vocab` belong to no token."""
+    """`vocab` rounded up to a multiple of the tensor-parallel size; rows beyond `vocab` belong to
+    no token."""
     tied: bool
     """The output head is the embedding."""
     qkv_bias: bool
@@ -60,12 +63,14 @@ class Shape:
 
     @classmethod
     def of(cls, config: PretrainedConfig, sizes: Sizes, *, section: str) -> Shape:
-        """Raises ConfigError, with all reasons, for a family or variant that is not covered, and for sizes that do not divide it."""
+        """Raises ConfigError, with all reasons, for a family or variant that is not covered, and
+        for sizes that do not divide it."""
         known: Any = config
         # transformers gives the entry another name than the checkpoints have.
         entries = {**config.to_dict(), "num_experts": getattr(known, "num_experts", None)}
         problems = sizes.problems(entries, section=section) or [
-            f"{section}.strategy=megatron: the model has {reason}, which this backend does not compute; use strategy=fsdp2"
+            f"{section}.strategy=megatron: the model has {reason}, which this backend does not"
+            " compute; use strategy=fsdp2"
             for reason in _not_covered(known)
         ]
         if problems:
@@ -99,7 +104,10 @@ def _experts(config: Any) -> Experts | None:
     if config.model_type != "qwen3_moe":
         return None
     return Experts(
-        count=config.num_experts, chosen=config.num_experts_per_tok, ffn=config.moe_intermediate_size, normalised=config.norm_topk_prob
+        count=config.num_experts,
+        chosen=config.num_experts_per_tok,
+        ffn=config.moe_intermediate_size,
+        normalised=config.norm_topk_prob,
     )
 
 
@@ -108,7 +116,10 @@ def _rope_frequencies(config: Any) -> Tensor:
     if (kind := _rope_type(config)) != "default":
         return ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))[0]
     width = _head_dim(config)
-    return 1.0 / (config.rope_parameters["rope_theta"] ** (torch.arange(0, width, 2, dtype=torch.float32) / width))
+    return 1.0 / (
+        config.rope_parameters["rope_theta"]
+        ** (torch.arange(0, width, 2, dtype=torch.float32) / width)
+    )
 
 
 def _rope_type(config: Any) -> str:
@@ -127,5 +138,10 @@ def _not_covered(config: Any) -> Iterator[str]:
     for entry in ("attention_bias", "mlp_bias"):
         if getattr(config, entry, False):
             yield f"{entry}=true"
-    if config.model_type == "qwen3_moe" and (config.decoder_sparse_step != 1 or config.mlp_only_layers):
-        yield f"decoder_sparse_step={config.decoder_sparse_step} and mlp_only_layers={config.mlp_only_layers} (layers without experts)"
+    if config.model_type == "qwen3_moe" and (
+        config.decoder_sparse_step != 1 or config.mlp_only_layers
+    ):
+        yield (
+            f"decoder_sparse_step={config.decoder_sparse_step} and"
+            f" mlp_only_layers={config.mlp_only_layers} (layers without experts)"
+        )

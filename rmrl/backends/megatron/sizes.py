@@ -1,4 +1,5 @@
-"""How many processes share what of a model, and which part a process holds. Imports neither torch nor megatron."""
+"""How many processes share what of a model, and which part a process holds. Imports neither torch
+nor megatron."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Sizes:
 
     @classmethod
     def of(cls, megatron: MegatronConfig, world_size: int, *, section: str) -> Sizes:
-        """Raises ConfigError that names the numbers where they do not fit `world_size` processes."""
+        """Raises ConfigError that names the numbers where they do not fit `world_size`
+        processes."""
         if problems := parallel_problems(megatron, world_size, section=section):
             raise ConfigError(problems)
         tensor, pipeline, context = (
@@ -71,7 +73,8 @@ class Sizes:
         return self.model * self.data
 
     def coordinates(self, rank: int) -> Coordinates:
-        """In megatron-core's order of ranks, tp-cp-ep-dp-pp: neighbours share tensors, far ones are stages of the pipeline."""
+        """In megatron-core's order of ranks, tp-cp-ep-dp-pp: neighbours share tensors, far ones are
+        stages of the pipeline."""
         rest, tensor = divmod(rank, self.tensor)
         rest, context = divmod(rest, self.context)
         pipeline, data = divmod(rest, self.data)
@@ -79,15 +82,17 @@ class Sizes:
 
     def rank(self, place: Coordinates) -> int:
         """The process at a place; undoes `coordinates`."""
-        return place.tensor + self.tensor * (place.context + self.context * (place.data + self.data * place.pipeline))
+        return place.tensor + self.tensor * (
+            place.context + self.context * (place.data + self.data * place.pipeline)
+        )
 
     def problems(self, model_config: Mapping[str, Any], *, section: str) -> list[str]:
         """What of a model, told by its config.json, cannot be cut into these sizes."""
         family = model_config.get("model_type")
         if family not in FAMILIES:
             return [
-                f"{section}.strategy=megatron trains {', '.join(FAMILIES)}, and this model is '{family}' (model_type in its config.json); "
-                "use strategy=fsdp2"
+                f"{section}.strategy=megatron trains {', '.join(FAMILIES)}, and this model is"
+                f" '{family}' (model_type in its config.json); use strategy=fsdp2"
             ]
         return [
             *self._uneven_widths(model_config, f"{section}.megatron"),
@@ -96,15 +101,22 @@ class Sizes:
         ]
 
     def _uneven_widths(self, model: Mapping[str, Any], key: str) -> Iterator[str]:
-        heads, ffn = model.get("num_attention_heads"), "moe_intermediate_size" if _has_experts(model) else "intermediate_size"
-        names = {"num_attention_heads": heads, "num_key_value_heads": model.get("num_key_value_heads") or heads, ffn: model.get(ffn)}
+        heads, ffn = (
+            model.get("num_attention_heads"),
+            "moe_intermediate_size" if _has_experts(model) else "intermediate_size",
+        )
+        names = {
+            "num_attention_heads": heads,
+            "num_key_value_heads": model.get("num_key_value_heads") or heads,
+            ffn: model.get(ffn),
+        }
         widths = {name: int(width) for name, width in names.items() if width is not None}
         fitting = math.gcd(self.tensor, *widths.values())
         for name, width in widths.items():
             if width % self.tensor:
                 yield (
-                    f"{key}.tensor_model_parallel_size={self.tensor} does not divide the model's {name}={width}; use "
-                    f"tensor_model_parallel_size={fitting}"
+                    f"{key}.tensor_model_parallel_size={self.tensor} does not divide the model's"
+                    f" {name}={width}; use tensor_model_parallel_size={fitting}"
                 )
 
     def _uneven_layers(self, model: Mapping[str, Any], key: str) -> Iterator[str]:
@@ -114,7 +126,10 @@ class Sizes:
         shown = f"pipeline_model_parallel_size={self.pipeline}"
         if self.virtual:
             shown += f" x virtual_pipeline_model_parallel_size={self.virtual} = {stages} stages"
-        yield f"{key}: {shown} does not divide the model's num_hidden_layers={layers}; use sizes whose product divides {layers}"
+        yield (
+            f"{key}: {shown} does not divide the model's num_hidden_layers={layers}; use sizes"
+            f" whose product divides {layers}"
+        )
 
     def _uneven_experts(self, model: Mapping[str, Any], key: str) -> Iterator[str]:
         experts = expert_count(model)
@@ -122,17 +137,24 @@ class Sizes:
         if experts is None and self.expert > 1:
             yield f"{asked}: the model has no experts; use expert_model_parallel_size=1"
         elif experts is not None and experts % self.expert:
-            yield f"{asked} does not divide the model's num_experts={experts}; use a divisor of {experts}"
+            yield (
+                f"{asked} does not divide the model's num_experts={experts}; use a divisor of"
+                f" {experts}"
+            )
         if experts is not None and self.tensor > 1 and not self.sequence_parallel:
             yield (
-                f"{key}.sequence_parallel=False with tensor_model_parallel_size={self.tensor}: megatron-core trains experts under tensor "
-                "parallelism with sequence parallelism only; leave it out"
+                f"{key}.sequence_parallel=False with tensor_model_parallel_size={self.tensor}:"
+                " megatron-core trains experts under tensor parallelism with sequence parallelism"
+                " only; leave it out"
             )
 
 
 def expert_count(model: Mapping[str, Any]) -> int | None:
-    """Experts of each layer, told by config.json, which names them in one of two ways; None where layers have none."""
-    return model.get("num_experts") or model.get("num_local_experts") if _has_experts(model) else None
+    """Experts of each layer, told by config.json, which names them in one of two ways; None where
+    layers have none."""
+    return (
+        model.get("num_experts") or model.get("num_local_experts") if _has_experts(model) else None
+    )
 
 
 def _has_experts(model: Mapping[str, Any]) -> bool:

@@ -1,4 +1,5 @@
-"""megatron-core's TransformerConfig and DistributedDataParallelConfig from the settings of an engine."""
+"""megatron-core's TransformerConfig and DistributedDataParallelConfig from the settings of an
+engine."""
 
 from __future__ import annotations
 
@@ -23,11 +24,17 @@ Config = TypeVar("Config", TransformerConfig, DistributedDataParallelConfig)
 
 _PLAIN = "attention here is torch's scaled dot product over whole causal rows"
 REFUSED = {
-    **dict.fromkeys(("apply_query_key_layer_scaling", "softmax_type", "window_attn_skip_freq", "window_size"), _PLAIN),
-    # Weighted with the tokens of each micro-batch, where the losses are divided by the tokens of the whole step.
+    **dict.fromkeys(
+        ("apply_query_key_layer_scaling", "softmax_type", "window_attn_skip_freq", "window_size"),
+        _PLAIN,
+    ),
+    # Weighted with the tokens of each micro-batch, where the losses are divided by the tokens of
+    # the whole step.
     "moe_aux_loss_coeff": "its gradient would not be normalised as that of the other losses",
     "moe_z_loss_coeff": "its gradient would not be normalised as that of the other losses",
-    "overlap_param_gather": "weights would be published and saved before the last update is gathered",
+    "overlap_param_gather": (
+        "weights would be published and saved before the last update is gathered"
+    ),
     "use_megatron_fsdp": "strategy=fsdp2 does that",
 }
 """Entries that megatron-core has and this backend would compute wrong numbers with -> why."""
@@ -47,15 +54,31 @@ FREE = {
 
 
 def transformer_config(settings: TrainSettings, shape: Shape, sizes: Sizes) -> TransformerConfig:
-    """Raises ConfigError for an entry of override_transformer_config that is unknown, refused, or set by the checkpoint or another key."""
+    """Raises ConfigError for an entry of override_transformer_config that is unknown, refused, or
+    set by the checkpoint or another key."""
     fixed = {**_of_shape(shape), **_of_sizes(sizes), **_of_dtype(settings)}
-    return _overridden(TransformerConfig, fixed, {**FREE, **_recompute(settings)}, settings, "override_transformer_config")
+    return _overridden(
+        TransformerConfig,
+        fixed,
+        {**FREE, **_recompute(settings)},
+        settings,
+        "override_transformer_config",
+    )
 
 
 def ddp_config(settings: TrainSettings) -> DistributedDataParallelConfig:
     """Raises ConfigError as `transformer_config` does."""
-    fixed = {"use_distributed_optimizer": settings.trained.megatron.use_distributed_optimizer, "average_in_collective": False}
-    return _overridden(DistributedDataParallelConfig, fixed, {"grad_reduce_in_fp32": True}, settings, "override_ddp_config")
+    fixed = {
+        "use_distributed_optimizer": settings.trained.megatron.use_distributed_optimizer,
+        "average_in_collective": False,
+    }
+    return _overridden(
+        DistributedDataParallelConfig,
+        fixed,
+        {"grad_reduce_in_fp32": True},
+        settings,
+        "override_ddp_config",
+    )
 
 
 def model_dtype(settings: TrainSettings) -> torch.dtype:
@@ -63,7 +86,10 @@ def model_dtype(settings: TrainSettings) -> torch.dtype:
     key = f"{settings.section}.megatron.dtype"
     dtype = torch_dtype(settings.trained.megatron.dtype, key=key)
     if dtype is torch.float16:
-        raise ConfigError(f"{key}=float16: gradients would need a loss scale, which this backend has not; use bfloat16 or float32")
+        raise ConfigError(
+            f"{key}=float16: gradients would need a loss scale, which this backend has not; use"
+            " bfloat16 or float32"
+        )
     return dtype
 
 
@@ -94,7 +120,8 @@ def _of_experts(shape: Shape) -> dict[str, Any]:
         "num_moe_experts": shape.experts.count,
         "moe_router_topk": shape.experts.chosen,
         "moe_ffn_hidden_size": shape.experts.ffn,
-        # The softmax over the chosen experts alone is the softmax over all, divided by the sum of the chosen.
+        # The softmax over the chosen experts alone is the softmax over all, divided by the sum of
+        # the chosen.
         "moe_router_pre_softmax": not shape.experts.normalised,
         "moe_grouped_gemm": False,
     }
@@ -110,12 +137,15 @@ def _of_sizes(sizes: Sizes) -> dict[str, Any]:
         "expert_model_parallel_size": sizes.expert,
         "expert_tensor_parallel_size": sizes.tensor,
         "sequence_parallel": sizes.sequence_parallel,
-        # Interleaved stages: batched messages of two processes would mix forward with backward ones, and so would the messages that tell
+        # Interleaved stages: batched messages of two processes would mix forward with backward
+        # ones, and so would the messages that tell
         # the shapes of what follows. All micro-batches have one shape there.
         "overlap_p2p_comm": interleaved,
         "batch_p2p_comm": not interleaved,
         "variable_seq_lengths": not interleaved,
-        "moe_token_dispatcher_type": "alltoall",  # the one that goes with variable lengths, which are refused otherwise, experts or not
+        "moe_token_dispatcher_type": (
+            "alltoall"
+        ),  # the one that goes with variable lengths, which are refused otherwise, experts or not
         # Losses are sums that are normalised already: gradients are added up and never divided.
         "calculate_per_token_loss": True,
         # gloo sends from the tensor itself, after the call has returned.
@@ -129,8 +159,10 @@ def _of_dtype(settings: TrainSettings) -> dict[str, Any]:
         "params_dtype": dtype,
         "pipeline_dtype": dtype,
         "bf16": dtype is torch.bfloat16,
-        # Weights are read from a checkpoint right after: nothing is drawn. But only an initialized matrix is marked as one that is cut
-        # over the tensor-parallel group, and the gradient norm leaves out what has no mark in all processes but the first.
+        # Weights are read from a checkpoint right after: nothing is drawn. But only an initialized
+        # matrix is marked as one that is cut
+        # over the tensor-parallel group, and the gradient norm leaves out what has no mark in all
+        # processes but the first.
         "perform_initialization": True,
         "use_cpu_initialization": False,
         "init_method": _leave,
@@ -147,23 +179,41 @@ def _leave(weight: Tensor) -> Tensor:
 def _recompute(settings: TrainSettings) -> dict[str, Any]:
     if settings.role == "ref" or not settings.model.enable_gradient_checkpointing:
         return {}
-    return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    return {
+        "recompute_granularity": "full",
+        "recompute_method": "uniform",
+        "recompute_num_layers": 1,
+    }
 
 
-def _overridden(kind: type[Config], fixed: Mapping[str, Any], free: Mapping[str, Any], settings: TrainSettings, name: str) -> Config:
+def _overridden(
+    kind: type[Config],
+    fixed: Mapping[str, Any],
+    free: Mapping[str, Any],
+    settings: TrainSettings,
+    name: str,
+) -> Config:
     entries: Mapping[str, Any] = getattr(settings.trained.megatron, name)
     key = f"{settings.section}.megatron.{name}"
-    if problems := list(_problems(entries, [field.name for field in dataclasses.fields(kind)], fixed=fixed, key=key)):
+    if problems := list(
+        _problems(entries, [field.name for field in dataclasses.fields(kind)], fixed=fixed, key=key)
+    ):
         raise ConfigError(problems)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="full scope is deprecated")  # of one of its own defaults
+            warnings.filterwarnings(
+                "ignore", message="full scope is deprecated"
+            )  # of one of its own defaults
             return kind(**{**fixed, **free, **entries})
     except (AssertionError, TypeError, ValueError) as error:
-        raise ConfigError(f"{key}: megatron-core refuses these entries ({error}); leave out what it names") from error
+        raise ConfigError(
+            f"{key}: megatron-core refuses these entries ({error}); leave out what it names"
+        ) from error
 
 
-def _problems(entries: Iterable[str], known: list[str], *, fixed: Mapping[str, Any], key: str) -> Iterator[str]:
+def _problems(
+    entries: Iterable[str], known: list[str], *, fixed: Mapping[str, Any], key: str
+) -> Iterator[str]:
     for entry in entries:
         if entry not in known:
             yield f"{key}.{entry}: megatron-core has no such entry{did_you_mean(entry, known)}"
@@ -171,6 +221,7 @@ def _problems(entries: Iterable[str], known: list[str], *, fixed: Mapping[str, A
             yield f"{key}.{entry} cannot be used: {REFUSED[entry]}; leave it out"
         elif entry in fixed:
             yield (
-                f"{key}.{entry} follows from the model's config.json or from another key beside it, and would contradict it here; "
-                "set that key, or model.override_config for what stands in config.json"
+                f"{key}.{entry} follows from the model's config.json or from another key beside it,"
+                " and would contradict it here; set that key, or model.override_config for what"
+                " stands in config.json"
             )

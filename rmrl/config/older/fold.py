@@ -1,8 +1,11 @@
-"""The fold of the older section: it starts from the rule's score, and what follows counts where that score is 1.
+"""The fold of the older section: it starts from the rule's score, and what follows counts where
+that score is 1.
 
-In VeRL-with-RMs every further term is 0 where the rule's score is not 1, and reward models are asked where it is not 0:
+In VeRL-with-RMs every further term is 0 where the rule's score is not 1, and reward models are
+asked where it is not 0:
 
-    reward = rule;  reward += bge_weight * similarity;  then per model  add: reward += w * s   mul: reward *= w * s
+    reward = rule;  reward += bge_weight * similarity;  then per model  add: reward += w * s   mul:
+      reward *= w * s
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ class Term:
 
 
 def place_terms(reward: RewardConfig, terms: Sequence[Term]) -> None:
-    """Make `terms` the rewards, in order. What is typed under a reward's new name joins what its older lists say, and wins."""
+    """Make `terms` the rewards, in order. What is typed under a reward's new name joins what its
+    older lists say, and wins."""
     reward.models = [term.name for term in terms]
     reward.weights = [term.weight for term in terms]
     reward.combine = "fold"

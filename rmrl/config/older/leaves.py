@@ -1,6 +1,8 @@
-"""Every entry of the older section `reward_model`: translated, without effect here, or refused with what to use instead.
+"""Every entry of the older section `reward_model`: translated, without effect here, or refused with
+what to use instead.
 
-The entries are those of the section as VeRL-with-RMs and verl have it (their ppo_trainer.yaml and reward_model.yaml).
+The entries are those of the section as VeRL-with-RMs and verl have it (their ppo_trainer.yaml and
+reward_model.yaml).
 """
 
 from __future__ import annotations
@@ -11,10 +13,19 @@ from typing import Any
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
-SAMPLING = {key: key for key in ("temperature", "top_p", "top_k", "n", "max_tokens", "seed", "stop")}
+SAMPLING = {
+    key: key for key in ("temperature", "top_p", "top_k", "n", "max_tokens", "seed", "stop")
+}
 """Entries of reward_vllm_rollout that go to a judge's `sampling` under their own names."""
 ENGINE = {"tensor_model_parallel_size": "tensor_parallel_size"} | {
-    key: key for key in ("gpu_memory_utilization", "dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
+    key: key
+    for key in (
+        "gpu_memory_utilization",
+        "dtype",
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+    )
 }
 """Entries of reward_vllm_rollout that go to `engine`."""
 
@@ -32,7 +43,16 @@ _ROLLOUT = tuple(
     )
 )
 _NEWER_ROLLOUT = tuple(
-    f"rollout.{key}" for key in (*SAMPLING, *ENGINE, "response_length", "prompt_length", "do_sample", "name", "engine_kwargs.vllm")
+    f"rollout.{key}"
+    for key in (
+        *SAMPLING,
+        *ENGINE,
+        "response_length",
+        "prompt_length",
+        "do_sample",
+        "name",
+        "engine_kwargs.vllm",
+    )
 )
 _OVERLONG = tuple(
     f"{where}.{key}"
@@ -44,7 +64,8 @@ FORK_KEYS = (
     "reward_worker_idx", "combine_reward", "reward_model_type", "reward_weight", "reward_combine_func", "reward_function", "use_bge",
     "bge_weight", "reward_vllm_rollout",
 )  # fmt: skip
-"""Entries that only VeRL-with-RMs has: a line that types one of them has its defaults, and its rule beside the models."""
+"""Entries that only VeRL-with-RMs has: a line that types one of them has its defaults, and its rule
+beside the models."""
 
 TRANSLATED = (
     "enable", "combine_reward", "reward_model_type", "reward_weight", "reward_combine_func", "reward_function", "use_bge", "bge_weight",
@@ -69,26 +90,49 @@ IDLE = (
         )
     ),
 )  # fmt: skip
-"""Where and how reward models run there. Here they run in inference engines that batch by themselves and read text, not the
-policy's tokens; no score depends on these."""
+"""Where and how reward models run there. Here they run in inference engines that batch by
+themselves and read text, not the policy's tokens; no score depends on these."""
 
 _NO_PRIME = (
-    "PRIME trains its reward model along with the policy, and reward models are not trained here; use a trained process reward model, "
-    "reward.models=[steps] reward.specs.steps={kind: process, path: <checkpoint>}"
+    "PRIME trains its reward model along with the policy, and reward models are not trained here;"
+    " use a trained process reward model, reward.models=[steps] reward.specs.steps={kind: process,"
+    " path: <checkpoint>}"
 )
-_NO_TOOLS = "one response per prompt is sampled here, without turns or tools; leave it out, or stay with a trainer that runs tools"
+_NO_TOOLS = (
+    "one response per prompt is sampled here, without turns or tools; leave it out, or stay with a"
+    " trainer that runs tools"
+)
 _NO_POOL = (
-    "name a pool with trainer.resource_pools.<pool>.n_gpus_per_node=<devices> and put the engine into it with reward.engine.pool=<pool>"
+    "name a pool with trainer.resource_pools.<pool>.n_gpus_per_node=<devices> and put the engine"
+    " into it with reward.engine.pool=<pool>"
 )
 ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "model.external_lib": ((None,), "install models as packages that transformers knows, or allow model.trust_remote_code"),
+    "model.external_lib": (
+        (None,),
+        "install models as packages that transformers knows, or allow model.trust_remote_code",
+    ),
     "max_length": (
         (None,),
-        "nothing is cut before a reward model reads it; inputs longer than reward.engine.max_model_len have no verdict",
+        (
+            "nothing is cut before a reward model reads it; inputs longer than"
+            " reward.engine.max_model_len have no verdict"
+        ),
     ),
-    "sandbox_fusion.url": ((None,), "code is not run in sandboxes here; call the service in a rule, custom_reward_function.path=<file>"),
-    "sandbox_fusion.max_concurrent": ((None, 64), "it belongs to sandbox_fusion.url, which has no counterpart here; leave it out"),
-    "sandbox_fusion.memory_limit_mb": ((None, 1024), "it belongs to sandbox_fusion.url, which has no counterpart here; leave it out"),
+    "sandbox_fusion.url": (
+        (None,),
+        (
+            "code is not run in sandboxes here; call the service in a rule,"
+            " custom_reward_function.path=<file>"
+        ),
+    ),
+    "sandbox_fusion.max_concurrent": (
+        (None, 64),
+        "it belongs to sandbox_fusion.url, which has no counterpart here; leave it out",
+    ),
+    "sandbox_fusion.memory_limit_mb": (
+        (None, 1024),
+        "it belongs to sandbox_fusion.url, which has no counterpart here; leave it out",
+    ),
     "reward_loop_source": ((None,), "name a function with custom_reward_function.path=<file>"),
     "reward_loop_module_path": ((None,), "name a function with custom_reward_function.path=<file>"),
     "reward_loop_class_name": ((None,), "name a function with custom_reward_function.path=<file>"),
@@ -110,8 +154,17 @@ ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
         f"{rollout}.{key}": entry
         for rollout in ("reward_vllm_rollout", "rollout")
         for key, entry in {
-            "use_fire_sampling": ((False,), "no token has a temperature of its own here; leave it out, or raise the temperature"),
-            "ignore_eos": ((False,), "a judge that goes on behind its end writes no verdict; leave it out"),
+            "use_fire_sampling": (
+                (False,),
+                (
+                    "no token has a temperature of its own here; leave it out, or raise the"
+                    " temperature"
+                ),
+            ),
+            "ignore_eos": (
+                (False,),
+                "a judge that goes on behind its end writes no verdict; leave it out",
+            ),
             "multi_turn.enable": ((False,), _NO_TOOLS),
             "multi_turn.tool_config_path": ((None,), _NO_TOOLS),
             "multi_turn.completion_callback": ((None,), _NO_TOOLS),
@@ -121,11 +174,13 @@ ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
         }.items()
     },
 }
-"""Entry (or a section of them) -> the values that ask for what is always so, and what to do instead of any other."""
+"""Entry (or a section of them) -> the values that ask for what is always so, and what to do instead
+of any other."""
 
 
 def leaves(section: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
-    """("model.path", value) of every entry typed, in order; what is a list or a table of values is one."""
+    """("model.path", value) of every entry typed, in order; what is a list or a table of values is
+    one."""
     for name, value in section.items():
         key = f"{where}{name}"
         if isinstance(value, Mapping) and not _known(key, (*TRANSLATED, *IDLE, *ONLY)):
@@ -145,12 +200,22 @@ def problems(section: Mapping[str, Any]) -> list[str]:
             found.append(f"reward_model.{key}={value}: {ONLY[entry][1]}")
         elif below and value is not None and not _known(key, known):
             example = below[0].removeprefix(f"{key}.")
-            names = ", ".join(dict.fromkeys(each.removeprefix(f"{key}.").partition(".")[0] for each in below))
-            found.append(f"reward_model.{key}={value!r}: give entries, e.g. reward_model.{key}.{example}=...; known: {names}")
+            names = ", ".join(
+                dict.fromkeys(each.removeprefix(f"{key}.").partition(".")[0] for each in below)
+            )
+            found.append(
+                f"reward_model.{key}={value!r}: give entries, e.g."
+                f" reward_model.{key}.{example}=...; known: {names}"
+            )
         elif not below and not _known(key, known):
             parent = key.rpartition(".")[0]
-            beside = [each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == parent]
-            found.append(f"reward_model.{key}: no such key{did_you_mean(key.rpartition('.')[2], beside or list(known))}")
+            beside = [
+                each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == parent
+            ]
+            found.append(
+                f"reward_model.{key}: no such"
+                f" key{did_you_mean(key.rpartition('.')[2], beside or list(known))}"
+            )
     return found
 
 
@@ -163,7 +228,9 @@ def idle(section: Mapping[str, Any]) -> list[str]:
 def is_of_the_fork(section: Mapping[str, Any]) -> bool:
     """Whether an entry is typed that only VeRL-with-RMs has."""
     of_model = section.get("model")
-    return any(key in section for key in FORK_KEYS) or (isinstance(of_model, Mapping) and "tensor_model_parallel_size" in of_model)
+    return any(key in section for key in FORK_KEYS) or (
+        isinstance(of_model, Mapping) and "tensor_model_parallel_size" in of_model
+    )
 
 
 def given(section: Mapping[str, Any], key: str) -> Mapping[str, Any]:

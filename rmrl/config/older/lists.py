@@ -1,4 +1,5 @@
-"""Values of the older lists: a list has one entry per reward model, a single value holds for all."""
+"""Values of the older lists: a list has one entry per reward model, a single value holds for
+all."""
 
 from __future__ import annotations
 
@@ -16,11 +17,15 @@ class Lists:
     count: int
 
     def at(self, key: str, value: Any, index: int) -> Any:
-        """The value of model `index`. ConfigError naming `key` where a list has another length than there are models."""
+        """The value of model `index`. ConfigError naming `key` where a list has another length than
+        there are models."""
         if not isinstance(value, list):
             return value
         if len(value) != self.count:
-            raise ConfigError(f"{key} has {len(value)} values for {self.count} reward models: give one per model, or one value for all")
+            raise ConfigError(
+                f"{key} has {len(value)} values for {self.count} reward models: give one per model,"
+                " or one value for all"
+            )
         return value[index]
 
     def number(self, key: str, value: Any, index: int) -> float:

@@ -17,10 +17,17 @@ KindOf = Callable[[str], str]
 """Checkpoint -> "generative" or "bradley_terry", by its config.json."""
 
 KINDS = {"grm": "generative", "scalar": "bradley_terry", "BT": "bradley_terry", "cloud": "remote"}
-DEFAULT_FUNCTION, DEFAULT_TEMPERATURE, DEFAULT_TOKENS, DEFAULT_WEIGHT = "rider_reward", 0.6, 4096, 0.5
-"""VeRL-with-RMs has these where its entries are not typed: reward_function, temperature, rollout_response_length, reward_weight."""
+DEFAULT_FUNCTION, DEFAULT_TEMPERATURE, DEFAULT_TOKENS, DEFAULT_WEIGHT = (
+    "rider_reward",
+    0.6,
+    4096,
+    0.5,
+)
+"""VeRL-with-RMs has these where its entries are not typed: reward_function, temperature,
+rollout_response_length, reward_weight."""
 TEMPLATE_ROOM = 512
-"""Tokens that a chat template and the words around a response may add to what the policy read and wrote."""
+"""Tokens that a chat template and the words around a response may add to what the policy read and
+wrote."""
 _DEFAULT_CONTEXT = 4096  # of reward.engine.max_model_len=null, at most
 
 
@@ -55,16 +62,19 @@ class Section:
 
 
 def section_of(config: Config | ScoreConfig, kind_of: KindOf) -> Section:
-    """Raises ConfigError for unknown kinds, and where checkpoints and functions do not go together."""
+    """Raises ConfigError for unknown kinds, and where checkpoints and functions do not go
+    together."""
     typed = config.reward_model
     paths = as_list(leaves.given(typed, "model").get("path"))
     functions = [str(function) for function in as_list(typed.get("reward_function"))]
     if not paths or (functions and len(paths) != len(functions)):
         raise ConfigError(
-            f"reward_model.model.path has {entries(paths)} and reward_model.reward_function {entries(functions)}: "
-            "give one checkpoint and one function per reward model"
+            f"reward_model.model.path has {entries(paths)} and reward_model.reward_function"
+            f" {entries(functions)}: give one checkpoint and one function per reward model"
         )
-    kinds = [_kind(typed, index, path=str(path), kind_of=kind_of) for index, path in enumerate(paths)]
+    kinds = [
+        _kind(typed, index, path=str(path), kind_of=kind_of) for index, path in enumerate(paths)
+    ]
     judges = all(kind == "generative" for kind in kinds)
     if not functions and judges and typed.get("reward_model_type") is not None:
         functions = [DEFAULT_FUNCTION] * len(paths)
@@ -88,30 +98,55 @@ def spec_of(section: Section, index: int) -> dict[str, Any]:
     function = {"function": section.functions[index]} if section.functions else {}
     path, kind = section.paths[index], section.kinds[index]
     if kind == "remote":
-        # A function asks and reads a judge; without one the server is a reward server and its numbers are taken.
-        return {"kind": kind, "url": path, "wire": "openai" if function else "openrlhf"} | _judge(section, index, function) | function
+        # A function asks and reads a judge; without one the server is a reward server and its
+        # numbers are taken.
+        return (
+            {"kind": kind, "url": path, "wire": "openai" if function else "openrlhf"}
+            | _judge(section, index, function)
+            | function
+        )
     engine = _engine(section, index)
     if kind != "generative":
         return {"kind": kind, "path": path, "engine": engine, **function}
-    return {"kind": kind, "path": path, **_judge(section, index, function), "engine": engine, **function}
+    return {
+        "kind": kind,
+        "path": path,
+        **_judge(section, index, function),
+        "engine": engine,
+        **function,
+    }
 
 
 def weight_of(section: Section, index: int) -> float:
     """reward_weight of one model."""
     default = DEFAULT_WEIGHT if section.of_the_fork else 1.0
-    return section.lists.number("reward_model.reward_weight", section.typed.get("reward_weight", default), index)
+    return section.lists.number(
+        "reward_model.reward_weight", section.typed.get("reward_weight", default), index
+    )
 
 
 def operation_of(section: Section, index: int) -> str:
     """reward_combine_func of one model: add or mul."""
-    return str(section.lists.at("reward_model.reward_combine_func", section.typed.get("reward_combine_func", "add"), index))
+    return str(
+        section.lists.at(
+            "reward_model.reward_combine_func",
+            section.typed.get("reward_combine_func", "add"),
+            index,
+        )
+    )
 
 
 def rollout(section: Section) -> dict[str, Any]:
     """reward_vllm_rollout, or the newer rollout; ConfigError where both are typed."""
-    older, newer = leaves.given(section.typed, "reward_vllm_rollout"), leaves.given(section.typed, "rollout")
+    older, newer = (
+        leaves.given(section.typed, "reward_vllm_rollout"),
+        leaves.given(section.typed, "rollout"),
+    )
     if older and newer:
-        raise ConfigError("reward_model.reward_vllm_rollout and reward_model.rollout are both given: use one of them")
+        raise ConfigError(
+            "reward_model.reward_vllm_rollout and reward_model.rollout are both given: use one of"
+            " them"
+        )
     return dict(older or newer)
 
 
@@ -122,22 +157,34 @@ def _kind(typed: Mapping[str, Any], index: int, *, path: str, kind_of: KindOf) -
     count = len(as_list(leaves.given(typed, "model").get("path")))
     name = str(Lists(count).at("reward_model.reward_model_type", given, index))
     if name not in KINDS:
-        raise ConfigError(f"reward_model.reward_model_type={name}: not a choice{did_you_mean(name, KINDS)}")
+        raise ConfigError(
+            f"reward_model.reward_model_type={name}: not a choice{did_you_mean(name, KINDS)}"
+        )
     return KINDS[name]
 
 
 def _judge(section: Section, index: int, function: Mapping[str, Any]) -> dict[str, Any]:
-    """`sampling` of a judge, and no fence: files of that time cut the response's JSON out of the text and mend it."""
+    """`sampling` of a judge, and no fence: files of that time cut the response's JSON out of the
+    text and mend it."""
     typed = rollout(section)
     where = "reward_vllm_rollout" if "reward_vllm_rollout" in section.typed else "rollout"
-    here = {key: section.lists.at(f"reward_model.{where}.{key}", value, index) for key, value in typed.items()}
+    here = {
+        key: section.lists.at(f"reward_model.{where}.{key}", value, index)
+        for key, value in typed.items()
+    }
     if section.kinds[index] == "remote" and not function:
         return {}
-    sampling = {ours: here[theirs] for theirs, ours in leaves.SAMPLING.items() if here.get(theirs) is not None}
+    sampling = {
+        ours: here[theirs]
+        for theirs, ours in leaves.SAMPLING.items()
+        if here.get(theirs) is not None
+    }
     if here.get("do_sample") is False:
         sampling["temperature"] = 0.0
     tokens = [here.get(key) for key in ("rollout_response_length", "response_length", "max_tokens")]
-    sampling["max_tokens"] = next((int(count) for count in tokens if count is not None), DEFAULT_TOKENS)
+    sampling["max_tokens"] = next(
+        (int(count) for count in tokens if count is not None), DEFAULT_TOKENS
+    )
     if section.of_the_fork:
         sampling = {"temperature": DEFAULT_TEMPERATURE, **sampling}
     return {"sampling": sampling} | ({"fence": False} if function else {})
@@ -147,14 +194,28 @@ def _engine(section: Section, index: int) -> dict[str, Any]:
     typed = rollout(section)
     lists = section.lists
     where = "reward_vllm_rollout" if "reward_vllm_rollout" in section.typed else "rollout"
-    here = {key: lists.at(f"reward_model.{where}.{key}", value, index) for key, value in typed.items()}
+    here = {
+        key: lists.at(f"reward_model.{where}.{key}", value, index) for key, value in typed.items()
+    }
     model = leaves.given(section.typed, "model")
-    tensor_parallel = lists.at("reward_model.model.tensor_model_parallel_size", model.get("tensor_model_parallel_size"), index)
-    engine: dict[str, Any] = {} if tensor_parallel is None else {"tensor_parallel_size": tensor_parallel}
-    engine |= {ours: here[theirs] for theirs, ours in leaves.ENGINE.items() if here.get(theirs) is not None}
+    tensor_parallel = lists.at(
+        "reward_model.model.tensor_model_parallel_size",
+        model.get("tensor_model_parallel_size"),
+        index,
+    )
+    engine: dict[str, Any] = (
+        {} if tensor_parallel is None else {"tensor_parallel_size": tensor_parallel}
+    )
+    engine |= {
+        ours: here[theirs] for theirs, ours in leaves.ENGINE.items() if here.get(theirs) is not None
+    }
     if here.get("name") not in (None, "vllm"):
         engine["name"] = here["name"]
-    extra = {key: value for key, value in dict((here.get("engine_kwargs") or {}).get("vllm") or {}).items() if value is not None}
+    extra = {
+        key: value
+        for key, value in dict((here.get("engine_kwargs") or {}).get("vllm") or {}).items()
+        if value is not None
+    }
     if extra:
         engine["kwargs"] = extra
     context = _context(section, index, here)
@@ -164,7 +225,8 @@ def _engine(section: Section, index: int) -> dict[str, Any]:
 
 
 def _context(section: Section, index: int, here: Mapping[str, Any]) -> int | None:
-    """Tokens one request may take: what the policy read and wrote, the words around it, and a judge's verdict.
+    """Tokens one request may take: what the policy read and wrote, the words around it, and a
+    judge's verdict.
 
     There it was prompt_length + response_length, which follow the data's lengths.
     """

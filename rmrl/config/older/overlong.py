@@ -10,7 +10,8 @@ from rmrl.config.older.lists import number
 from rmrl.errors import ConfigError
 
 MANAGERS = ("naive", "batch", "dapo", "prime")
-"""How rules are called there; here they always run in parallel worker processes, and their signature says how each is called."""
+"""How rules are called there; here they always run in parallel worker processes, and their
+signature says how each is called."""
 
 
 def manager_problems(section: Mapping[str, Any]) -> list[str]:
@@ -19,25 +20,37 @@ def manager_problems(section: Mapping[str, Any]) -> list[str]:
     if manager is None or manager in MANAGERS:
         return []
     return [
-        f"reward_model.reward_manager={manager}: managers of one's own are not loaded; known: {', '.join(MANAGERS)}; name a function "
-        "with custom_reward_function.path=<file>"
+        f"reward_model.reward_manager={manager}: managers of one's own are not loaded; known:"
+        f" {', '.join(MANAGERS)}; name a function with custom_reward_function.path=<file>"
     ]
 
 
 def transform(section: Mapping[str, Any], *, response_tokens: int | None) -> dict[str, Any] | None:
-    """The entries of the transform `overlong`, None where it is not asked for. ConfigError where a length is missing.
+    """The entries of the transform `overlong`, None where it is not asked for. ConfigError where a
+    length is missing.
 
     `response_tokens`: data.max_response_length, which max_resp_len is where it is not typed.
     """
     manager = section.get("reward_manager")
     options = leaves.given(section, "reward_kwargs")
-    buffer = leaves.given(options, "overlong_buffer_cfg") or leaves.given(section, "overlong_buffer")
+    buffer = leaves.given(options, "overlong_buffer_cfg") or leaves.given(
+        section, "overlong_buffer"
+    )
     if not buffer.get("enable") or manager not in ("dapo", None):
         return None
     longest = options.get("max_resp_len") or response_tokens
     if buffer.get("len") is None or longest is None:
         raise ConfigError(
-            "reward_model.reward_kwargs.overlong_buffer_cfg: give its len and reward_model.reward_kwargs.max_resp_len, both in tokens"
+            "reward_model.reward_kwargs.overlong_buffer_cfg: give its len and"
+            " reward_model.reward_kwargs.max_resp_len, both in tokens"
         )
-    penalty = number("reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor", buffer.get("penalty_factor", 1.0))
-    return {"kind": "overlong", "max_length": int(longest), "buffer": int(buffer["len"]), "penalty": penalty}
+    penalty = number(
+        "reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor",
+        buffer.get("penalty_factor", 1.0),
+    )
+    return {
+        "kind": "overlong",
+        "max_length": int(longest),
+        "buffer": int(buffer["len"]),
+        "penalty": penalty,
+    }

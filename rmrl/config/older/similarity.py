@@ -1,4 +1,5 @@
-"""`reward_model.use_bge`: how near the reply is to the reference, as the similarity server of VeRL-with-RMs had it."""
+"""`reward_model.use_bge`: how near the reply is to the reference, as the similarity server of
+VeRL-with-RMs had it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from rmrl.config.older.lists import number
 
 NAME = "bge"
 FUNCTION = "bge_similarity"
-"""File of reward_functions/: the `Response` of reply and reference, the server's curve, and 0.7 * similarity + 0.3."""
+"""File of reward_functions/: the `Response` of reply and reference, the server's curve, and 0.7 *
+similarity + 0.3."""
 CHECKPOINT = "BAAI/bge-large-zh-v1.5"
 """The embedding model of that server."""
 DEFAULT_WEIGHT = 0.5

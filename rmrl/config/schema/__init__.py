@@ -13,9 +13,21 @@ from rmrl.config.schema.actor import (
     RefConfig,
     TrainedConfig,
 )
-from rmrl.config.schema.algorithm import AlgorithmConfig, FilterGroupsConfig, KLControlConfig, PFPPOConfig, RolloutCorrectionConfig
+from rmrl.config.schema.algorithm import (
+    AlgorithmConfig,
+    FilterGroupsConfig,
+    KLControlConfig,
+    PFPPOConfig,
+    RolloutCorrectionConfig,
+)
 from rmrl.config.schema.data import DataConfig
-from rmrl.config.schema.reward import ClusterConfig, RewardCacheConfig, RewardConfig, RewardEngineConfig, RewardMonitorConfig
+from rmrl.config.schema.reward import (
+    ClusterConfig,
+    RewardCacheConfig,
+    RewardConfig,
+    RewardEngineConfig,
+    RewardMonitorConfig,
+)
 from rmrl.config.schema.rollout import RolloutConfig, ValSamplingConfig
 from rmrl.config.schema.root import ActorRolloutRefConfig, Config
 from rmrl.config.schema.score import ScoreConfig, ScoreDataConfig, ScoreTrainerConfig

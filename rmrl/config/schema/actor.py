@@ -1,4 +1,5 @@
-"""Sections `actor_rollout_ref.model`, `.actor`, `.ref` and `critic`: the models that train, and the reference."""
+"""Sections `actor_rollout_ref.model`, `.actor`, `.ref` and `critic`: the models that train, and the
+reference."""
 
 from __future__ import annotations
 
@@ -21,16 +22,18 @@ class ModelConfig:
     trust_remote_code: bool = False
     """Allow the model to run code from its checkpoint."""
     lora_rank: int = 0
-    """Rank of LoRA adapters (arXiv:2106.09685) trained in place of the weights; 0: all weights train."""
+    """Rank of LoRA adapters (arXiv:2106.09685) trained in place of the weights; 0: all weights
+    train."""
     lora_alpha: int = 16
     """LoRA: the adapters' product is scaled by lora_alpha / lora_rank."""
     target_modules: Any = "all-linear"
     """LoRA: names of the linear layers that get adapters, or all-linear."""
     use_remove_padding: bool = False
-    """Pack the rows of a micro-batch into one sequence where the attention keeps them apart (CUDA); elsewhere rows of like length share
-    a micro-batch."""
+    """Pack the rows of a micro-batch into one sequence where the attention keeps them apart (CUDA);
+    elsewhere rows of like length share a micro-batch."""
     attn_implementation: str = "auto"
-    """Attention of the training engine: auto, sdpa, flash_attention_2 or flex_attention. auto: sdpa; with packing the fastest there is."""
+    """Attention of the training engine: auto, sdpa, flash_attention_2 or flex_attention. auto:
+    sdpa; with packing the fastest there is."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -72,15 +75,17 @@ class FSDPConfig:
     optimizer_offload: bool = False
     """Keep optimizer state in host memory between training phases (CUDA)."""
     offload_policy: bool = False
-    """Keep parameters, gradients and optimizer state in host memory all the time and bring each layer in when it computes (CUDA): least
-    device memory, slowest. Takes the place of param_offload and optimizer_offload."""
+    """Keep parameters, gradients and optimizer state in host memory all the time and bring each
+    layer in when it computes (CUDA): least device memory, slowest. Takes the place of param_offload
+    and optimizer_offload."""
     fsdp_size: int = -1
     """Processes per shard group; -1: all of them. Smaller: replicas of shards."""
 
 
 @dataclass(kw_only=True, slots=True)
 class MegatronConfig:
-    """strategy=megatron: training through megatron-core. Parallel sizes multiply; what is left of the processes is data parallel."""
+    """strategy=megatron: training through megatron-core. Parallel sizes multiply; what is left of
+    the processes is data parallel."""
 
     tensor_model_parallel_size: int = 1
     """Processes that share every layer's matrices."""
@@ -91,13 +96,16 @@ class MegatronConfig:
     context_parallel_size: int = 1
     """Processes that share every sequence."""
     expert_model_parallel_size: int = 1
-    """Processes that share the experts of a mixture-of-experts model; divides the data-parallel processes."""
+    """Processes that share the experts of a mixture-of-experts model; divides the data-parallel
+    processes."""
     sequence_parallel: bool = True
-    """With tensor parallelism: split activations between the matrices along the sequence as well."""
+    """With tensor parallelism: split activations between the matrices along the sequence as
+    well."""
     use_distributed_optimizer: bool = True
     """Shard float32 master weights and optimizer state over the data-parallel processes."""
     dtype: str = "bfloat16"
-    """dtype of weights and compute: bfloat16 (the optimizer keeps float32 master weights) or float32."""
+    """dtype of weights and compute: bfloat16 (the optimizer keeps float32 master weights) or
+    float32."""
     param_offload: bool = False
     """Keep parameters in host memory between training phases (CUDA)."""
     grad_offload: bool = False
@@ -117,7 +125,8 @@ class CriticMegatronConfig(MegatronConfig):
     tensor_model_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     pipeline_model_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     virtual_pipeline_model_parallel_size: int | None = None
-    """Stages per process, interleaved; null: the actor's; 1: not interleaved, whatever the actor does."""
+    """Stages per process, interleaved; null: the actor's; 1: not interleaved, whatever the actor
+    does."""
     context_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     expert_model_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     sequence_parallel: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -130,14 +139,23 @@ class CriticMegatronConfig(MegatronConfig):
     def over(self, actor: MegatronConfig) -> MegatronConfig:
         """These settings with every null replaced by the actor's."""
         given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        merged = {name: {**getattr(actor, name), **value} for name, value in given.items() if isinstance(value, dict)}
-        return replace(actor, **({name: value for name, value in given.items() if value is not None} | merged))
+        merged = {
+            name: {**getattr(actor, name), **value}
+            for name, value in given.items()
+            if isinstance(value, dict)
+        }
+        return replace(
+            actor, **({name: value for name, value in given.items() if value is not None} | merged)
+        )
 
 
 @dataclass(kw_only=True, slots=True)
 class CheckpointConfig:
-    save_contents: list[str] = field(default_factory=lambda: ["model", "optimizer", "extra", "hf_model"])
-    """With hf_model also a Hugging Face folder (hf/, of the critic hf_critic/). The others, which a resumed run needs, are always saved."""
+    save_contents: list[str] = field(
+        default_factory=lambda: ["model", "optimizer", "extra", "hf_model"]
+    )
+    """With hf_model also a Hugging Face folder (hf/, of the critic hf_critic/). The others, which a
+    resumed run needs, are always saved."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -169,13 +187,15 @@ class TrainedConfig:
     """What training the policy and training the critic have in common."""
 
     strategy: str = "fsdp2"
-    """Training backend: fsdp2 (fully_shard), fsdp (FullyShardedDataParallel; the same numbers) or megatron (megatron-core)."""
+    """Training backend: fsdp2 (fully_shard), fsdp (FullyShardedDataParallel; the same numbers) or
+    megatron (megatron-core)."""
     ppo_mini_batch_size: int = 256
     """Prompts per optimizer step (times rollout.n responses)."""
     ppo_micro_batch_size_per_gpu: int | None = None
     """Responses per forward pass and process; null: set by ppo_max_token_len_per_gpu alone."""
     use_dynamic_bsz: bool = True
-    """Fill micro-batches up to ppo_max_token_len_per_gpu tokens; False needs ppo_micro_batch_size_per_gpu."""
+    """Fill micro-batches up to ppo_max_token_len_per_gpu tokens; False needs
+    ppo_micro_batch_size_per_gpu."""
     ppo_max_token_len_per_gpu: int = 16384
     """Padded tokens per micro-batch and process (Megatron: and copy of the model), at most."""
     ppo_epochs: int = 1
@@ -201,7 +221,8 @@ class ActorConfig(TrainedConfig):
     clip_ratio_high: float | None = None
     """Upper clip; null: clip_ratio."""
     clip_ratio_c: float = 3.0
-    """Dual-clip bound for negative advantages; dppo_tv and dppo_kl: largest importance ratio for any advantage, 20 in their recipes."""
+    """Dual-clip bound for negative advantages; dppo_tv and dppo_kl: largest importance ratio for
+    any advantage, 20 in their recipes."""
     policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
     entropy_coeff: float = 0.0
     """Entropy bonus."""
@@ -210,7 +231,8 @@ class ActorConfig(TrainedConfig):
     kl_loss_coef: float = 0.001
     """Its coefficient."""
     kl_loss_type: str = "low_var_kl"
-    """Estimator: kl (k1), abs, mse (k2), low_var_kl (k3); with a + behind it the value is this one's and the gradient that of k2."""
+    """Estimator: kl (k1), abs, mse (k2), low_var_kl (k3); with a + behind it the value is this
+    one's and the gradient that of k2."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -220,11 +242,13 @@ class CriticConfig(TrainedConfig):
     enable: bool | None = None
     """null: where the advantage estimator needs values."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    """`path` null: starts from the policy's checkpoint. A checkpoint with one label (a reward model) keeps its head."""
+    """`path` null: starts from the policy's checkpoint. A checkpoint with one label (a reward
+    model) keeps its head."""
     strategy: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """Training backend; null: the actor's."""
     megatron: CriticMegatronConfig = field(default_factory=CriticMegatronConfig)  # pyright: ignore[reportIncompatibleVariableOverride]
-    """null: what the actor has; entries of override_* are added to the actor's. Beside the policy (pool null) sizes must be the same."""
+    """null: what the actor has; entries of override_* are added to the actor's. Beside the policy
+    (pool null) sizes must be the same."""
     optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5))
     ppo_mini_batch_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """Prompts per optimizer step; null: the actor's."""
@@ -232,7 +256,9 @@ class CriticConfig(TrainedConfig):
     """Passes over each step's batch; null: the actor's."""
     ppo_max_token_len_per_gpu: int = 32768
     """Padded tokens per micro-batch and process (Megatron: and copy of the model), at most."""
-    checkpoint: CheckpointConfig = field(default_factory=lambda: CheckpointConfig(save_contents=["model", "optimizer", "extra"]))
+    checkpoint: CheckpointConfig = field(
+        default_factory=lambda: CheckpointConfig(save_contents=["model", "optimizer", "extra"])
+    )
     cliprange_value: float = 0.5
     """New values may leave the old ones by this much before their gradient is dropped."""
     pool: str | None = None

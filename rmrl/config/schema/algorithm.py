@@ -12,39 +12,43 @@ class KLControlConfig:
     kl_coef: float = 0.001
     """Coefficient of the KL penalty in reward; adaptive: the first one, above 0."""
     horizon: int = 10000
-    """Adaptive: how slowly the coefficient moves, in responses; a step with more of them counts as this many."""
+    """Adaptive: how slowly the coefficient moves, in responses; a step with more of them counts as
+    this many."""
     target_kl: float = 0.1
     """Adaptive: the KL to hold."""
 
 
 @dataclass(kw_only=True, slots=True)
 class FilterGroupsConfig:
-    """DAPO's dynamic sampling (arXiv:2503.14476, section 3.2): groups without contrast are left out and others sampled in their place."""
+    """DAPO's dynamic sampling (arXiv:2503.14476, section 3.2): groups without contrast are left out
+    and others sampled in their place."""
 
     enable: bool = False
     """Sample on until train_batch_size prompts have contrast."""
     metric: str | None = None
-    """What must differ within a group: a component's name; null or reward: the combined reward, scores of steps included; score: the
-    weighted sum of the scores before their transforms (overlong shaping is one); acc: what a rule returned as acc beside its score, else
-    as score."""
+    """What must differ within a group: a component's name; null or reward: the combined reward,
+    scores of steps included; score: the weighted sum of the scores before their transforms
+    (overlong shaping is one); acc: what a rule returned as acc beside its score, else as score."""
     max_num_gen_batches: int = 10
     """Rounds of sampling per step, at most; then the step trains on what there is. 0: no bound."""
 
 
 @dataclass(kw_only=True, slots=True)
 class PFPPOConfig:
-    """PF-PPO (arXiv:2409.06957): responses are drawn anew, with replacement, by how reliable their rewards are taken to be."""
+    """PF-PPO (arXiv:2409.06957): responses are drawn anew, with replacement, by how reliable their
+    rewards are taken to be."""
 
     reweight_method: str = "pow"
-    """pow: by abs(reward) to the power of weight_pow; max_min: each group's best and worst; max_random: its best, others at random.
-    The reward holds the scores of a response's steps."""
+    """pow: by abs(reward) to the power of weight_pow; max_min: each group's best and worst;
+    max_random: its best, others at random. The reward holds the scores of a response's steps."""
     weight_pow: float = 2.0
     """Exponent of pow."""
 
 
 @dataclass(kw_only=True, slots=True)
 class RolloutCorrectionConfig:
-    """Corrects for sampling probabilities that are not those of training: pi_old / pi_rollout, from the rollout engine's logprobs."""
+    """Corrects for sampling probabilities that are not those of training: pi_old / pi_rollout, from
+    the rollout engine's logprobs."""
 
     rollout_is: str | None = None
     """Truncated importance weights: token or sequence; null: none."""
@@ -53,13 +57,15 @@ class RolloutCorrectionConfig:
     rollout_is_batch_normalize: bool = False
     """Divide the weights by their mean over the batch."""
     rollout_rs: str | None = None
-    """Rejection from the losses: token, sequence (product of ratios) or geometric (its geometric mean); null: none."""
+    """Rejection from the losses: token, sequence (product of ratios) or geometric (its geometric
+    mean); null: none."""
     rollout_rs_threshold: float = 2.0
     """Reject where the ratio lies above this."""
     rollout_rs_threshold_lower: float | None = None
     """Reject where it lies below this; null: 1 / rollout_rs_threshold."""
     bypass_mode: bool = False
-    """Take the rollout engine's logprobs for those of the old policy: no forward pass for them, and the clip is around pi_rollout."""
+    """Take the rollout engine's logprobs for those of the old policy: no forward pass for them, and
+    the clip is around pi_rollout."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -21,14 +21,15 @@ class DataConfig:
     reward_fn_key: str = "data_source"
     """Column that names the row's source."""
     max_prompt_length: int = 512
-    """Tokens; longer prompts are dropped (filter_overlong_prompts), cut (truncation) or refused (error)."""
+    """Tokens; longer prompts are dropped (filter_overlong_prompts), cut (truncation) or refused
+    (error)."""
     max_response_length: int = 512
     """Tokens generated at most."""
     train_batch_size: int = 1024
     """Prompts per training step."""
     gen_batch_size: int | None = None
-    """Prompts per round of dynamic sampling (algorithm.filter_groups); those beyond train_batch_size with contrast are left out. null: as
-    many as still lack."""
+    """Prompts per round of dynamic sampling (algorithm.filter_groups); those beyond
+    train_batch_size with contrast are left out. null: as many as still lack."""
     val_batch_size: int | None = None
     """Prompts per validation batch; null: all at once."""
     shuffle: bool = True
@@ -38,7 +39,8 @@ class DataConfig:
     filter_overlong_prompts: bool = False
     """Drop prompts longer than max_prompt_length; the count is printed."""
     truncation: str = "error"
-    """What to do with an overlong prompt: error, left (keep the end), right (keep the start), middle (keep both ends)."""
+    """What to do with an overlong prompt: error, left (keep the end), right (keep the start),
+    middle (keep both ends)."""
     apply_chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     """Passed to tokenizer.apply_chat_template, e.g. {enable_thinking: false}."""
     tokenizer: str | None = None

@@ -8,18 +8,22 @@ from typing import Any
 
 @dataclass(kw_only=True, slots=True)
 class RewardEngineConfig:
-    """Defaults of the engines that run model rewards; a reward's own `engine:` entries replace them."""
+    """Defaults of the engines that run model rewards; a reward's own `engine:` entries replace
+    them."""
 
     name: str = "vllm"
     """vllm, sglang, sentence_transformers, hf (reference implementation) or fake (tests)."""
     dtype: str = "auto"
-    """Type to compute in: auto, float32, bfloat16 or float16. auto: the checkpoint's own (the type that most bytes of its weights are
-    stored in); on CPU float32 for scoring and embedding models of at most 1e9 parameters, and for float16 checkpoints."""
+    """Type to compute in: auto, float32, bfloat16 or float16. auto: the checkpoint's own (the type
+    that most bytes of its weights are stored in); on CPU float32 for scoring and embedding models
+    of at most 1e9 parameters, and for float16 checkpoints."""
     batch_invariant: bool = False
-    """Compute every row independently of what else is in its batch: vllm on NVIDIA GPUs of compute capability 8.0 or higher
-    (VLLM_BATCH_INVARIANT), hf and sentence_transformers a row at a time; elsewhere refused."""
+    """Compute every row independently of what else is in its batch: vllm on NVIDIA GPUs of compute
+    capability 8.0 or higher (VLLM_BATCH_INVARIANT), hf and sentence_transformers a row at a time;
+    elsewhere refused."""
     max_model_len: int | None = None
-    """Tokens the reward model may read and write; null: what its checkpoint allows, at most 4096."""
+    """Tokens the reward model may read and write; null: what its checkpoint allows, at most
+    4096."""
     max_num_seqs: int = 128
     """Requests in flight in one engine."""
     max_num_batched_tokens: int = 8192
@@ -27,7 +31,8 @@ class RewardEngineConfig:
     tensor_parallel_size: int = 1
     """Devices per engine, independent of the policy's."""
     replicas: int = 1
-    """Processes that hold the same model and share its requests; each needs devices of its own on CUDA."""
+    """Processes that hold the same model and share its requests; each needs devices of its own on
+    CUDA."""
     pool: str = ""
     """Entry of trainer.resource_pools it lives in; empty: it shares the policy's devices."""
     gpu_memory_utilization: float = 0.5
@@ -37,9 +42,11 @@ class RewardEngineConfig:
     threads: int | None = None
     """CPU threads; null: all cores when engines take turns."""
     residency: str = "auto"
-    """auto (stays while nobody needs its memory), on_demand (put away after every use) or resident (kept awake)."""
+    """auto (stays while nobody needs its memory), on_demand (put away after every use) or resident
+    (kept awake)."""
     put_away: str = "auto"
-    """How an engine is put away: sleep1 (weights to host memory), sleep2 (weights dropped), unload (process ends), auto."""
+    """How an engine is put away: sleep1 (weights to host memory), sleep2 (weights dropped), unload
+    (process ends), auto."""
     load_timeout_s: float = 900.0
     """Deadline of loading."""
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +58,8 @@ class RewardCacheConfig:
     path: str | None = None
     """SQLite file that keeps verdicts over steps and runs; null: none is kept."""
     sampled: bool = False
-    """Keep the verdicts of judges that sample (temperature above 0) as well: they are drawn once and then repeated."""
+    """Keep the verdicts of judges that sample (temperature above 0) as well: they are drawn once
+    and then repeated."""
     max_gb: float = 4.0
     """Least recently used verdicts are dropped above this size."""
 
@@ -75,15 +83,19 @@ class RewardMonitorConfig:
 @dataclass(kw_only=True, slots=True)
 class RewardConfig:
     models: list[str] = field(default_factory=list)
-    """Names: of `reward.specs`, files of `functions_dir`, package.module:function, or checkpoints."""
+    """Names: of `reward.specs`, files of `functions_dir`, package.module:function, or
+    checkpoints."""
     weights: list[float] | None = None
     """One per model; null: 1 each."""
     weight_schedules: dict[str, Any] = field(default_factory=dict)
-    """<name>: [[step, weight], ...]: straight lines between the points, constant before the first and after the last."""
+    """<name>: [[step, weight], ...]: straight lines between the points, constant before the first
+    and after the last."""
     by_source: dict[str, Any] = field(default_factory=dict)
-    """<data_source>: {models: [...], weights: [...]}: rows of that source have these rewards instead of `models`."""
+    """<data_source>: {models: [...], weights: [...]}: rows of that source have these rewards
+    instead of `models`."""
     specs: dict[str, Any] = field(default_factory=dict)
-    """<name>: {kind, path, function, sampling, engine, on_missing, overlong, transform, gate, ...}; see docs/rewards.md."""
+    """<name>: {kind, path, function, sampling, engine, on_missing, overlong, transform, gate, ...};
+    see docs/rewards.md."""
     functions_dir: Any = None
     """Folder or folders of drop-in files; null: reward_functions/ here, then the shipped ones."""
     combine: str = "weighted_sum"
@@ -93,7 +105,8 @@ class RewardConfig:
     soft_min_beta: float = 1.0
     """soft_min: 0 is the mean, large is the minimum."""
     lexicographic_tolerance: float = 0.0
-    """lexicographic: scores that differ by no more than this are tied, and the next component decides."""
+    """lexicographic: scores that differ by no more than this are tied, and the next component
+    decides."""
     gates: list[str] = field(default_factory=list)
     """gate: components that must hold for the others to count."""
     gate_above: float = 0.0
@@ -101,12 +114,14 @@ class RewardConfig:
     transforms: dict[str, Any] = field(default_factory=dict)
     """<name>: {kind: scale, ...} or a list of them, as in reward.specs.<name>.transform."""
     on_missing: Any = "mask"
-    """What a missing verdict does: mask, renormalize, fail, or {impute: value}; a spec may say otherwise."""
+    """What a missing verdict does: mask, renormalize, fail, or {impute: value}; a spec may say
+    otherwise."""
     max_missing: float = 0.2
-    """Largest share of missing verdicts per step and component before the run stops with exit code 3; scoring judges the whole file
-    at its end."""
+    """Largest share of missing verdicts per step and component before the run stops with exit code
+    3; scoring judges the whole file at its end."""
     max_missing_by_cause: dict[str, float] = field(default_factory=dict)
-    """Own budgets for infrastructure (timeout, provider_error, worker_lost, cancelled), data (unparseable, ...) and user (user_error)."""
+    """Own budgets for infrastructure (timeout, provider_error, worker_lost, cancelled), data
+    (unparseable, ...) and user (user_error)."""
     timeout_s: float = 600.0
     """Deadline of one component on one step's responses."""
     rule_timeout_s: float = 10.0

@@ -27,11 +27,13 @@ class RolloutConfig:
     name: str = "vllm"
     """Rollout engine: vllm, sglang, hf (reference, slow) or fake (tests)."""
     pool: str | None = None
-    """Where responses are sampled: a pool of trainer.resource_pools; null: on the policy's devices, in turn with training."""
+    """Where responses are sampled: a pool of trainer.resource_pools; null: on the policy's devices,
+    in turn with training."""
     n: int = 1
     """Responses per prompt; group estimators need at least 2."""
     temperature: float = 1.0
-    """Sampling temperature; also divides the logits in training, so that both measure the same distribution."""
+    """Sampling temperature; also divides the logits in training, so that both measure the same
+    distribution."""
     top_k: int = -1
     """-1: off."""
     top_p: float = 1.0
@@ -39,7 +41,8 @@ class RolloutConfig:
     do_sample: bool = True
     """False: greedy."""
     weight_transport: str = "auto"
-    """How new weights reach the engines: file (shared memory), ipc (CUDA IPC; engines on the training devices), nccl (needs rollout.pool);
+    """How new weights reach the engines: file (shared memory), ipc (CUDA IPC; engines on the
+    training devices), nccl (needs rollout.pool);
     auto: file."""
     ignore_eos: bool = False
     """Sample on past the end token."""
@@ -48,8 +51,8 @@ class RolloutConfig:
     dtype: str = "bfloat16"
     """Compute type of the engine."""
     batch_invariant: bool = False
-    """Compute every sample independently of what else is in its batch: vllm on NVIDIA GPUs of compute capability 8.0 or higher
-    (VLLM_BATCH_INVARIANT); elsewhere refused."""
+    """Compute every sample independently of what else is in its batch: vllm on NVIDIA GPUs of
+    compute capability 8.0 or higher (VLLM_BATCH_INVARIANT); elsewhere refused."""
     gpu_memory_utilization: float = 0.5
     """Share of the GPU the engine may take while awake (CUDA)."""
     kv_cache_bytes: int = 256 * 2**20

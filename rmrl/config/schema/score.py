@@ -1,4 +1,5 @@
-"""The root of offline scoring: rows that carry responses, the same `reward` section as in training, one file out."""
+"""The root of offline scoring: rows that carry responses, the same `reward` section as in training,
+one file out."""
 
 from __future__ import annotations
 
@@ -19,14 +20,16 @@ class ScoreDataConfig:
     reward_fn_key: str = "data_source"
     """Column that names the row's source."""
     group_key: Any = None
-    """Column, or list of columns, that say which responses are compared with each other; null: `step` and `prompt_id` where they are
-    there, else the prompt."""
+    """Column, or list of columns, that say which responses are compared with each other; null:
+    `step` and `prompt_id` where they are there, else the prompt."""
     max_rows: int = -1
     """Read only the first rows; -1: all."""
     batch_size: int = 256
-    """Responses scored together; transforms by batch see as many. What a job loses when it is killed is a batch and some seconds."""
+    """Responses scored together; transforms by batch see as many. What a job loses when it is
+    killed is a batch and some seconds."""
     tokenizer: str | None = None
-    """The policy's tokenizer, to count response tokens where there is no column response_tokens (rewards that look at length need it)."""
+    """The policy's tokenizer, to count response tokens where there is no column response_tokens
+    (rewards that look at length need it)."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -59,8 +62,8 @@ class ScoreConfig:
     columns: list[str] = field(default_factory=list)
     """Further columns per reward: rendered (what a judge read), raw (what it wrote)."""
     over_budget: str = "fail"
-    """When more verdicts are missing in the whole file than `reward.max_missing` allows: fail (exit code 3, `out` written all the same)
-    or warn."""
+    """When more verdicts are missing in the whole file than `reward.max_missing` allows: fail (exit
+    code 3, `out` written all the same) or warn."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     reward_model: dict[str, Any] = field(default_factory=dict)
     """Older names; translated by rmrl.config.legacy."""

@@ -1,4 +1,5 @@
-"""Command lines of verl: what each of its keys becomes here, as one table, and the conversions that take several keys at once."""
+"""Command lines of verl: what each of its keys becomes here, as one table, and the conversions that
+take several keys at once."""
 
 from __future__ import annotations
 

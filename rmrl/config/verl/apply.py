@@ -20,7 +20,8 @@ class Record:
     becomes: tuple[str, ...] = ()
     """The overrides passed on in its place. A conversion's stand at the first of its keys."""
     why: str = ""
-    """no effect: the reason, or "" where it asks for what is always so. refused: the problem, a full sentence."""
+    """no effect: the reason, or "" where it asks for what is always so. refused: the problem, a
+    full sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +35,18 @@ class Applied:
     def kept(self, origin: int) -> list[str]:
         """What is passed on of the override at this place, besides `converted`."""
         mine = [record for record in self.records if record.given.origin == origin]
-        return [text for record in mine if record.fate in ("same", "renamed") for text in record.becomes]
+        return [
+            text for record in mine if record.fate in ("same", "renamed") for text in record.becomes
+        ]
 
     @property
     def problems(self) -> list[str]:
         """One sentence per problem, each once."""
-        return list(dict.fromkeys(record.why for record in self.records if record.fate == "refused" and record.why))
+        return list(
+            dict.fromkeys(
+                record.why for record in self.records if record.fate == "refused" and record.why
+            )
+        )
 
     @property
     def notices(self) -> list[str]:
@@ -48,7 +55,10 @@ class Applied:
         for record in self.records:
             if record.fate == "no effect" and record.why:
                 keys_of.setdefault(record.why, []).append(record.given.key)
-        return [f"no effect here: {', '.join(dict.fromkeys(keys))} ({why})" for why, keys in keys_of.items()]
+        return [
+            f"no effect here: {', '.join(dict.fromkeys(keys))} ({why})"
+            for why, keys in keys_of.items()
+        ]
 
 
 def apply(given: Sequence[Given], table: Sequence[KeyFate] = TABLE) -> Applied:
@@ -77,10 +87,18 @@ def _in_leaves(one: Given, table: Sequence[KeyFate]) -> Iterator[Given]:
 def _conversions(given: Sequence[Given], rows: Sequence[KeyFate | None]) -> dict[str, Converted]:
     """Name of each conversion that has something to do -> what it makes."""
     values = last_values(given)
-    names = dict.fromkeys(row.by for row, one in zip(rows, given, strict=True) if row is not None and row.by and one.plain)
+    names = dict.fromkeys(
+        row.by
+        for row, one in zip(rows, given, strict=True)
+        if row is not None and row.by and one.plain
+    )
     results: dict[str, Converted] = {}
     for name in names:
-        keys = [one.key for one, row in zip(given, rows, strict=True) if row is not None and row.by == name and one.plain]
+        keys = [
+            one.key
+            for one, row in zip(given, rows, strict=True)
+            if row is not None and row.by == name and one.plain
+        ]
         results[name] = CONVERSIONS[name]({key: values[key] for key in keys}, values)
     return results
 
@@ -89,13 +107,22 @@ def _record(one: Given, row: KeyFate | None, results: dict[str, Converted]) -> R
     if row is None or (row.fate == "renamed" and isinstance(one.value, dict)):
         return Record(given=one, fate="same", becomes=(one.text,))
     if not one.plain and row.fate != "renamed":
-        return Record(given=one, fate="refused", why=f"{one.text}: a sweep and a deletion need a key of rmrl; {row.why}")
+        return Record(
+            given=one,
+            fate="refused",
+            why=f"{one.text}: a sweep and a deletion need a key of rmrl; {row.why}",
+        )
     if row.fate != "converted" and row.asks_for_nothing(one.value):
         return Record(given=one, fate="no effect")
     if row.fate == "renamed":
         ours = row.renamed(one.key)
         # A key of ours is there already: the + that verl needs for a new one goes.
-        return Record(given=one, fate="renamed", becomes=(one.text.lstrip("+").replace(one.key, ours, 1),), why=row.why)
+        return Record(
+            given=one,
+            fate="renamed",
+            becomes=(one.text.lstrip("+").replace(one.key, ours, 1),),
+            why=row.why,
+        )
     if row.fate == "converted":
         return _converted(one, row, results[row.by])
     why = row.why if row.fate == "no effect" else f"{one.key}={one.value}: {row.why}"
@@ -104,10 +131,14 @@ def _record(one: Given, row: KeyFate | None, results: dict[str, Converted]) -> R
 
 def _converted(one: Given, row: KeyFate, result: Converted) -> Record:
     if one.key in result.problems:
-        return Record(given=one, fate="refused", why=f"{one.key}={one.value}: {result.problems[one.key]}")
+        return Record(
+            given=one, fate="refused", why=f"{one.key}={one.value}: {result.problems[one.key]}"
+        )
     if one.key in result.idle:
         return Record(given=one, fate="no effect", why=result.idle[one.key])
     typed = one.text.lstrip("+")
     # Passed on by the conversion, so that "same" has nothing more to pass on.
     fate: Fate = "converted" if typed not in result.overrides else "same"
-    return Record(given=one, fate=fate, becomes=() if fate == "same" else result.overrides, why=row.why)
+    return Record(
+        given=one, fate=fate, becomes=() if fate == "same" else result.overrides, why=row.why
+    )

@@ -1,6 +1,7 @@
 """Keys of verl whose meaning depends on others: one function each.
 
-A function gets its own keys with their values and those of the whole command line; the last value of a key counts, as for Hydra.
+A function gets its own keys with their values and those of the whole command line; the last value
+of a key counts, as for Hydra.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _SAME_NUMBERS = {"fsdp": "fsdp2"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What a conversion makes of its keys. A key that stands nowhere here has become part of `overrides`."""
+    """What a conversion makes of its keys. A key that stands nowhere here has become part of
+    `overrides`."""
 
     overrides: tuple[str, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -47,7 +49,14 @@ def model_engine(own: Values, values: Values) -> Converted:
         return Converted(idle={key: ""})
     if name == "megatron":
         return Converted(overrides=(override(f"{_ACTOR}.strategy", "megatron"),))
-    return Converted(problems={key: "training has fsdp2, fsdp and megatron; use actor_rollout_ref.actor.strategy=fsdp2 or megatron"})
+    return Converted(
+        problems={
+            key: (
+                "training has fsdp2, fsdp and megatron; use actor_rollout_ref.actor.strategy=fsdp2"
+                " or megatron"
+            )
+        }
+    )
 
 
 def global_micro_batch(own: Values, values: Values) -> Converted:
@@ -56,7 +65,9 @@ def global_micro_batch(own: Values, values: Values) -> Converted:
     for key, total in own.items():
         if total is not None and values.get(f"{key}_per_gpu") is None:
             texts.append(override(f"{key}_per_gpu", _per_process(total, values)))
-    return Converted(overrides=tuple(texts), idle={key: "" for key, total in own.items() if total is None})
+    return Converted(
+        overrides=tuple(texts), idle={key: "" for key, total in own.items() if total is None}
+    )
 
 
 def logprob_batches(own: Values, values: Values) -> Converted:
@@ -64,13 +75,20 @@ def logprob_batches(own: Values, values: Values) -> Converted:
     texts: list[str] = []
     idle: dict[str, str] = {}
     for part in (_ROLLOUT, _REF):
-        keys = {name: f"{part}.log_prob_{name}" for name in ("use_dynamic_bsz", "micro_batch_size", "micro_batch_size_per_gpu")}
+        keys = {
+            name: f"{part}.log_prob_{name}"
+            for name in ("use_dynamic_bsz", "micro_batch_size", "micro_batch_size_per_gpu")
+        }
         rows = own.get(keys["micro_batch_size_per_gpu"])
         if rows is None and own.get(keys["micro_batch_size"]) is not None:
             rows = _per_process(own[keys["micro_batch_size"]], values)
         if own.get(keys["use_dynamic_bsz"]) is True:
             reason = f"{keys['use_dynamic_bsz']}=True: micro-batches are cut by tokens alone"
-            idle |= {keys[name]: reason for name in ("micro_batch_size", "micro_batch_size_per_gpu") if keys[name] in own}
+            idle |= {
+                keys[name]: reason
+                for name in ("micro_batch_size", "micro_batch_size_per_gpu")
+                if keys[name] in own
+            }
         elif rows is not None:
             texts.append(override(keys["micro_batch_size_per_gpu"], rows))
     return Converted(overrides=tuple(texts), idle=idle)
@@ -84,7 +102,10 @@ def as_actor(own: Values, values: Values) -> Converted:
         actual = _of_actor(ours, values)
         if not _alike(value, actual):
             what = _COPIED[key.removeprefix(f"{_REF}.").partition(".")[0]]
-            problems[key] = f"the reference has the actor's {what}, and {ours} is {_shown(actual)}; leave it out"
+            problems[key] = (
+                f"the reference has the actor's {what}, and {ours} is {_shown(actual)}; leave"
+                " it out"
+            )
     return Converted(problems=problems, idle={key: "" for key in own if key not in problems})
 
 
@@ -94,7 +115,9 @@ def min_lr(own: Values, values: Values) -> Converted:
     for key, last in own.items():
         optim = key.removesuffix(".min_lr")
         first = values.get(f"{optim}.lr", look_up(Config(), f"{optim}.lr"))
-        texts.append(override(f"{optim}.min_lr_ratio", float(last) / float(first) if first else 0.0))
+        texts.append(
+            override(f"{optim}.min_lr_ratio", float(last) / float(first) if first else 0.0)
+        )
     return Converted(overrides=tuple(texts))
 
 
@@ -105,7 +128,12 @@ def adam_betas(own: Values, values: Values) -> Converted:
     for optim in dict.fromkeys(key.partition(".override_optimizer_config")[0] for key in own):
         default = look_up(Config(), f"{optim}.betas")
         names = [f"{optim}.override_optimizer_config.adam_beta{number}" for number in (1, 2)]
-        texts.append(override(f"{optim}.betas", [own.get(name, beta) for name, beta in zip(names, default, strict=True)]))
+        texts.append(
+            override(
+                f"{optim}.betas",
+                [own.get(name, beta) for name, beta in zip(names, default, strict=True)],
+            )
+        )
     return Converted(overrides=tuple(texts))
 
 
@@ -124,8 +152,16 @@ def expert_parallel(own: Values, values: Values) -> Converted:
     if size in (None, 1):
         return Converted(idle={key: ""})
     if values.get(f"{_ROLLOUT}.name", "vllm") not in ("vllm", "vllm_async"):
-        return Converted(idle={key: "how an engine spreads its experts changes no number; use rollout.engine_kwargs"})
-    return Converted(overrides=(override(f"{_ROLLOUT}.engine_kwargs.vllm.enable_expert_parallel", True),))
+        return Converted(
+            idle={
+                key: (
+                    "how an engine spreads its experts changes no number; use rollout.engine_kwargs"
+                )
+            }
+        )
+    return Converted(
+        overrides=(override(f"{_ROLLOUT}.engine_kwargs.vllm.enable_expert_parallel", True),)
+    )
 
 
 def lengths(own: Values, values: Values) -> Converted:
@@ -143,36 +179,54 @@ def filter_metric(own: Values, values: Values) -> Converted:
     """What dynamic sampling looks at."""
     (key, metric), *_ = own.items()
     if metric == "seq_final_reward" and values.get("algorithm.use_kl_in_reward") is True:
-        return Converted(problems={key: "groups are chosen before the KL penalty is taken off; use algorithm.filter_groups.metric=reward"})
+        return Converted(
+            problems={
+                key: (
+                    "groups are chosen before the KL penalty is taken off; use"
+                    " algorithm.filter_groups.metric=reward"
+                )
+            }
+        )
     return Converted(overrides=(override(key, _METRICS.get(metric, metric)),))
 
 
 def rollout_correction(own: Values, values: Values) -> Converted:
     """Rejection by K1 bounds and two-sided thresholds."""
-    keys = {name: f"{_CORRECTION}.{name}" for name in ("rollout_rs", "rollout_rs_threshold", "rollout_is_threshold")}
+    keys = {
+        name: f"{_CORRECTION}.{name}"
+        for name in ("rollout_rs", "rollout_rs_threshold", "rollout_is_threshold")
+    }
     problems: dict[str, str] = {}
     texts: list[str] = []
     rejection = own.get(keys["rollout_rs"])
     if rejection not in (None, "token", "sequence", "geometric", *_REJECTIONS):
         problems[keys["rollout_rs"]] = (
-            "rejection looks at one ratio: use token (token_k1), sequence (seq_sum_k1) or geometric (seq_mean_k1)"
+            "rejection looks at one ratio: use token (token_k1), sequence (seq_sum_k1) or geometric"
+            " (seq_mean_k1)"
         )
     elif keys["rollout_rs"] in own:
         texts.append(override(keys["rollout_rs"], _REJECTIONS.get(str(rejection), rejection)))
     weights = own.get(keys["rollout_is_threshold"])
     if isinstance(weights, str):
         problems[keys["rollout_is_threshold"]] = (
-            "weights are cut off above one number and none is set to 0; use e.g. rollout_is_threshold=4.0, and rollout_rs=token with "
-            "rollout_rs_threshold and rollout_rs_threshold_lower to leave tokens out"
+            "weights are cut off above one number and none is set to 0; use e.g."
+            " rollout_is_threshold=4.0, and rollout_rs=token with rollout_rs_threshold and"
+            " rollout_rs_threshold_lower to leave tokens out"
         )
     elif weights is not None:
         texts.append(override(keys["rollout_is_threshold"], weights))
     if keys["rollout_rs_threshold"] in own:
         bound = own[keys["rollout_rs_threshold"]]
-        bound = values.get(keys["rollout_is_threshold"], 2.0) if bound is None and rejection is not None else bound
+        bound = (
+            values.get(keys["rollout_is_threshold"], 2.0)
+            if bound is None and rejection is not None
+            else bound
+        )
         overrides = _bounds(bound)
         if overrides is None:
-            problems[keys["rollout_rs_threshold"]] = "give one number, or lower_upper such as 0.5_2.0"
+            problems[keys["rollout_rs_threshold"]] = (
+                "give one number, or lower_upper such as 0.5_2.0"
+            )
         texts += overrides or []
     return Converted(overrides=tuple(texts), problems=problems)
 
@@ -182,20 +236,32 @@ def bypass(own: Values, values: Values) -> Converted:
     by_name = {key.rpartition(".")[2]: value for key, value in own.items()}
     on = bool(by_name.get("bypass_mode") or by_name.get("bypass_old_logprob_for_rollout"))
     if not on:
-        return Converted(idle={key: "it is read with bypass_mode=True alone" if value else "" for key, value in own.items()})
+        return Converted(
+            idle={
+                key: "it is read with bypass_mode=True alone" if value else ""
+                for key, value in own.items()
+            }
+        )
     problems: dict[str, str] = {}
     for key, value in own.items():
         name = key.rpartition(".")[2]
         unclipped = name in ("use_policy_gradient", "use_pure_rollout_correction") and value
         if unclipped or (name == "loss_type" and value not in (None, "ppo_clip")):
             problems[key] = (
-                "with bypass_mode the loss is the clipped one (ppo_clip); use that, or bypass_mode=False with rollout_is and "
-                "actor.policy_loss.loss_mode=gpg for a loss without clipping"
+                "with bypass_mode the loss is the clipped one (ppo_clip); use that, or"
+                " bypass_mode=False with rollout_is and actor.policy_loss.loss_mode=gpg for a loss"
+                " without clipping"
             )
     if values.get(f"{_CORRECTION}.rollout_rs") is not None:
         wrong = next(key for key, value in own.items() if value)
-        problems[wrong] = "rollout_rs rejects by pi_old / pi_rollout, which is 1 with bypass_mode; leave one of the two out"
-    return Converted(overrides=() if problems else (override(f"{_CORRECTION}.bypass_mode", True),), problems=problems)
+        problems[wrong] = (
+            "rollout_rs rejects by pi_old / pi_rollout, which is 1 with bypass_mode; leave one of"
+            " the two out"
+        )
+    return Converted(
+        overrides=() if problems else (override(f"{_CORRECTION}.bypass_mode", True),),
+        problems=problems,
+    )
 
 
 def tis_cap(own: Values, values: Values) -> Converted:
@@ -204,7 +270,12 @@ def tis_cap(own: Values, values: Values) -> Converted:
     (key, cap), *_ = own.items()
     if cap is None or cap <= 0:
         return Converted(idle={key: ""})
-    return Converted(overrides=(override(f"{_CORRECTION}.rollout_is", "token"), override(f"{_CORRECTION}.rollout_is_threshold", cap)))
+    return Converted(
+        overrides=(
+            override(f"{_CORRECTION}.rollout_is", "token"),
+            override(f"{_CORRECTION}.rollout_is_threshold", cap),
+        )
+    )
 
 
 def gen_batch_size(own: Values, values: Values) -> Converted:
@@ -218,7 +289,12 @@ def gen_batch_size(own: Values, values: Values) -> Converted:
     if size == batch:
         return Converted(idle={key: ""})
     return Converted(
-        problems={key: f"without algorithm.filter_groups.enable=True a step samples data.train_batch_size={batch} prompts; leave it out"}
+        problems={
+            key: (
+                "without algorithm.filter_groups.enable=True a step samples"
+                f" data.train_batch_size={batch} prompts; leave it out"
+            )
+        }
     )
 
 
@@ -227,19 +303,25 @@ def critic_checkpoints(own: Values, values: Values) -> Converted:
     (key, count), *_ = own.items()
     if count is None or count == values.get("trainer.max_actor_ckpt_to_keep"):
         return Converted(idle={key: ""})
-    return Converted(problems={key: "one checkpoint holds policy and critic; use trainer.max_actor_ckpt_to_keep"})
+    return Converted(
+        problems={key: "one checkpoint holds policy and critic; use trainer.max_actor_ckpt_to_keep"}
+    )
 
 
 def _per_process(total: Any, values: Values) -> int:
-    """Of a number of responses over all processes, at least 1. Where the processes are not typed they are verl's default."""
+    """Of a number of responses over all processes, at least 1. Where the processes are not typed
+    they are verl's default."""
     nodes = int(values.get("trainer.nnodes") or 1)
     devices = int(values.get("trainer.n_gpus_per_node") or _DEVICES)
     return max(1, int(total) // max(1, nodes * (devices if devices > 0 else _DEVICES)))
 
 
 def _of_actor(key: str, values: Values) -> Any:
-    """Value of a key of the actor, or its default; None for an entry of a free-form section that is not given."""
-    key = key.replace(".mixed_precision.", ".").replace(".fsdp_config.dtype", ".fsdp_config.param_dtype")
+    """Value of a key of the actor, or its default; None for an entry of a free-form section that is
+    not given."""
+    key = key.replace(".mixed_precision.", ".").replace(
+        ".fsdp_config.dtype", ".fsdp_config.param_dtype"
+    )
     given = {name.replace(".mixed_precision.", "."): value for name, value in values.items()}
     if key in given:
         return given[key]

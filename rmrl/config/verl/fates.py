@@ -15,13 +15,16 @@ _NOTHING: tuple[Hashable, ...] = (None, False, "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFate:
-    """What becomes of the keys that `pattern` matches. A key that no row matches is one of ours, or unknown."""
+    """What becomes of the keys that `pattern` matches. A key that no row matches is one of ours, or
+    unknown."""
 
     pattern: str
-    """A dotted key. `(a|b)` is one of several names, `.*` at the end the section and all keys below it."""
+    """A dotted key. `(a|b)` is one of several names, `.*` at the end the section and all keys below
+    it."""
     fate: Fate
     why: str
-    """renamed, converted: what it means here. no effect: why leaving it out changes no result. refused: what to use instead."""
+    """renamed, converted: what it means here. no effect: why leaving it out changes no result.
+    refused: what to use instead."""
     ours: str = ""
     """renamed: the key here; `\\1` stands for a group of the pattern, `.*` at the end for what that of the pattern matched."""
     accepts: tuple[Hashable, ...] = ()
@@ -44,7 +47,9 @@ class KeyFate:
 
     def asks_for_nothing(self, value: Any) -> bool:
         """Whether the value is one of `accepts`."""
-        return isinstance(value, Hashable) and any(value == known and _both_bool(value, known) for known in self.accepts)
+        return isinstance(value, Hashable) and any(
+            value == known and _both_bool(value, known) for known in self.accepts
+        )
 
 
 def fate_of(key: str, table: Sequence[KeyFate]) -> KeyFate | None:
@@ -52,7 +57,9 @@ def fate_of(key: str, table: Sequence[KeyFate]) -> KeyFate | None:
     return next((row for row in table if row.matches(key)), None)
 
 
-def renamed(pattern: str, ours: str, why: str = "", *, accepts: tuple[Hashable, ...] = ()) -> KeyFate:
+def renamed(
+    pattern: str, ours: str, why: str = "", *, accepts: tuple[Hashable, ...] = ()
+) -> KeyFate:
     """Same meaning and values under another name."""
     return KeyFate(pattern=pattern, fate="renamed", why=why, ours=ours, accepts=accepts)
 

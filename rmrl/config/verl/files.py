@@ -1,4 +1,5 @@
-"""`--config-path` and `--config-name`: verl's configuration files, and a user's own that start from them, as overrides."""
+"""`--config-path` and `--config-name`: verl's configuration files, and a user's own that start from
+them, as overrides."""
 
 from __future__ import annotations
 
@@ -22,10 +23,12 @@ _IGNORED = ("hydra", "defaults", "_target_")
 
 
 def own_arguments(arguments: Sequence[str]) -> list[str]:
-    """The command line with --config-path and --config-name replaced by the overrides that the file stands for, before the others.
+    """The command line with --config-path and --config-name replaced by the overrides that the file
+    stands for, before the others.
 
-    Without --config-path (or with --config-dir) they are Hydra's own, but for the names of verl's files. Raises ConfigError for a file
-    that is not there, and for one that starts from a file that is neither verl's nor beside it.
+    Without --config-path (or with --config-dir) they are Hydra's own, but for the names of verl's
+    files. Raises ConfigError for a file that is not there, and for one that starts from a file that
+    is neither verl's nor beside it.
     """
     folder, rest = _taken(arguments, _PATH)
     name, without_name = _taken(rest, _NAME)
@@ -35,8 +38,9 @@ def own_arguments(arguments: Sequence[str]) -> list[str]:
     if folder is None or not _file(Path(folder), stem or "ppo_trainer").is_file():
         if stem and stem not in STARTS:
             raise ConfigError(
-                f"--config-path={folder} --config-name={name}: no such file; run where it can be found, or give its keys as overrides "
-                f"(verl's own files {' and '.join(STARTS)} need none)"
+                f"--config-path={folder} --config-name={name}: no such file; run where it can be"
+                f" found, or give its keys as overrides (verl's own files {' and '.join(STARTS)}"
+                " need none)"
             )
         return [*STARTS[stem or "ppo_trainer"], *without_name]
     return [*_overrides(_file(Path(folder), stem or "ppo_trainer")), *without_name]
@@ -69,7 +73,9 @@ def _overrides(path: Path) -> Iterator[str]:
     after = defaults[defaults.index("_self_") + 1 :] if own_last else []
     for entry in before:
         yield from _start(entry, path)
-    for key, value in leaves("", {name: part for name, part in content.items() if name not in _IGNORED}):
+    for key, value in leaves(
+        "", {name: part for name, part in content.items() if name not in _IGNORED}
+    ):
         if key.rpartition(".")[2] not in _IGNORED:
             yield override(key, value)
     for entry in after:
@@ -84,8 +90,8 @@ def _start(entry: Any, path: Path) -> Iterator[str]:
         yield from _overrides(_file(path.parent, name))
     else:
         raise ConfigError(
-            f"{path}: defaults has {entry!r}; a file starts from {' or '.join(STARTS)} or from another file beside it: give the keys of "
-            "that group as overrides"
+            f"{path}: defaults has {entry!r}; a file starts from {' or '.join(STARTS)} or from"
+            " another file beside it: give the keys of that group as overrides"
         )
 
 
@@ -95,5 +101,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}; give a YAML file of sections and keys") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: {type(content).__name__} at the top; give a YAML file of sections and keys")
+        raise ConfigError(
+            f"{path}: {type(content).__name__} at the top; give a YAML file of sections and keys"
+        )
     return cast("dict[str, Any]", content)

@@ -34,7 +34,8 @@ def override(key: str, value: Any) -> str:
 
 
 def hydra_text(value: Any) -> str:
-    """A value in Hydra's grammar of overrides: numbers, words, quoted strings, lists and mappings."""
+    """A value in Hydra's grammar of overrides: numbers, words, quoted strings, lists and
+    mappings."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -67,7 +68,9 @@ def _number(value: float) -> str:
 
 
 def _string(text: str) -> str:
-    if text.startswith("${") or (_PLAIN.fullmatch(text) and text.lower() not in _WORDS and not _is_number(text)):
+    if text.startswith("${") or (
+        _PLAIN.fullmatch(text) and text.lower() not in _WORDS and not _is_number(text)
+    ):
         return text
     escaped = re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"

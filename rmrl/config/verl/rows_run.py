@@ -1,4 +1,5 @@
-"""Rows about `actor_rollout_ref.rollout`, `algorithm`, `data`, rewards, `trainer` and what stands at the top."""
+"""Rows about `actor_rollout_ref.rollout`, `algorithm`, `data`, rewards, `trainer` and what stands
+at the top."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 _SPEED = "how fast, not what, the engine samples"
 _PROFILE = "no profile is recorded; metrics.jsonl has the seconds of each stage"
 _TEXT = "prompts and responses are text: rows with images, videos or sound cannot be trained on"
-_TURNS = "responses are single turns without tools: use a trainer with an agent loop for those, and rmrl score for its transcripts"
+_TURNS = (
+    "responses are single turns without tools: use a trainer with an agent loop for those, and rmrl"
+    " score for its transcripts"
+)
 _ROWS = "bring rows in the parquet schema instead; see data_preprocess/"
 _COPIES = "copies to HDFS are not made; use trainer.default_local_dir on a mounted folder"
 _PUBLISHED = "the engine gets the policy's weights before the first step, whatever it has loaded"
@@ -60,18 +64,24 @@ ALGORITHM: tuple[KeyFate, ...] = (
     converted(
         "algorithm.rollout_correction.(rollout_rs|rollout_rs_threshold|rollout_is_threshold)",
         "rollout_correction",
-        "token_k1, seq_sum_k1, seq_mean_k1 are token, sequence, geometric, with lower_upper as two keys",
+        "token_k1, seq_sum_k1, seq_mean_k1 are token, sequence, geometric, with lower_upper as two"
+        " keys",
     ),
     converted(
         "algorithm.rollout_correction.(bypass_mode|bypass_old_logprob_for_rollout|loss_type|use_policy_gradient|use_pure_rollout_correction)",
         "bypass",
-        "True with the clipped loss: algorithm.rollout_correction.bypass_mode; other losses there are refused",
+        "True with the clipped loss: algorithm.rollout_correction.bypass_mode; other losses there"
+        " are refused",
     ),
     refused(
         "algorithm.rollout_correction.rollout_token_veto_threshold",
         "use rollout_correction.rollout_rs=token or sequence with its thresholds",
     ),
-    converted("actor_rollout_ref.actor.tis_imp_ratio_cap", "tis_cap", "above 0: rollout_is=token with this threshold"),
+    converted(
+        "actor_rollout_ref.actor.tis_imp_ratio_cap",
+        "tis_cap",
+        "above 0: rollout_is=token with this threshold",
+    ),
 )
 DATA: tuple[KeyFate, ...] = (
     converted("data.gen_batch_size", "gen_batch_size", "prompts of one round of dynamic sampling; without it train_batch_size"),
@@ -95,7 +105,11 @@ REWARD: tuple[KeyFate, ...] = (
     renamed("reward.sandbox_fusion.*", "reward_model.sandbox_fusion.*"),
     renamed("reward.reward_model.model_path", "reward_model.model.path"),
     renamed("reward.reward_model.*", "reward_model.*"),
-    refused("reward.reward_manager.source", "give a rule: custom_reward_function.path", accepts=("register",)),
+    refused(
+        "reward.reward_manager.source",
+        "give a rule: custom_reward_function.path",
+        accepts=("register",),
+    ),
     refused("reward.reward_manager.*", "give a rule: custom_reward_function.path"),
     refused("reward.compute_score_kwargs.*", "give a rule with custom_reward_function.path"),
 )
@@ -103,26 +117,68 @@ TRAINER: tuple[KeyFate, ...] = (
     converted(
         "trainer.max_critic_ckpt_to_keep",
         "critic_checkpoints",
-        "one checkpoint holds policy and critic: trainer.max_actor_ckpt_to_keep; the same number is accepted",
+        "one checkpoint holds policy and critic: trainer.max_actor_ckpt_to_keep; the same number is"
+        " accepted",
     ),
-    no_effect("trainer.balance_batch", "batches are always balanced over processes by length; no number changes", accepts=(True,)),
-    no_effect("trainer.rollout_data_dir", "scored samples are always written to <output>/samples.jsonl", accepts=(None,)),
-    no_effect("trainer.validation_data_dir", "validation samples are always written to <output>/val_samples.jsonl", accepts=(None,)),
-    no_effect("trainer.(use_legacy_worker_impl|ray_wait_register_center_timeout|use_v1)", "a detail of verl's processes"),
+    no_effect(
+        "trainer.balance_batch",
+        "batches are always balanced over processes by length; no number changes",
+        accepts=(True,),
+    ),
+    no_effect(
+        "trainer.rollout_data_dir",
+        "scored samples are always written to <output>/samples.jsonl",
+        accepts=(None,),
+    ),
+    no_effect(
+        "trainer.validation_data_dir",
+        "validation samples are always written to <output>/val_samples.jsonl",
+        accepts=(None,),
+    ),
+    no_effect(
+        "trainer.(use_legacy_worker_impl|ray_wait_register_center_timeout|use_v1)",
+        "a detail of verl's processes",
+    ),
     no_effect("actor_rollout_ref.nccl_timeout", "waits end after trainer.stall_timeout_s"),
-    no_effect("trainer.(profile_steps|npu_profile|controller_nsight_options|worker_nsight_options).*", _PROFILE, accepts=(None,)),
+    no_effect(
+        "trainer.(profile_steps|npu_profile|controller_nsight_options|worker_nsight_options).*",
+        _PROFILE,
+        accepts=(None,),
+    ),
     no_effect("(global_profiler|actor_rollout_ref.profiler).*", _PROFILE, accepts=(None, False)),
     refused("trainer.default_hdfs_dir", _COPIES),
-    refused("trainer.(del_local_ckpt_after_load|remove_previous_ckpt_in_save)", "use trainer.max_actor_ckpt_to_keep"),
-    refused("trainer.esi_redundant_time", "use trainer.save_freq; Ctrl-C and SIGTERM save a checkpoint", accepts=(0,)),
-    refused("trainer.(log_freq|ref_update_freq)", "it belongs to another algorithm than those here; leave it out", accepts=(1,)),
+    refused(
+        "trainer.(del_local_ckpt_after_load|remove_previous_ckpt_in_save)",
+        "use trainer.max_actor_ckpt_to_keep",
+    ),
+    refused(
+        "trainer.esi_redundant_time",
+        "use trainer.save_freq; Ctrl-C and SIGTERM save a checkpoint",
+        accepts=(0,),
+    ),
+    refused(
+        "trainer.(log_freq|ref_update_freq)",
+        "it belongs to another algorithm than those here; leave it out",
+        accepts=(1,),
+    ),
 )
 TOP: tuple[KeyFate, ...] = (
     renamed("ray_init.*", "ray_kwargs.ray_init.*"),
     refused("ray_kwargs.timeline_json_file", "use ray timeline on the running cluster"),
-    refused("distillation.*", "training on a teacher's log-probabilities is not there; a teacher can judge: reward.specs.<name>.kind"),
+    refused(
+        "distillation.*",
+        "training on a teacher's log-probabilities is not there; a teacher can judge:"
+        " reward.specs.<name>.kind",
+    ),
     refused("transfer_queue.*", "batches go through the controller; leave it out"),
     refused("async_training.*", "use trainer.max_staleness with rollout.pool"),
-    refused("(model|rollout).*", "it belongs to verl's generation script; use python -m vllm and rmrl score for what it wrote"),
-    refused("data.(path|output_path|n_samples|batch_size|response_key)", "it belongs to verl's generation script; use rmrl score"),
+    refused(
+        "(model|rollout).*",
+        "it belongs to verl's generation script; use python -m vllm and rmrl score for what it"
+        " wrote",
+    ),
+    refused(
+        "data.(path|output_path|n_samples|batch_size|response_key)",
+        "it belongs to verl's generation script; use rmrl score",
+    ),
 )

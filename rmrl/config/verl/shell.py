@@ -1,7 +1,8 @@
 """The command lines in a shell script, read and never run.
 
-Understood: assignments (export and arrays too), quotes, continued lines, comments, `$NAME`, `${NAME}`, `${NAME:-default}`,
-`${ARRAY[@]}` and arithmetic of whole numbers. What only running would tell stays as a variable, with a note.
+Understood: assignments (export and arrays too), quotes, continued lines, comments, `$NAME`,
+  `${NAME}`, `${NAME:-default}`, `${ARRAY[@]}` and arithmetic of whole numbers. What only running
+  would tell stays as a variable, with a note.
 """
 
 from __future__ import annotations
@@ -21,7 +22,20 @@ _REDIRECTION = re.compile(r"\d*(>>?|<)(&\d)?.*")
 _OPENS = ("if", "for", "while", "until", "case")
 _CLOSES = ("fi", "done", "esac")
 _BRACKETS = {"(": ")", "{": "}"}
-_LEADING = (*_OPENS, *_CLOSES, "then", "else", "elif", "do", "{", "}", "export", "local", "declare", "readonly")
+_LEADING = (
+    *_OPENS,
+    *_CLOSES,
+    "then",
+    "else",
+    "elif",
+    "do",
+    "{",
+    "}",
+    "export",
+    "local",
+    "declare",
+    "readonly",
+)
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Div: operator.floordiv,
     ast.Mod: operator.mod,
@@ -35,7 +49,8 @@ class Script:
     statements: list[list[str]] = field(default_factory=list[list[str]])
     """Words of each simple command, variables filled in."""
     unknown: dict[str, str] = field(default_factory=dict[str, str])
-    """Name of a variable that stands for what only running would tell -> what stood in the script ("": set outside)."""
+    """Name of a variable that stands for what only running would tell -> what stood in the script
+    ("": set outside)."""
     unsure: set[str] = field(default_factory=set[str])
     """Variables that are set inside an if, case or loop: the last assignment is taken."""
     passes_arguments: bool = False
@@ -58,7 +73,8 @@ class Script:
             self.statements.append([word for word in expanded if not _REDIRECTION.fullmatch(word)])
 
     def expand(self, raw: str) -> list[str]:
-        """The words that one raw word stands for: quotes gone, variables filled in, unquoted ones split at blanks."""
+        """The words that one raw word stands for: quotes gone, variables filled in, unquoted ones
+        split at blanks."""
         fields: list[str] = [""]
         started = False
         nothing = False
@@ -72,10 +88,14 @@ class Script:
 
     def _assign(self, name: str, raw: str, *, adds: bool) -> None:
         if raw.startswith("("):
-            values = [word for each in raw_words(raw[1:-1]) for part in each for word in self.expand(part)]
+            values = [
+                word for each in raw_words(raw[1:-1]) for part in each for word in self.expand(part)
+            ]
         else:
             values = [" ".join(self.expand(raw))]
-        self._values[name] = [*self._values.get(name, []), *values] if adds and raw.startswith("(") else values
+        self._values[name] = (
+            [*self._values.get(name, []), *values] if adds and raw.startswith("(") else values
+        )
         (self._set_inside.add if self._depth > 0 else self._set_inside.discard)(name)
 
     def _pieces(self, raw: str) -> Iterator[tuple[str, bool, list[str] | None]]:
@@ -150,8 +170,11 @@ class Script:
         return f"${name}"
 
     def _number(self, text: str) -> int | None:
-        """Value of an arithmetic expression; None where it has anything but whole numbers, known variables and + - * / %."""
-        filled = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda match: (self._values.get(match[1]) or ["?"])[0], text)
+        """Value of an arithmetic expression; None where it has anything but whole numbers, known
+        variables and + - * / %."""
+        filled = re.sub(
+            r"\$?\{?([A-Za-z_]\w*)\}?", lambda match: (self._values.get(match[1]) or ["?"])[0], text
+        )
         try:
             return _computed(ast.parse(filled.strip(), mode="eval").body)
         except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
@@ -167,7 +190,8 @@ def read_script(text: str) -> Script:
 
 
 def raw_words(text: str) -> Iterator[list[str]]:
-    """Words of each statement with their quotes; comments are left out. A statement ends at a line's end and at `;`, `&`, `|`."""
+    """Words of each statement with their quotes; comments are left out. A statement ends at a
+    line's end and at `;`, `&`, `|`."""
     words: list[str] = []
     word = ""
     at = 0
@@ -217,12 +241,15 @@ def _end_of_piece(text: str, at: int, *, array: bool) -> int:
 def _end_of_double(text: str, at: int) -> int:
     at += 1
     while at < len(text) and text[at] != '"':
-        at = _end_of_expansion(text, at) if text[at] in "$`" else at + (2 if text[at] == "\\" else 1)
+        at = (
+            _end_of_expansion(text, at) if text[at] in "$`" else at + (2 if text[at] == "\\" else 1)
+        )
     return min(at + 1, len(text))
 
 
 def _end_of_expansion(text: str, at: int) -> int:
-    """Behind `$NAME`, `$1`, `$@`, `${...}`, `$(...)` or a backquoted command; a lone $ is itself."""
+    """Behind `$NAME`, `$1`, `$@`, `${...}`, `$(...)` or a backquoted command; a lone $ is
+    itself."""
     if text[at] == "`":
         return _behind(text, "`", at + 1)
     following = text[at + 1 : at + 2]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from rmrl.config.verl.fates import KeyFate
 from rmrl.config.verl.rows_run import ALGORITHM, DATA, REWARD, ROLLOUT, TOP, TRAINER
-from rmrl.config.verl.rows_training import ACTOR_AND_CRITIC, FSDP, MEGATRON, MODEL, OPTIMIZER, REFERENCE
+from rmrl.config.verl.rows_training import (
+    ACTOR_AND_CRITIC,
+    FSDP,
+    MEGATRON,
+    MODEL,
+    OPTIMIZER,
+    REFERENCE,
+)
 
 SECTIONS: dict[str, tuple[KeyFate, ...]] = {
     "Policy and critic": ACTOR_AND_CRITIC,

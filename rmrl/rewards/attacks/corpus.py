@@ -1,10 +1,12 @@
 """The corpus of attacks: one JSON object per line in attacks.jsonl, or in a file of the user's own.
 
-Families: override (ignore your instructions), authority, fake_verdict, closing_marker (pretends that the response has ended),
-chat_template (pretends that the judge's turn has begun), master_key (nothing but an opener such as ":" or "Solution", which judges have
-been seen to accept: arXiv:2507.08794), few_shot, flattery, fake_reasoning, rubric, structured (breaks out of JSON, templates, shells),
-repeat (very long), hidden (characters that cannot be seen), encoded, threat, hedging (the right answer among others; for judges that
-compare with a reference), continuation (goes on in the judge's place).
+Families: override (ignore your instructions), authority, fake_verdict, closing_marker (pretends
+  that the response has ended), chat_template (pretends that the judge's turn has begun), master_key
+  (nothing but an opener such as ":" or "Solution", which judges have been seen to accept:
+  arXiv:2507.08794), few_shot, flattery, fake_reasoning, rubric, structured (breaks out of JSON,
+  templates, shells), repeat (very long), hidden (characters that cannot be seen), encoded, threat,
+  hedging (the right answer among others; for judges that compare with a reference), continuation
+  (goes on in the judge's place).
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Attack:
     language: str
     """ISO 639-1 code of most of its words."""
     position: str
-    """append, prepend, replace (the response is gone), or around (the text has a {response} slot)."""
+    """append, prepend, replace (the response is gone), or around (the text has a {response}
+    slot)."""
     text: str
     """May have the slots {best}, the judge's best verdict, and {gold}, the right answer."""
     repeat: int = 1
@@ -44,7 +47,8 @@ class Attack:
         return "{gold}" in self.text
 
     def apply(self, response: str, *, best: str = "10", gold: str = "") -> str:
-        """The attacked response. Slots are filled in one pass: what is filled in is not looked at again."""
+        """The attacked response. Slots are filled in one pass: what is filled in is not looked at
+        again."""
         slots = {"response": response, "best": best, "gold": gold}
         text = _SLOT.sub(lambda slot: slots[slot[1]], self.text * self.repeat)
         if self.position == "append":
@@ -63,7 +67,9 @@ def read_attacks(path: Path) -> tuple[Attack, ...]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"The attacks in {path} cannot be read: {error}. Give a JSON Lines file in UTF-8.") from error
+        raise DataError(
+            f"The attacks in {path} cannot be read: {error}. Give a JSON Lines file in UTF-8."
+        ) from error
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     attacks = tuple(_parsed(line, f"{path}:{number}") for number, line in numbered)
     _check_distinct(attacks, path)
@@ -74,7 +80,9 @@ def _parsed(line: str, where: str) -> Attack:
     try:
         row: Any = json.loads(line)
     except ValueError as error:
-        raise DataError(f"{where} is no JSON: {error}. Each line is one object with {_names(fields(Attack))}.") from error
+        raise DataError(
+            f"{where} is no JSON: {error}. Each line is one object with {_names(fields(Attack))}."
+        ) from error
     problem = _problem(row)
     if problem:
         raise DataError(f"{where}: {problem}.")
@@ -86,9 +94,15 @@ def _problem(row: Any) -> str:
     if not isinstance(row, dict):
         return f"an object is needed, found {type(row).__name__}"
     known = {f.name: f.type for f in fields(Attack)}
-    unknown, missing = [n for n in row if n not in known], [n for n in known if n not in row and n != "repeat"]
+    unknown, missing = (
+        [n for n in row if n not in known],
+        [n for n in known if n not in row and n != "repeat"],
+    )
     if unknown or missing:
-        return f"unknown entries: {unknown}; missing entries: {missing}; an attack has {_names(fields(Attack))}"
+        return (
+            f"unknown entries: {unknown}; missing entries: {missing}; an attack has"
+            f" {_names(fields(Attack))}"
+        )
     stray = [name for name in known if name in row and type(row[name]).__name__ != known[name]]
     if stray:
         return f"{stray[0]} is {row[stray[0]]!r}; its type is {known[stray[0]]}"
@@ -107,7 +121,10 @@ def _check_distinct(attacks: Iterable[Attack], path: Path) -> None:
     for attack in attacks:
         same = written.setdefault((attack.text, attack.position, attack.repeat), attack.id)
         if attack.id in ids or same != attack.id:
-            raise DataError(f"{path}: attack {attack.id} stands there twice (the same id, or the text of {same}); remove one.")
+            raise DataError(
+                f"{path}: attack {attack.id} stands there twice (the same id, or the text of"
+                f" {same}); remove one."
+            )
         ids.add(attack.id)
 
 

@@ -1,6 +1,8 @@
-"""Engine outputs as bytes and back: JSON, compressed where that pays; never pickle, so reading a file cannot run it.
+"""Engine outputs as bytes and back: JSON, compressed where that pays; never pickle, so reading a
+file cannot run it.
 
-{"text": [[text, finish_reason, tokens_in, tokens_out, [choice logprobs, null = -inf]], ...]}     one entry per sample
+{"text": [[text, finish_reason, tokens_in, tokens_out, [choice logprobs, null = -inf]], ...]}
+  one entry per sample
 {"value": 1.5, "in": 7, "extra": [[name, value], ...]}
 {"logits": [[...], ...], "in": 7}
 {"vector": "<base64 of little-endian float32>", "in": 7}
@@ -29,11 +31,14 @@ _ZLIB_START = b"\x78"
 
 
 def encode(result: Result) -> bytes | None:
-    """None for what must not be kept: failures, numbers that are none, and extra columns that JSON cannot hold."""
+    """None for what must not be kept: failures, numbers that are none, and extra columns that JSON
+    cannot hold."""
     if not _is_sound(result):
         return None
     try:
-        plain = json.dumps(_to_json(result), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        plain = json.dumps(
+            _to_json(result), separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        ).encode()
     except (TypeError, ValueError):  # an extra column, or a text with half a surrogate pair
         return None
     packed = zlib.compress(plain, 6) if len(plain) >= _COMPRESS_FROM_BYTES else plain
@@ -55,7 +60,11 @@ def read_json(stored: bytes) -> dict[str, Any]:
 
 def _is_sound(result: Result) -> bool:
     outputs: Sequence[Output] = result if isinstance(result, list) else [result]
-    return bool(outputs) and not any(output.failure for output in outputs) and all(_numbers_are_sound(output) for output in outputs)
+    return (
+        bool(outputs)
+        and not any(output.failure for output in outputs)
+        and all(_numbers_are_sound(output) for output in outputs)
+    )
 
 
 def _numbers_are_sound(output: Output) -> bool:
@@ -70,12 +79,22 @@ def _numbers_are_sound(output: Output) -> bool:
 
 def _to_json(result: Result) -> dict[str, Any]:
     if isinstance(result, list):
-        return {"text": [[o.text, o.finish_reason, o.tokens_in, o.tokens_out, _finite(o.choice_logprobs)] for o in result]}
+        return {
+            "text": [
+                [o.text, o.finish_reason, o.tokens_in, o.tokens_out, _finite(o.choice_logprobs)]
+                for o in result
+            ]
+        }
     if isinstance(result, ValueOutput):
-        return {"value": result.value, "in": result.tokens_in} | ({"extra": result.extra} if result.extra else {})
+        return {"value": result.value, "in": result.tokens_in} | (
+            {"extra": result.extra} if result.extra else {}
+        )
     if isinstance(result, TokenOutput):
         return {"logits": result.logits, "in": result.tokens_in}
-    return {"vector": base64.b64encode(np.asarray(result.vector, dtype="<f4").tobytes()).decode(), "in": result.tokens_in}
+    return {
+        "vector": base64.b64encode(np.asarray(result.vector, dtype="<f4").tobytes()).decode(),
+        "in": result.tokens_in,
+    }
 
 
 def _finite(logprobs: Iterable[float]) -> list[float | None]:
@@ -89,11 +108,17 @@ def _from_json(found: dict[str, Any]) -> Result:
         extra = tuple((name, value) for name, value in found.get("extra", ()))
         return ValueOutput(float(found["value"]), found["in"], extra=extra, cached=True)
     if "logits" in found:
-        return TokenOutput(tuple(tuple(map(float, row)) for row in found["logits"]), found["in"], cached=True)
+        return TokenOutput(
+            tuple(tuple(map(float, row)) for row in found["logits"]), found["in"], cached=True
+        )
     vector = np.frombuffer(base64.b64decode(found["vector"], validate=True), dtype="<f4")
     return EmbedOutput(tuple(vector.tolist()), found["in"], cached=True)
 
 
-def _text(text: str, finish_reason: str, tokens_in: int, tokens_out: int, logprobs: Sequence[float | None]) -> TextOutput:
+def _text(
+    text: str, finish_reason: str, tokens_in: int, tokens_out: int, logprobs: Sequence[float | None]
+) -> TextOutput:
     choice = tuple(-math.inf if p is None else float(p) for p in logprobs)
-    return TextOutput(text, finish_reason, tokens_in, tokens_out, choice_logprobs=choice, cached=True)
+    return TextOutput(
+        text, finish_reason, tokens_in, tokens_out, choice_logprobs=choice, cached=True
+    )

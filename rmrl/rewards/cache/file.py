@@ -1,11 +1,13 @@
 """The SQLite file behind the cache: opened, recognised, kept small.
 
-    scorers(id, scorer, reward)                          scorer: a `scorer_key`, hex; reward: its name when the verdict was first given
+    scorers(id, scorer, reward)                          scorer: a `scorer_key`, hex; reward: its
+      name when the verdict was first given
     verdicts(id, key, value)                             key: 32 bytes; value: see codec
     uses(id, scorer_id, created, last_used, hits, bytes) one row per verdict; seconds since 1970
 
-`uses` stands apart so that a hit, a count and a search for the oldest touch forty bytes a verdict and not its text.
-Several processes of one machine may share a file (write-ahead log); over network file systems SQLite's locks do not hold.
+`uses` stands apart so that a hit, a count and a search for the oldest touch forty bytes a verdict
+and not its text. Several processes of one machine may share a file (write-ahead log); over network
+file systems SQLite's locks do not hold.
 """
 
 from __future__ import annotations
@@ -30,10 +32,15 @@ _EMPTY_BYTES = 8 * 4096
 """A file without verdicts."""
 
 _SCHEMA = (
-    "CREATE TABLE scorers (id INTEGER PRIMARY KEY, scorer TEXT NOT NULL, reward TEXT NOT NULL, UNIQUE (scorer, reward))",
+    (
+        "CREATE TABLE scorers (id INTEGER PRIMARY KEY, scorer TEXT NOT NULL, reward TEXT NOT NULL,"
+        " UNIQUE (scorer, reward))"
+    ),
     "CREATE TABLE verdicts (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, value BLOB NOT NULL)",
-    "CREATE TABLE uses (id INTEGER PRIMARY KEY, scorer_id INTEGER NOT NULL, created REAL NOT NULL, last_used REAL NOT NULL,"
-    " hits INTEGER NOT NULL, bytes INTEGER NOT NULL)",
+    (
+        "CREATE TABLE uses (id INTEGER PRIMARY KEY, scorer_id INTEGER NOT NULL, created REAL NOT"
+        " NULL, last_used REAL NOT NULL, hits INTEGER NOT NULL, bytes INTEGER NOT NULL)"
+    ),
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
@@ -42,13 +49,16 @@ _SCHEMA = (
 def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
     """A connection in autocommit mode that any thread may use, one at a time.
 
-    Raises ConfigError, and changes nothing, when the file is missing (`create` False), foreign, damaged or cannot be written.
+    Raises ConfigError, and changes nothing, when the file is missing (`create` False), foreign,
+    damaged or cannot be written.
     """
     _check_head(path, create=create)
     try:
         if create and not path.exists():
             _create(path)
-        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
     except (OSError, sqlite3.Error) as error:
         raise ConfigError(_not_opened(path, error)) from error
     try:
@@ -74,16 +84,24 @@ def writing(connection: sqlite3.Connection) -> Generator[None]:
 
 def used_bytes(connection: sqlite3.Connection) -> int:
     """Bytes of the file that hold something; the file itself may be larger for a moment."""
-    pages, free, size = (connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "freelist_count", "page_size"))
+    pages, free, size = (
+        connection.execute(f"PRAGMA {what}").fetchone()[0]
+        for what in ("page_count", "freelist_count", "page_size")
+    )
     return (pages - free) * size
 
 
-def least_recently_used(connection: sqlite3.Connection, excess_bytes: int, *, reward: str | None = None) -> list[int]:
-    """Ids of the verdicts (of `reward`, or of all) that must go, oldest use first, to make the file `excess_bytes` smaller."""
+def least_recently_used(
+    connection: sqlite3.Connection, excess_bytes: int, *, reward: str | None = None
+) -> list[int]:
+    """Ids of the verdicts (of `reward`, or of all) that must go, oldest use first, to make the file
+    `excess_bytes` smaller."""
     if excess_bytes <= 0:
         return []
     total = connection.execute("SELECT coalesce(sum(bytes), 0) FROM uses").fetchone()[0]
-    per_byte = max(used_bytes(connection) - _EMPTY_BYTES, 1) / max(total, 1)  # what SQLite adds to each byte of ours
+    per_byte = max(used_bytes(connection) - _EMPTY_BYTES, 1) / max(
+        total, 1
+    )  # what SQLite adds to each byte of ours
     found: list[int] = []
     freed = 0.0
     query = f"SELECT id, bytes FROM uses {_of_reward(reward)} ORDER BY last_used, id"
@@ -95,11 +113,16 @@ def least_recently_used(connection: sqlite3.Connection, excess_bytes: int, *, re
     return found
 
 
-def unused_since(connection: sqlite3.Connection, moment: float | None, *, reward: str | None = None) -> list[int]:
+def unused_since(
+    connection: sqlite3.Connection, moment: float | None, *, reward: str | None = None
+) -> list[int]:
     """Ids of the verdicts last used before `moment` (None: all)."""
     before = float("inf") if moment is None else moment
     condition = _of_reward(reward).replace("WHERE", "AND", 1)
-    rows = connection.execute(f"SELECT id FROM uses WHERE last_used < ? {condition}", (before,) if reward is None else (before, reward))
+    rows = connection.execute(
+        f"SELECT id FROM uses WHERE last_used < ? {condition}",
+        (before,) if reward is None else (before, reward),
+    )
     return [row[0] for row in rows]
 
 
@@ -112,7 +135,9 @@ def delete(connection: sqlite3.Connection, verdicts: Sequence[int]) -> None:
             connection.execute(f"DELETE FROM verdicts WHERE id IN ({marks})", some)
             connection.execute(f"DELETE FROM uses WHERE id IN ({marks})", some)
         connection.execute("DELETE FROM scorers WHERE id NOT IN (SELECT scorer_id FROM uses)")
-    connection.executescript("PRAGMA incremental_vacuum")  # one page a step: `execute` would stop after the first
+    connection.executescript(
+        "PRAGMA incremental_vacuum"
+    )  # one page a step: `execute` would stop after the first
 
 
 def _of_reward(reward: str | None) -> str:
@@ -122,7 +147,9 @@ def _of_reward(reward: str | None) -> str:
 def _check_head(path: Path, *, create: bool) -> None:
     """Judge the file by its first bytes, before SQLite may touch it."""
     if path.is_dir():
-        raise ConfigError(f"the cache '{path}' is a folder; name a file, such as {path / 'verdicts.sqlite'}")
+        raise ConfigError(
+            f"the cache '{path}' is a folder; name a file, such as {path / 'verdicts.sqlite'}"
+        )
     if not path.exists():
         if not create:
             raise ConfigError(f"there is no cache '{path}'; name the file of reward.cache.path")
@@ -133,27 +160,39 @@ def _check_head(path: Path, *, create: bool) -> None:
     except OSError as error:
         raise ConfigError(_not_opened(path, error)) from error
     if not head.startswith(_MAGIC) or len(head) < 100:
-        raise ConfigError(f"'{path}' is not a cache of verdicts but some other file, and was left as it is; name another file")
+        raise ConfigError(
+            f"'{path}' is not a cache of verdicts but some other file, and was left as it is; name"
+            " another file"
+        )
     if int.from_bytes(head[68:72], "big") != APPLICATION_ID:
-        raise ConfigError(f"'{path}' is an SQLite database of another program, and was left as it is; name another file")
+        raise ConfigError(
+            f"'{path}' is an SQLite database of another program, and was left as it is; name"
+            " another file"
+        )
     version = int.from_bytes(head[60:64], "big")
     if version != SCHEMA_VERSION:
         raise ConfigError(
-            f"the cache '{path}' has format {version} and this version of rmrl reads {SCHEMA_VERSION}; name another file, or delete it"
+            f"the cache '{path}' has format {version} and this version of rmrl reads"
+            f" {SCHEMA_VERSION}; name another file, or delete it"
         )
 
 
 def _create(path: Path) -> None:
-    """Make the file elsewhere and give it its name when it is complete: processes that start together all see a whole one."""
+    """Make the file elsewhere and give it its name when it is complete: processes that start
+    together all see a whole one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     name = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
         with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as connection:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts only before the first table
+            connection.execute(
+                "PRAGMA auto_vacuum = INCREMENTAL"
+            )  # counts only before the first table
             for statement in _SCHEMA:
                 connection.execute(statement)
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        with contextlib.suppress(FileExistsError):  # another process was first, and its file is as good
+        with contextlib.suppress(
+            FileExistsError
+        ):  # another process was first, and its file is as good
             os.link(name, path)
     finally:
         name.unlink(missing_ok=True)
@@ -163,7 +202,9 @@ def _prepare(connection: sqlite3.Connection) -> None:
     with writing(connection):  # one that cannot be written is found now and not in the first step
         for table in ("scorers", "verdicts", "uses"):
             connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchall()
-    connection.execute("PRAGMA synchronous = NORMAL")  # a crash may lose the last verdicts, never the file
+    connection.execute(
+        "PRAGMA synchronous = NORMAL"
+    )  # a crash may lose the last verdicts, never the file
 
 
 def error_code(error: Exception) -> int:
@@ -173,7 +214,16 @@ def error_code(error: Exception) -> int:
 
 def _not_opened(path: Path, error: Exception) -> str:
     if error_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return f"the cache '{path}' is damaged ({error}) and was left as it is; delete it, or name another file: it only saves work"
+        return (
+            f"the cache '{path}' is damaged ({error}) and was left as it is; delete it, or name"
+            " another file: it only saves work"
+        )
     if error_code(error) == sqlite3.SQLITE_BUSY:
-        return f"the cache '{path}' is held by another process for more than {BUSY_TIMEOUT_S:g} s; wait for it, or name another file"
-    return f"the cache '{path}' cannot be opened for writing ({error}); name a file in a folder that can be written"
+        return (
+            f"the cache '{path}' is held by another process for more than {BUSY_TIMEOUT_S:g} s;"
+            " wait for it, or name another file"
+        )
+    return (
+        f"the cache '{path}' cannot be opened for writing ({error}); name a file in a folder that"
+        " can be written"
+    )

@@ -48,7 +48,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneRule:
-    """Which verdicts go: those unused since `unused_since`, then the least recently used while the file holds more than `max_bytes`.
+    """Which verdicts go: those unused since `unused_since`, then the least recently used while the
+    file holds more than `max_bytes`.
 
     `reward`: only of this one; with neither of the other two, all of it.
     """
@@ -78,21 +79,31 @@ class Inventory:
     def holdings(self) -> list[Holding]:
         """One per reward, by name."""
         query = (
-            "SELECT reward, count(DISTINCT scorer), count(*), sum(bytes), sum(hits), min(created), max(last_used)"
-            " FROM uses JOIN scorers ON scorers.id = scorer_id GROUP BY reward ORDER BY reward"
+            "SELECT reward, count(DISTINCT scorer), count(*), sum(bytes), sum(hits), min(created),"
+            " max(last_used) FROM uses JOIN scorers ON scorers.id = scorer_id GROUP BY reward ORDER"
+            " BY reward"
         )
         names = ("reward", "scorers", "verdicts", "size_bytes", "hits", "created", "last_used")
-        return [Holding(**dict(zip(names, row, strict=True))) for row in self._connection.execute(query)]
+        return [
+            Holding(**dict(zip(names, row, strict=True))) for row in self._connection.execute(query)
+        ]
 
     def newest(self, limit: int, *, reward: str | None = None) -> list[Kept]:
-        """The verdicts last used, the newest first. Raises ConfigError for a reward that has none."""
+        """The verdicts last used, the newest first. Raises ConfigError for a reward that has
+        none."""
         self._check_reward(reward)
         query = (
-            "SELECT reward, key, created, last_used, hits, bytes, value FROM uses JOIN scorers ON scorers.id = scorer_id"
-            " JOIN verdicts ON verdicts.id = uses.id"
-            f" {'' if reward is None else 'WHERE reward = ?'} ORDER BY last_used DESC, uses.id LIMIT ?"
+            "SELECT reward, key, created, last_used, hits, bytes, value FROM uses JOIN scorers ON"
+            " scorers.id = scorer_id JOIN verdicts ON verdicts.id = uses.id"
+            f" {'' if reward is None else 'WHERE reward = ?'} ORDER BY last_used DESC, uses.id"
+            " LIMIT ?"
         )
-        return [_kept(row) for row in self._connection.execute(query, (limit,) if reward is None else (reward, limit))]
+        return [
+            _kept(row)
+            for row in self._connection.execute(
+                query, (limit,) if reward is None else (reward, limit)
+            )
+        ]
 
     def condemned(self, rule: PruneRule) -> list[int]:
         """Ids of what the rule drops. Raises ConfigError for a reward that has none."""
@@ -102,8 +113,12 @@ class Inventory:
             aged = unused_since(self._connection, rule.unused_since, reward=rule.reward)
         if rule.max_bytes is None:
             return aged
-        crowded = least_recently_used(self._connection, self.used_bytes - rule.max_bytes, reward=rule.reward)
-        return list(dict.fromkeys([*aged, *crowded]))  # both lists begin with the oldest: the longer one holds the other
+        crowded = least_recently_used(
+            self._connection, self.used_bytes - rule.max_bytes, reward=rule.reward
+        )
+        return list(
+            dict.fromkeys([*aged, *crowded])
+        )  # both lists begin with the oldest: the longer one holds the other
 
     def drop(self, verdicts: list[int]) -> None:
         """Remove them and give their space back."""
@@ -111,19 +126,30 @@ class Inventory:
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _check_reward(self, reward: str | None) -> None:
-        known = [row[0] for row in self._connection.execute("SELECT DISTINCT reward FROM scorers ORDER BY reward")]
+        known = [
+            row[0]
+            for row in self._connection.execute(
+                "SELECT DISTINCT reward FROM scorers ORDER BY reward"
+            )
+        ]
         if reward is not None and reward not in known:
-            raise ConfigError(f"'{self._path}' has no verdicts of '{reward}'{did_you_mean(reward, known)}")
+            raise ConfigError(
+                f"'{self._path}' has no verdicts of '{reward}'{did_you_mean(reward, known)}"
+            )
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Generator[Inventory]:
-    """The inventory of an existing cache. Raises ConfigError as `open_file` does, DataError for damage found later."""
+    """The inventory of an existing cache. Raises ConfigError as `open_file` does, DataError for
+    damage found later."""
     connection = open_file(path, create=False)
     try:
         yield Inventory(path, connection)
     except sqlite3.Error as error:
-        raise DataError(f"the cache '{path}' cannot be read or written ({error}); try again, or delete it: it only saves work") from error
+        raise DataError(
+            f"the cache '{path}' cannot be read or written ({error}); try again, or delete it: it"
+            " only saves work"
+        ) from error
     finally:
         connection.close()
 
@@ -131,7 +157,15 @@ def opened(path: Path) -> Generator[Inventory]:
 def _kept(row: tuple[str, bytes, float, float, int, int, bytes]) -> Kept:
     reward, key, created, last_used, hits, size, value = row
     text = _readable(value)
-    return Kept(reward=reward, key=key.hex(), created=created, last_used=last_used, hits=hits, size_bytes=size, text=text)
+    return Kept(
+        reward=reward,
+        key=key.hex(),
+        created=created,
+        last_used=last_used,
+        hits=hits,
+        size_bytes=size,
+        text=text,
+    )
 
 
 def _readable(value: bytes) -> str:

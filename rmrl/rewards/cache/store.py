@@ -1,4 +1,5 @@
-"""Verdicts kept over steps and runs. A cache only saves work: whatever happens to its file later, scoring goes on without it."""
+"""Verdicts kept over steps and runs. A cache only saves work: whatever happens to its file later,
+scoring goes on without it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.rewards.cache.codec import Result, decode, encode
-from rmrl.rewards.cache.file import delete, error_code, least_recently_used, open_file, used_bytes, writing
+from rmrl.rewards.cache.file import (
+    delete,
+    error_code,
+    least_recently_used,
+    open_file,
+    used_bytes,
+    writing,
+)
 
 _ASK_AT_ONCE = 500
 _KEEP_SHARE = 0.9
@@ -22,13 +30,17 @@ _log = logging.getLogger(__name__)
 
 
 class CacheStore:
-    """One SQLite file. Safe to call from several threads; several processes of one machine may share the file.
+    """One SQLite file. Safe to call from several threads; several processes of one machine may
+    share the file.
 
-    `max_bytes`: least recently used verdicts go when the file holds more. `notice` gets a sentence, once, when the file can no longer
-    be used (disk full, damaged): from then on nothing is found and nothing is stored. The constructor raises ConfigError (see `open_file`).
+    `max_bytes`: least recently used verdicts go when the file holds more. `notice` gets a sentence,
+    once, when the file can no longer be used (disk full, damaged): from then on nothing is found
+    and nothing is stored. The constructor raises ConfigError (see `open_file`).
     """
 
-    def __init__(self, path: str | Path, *, max_bytes: int, notice: Callable[[str], None] = _log.warning) -> None:
+    def __init__(
+        self, path: str | Path, *, max_bytes: int, notice: Callable[[str], None] = _log.warning
+    ) -> None:
         assert max_bytes > 0, f"max_bytes {max_bytes}"
         self.path = Path(path).expanduser()
         self._max_bytes, self._notice = max_bytes, notice
@@ -47,18 +59,25 @@ class CacheStore:
         with self._guarded() as connection:
             if connection is not None:
                 rows = list(_rows(connection, keys))
-                found = {key: result for _, key, value in rows if (result := decode(value)) is not None}
+                found = {
+                    key: result for _, key, value in rows if (result := decode(value)) is not None
+                }
                 _count_hits(connection, [verdict for verdict, key, _ in rows if key in found])
         return found
 
     def put_many(self, results: Mapping[bytes, Any], *, scorer: str, reward: str) -> int:
-        """Keep what is worth keeping (see `encode`); returns how many are new. `scorer`: the `scorer_key`; `reward`: its name."""
-        encoded = {key: value for key, result in results.items() if (value := encode(result)) is not None}
+        """Keep what is worth keeping (see `encode`); returns how many are new. `scorer`: the
+        `scorer_key`; `reward`: its name."""
+        encoded = {
+            key: value for key, result in results.items() if (value := encode(result)) is not None
+        }
         stored = 0
         with self._guarded() as connection:
             if connection is not None and encoded:
                 with writing(connection):
-                    inserted = _insert(connection, encoded, scorer_id=_scorer_id(connection, scorer, reward))
+                    inserted = _insert(
+                        connection, encoded, scorer_id=_scorer_id(connection, scorer, reward)
+                    )
                 stored = inserted  # not before it is committed
                 self._prune(connection)
         return stored
@@ -71,11 +90,17 @@ class CacheStore:
     def _prune(self, connection: sqlite3.Connection) -> None:
         excess = used_bytes(connection) - self._max_bytes
         if excess > 0:
-            delete(connection, least_recently_used(connection, excess + round((1 - _KEEP_SHARE) * self._max_bytes)))
+            delete(
+                connection,
+                least_recently_used(
+                    connection, excess + round((1 - _KEEP_SHARE) * self._max_bytes)
+                ),
+            )
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[sqlite3.Connection | None]:
-        """The connection, one thread at a time. SQLite's errors end here: as a notice and, if they would come again, the cache's end."""
+        """The connection, one thread at a time. SQLite's errors end here: as a notice and, if they
+        would come again, the cache's end."""
         with self._lock:
             try:
                 yield self._connection
@@ -86,25 +111,36 @@ class CacheStore:
         code = error_code(error)
         if code == sqlite3.SQLITE_BUSY:
             if not self._busy_noticed:
-                self._notice(f"the cache {self.path} is held by another process; verdicts that had to wait too long for it are not kept.")
+                self._notice(
+                    f"the cache {self.path} is held by another process; verdicts that had to wait"
+                    " too long for it are not kept."
+                )
             self._busy_noticed = True
             return
         why = "its disk is full" if code == sqlite3.SQLITE_FULL else str(error)
-        self._notice(f"the cache {self.path} can no longer be used ({why}); scoring goes on without it.")
+        self._notice(
+            f"the cache {self.path} can no longer be used ({why}); scoring goes on without it."
+        )
         self._give_up()
 
     def _give_up(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(sqlite3.Error):  # the last words of a full disk; the notice has been given
+            with contextlib.suppress(
+                sqlite3.Error
+            ):  # the last words of a full disk; the notice has been given
                 connection.close()
 
 
-def _rows(connection: sqlite3.Connection, keys: Sequence[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
+def _rows(
+    connection: sqlite3.Connection, keys: Sequence[bytes]
+) -> Iterator[tuple[int, bytes, bytes]]:
     for start in range(0, len(keys), _ASK_AT_ONCE):
         some = keys[start : start + _ASK_AT_ONCE]
         marks = ",".join("?" * len(some))
-        yield from connection.execute(f"SELECT id, key, value FROM verdicts WHERE key IN ({marks})", some)
+        yield from connection.execute(
+            f"SELECT id, key, value FROM verdicts WHERE key IN ({marks})", some
+        )
 
 
 def _count_hits(connection: sqlite3.Connection, verdicts: Sequence[int]) -> None:
@@ -112,21 +148,37 @@ def _count_hits(connection: sqlite3.Connection, verdicts: Sequence[int]) -> None
         return
     now = time.time()
     with writing(connection):
-        connection.executemany("UPDATE uses SET hits = hits + 1, last_used = ? WHERE id = ?", [(now, verdict) for verdict in verdicts])
+        connection.executemany(
+            "UPDATE uses SET hits = hits + 1, last_used = ? WHERE id = ?",
+            [(now, verdict) for verdict in verdicts],
+        )
 
 
 def _scorer_id(connection: sqlite3.Connection, scorer: str, reward: str) -> int:
-    connection.execute("INSERT OR IGNORE INTO scorers (scorer, reward) VALUES (?, ?)", (scorer, reward))
-    return connection.execute("SELECT id FROM scorers WHERE scorer = ? AND reward = ?", (scorer, reward)).fetchone()[0]
+    connection.execute(
+        "INSERT OR IGNORE INTO scorers (scorer, reward) VALUES (?, ?)", (scorer, reward)
+    )
+    return connection.execute(
+        "SELECT id FROM scorers WHERE scorer = ? AND reward = ?", (scorer, reward)
+    ).fetchone()[0]
 
 
-def _insert(connection: sqlite3.Connection, encoded: Mapping[bytes, bytes], *, scorer_id: int) -> int:
-    """What another process stored in the meantime stays as it is: the first answer to a question is the one that is repeated."""
+def _insert(
+    connection: sqlite3.Connection, encoded: Mapping[bytes, bytes], *, scorer_id: int
+) -> int:
+    """What another process stored in the meantime stays as it is: the first answer to a question is
+    the one that is repeated."""
     now, stored = time.time(), 0
     for key, value in encoded.items():
-        added = connection.execute("INSERT OR IGNORE INTO verdicts (key, value) VALUES (?, ?)", (key, value))
+        added = connection.execute(
+            "INSERT OR IGNORE INTO verdicts (key, value) VALUES (?, ?)", (key, value)
+        )
         if added.rowcount == 1:
             use = (added.lastrowid, scorer_id, now, now, len(key) + len(value))
-            connection.execute("INSERT INTO uses (id, scorer_id, created, last_used, hits, bytes) VALUES (?, ?, ?, ?, 0, ?)", use)
+            connection.execute(
+                "INSERT INTO uses (id, scorer_id, created, last_used, hits, bytes) VALUES (?, ?, ?,"
+                " ?, 0, ?)",
+                use,
+            )
             stored += 1
     return stored

@@ -32,15 +32,18 @@ def combine(
     parts: Sequence[RewardSpec] = (),
     learn: bool = True,
 ) -> RewardBatch:
-    """Transforms, on_missing, weights, combiner, in this order. One spec and one chain per component; `weights_BC` of `weights_matrix`.
+    """Transforms, on_missing, weights, combiner, in this order. One spec and one chain per
+    component; `weights_BC` of `weights_matrix`.
 
-    A component that is absent on a row (status "skipped", closed gate, other data source) contributes nothing and masks nothing; nor
-    does one that is watched there (weight 0, see `watched`). `parts`: members of ensembles that are no components.
-    One whose `counts_at` does not hold counts 0 there, after transforms, whatever its verdict; that masks nothing either.
-    A row without any component for its data source has no reward; one whose gates leave nothing to count has 0, and so has one whose
-    components are all watched (lexicographic: 0.5, as every response ties).
-    Without `learn` the transforms' running statistics stay as they are.
-    Raises RewardError for on_missing=fail, ConfigError where `to_tokens` does not go with the combiner or the transforms.
+    A component that is absent on a row (status "skipped", closed gate, other data source)
+    contributes nothing and masks nothing; nor does one that is watched there (weight 0, see
+    `watched`). `parts`: members of ensembles that are no components. One whose `counts_at` does not
+    hold counts 0 there, after transforms, whatever its verdict; that masks nothing either. A row
+    without any component for its data source has no reward; one whose gates leave nothing to count
+    has 0, and so has one whose components are all watched (lexicographic: 0.5, as every response
+    ties). Without `learn` the transforms' running statistics stay as they are. Raises RewardError
+    for on_missing=fail, ConfigError where `to_tokens` does not go with the combiner or the
+    transforms.
     """
     problems = step_problems(specs, transforms, settings=settings)
     if problems:
@@ -49,33 +52,33 @@ def combine(
     takes_part_BC = takes_part(specs, weights_BC, settings=settings, parts=parts)
     zeroed_BC = zeroed(scores, specs, applies_BC=applies_BC)
     absent_BC = ~counted(scores, specs, settings=settings, applies_BC=applies_BC) & ~zeroed_BC
-    columns_BC = _transformed(scores, rows, transforms, absent_BC=absent_BC | zeroed_BC, learn=learn)
+    silent_BC = absent_BC | zeroed_BC
+    columns_BC = _transformed(scores, rows, transforms, absent_BC=silent_BC, learn=learn)
     columns_BC[zeroed_BC] = 0.0
     weights = np.where(absent_BC, 0.0, weights_BC)
     missing_BC = np.isnan(columns_BC) & ~absent_BC & takes_part_BC
     if settings.combine == "product":  # it is 0 already, whatever a missing factor would have been
         missing_BC &= ~((columns_BC * weights == 0) & (weights != 0)).any(axis=1)[:, None]
-    values_BC, present_BC, keep_B = apply_missing(columns_BC, missing_BC, specs, scores.results, how=settings.combine)
+    values_BC, present_BC, keep_B = apply_missing(
+        columns_BC, missing_BC, specs, scores.results, how=settings.combine
+    )
     weights, left_B = rescaled(weights, present_BC, how=settings.combine)
     keep_B &= left_B & applies_BC.any(axis=1)
     weighted_BC = applies_BC & (weights_BC != 0)
-    apart_BC = rows_with_steps(scores, specs) & ~absent_BC & ~zeroed_BC & weighted_BC & keep_B[:, None]
+    counted_BC = ~absent_BC & ~zeroed_BC & weighted_BC & keep_B[:, None]
+    apart_BC = rows_with_steps(scores, specs) & counted_BC
+    parts_of_rows = _Parts(
+        values_BC=values_BC,
+        weights_BC=weights,
+        present_BC=~np.isnan(values_BC) & ~apart_BC,
+        closed_BC=absent_BC & applies_BC,
+        watched_BC=applies_BC & ~weighted_BC,
+    )
+    rewards_B = _rewards(parts_of_rows, keep_B=keep_B, rows=rows, specs=specs, settings=settings)
     return RewardBatch(
         scores=scores,
         weights_C=common_weights(weights_BC, specs),
-        rewards_B=_rewards(
-            _Parts(
-                values_BC=values_BC,
-                weights_BC=weights,
-                present_BC=~np.isnan(values_BC) & ~apart_BC,
-                closed_BC=absent_BC & applies_BC,
-                watched_BC=applies_BC & ~weighted_BC,
-            ),
-            keep_B=keep_B,
-            rows=rows,
-            specs=specs,
-            settings=settings,
-        ),
+        rewards_B=rewards_B,
         keep_B=keep_B,
         steps=_steps(scores, specs, transforms, rows=rows, weights_BC=weights, counted_BC=apart_BC),
         columns_BC=columns_BC,
@@ -83,11 +86,16 @@ def combine(
     )
 
 
-def _transformed(scores: Scores, rows: Rows, transforms: Sequence[Chain], *, absent_BC: np.ndarray, learn: bool) -> np.ndarray:
-    """[B, C], NaN where there is no verdict or the component is absent: what does not count does not shape the statistics either."""
+def _transformed(
+    scores: Scores, rows: Rows, transforms: Sequence[Chain], *, absent_BC: np.ndarray, learn: bool
+) -> np.ndarray:
+    """[B, C], NaN where there is no verdict or the component is absent: what does not count does
+    not shape the statistics either."""
     columns_BC = np.where(absent_BC, np.nan, scores.values_BC)
     for c, chain in enumerate(transforms):
-        columns_BC[:, c] = chain.apply(columns_BC[:, c], rows, ~np.isnan(columns_BC[:, c]), learn=learn)
+        columns_BC[:, c] = chain.apply(
+            columns_BC[:, c], rows, ~np.isnan(columns_BC[:, c]), learn=learn
+        )
     return columns_BC
 
 
@@ -102,7 +110,14 @@ class _Parts:
     watched_BC: np.ndarray
 
 
-def _rewards(parts: _Parts, *, keep_B: np.ndarray, rows: Rows, specs: Sequence[RewardSpec], settings: RewardConfig) -> np.ndarray:
+def _rewards(
+    parts: _Parts,
+    *,
+    keep_B: np.ndarray,
+    rows: Rows,
+    specs: Sequence[RewardSpec],
+    settings: RewardConfig,
+) -> np.ndarray:
     """[B], NaN where not kept. The combiner sees the kept rows alone."""
     rewards_B = np.full(len(keep_B), np.nan)
     if keep_B.any():
@@ -130,4 +145,6 @@ def _steps(
 ) -> tuple[tuple[Step, ...], ...]:
     if not any(to_tokens(spec) and (weights_BC[:, c] != 0).any() for c, spec in enumerate(specs)):
         return ()
-    return weighted_steps(scores, transforms=transforms, rows=rows, weights_BC=weights_BC, counted_BC=counted_BC)
+    return weighted_steps(
+        scores, transforms=transforms, rows=rows, weights_BC=weights_BC, counted_BC=counted_BC
+    )

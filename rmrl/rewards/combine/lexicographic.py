@@ -1,6 +1,7 @@
 """lexicographic: the first component decides; where it ties, the second; and so on.
 
-Within each prompt's group the responses are ordered, and the reward is the dense rank, from 0 (last) to 1 (first):
+Within each prompt's group the responses are ordered, and the reward is the dense rank, from 0
+(last) to 1 (first):
 
     correct   style         order                      reward
        1       0.2     ->   2nd                          0.5
@@ -8,12 +9,14 @@ Within each prompt's group the responses are ordered, and the reward is the dens
        0       1.0     ->   3rd                          0
        1       0.2     ->   2nd, tied with the first     0.5
 
-Ranks are taken within the group, so a response's reward does not depend on which other prompts share its batch; a group in which all
-tie, or of a single response, gets 0.5: use it with several responses per prompt.
+Ranks are taken within the group, so a response's reward does not depend on which other prompts
+share its batch; a group in which all tie, or of a single response, gets 0.5: use it with several
+responses per prompt.
 
-Scores whose difference is at most reward.lexicographic_tolerance tie. Ties join into chains: with tolerance 0.1 the scores 0.30, 0.38
-and 0.46 are all tied. The sign of a weight says which direction is better; its size has no effect; weight 0 leaves a component out.
-A component that a row lacks because its gate is closed ranks below every score there.
+Scores whose difference is at most reward.lexicographic_tolerance tie. Ties join into chains: with
+tolerance 0.1 the scores 0.30, 0.38 and 0.46 are all tied. The sign of a weight says which direction
+is better; its size has no effect; weight 0 leaves a component out. A component that a row lacks
+because its gate is closed ranks below every score there.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ def lexicographic(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarra
     class_N = group_N
     for c in range(inputs.values_NC.shape[1]):
         signed_N = inputs.values_NC[:, c] * np.sign(inputs.weights_NC[:, c])
-        class_N = refined(class_N, np.where(inputs.counted_NC[:, c], signed_N, -np.inf), tolerance_N)
+        class_N = refined(
+            class_N, np.where(inputs.counted_NC[:, c], signed_N, -np.inf), tolerance_N
+        )
     return _dense_ranks(class_N, group_N)
 
 
@@ -43,7 +48,10 @@ def _dense_ranks(class_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
     """Classes are numbered group by group, each from its worst to its best."""
     if not len(class_N):
         return np.zeros(0)
-    first, last = np.full(group_N.max() + 1, len(class_N)), np.zeros(group_N.max() + 1, dtype=np.int64)
+    first, last = (
+        np.full(group_N.max() + 1, len(class_N)),
+        np.zeros(group_N.max() + 1, dtype=np.int64),
+    )
     np.minimum.at(first, group_N, class_N)
     np.maximum.at(last, group_N, class_N)
     steps_N = (last - first)[group_N]

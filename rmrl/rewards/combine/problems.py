@@ -1,4 +1,5 @@
-"""Everything that can be wrong with how scores are to be combined, found from the typed configuration alone."""
+"""Everything that can be wrong with how scores are to be combined, found from the typed
+configuration alone."""
 
 from __future__ import annotations
 
@@ -19,14 +20,25 @@ _SOURCE_ENTRIES = ("models", "weights")
 
 
 def combine_problems(settings: RewardConfig, names: Sequence[str]) -> list[str]:
-    """All problems as full sentences; empty when there are none. `names` are the rewards of reward.models, in order.
+    """All problems as full sentences; empty when there are none. `names` are the rewards of
+    reward.models, in order.
 
-    Rewards that only reward.by_source names may be gates, and have transforms and schedules, like any other.
+    Rewards that only reward.by_source names may be gates, and have transforms and schedules, like
+    any other.
     """
     known = list(dict.fromkeys([*names, *_source_models(settings)]))
     if settings.combine not in COMBINERS:
-        return [f"reward.combine={settings.combine!r}: not a choice{did_you_mean(settings.combine, list(COMBINERS))}"]
-    checks: tuple[Callable[[RewardConfig, Sequence[str]], Iterator[str]], ...] = (_gates, _parameters, _weights, _transforms, _steps)
+        return [
+            f"reward.combine={settings.combine!r}: not a"
+            f" choice{did_you_mean(settings.combine, list(COMBINERS))}"
+        ]
+    checks: tuple[Callable[[RewardConfig, Sequence[str]], Iterator[str]], ...] = (
+        _gates,
+        _parameters,
+        _weights,
+        _transforms,
+        _steps,
+    )
     problems = [*_fold(settings, names), *_by_source(settings)]
     problems += [problem for check in checks for problem in check(settings, known)]
     return problems + schedule_problems(settings.weight_schedules, known)
@@ -37,26 +49,34 @@ def _fold(settings: RewardConfig, names: Sequence[str]) -> Iterator[str]:
     if ops is None:
         return
     if settings.combine != "fold":
-        yield f"reward.combine_ops belongs to reward.combine=fold and has no effect on {settings.combine}: give that, or leave it out"
+        yield (
+            "reward.combine_ops belongs to reward.combine=fold and has no effect on"
+            f" {settings.combine}: give that, or leave it out"
+        )
     if len(ops) != len(names):
         yield (
-            f"reward.combine_ops has {_count(ops, 'value')} for {_count(names, 'model')} ({', '.join(names)}): "
-            "give add or mul for each, e.g. reward.combine_ops=[add,mul]"
+            f"reward.combine_ops has {_count(ops, 'value')} for {_count(names, 'model')}"
+            f" ({', '.join(names)}): give add or mul for each, e.g. reward.combine_ops=[add,mul]"
         )
     for op in ops:
         if op not in _OPS:
             yield f"reward.combine_ops: {op!r} is not a choice; known: add, mul"
     if ops and ops[0] == "mul":
-        yield "reward.combine_ops starts with mul: the fold starts from 0, so every reward would be 0; start with add"
+        yield (
+            "reward.combine_ops starts with mul: the fold starts from 0, so every reward would be"
+            " 0; start with add"
+        )
     elif _first_that_counts(settings, ops) == "mul":
         yield (
-            f"reward.combine_ops={ops} with reward.weights={settings.weights}: weight 0 leaves a reward out, so the fold starts with mul "
-            "from 0 and every reward would be 0; let a reward with add and another weight than 0 come first"
+            f"reward.combine_ops={ops} with reward.weights={settings.weights}: weight 0 leaves a"
+            " reward out, so the fold starts with mul from 0 and every reward would be 0; let a"
+            " reward with add and another weight than 0 come first"
         )
 
 
 def _first_that_counts(settings: RewardConfig, ops: Sequence[str]) -> str:
-    """The operation of the first reward whose weight is not 0; "" where there is none or weights change."""
+    """The operation of the first reward whose weight is not 0; "" where there is none or weights
+    change."""
     if settings.weights is None or settings.weight_schedules or settings.by_source:
         return ""
     return next((op for op, weight in zip(ops, settings.weights, strict=False) if weight != 0), "")
@@ -65,29 +85,42 @@ def _first_that_counts(settings: RewardConfig, ops: Sequence[str]) -> str:
 def _gates(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
     gates = settings.gates
     if settings.combine == "gate" and not gates:
-        yield "reward.combine=gate without reward.gates: name the rewards that must hold for others to count, e.g. reward.gates=[format]"
+        yield (
+            "reward.combine=gate without reward.gates: name the rewards that must hold for others"
+            " to count, e.g. reward.gates=[format]"
+        )
     if gates and settings.combine != "gate":
         yield (
-            f"reward.gates={gates} belongs to reward.combine=gate and has no effect on {settings.combine}: give that, or a gate to single "
-            f"rewards by reward.specs.<name>.gate={gates[0]}"
+            f"reward.gates={gates} belongs to reward.combine=gate and has no effect on"
+            f" {settings.combine}: give that, or a gate to single rewards by"
+            f" reward.specs.<name>.gate={gates[0]}"
         )
     for gate in gates:
         if gate not in known:
             yield f"reward.gates: no reward named '{gate}'{did_you_mean(gate, list(known))}"
     if gates and known and set(known) <= set(gates):
-        yield f"reward.gates={gates} names every reward: nothing is left that a gate could open; leave at least one out"
+        yield (
+            f"reward.gates={gates} names every reward: nothing is left that a gate could open;"
+            " leave at least one out"
+        )
     if not math.isfinite(settings.gate_above):
         yield f"reward.gate_above={settings.gate_above}: give a finite number"
 
 
 def _parameters(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
     del known
-    for key, default, how in (("soft_min_beta", 1.0, "soft_min"), ("lexicographic_tolerance", 0.0, "lexicographic")):
+    for key, default, how in (
+        ("soft_min_beta", 1.0, "soft_min"),
+        ("lexicographic_tolerance", 0.0, "lexicographic"),
+    ):
         value = getattr(settings, key)
         if not (math.isfinite(value) and value >= 0):
             yield f"reward.{key}={value}: give a finite number that is not negative"
         elif value != default and settings.combine != how:
-            yield f"reward.{key} belongs to reward.combine={how} and has no effect on {settings.combine}: give that, or leave it out"
+            yield (
+                f"reward.{key} belongs to reward.combine={how} and has no effect on"
+                f" {settings.combine}: give that, or leave it out"
+            )
 
 
 def _weights(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
@@ -96,20 +129,26 @@ def _weights(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
     for where, weights in _typed_weights(settings):
         if settings.combine == "soft_min" and min(weights) < 0:
             yield (
-                f"{where} has a negative weight and reward.combine=soft_min takes weights as shares of a mean: turn the score round "
-                "instead, e.g. reward.transforms.<name>={kind: scale, factor: -1}"
+                f"{where} has a negative weight and reward.combine=soft_min takes weights as shares"
+                " of a mean: turn the score round instead, e.g. reward.transforms.<name>={kind:"
+                " scale, factor: -1}"
             )
-        if settings.combine == "lexicographic" and any(weight not in (-1, 0, 1) for weight in weights):
+        if settings.combine == "lexicographic" and any(
+            weight not in (-1, 0, 1) for weight in weights
+        ):
             yield (
-                f"{where}={weights} with reward.combine=lexicographic: the order of the models decides and only a weight's sign counts; "
-                "give 1, -1 (less is better) or 0 (only logged), or leave the weights out"
+                f"{where}={weights} with reward.combine=lexicographic: the order of the models"
+                " decides and only a weight's sign counts; give 1, -1 (less is better) or 0 (only"
+                " logged), or leave the weights out"
             )
 
 
 def _by_source(settings: RewardConfig) -> Iterator[str]:
     for source, raw in settings.by_source.items():
         where = f"reward.by_source.{source}"
-        if not isinstance(raw, Mapping) or not _is_names(cast("Mapping[str, Any]", raw).get("models")):
+        if not isinstance(raw, Mapping) or not _is_names(
+            cast("Mapping[str, Any]", raw).get("models")
+        ):
             yield f"{where}={raw!r}: give {{models: [<name>, ...], weights: [<number>, ...]}}"
             continue
         entries = cast("Mapping[str, Any]", raw)
@@ -118,11 +157,19 @@ def _by_source(settings: RewardConfig) -> Iterator[str]:
             if key not in _SOURCE_ENTRIES:
                 yield f"{where}.{key}: no such entry{did_you_mean(str(key), _SOURCE_ENTRIES)}"
         if len(set(models)) < len(models):
-            yield f"{where}.models names one reward twice ({', '.join(models)}): give each once, with the sum of its weights"
-        if weights is not None and not (isinstance(weights, list | tuple) and all(_is_number(weight) for weight in weights)):
+            yield (
+                f"{where}.models names one reward twice ({', '.join(models)}): give each once, with"
+                " the sum of its weights"
+            )
+        if weights is not None and not (
+            isinstance(weights, list | tuple) and all(_is_number(weight) for weight in weights)
+        ):
             yield f"{where}.weights={weights!r}: give one finite number per model"
         elif weights is not None and len(weights) != len(models):
-            yield f"{where}.weights has {_count(weights, 'value')} for {_count(models, 'model')} ({', '.join(models)}): give one per model"
+            yield (
+                f"{where}.weights has {_count(weights, 'value')} for {_count(models, 'model')}"
+                f" ({', '.join(models)}): give one per model"
+            )
 
 
 def _transforms(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
@@ -139,30 +186,49 @@ def _transforms(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
 def _steps(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
     for name in known:
         spec = settings.specs.get(name)
-        asked = isinstance(spec, Mapping) and cast("Mapping[str, Any]", spec).get("to_tokens") is True
+        asked = (
+            isinstance(spec, Mapping) and cast("Mapping[str, Any]", spec).get("to_tokens") is True
+        )
         if asked and settings.combine != "weighted_sum":
             yield needs_sum(name, settings.combine)
 
 
 def _typed_weights(settings: RewardConfig) -> Iterator[tuple[str, list[float]]]:
-    """(key, weights) wherever a list of plain numbers was typed; what is malformed is told elsewhere."""
+    """(key, weights) wherever a list of plain numbers was typed; what is malformed is told
+    elsewhere."""
     typed = [("reward.weights", settings.weights)]
-    typed += [(f"reward.by_source.{s}.weights", raw.get("weights")) for s, raw in settings.by_source.items() if isinstance(raw, Mapping)]
+    typed += [
+        (f"reward.by_source.{s}.weights", raw.get("weights"))
+        for s, raw in settings.by_source.items()
+        if isinstance(raw, Mapping)
+    ]
     for name, points in settings.weight_schedules.items():
         if not schedule_problems({name: points}, [name]):
             typed.append((f"reward.weight_schedules.{name}", [point[1] for point in points]))
     for where, weights in typed:
-        if isinstance(weights, list | tuple) and weights and all(_is_number(weight) for weight in weights):
+        if (
+            isinstance(weights, list | tuple)
+            and weights
+            and all(_is_number(weight) for weight in weights)
+        ):
             yield where, list(weights)
 
 
 def _source_models(settings: RewardConfig) -> list[str]:
-    entries = [cast("Mapping[str, Any]", raw) for raw in settings.by_source.values() if isinstance(raw, Mapping)]
+    entries = [
+        cast("Mapping[str, Any]", raw)
+        for raw in settings.by_source.values()
+        if isinstance(raw, Mapping)
+    ]
     return [name for raw in entries if _is_names(raw.get("models")) for name in raw["models"]]
 
 
 def _is_names(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(each, str) for each in value)
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(each, str) for each in value)
+    )
 
 
 def _is_number(value: Any) -> bool:

@@ -9,9 +9,11 @@ from rmrl.rewards.combine.table import CombineInputs
 
 
 def product(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
-    """Factors that a row lacks are left out; a row left with none (all behind closed gates) gets 0, not the empty product's 1.
+    """Factors that a row lacks are left out; a row left with none (all behind closed gates) gets 0,
+    not the empty product's 1.
 
-    Each factor is a weighted score, as in `fold` with mul; scores raised to their weights would not exist for negative ones.
+    Each factor is a weighted score, as in `fold` with mul; scores raised to their weights would not
+    exist for negative ones.
     """
     del settings
     counted_NC = inputs.counted_NC

@@ -1,8 +1,12 @@
-"""soft_min: -(1/beta) log sum_c p_c exp(-beta s_c), where p_c = w_c / sum w: between the weighted mean and the minimum.
+"""soft_min: -(1/beta) log sum_c p_c exp(-beta s_c), where p_c = w_c / sum w: between the weighted
+mean and the minimum.
 
-The weights are shares, not factors: the reward stays on the scale of the scores, beta -> 0 gives the weighted mean, beta -> inf the
-smallest score among the components of positive weight, and small beta the mean less beta/2 of the variance among the components, the
-uncertainty-weighted ensemble of arXiv:2310.02743. It is also min_q (E_q[s] + KL(q || p) / beta): the mean under the least favourable
+The weights are shares, not factors: the reward stays on the scale of the scores, beta -> 0 gives
+  the weighted mean, beta -> inf the
+smallest score among the components of positive weight, and small beta the mean less beta/2 of the
+  variance among the components, the
+uncertainty-weighted ensemble of arXiv:2310.02743. It is also min_q (E_q[s] + KL(q || p) / beta):
+  the mean under the least favourable
 weighting near the given one. With equal weights this is rewards.md's log mean exp.
 """
 
@@ -16,7 +20,8 @@ from rmrl.rewards.combine.table import CombineInputs
 
 
 def soft_min(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
-    """beta is reward.soft_min_beta (>= 0; 0 is the weighted mean). A row left with no component gets 0.
+    """beta is reward.soft_min_beta (>= 0; 0 is the weighted mean). A row left with no component
+    gets 0.
 
     Raises ConfigError for negative weights, which are no shares.
     """
@@ -31,11 +36,14 @@ def soft_min(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
     lowest_N = np.where(counted_NC, inputs.values_NC, np.inf).min(axis=1, initial=np.inf)
     lowest_N = np.where(counted_NC.any(axis=1), lowest_N, 0.0)
     above_NC = np.where(counted_NC, inputs.values_NC - lowest_N[:, None], 0.0)
-    return lowest_N + (_softened(shares_NC, above_NC, beta) if beta > 0 else (shares_NC * above_NC).sum(axis=1))
+    return lowest_N + (
+        _softened(shares_NC, above_NC, beta) if beta > 0 else (shares_NC * above_NC).sum(axis=1)
+    )
 
 
 def _softened(shares_NC: np.ndarray, above_NC: np.ndarray, beta: float) -> np.ndarray:
-    """-(1/beta) log sum p exp(-beta d) for distances d >= 0 from the minimum, one of which is 0: no overflow, and never log 0."""
+    """-(1/beta) log sum p exp(-beta d) for distances d >= 0 from the minimum, one of which is 0: no
+    overflow, and never log 0."""
     near_N = (shares_NC * np.expm1(-beta * above_NC)).sum(axis=1)
     far_N = (shares_NC * np.exp(-beta * above_NC)).sum(axis=1)
     # log1p keeps the digits where the sum is close to 1, log where it is close to 0

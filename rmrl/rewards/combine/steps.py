@@ -1,4 +1,5 @@
-"""Process rewards whose parts go to their own tokens (`to_tokens`) instead of adding to the response's reward."""
+"""Process rewards whose parts go to their own tokens (`to_tokens`) instead of adding to the
+response's reward."""
 
 from __future__ import annotations
 
@@ -18,8 +19,11 @@ def to_tokens(spec: RewardSpec) -> bool:
     return bool(getattr(spec.options, "to_tokens", False))
 
 
-def step_problems(specs: Sequence[RewardSpec], transforms: Sequence[Chain], *, settings: RewardConfig) -> list[str]:
-    """What keeps parts from going to their tokens, over resolved specs. Those of weight 0 everywhere send none there."""
+def step_problems(
+    specs: Sequence[RewardSpec], transforms: Sequence[Chain], *, settings: RewardConfig
+) -> list[str]:
+    """What keeps parts from going to their tokens, over resolved specs. Those of weight 0
+    everywhere send none there."""
     problems: list[str] = []
     for spec, chain in zip(specs, transforms, strict=True):
         if _always_watched(spec, settings):
@@ -29,8 +33,9 @@ def step_problems(specs: Sequence[RewardSpec], transforms: Sequence[Chain], *, s
         if to_tokens(spec) and not chain.per_value:
             names = ", ".join(chain.names)
             problems.append(
-                f"reward '{spec.name}' has to_tokens with the transforms {names}: the parts of a response can only be scaled, clipped, or "
-                "passed through sigmoid or piecewise; leave the others out, or to_tokens"
+                f"reward '{spec.name}' has to_tokens with the transforms {names}: the parts of a"
+                " response can only be scaled, clipped, or passed through sigmoid or piecewise;"
+                " leave the others out, or to_tokens"
             )
     return problems
 
@@ -43,13 +48,14 @@ def _always_watched(spec: RewardSpec, settings: RewardConfig) -> bool:
 def needs_sum(name: str, how: str) -> str:
     """The sentence for a combiner that cannot do without the scalar."""
     return (
-        f"reward '{name}' has to_tokens with reward.combine={how}: scores of a response's parts can only be added; "
-        "use reward.combine=weighted_sum, or leave to_tokens out"
+        f"reward '{name}' has to_tokens with reward.combine={how}: scores of a response's parts can"
+        " only be added; use reward.combine=weighted_sum, or leave to_tokens out"
     )
 
 
 def rows_with_steps(scores: Scores, specs: Sequence[RewardSpec]) -> np.ndarray:
-    """bool [B, C]: the parts of this verdict go to their tokens, and its scalar stays out of the reward."""
+    """bool [B, C]: the parts of this verdict go to their tokens, and its scalar stays out of the
+    reward."""
     apart_BC = np.zeros(scores.values_BC.shape, dtype=bool)
     for c, (spec, column) in enumerate(zip(specs, scores.results, strict=True)):
         if to_tokens(spec):
@@ -58,14 +64,27 @@ def rows_with_steps(scores: Scores, specs: Sequence[RewardSpec]) -> np.ndarray:
 
 
 def weighted_steps(
-    scores: Scores, *, transforms: Sequence[Chain], rows: Rows, weights_BC: np.ndarray, counted_BC: np.ndarray
+    scores: Scores,
+    *,
+    transforms: Sequence[Chain],
+    rows: Rows,
+    weights_BC: np.ndarray,
+    counted_BC: np.ndarray,
 ) -> tuple[tuple[Step, ...], ...]:
-    """[B] parts with weight * transformed value, in order; parts that end together are added up. Only where `counted_BC`."""
+    """[B] parts with weight * transformed value, in order; parts that end together are added up.
+    Only where `counted_BC`."""
     merged: list[dict[int, float]] = [{} for _ in range(len(rows))]
     for c, (column, chain) in enumerate(zip(scores.results, transforms, strict=True)):
-        found = [(b, step) for b, result in enumerate(column) if counted_BC[b, c] for step in result.steps]
+        found = [
+            (b, step)
+            for b, result in enumerate(column)
+            if counted_BC[b, c]
+            for step in result.steps
+        ]
         raw = np.asarray([step.value for _, step in found], dtype=np.float64)
-        values = chain.apply(raw, rows.select([b for b, _ in found]), np.ones(len(raw), dtype=bool), learn=False)
+        values = chain.apply(
+            raw, rows.select([b for b, _ in found]), np.ones(len(raw), dtype=bool), learn=False
+        )
         for (b, step), value in zip(found, values, strict=True):
             merged[b][step.end] = merged[b].get(step.end, 0.0) + float(weights_BC[b, c] * value)
     return tuple(tuple(Step(end, value) for end, value in sorted(ends.items())) for ends in merged)

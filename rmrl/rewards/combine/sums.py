@@ -15,12 +15,13 @@ def weighted_sum(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray
 
 
 def fold(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
-    """Per component in order: add: total + w * s; mul: total * w * s. Starts from 0, so a leading `mul` gives 0.
+    """Per component in order: add: total + w * s; mul: total * w * s. Starts from 0, so a leading
+    `mul` gives 0.
 
-    A component of weight 0 is passed over as if it were not configured, whatever its operation.
-    One that a row lacks is passed over too. Where that leaves nothing to multiply, the first one present starts the total:
-    0 * s would make a number out of a missing verdict. Behind a closed gate, though, there is a number: nothing, and what multiplies
-    it stays 0.
+    A component of weight 0 is passed over as if it were not configured, whatever its operation. One
+    that a row lacks is passed over too. Where that leaves nothing to multiply, the first one
+    present starts the total: 0 * s would make a number out of a missing verdict. Behind a closed
+    gate, though, there is a number: nothing, and what multiplies it stays 0.
     """
     del settings
     total_N = np.zeros(len(inputs.values_NC))
@@ -29,7 +30,11 @@ def fold(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
         watched_N = inputs.watched_NC[:, c]
         present_N = inputs.present_NC[:, c] & ~watched_N
         term_N = np.where(present_N, inputs.values_NC[:, c] * inputs.weights_NC[:, c], 0.0)
-        joined_N = total_N + term_N if op == "add" else np.where(lacks_N & ~started_N, term_N, total_N * term_N)
+        joined_N = (
+            total_N + term_N
+            if op == "add"
+            else np.where(lacks_N & ~started_N, term_N, total_N * term_N)
+        )
         total_N = np.where(present_N, joined_N, total_N)
         started_N |= (present_N | inputs.closed_NC[:, c]) & ~watched_N
         lacks_N |= ~present_N & ~watched_N

@@ -20,11 +20,13 @@ class CombineInputs:
     weights_NC: np.ndarray
     """float64: weights per row; 0 where not present."""
     present_NC: np.ndarray
-    """bool; False: the row lacks the component (gate closed, other source, passed over). Its value means nothing."""
+    """bool; False: the row lacks the component (gate closed, other source, passed over). Its value
+    means nothing."""
     closed_NC: np.ndarray
     """bool: not present because a gate is closed, or the scorer knew that it could not matter."""
     watched_NC: np.ndarray
-    """bool: of weight 0 on this row. It has no say in any combiner: neither a term nor a factor nor a key."""
+    """bool: of weight 0 on this row. It has no say in any combiner: neither a term nor a factor nor
+    a key."""
     ops: tuple[str, ...]
     """fold: add or mul for each component."""
     group_ids_N: np.ndarray
@@ -55,4 +57,5 @@ COMBINERS: Registry[Combiner] = Registry(
         "lexicographic": "rmrl.rewards.combine.lexicographic:lexicographic",
     },
 )
-"""`gate` sums what its gates let through: components behind a closed gate have become absent before (`gates`)."""
+"""`gate` sums what its gates let through: components behind a closed gate have become absent before
+(`gates`)."""

@@ -1,10 +1,13 @@
-"""Which components have a part in a row's reward, and which are watched: scored and logged, and no more.
+"""Which components have a part in a row's reward, and which are watched: scored and logged, and no
+more.
 
-A component of weight 0 is watched. Its missing verdicts mask no row, are not imputed, end no run (`on_missing`) and count for no budget
-(reward.max_missing). The weight is that of the row: a schedule or reward.by_source may give 0 here and another number there.
+A component of weight 0 is watched. Its missing verdicts mask no row, are not imputed, end no run
+(`on_missing`) and count for no budget (reward.max_missing). The weight is that of the row: a
+schedule or reward.by_source may give 0 here and another number there.
 
-A gate is the exception: a verdict of weight 0 that decides whether another component counts has a part in the reward all the same. It
-adds nothing, and where it is missing there is no honest number. A gate in front of watched components alone is watched itself.
+A gate is the exception: a verdict of weight 0 that decides whether another component counts has a
+part in the reward all the same. It adds nothing, and where it is missing there is no honest number.
+A gate in front of watched components alone is watched itself.
 """
 
 from __future__ import annotations
@@ -19,11 +22,17 @@ from rmrl.rewards.spec import RewardSpec
 
 
 def takes_part(
-    specs: Sequence[RewardSpec], weights_BC: np.ndarray, *, settings: RewardConfig, parts: Sequence[RewardSpec] = ()
+    specs: Sequence[RewardSpec],
+    weights_BC: np.ndarray,
+    *,
+    settings: RewardConfig,
+    parts: Sequence[RewardSpec] = (),
 ) -> np.ndarray:
-    """bool [B, C]: the component belongs to the row, and its weight there is not 0 or it is a gate of one that takes part.
+    """bool [B, C]: the component belongs to the row, and its weight there is not 0 or it is a gate
+    of one that takes part.
 
-    `weights_BC` of `weights_matrix`; `parts`: members of ensembles that are no components, whose gates are gates of the ensemble.
+    `weights_BC` of `weights_matrix`; `parts`: members of ensembles that are no components, whose
+    gates are gates of the ensemble.
     """
     applies_BC = ~np.isnan(weights_BC)
     part_BC = applies_BC & (weights_BC != 0)
@@ -38,10 +47,15 @@ def takes_part(
     return part_BC
 
 
-def _gate_columns(specs: Sequence[RewardSpec], parts: Sequence[RewardSpec], settings: RewardConfig) -> list[list[int]]:
-    """Of each component: the columns of its gates, and of an ensemble those of its members' gates as well."""
+def _gate_columns(
+    specs: Sequence[RewardSpec], parts: Sequence[RewardSpec], settings: RewardConfig
+) -> list[list[int]]:
+    """Of each component: the columns of its gates, and of an ensemble those of its members' gates
+    as well."""
     column_of = {spec.name: c for c, spec in enumerate(specs)}
-    gates: Mapping[str, Sequence[str]] = {spec.name: gates_of(spec, settings) for spec in (*parts, *specs)}
+    gates: Mapping[str, Sequence[str]] = {
+        spec.name: gates_of(spec, settings) for spec in (*parts, *specs)
+    }
     columns: list[list[int]] = []
     for spec in specs:
         members = spec.options.of if spec.kind == "ensemble" else ()

@@ -11,10 +11,14 @@ from rmrl.rewards.schedules import Schedule
 from rmrl.rewards.spec import RewardSpec
 
 
-def weights_matrix(specs: Sequence[RewardSpec], rows: Rows, *, step: float, schedules: Mapping[str, Schedule]) -> np.ndarray:
-    """float64 [B, C]. NaN: the component has nothing to do with the row's data source, or is only a part of an ensemble.
+def weights_matrix(
+    specs: Sequence[RewardSpec], rows: Rows, *, step: float, schedules: Mapping[str, Schedule]
+) -> np.ndarray:
+    """float64 [B, C]. NaN: the component has nothing to do with the row's data source, or is only a
+    part of an ensemble.
 
-    A spec with `sources` has their weights, others their own on every row; a schedule replaces either by its weight at `step`.
+    A spec with `sources` has their weights, others their own on every row; a schedule replaces
+    either by its weight at `step`.
     """
     weights_BC = np.full((len(rows), len(specs)), np.nan)
     for c, spec in enumerate(specs):
@@ -26,7 +30,8 @@ def weights_matrix(specs: Sequence[RewardSpec], rows: Rows, *, step: float, sche
 
 
 def common_weights(weights_BC: np.ndarray, specs: Sequence[RewardSpec]) -> np.ndarray:
-    """One weight per component, [C]: that of its rows where they agree (so a schedule shows), else the spec's own."""
+    """One weight per component, [C]: that of its rows where they agree (so a schedule shows), else
+    the spec's own."""
     weights_C = np.asarray([spec.weight for spec in specs], dtype=np.float64)
     for c in range(len(specs)):
         applied = weights_BC[~np.isnan(weights_BC[:, c]), c]
@@ -38,4 +43,6 @@ def common_weights(weights_BC: np.ndarray, specs: Sequence[RewardSpec]) -> np.nd
 def _column(spec: RewardSpec, rows: Rows) -> np.ndarray:
     if spec.sources is None:
         return np.full(len(rows), spec.weight)
-    return np.asarray([spec.sources.get(source, np.nan) for source in rows.sources], dtype=np.float64)
+    return np.asarray(
+        [spec.sources.get(source, np.nan) for source in rows.sources], dtype=np.float64
+    )

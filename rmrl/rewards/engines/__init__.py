@@ -1,7 +1,7 @@
 """Engines that run model rewards: token ids or text in, texts, raw logits or vectors out.
 
-An engine lives in a process of its own and is shared by all rewards whose `EngineSpec.key` is equal.
-`ENGINES[name]` is a class whose constructor takes one `EngineSpec`.
+An engine lives in a process of its own and is shared by all rewards whose `EngineSpec.key` is
+equal. `ENGINES[name]` is a class whose constructor takes one `EngineSpec`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ ENGINES: Registry[Callable[[EngineSpec], RewardEngine]] = Registry(
     {
         "vllm": "rmrl.rewards.engines.vllm:VLLMEngine",
         "hf": "rmrl.rewards.engines.hf:HFEngine",
-        "sentence_transformers": "rmrl.rewards.engines.sentence_transformers:SentenceTransformersEngine",
+        "sentence_transformers": (
+            "rmrl.rewards.engines.sentence_transformers:SentenceTransformersEngine"
+        ),
         "sglang": "rmrl.rewards.engines.sglang:SGLangEngine",
         "fake": "rmrl.rewards.engines.fake:FakeEngine",
     },

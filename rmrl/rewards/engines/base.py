@@ -1,4 +1,5 @@
-"""The contract of a reward engine: what it is asked to be, what goes in, what comes out. Imports nothing heavy."""
+"""The contract of a reward engine: what it is asked to be, what goes in, what comes out. Imports
+nothing heavy."""
 
 from __future__ import annotations
 
@@ -16,15 +17,25 @@ DEFAULT_MAX_MODEL_LEN = 4096
 """Ceiling of `max_model_len` where the user gives none, as the schema says."""
 
 Runner = Literal["generate", "pooling", "token_pooling", "embed"]
-"""generate: texts; pooling: one raw scalar a sequence; token_pooling: raw logits at chosen tokens; embed: one vector a text."""
+"""generate: texts; pooling: one raw scalar a sequence; token_pooling: raw logits at chosen tokens;
+embed: one vector a text."""
 
-FAILURES: tuple[Status, ...] = ("overlong", "timeout", "provider_error", "judge_refused", "worker_lost", "cancelled")
-"""What may stand in an output's `failure` instead of a result: a status of the score it was asked for."""
+FAILURES: tuple[Status, ...] = (
+    "overlong",
+    "timeout",
+    "provider_error",
+    "judge_refused",
+    "worker_lost",
+    "cancelled",
+)
+"""What may stand in an output's `failure` instead of a result: a status of the score it was asked
+for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """One engine. Rewards with equal `key` share it. Defaults of the settings live in the configuration schema."""
+    """One engine. Rewards with equal `key` share it. Defaults of the settings live in the
+    configuration schema."""
 
     path: str
     """Checkpoint folder or hub id."""
@@ -57,7 +68,9 @@ class EngineSpec:
     def key(self) -> Hashable:
         """Equal for specs that one engine can serve; two spellings of one folder are equal."""
         path = os.path.realpath(self.path) if os.path.exists(self.path) else self.path  # noqa: PTH110 (a string either way)
-        rest = tuple(getattr(self, f.name) for f in fields(self) if f.name not in ("path", "kwargs"))
+        rest = tuple(
+            getattr(self, f.name) for f in fields(self) if f.name not in ("path", "kwargs")
+        )
         return (path, *rest, json.dumps(dict(self.kwargs), sort_keys=True, default=repr))
 
     @property
@@ -73,7 +86,8 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One prompt for a generating engine. Engines that tokenize by themselves (HTTP) read `messages` if there are any, else `text`."""
+    """One prompt for a generating engine. Engines that tokenize by themselves (HTTP) read
+    `messages` if there are any, else `text`."""
 
     token_ids: tuple[int, ...]
     sampling: Sampling
@@ -86,7 +100,8 @@ class GenerateRequest:
 
 @dataclass(frozen=True, slots=True)
 class TextOutput:
-    """One sample. `finish_reason` is "stop" or "length"; with a `failure` the text is "" and `detail` says why."""
+    """One sample. `finish_reason` is "stop" or "length"; with a `failure` the text is "" and
+    `detail` says why."""
 
     text: str
     finish_reason: str
@@ -155,8 +170,8 @@ class EmbedOutput:
 class RewardEngine(Protocol):
     """Synchronous: it has a process of its own. Outputs stand in the order of the requests.
 
-    `start` raises EngineLoadError or RewardError. The others raise InfrastructureError when the engine fails as a whole;
-    an overlong request never does, it is marked in its own output.
+    `start` raises EngineLoadError or RewardError. The others raise InfrastructureError when the
+    engine fails as a whole; an overlong request never does, it is marked in its own output.
     """
 
     def start(self) -> None: ...
@@ -189,7 +204,9 @@ class RewardEngine(Protocol):
 def overlong_texts(request: GenerateRequest, context_length: int) -> list[TextOutput]:
     """The marks of a prompt that leaves no room for a single token."""
     detail = overlong_detail(len(request.token_ids), context_length)
-    return [TextOutput("", "", len(request.token_ids), 0, failure="overlong", detail=detail)] * request.sampling.n
+    return [
+        TextOutput("", "", len(request.token_ids), 0, failure="overlong", detail=detail)
+    ] * request.sampling.n
 
 
 def overlong_value(request: PoolingRequest, context_length: int) -> ValueOutput:
@@ -200,4 +217,7 @@ def overlong_value(request: PoolingRequest, context_length: int) -> ValueOutput:
 
 def overlong_detail(tokens: int, context_length: int) -> str:
     """Both numbers, and the entry of a reward that cuts such inputs."""
-    return f"the input has {tokens} tokens and max_model_len is {context_length} (overlong=truncate_right of the reward would cut it)"
+    return (
+        f"the input has {tokens} tokens and max_model_len is {context_length}"
+        " (overlong=truncate_right of the reward would cut it)"
+    )

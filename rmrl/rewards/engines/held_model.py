@@ -1,4 +1,5 @@
-"""A torch module that can be put away and brought back: what the engines without memory management of their own share."""
+"""A torch module that can be put away and brought back: what the engines without memory management
+of their own share."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from rmrl.serving.worker_extension import resident_bytes
 
 
 class HeldModel:
-    """Holds what `load` returns (a module on `spec.device`), with the states of a `RewardEngine`."""
+    """Holds what `load` returns (a module on `spec.device`), with the states of a
+    `RewardEngine`."""
 
     def __init__(self, spec: EngineSpec, load: Callable[[], Any]) -> None:
         self._spec = spec
@@ -31,7 +33,9 @@ class HeldModel:
     def awake(self) -> Any:
         """The module. Raises InfrastructureError when it is not there to be used."""
         if self._model is None or self._asleep:
-            raise InfrastructureError(f"the engine of '{self._spec.path}' is {self.state()}; start or wake it first")
+            raise InfrastructureError(
+                f"the engine of '{self._spec.path}' is {self.state()}; start or wake it first"
+            )
         return self._model
 
     def sleep(self, level: int) -> None:

@@ -1,4 +1,5 @@
-"""The type a reward engine computes in, and whether its scores may depend on what else is in the batch. Imports nothing heavy."""
+"""The type a reward engine computes in, and whether its scores may depend on what else is in the
+batch. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -21,13 +22,15 @@ _ROW_BY_ROW = ("hf", "sentence_transformers")
 def resolve_dtype(given: str, *, path: str, runner: str, device: str, where: str) -> str:
     """The type to compute in; `given` is `engine.dtype`, `where` the key that an error names.
 
-    auto is the checkpoint's own type, with two exceptions on CPU, both float32: scoring and embedding models of at most
-    SMALL_PARAMETERS, and float16 checkpoints (most CPUs have no float16 arithmetic, and float32 holds every float16 number).
-    Raises ConfigError for an unknown name.
+    auto is the checkpoint's own type, with two exceptions on CPU, both float32: scoring and
+    embedding models of at most SMALL_PARAMETERS, and float16 checkpoints (most CPUs have no float16
+    arithmetic, and float32 holds every float16 number). Raises ConfigError for an unknown name.
     """
     name = _NAMES.get(given, "")
     if not name:
-        raise ConfigError(f"{where}={given}: not a type to compute in{did_you_mean(given, list(_NAMES))}")
+        raise ConfigError(
+            f"{where}={given}: not a type to compute in{did_you_mean(given, list(_NAMES))}"
+        )
     if name != AUTO:
         return name
     own = checkpoint_dtype(path)
@@ -37,10 +40,11 @@ def resolve_dtype(given: str, *, path: str, runner: str, device: str, where: str
 
 
 def check_batch_invariant(name: str, *, device: str, where: str) -> None:
-    """Raise ConfigError where engine `name` cannot compute every row independently of the others in its batch.
+    """Raise ConfigError where engine `name` cannot compute every row independently of the others in
+    its batch.
 
-    vLLM can on CUDA, with kernels of its own; that the GPU has them is checked in the engine's process. hf and
-    sentence_transformers can everywhere: they compute a row at a time.
+    vLLM can on CUDA, with kernels of its own; that the GPU has them is checked in the engine's
+    process. hf and sentence_transformers can everywhere: they compute a row at a time.
     """
     if name in _ROW_BY_ROW or name == "fake" or ":" in name:
         return
@@ -48,10 +52,14 @@ def check_batch_invariant(name: str, *, device: str, where: str) -> None:
         return
     if name == "vllm":
         raise ConfigError(
-            f"{where}=True: vLLM has batch-invariant kernels for NVIDIA GPUs of compute capability 8.0 or higher, and this engine runs"
-            " on CPU; leave it out and use engine.dtype=float32, in which scores on CPU do not depend on the batch"
+            f"{where}=True: vLLM has batch-invariant kernels for NVIDIA GPUs of compute capability"
+            " 8.0 or higher, and this engine runs on CPU; leave it out and use"
+            " engine.dtype=float32, in which scores on CPU do not depend on the batch"
         )
-    raise ConfigError(f"{where}=True: engine {name} is not known to compute so; use engine.name=vllm on CUDA, or leave it out")
+    raise ConfigError(
+        f"{where}=True: engine {name} is not known to compute so; use engine.name=vllm on CUDA, or"
+        " leave it out"
+    )
 
 
 def _is_small(path: str) -> bool:

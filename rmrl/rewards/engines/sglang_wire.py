@@ -1,4 +1,5 @@
-"""What SGLang's native server is told and what it says: its command line, the bodies of its posts, its answers."""
+"""What SGLang's native server is told and what it says: its command line, the bodies of its posts,
+its answers."""
 
 from __future__ import annotations
 
@@ -28,17 +29,27 @@ def launch_command(spec: EngineSpec, port: int) -> list[str]:
         "is_embedding": spec.runner != "generate",
     }
     if spec.device == "cuda":
-        options |= {"mem_fraction_static": spec.gpu_memory_utilization, "enable_memory_saver": True, "enable_weights_cpu_backup": True}
+        options |= {
+            "mem_fraction_static": spec.gpu_memory_utilization,
+            "enable_memory_saver": True,
+            "enable_weights_cpu_backup": True,
+        }
     return sglang.launch_command(options, spec.kwargs)
 
 
 def generate_body(request: GenerateRequest) -> dict[str, Any]:
     """The body of a post to /generate."""
     sampling = request.sampling
-    params = sglang.sampling_parameters(sampling, n=asked(sampling), max_new_tokens=sampling.max_tokens, seed=sampling.seed)
+    params = sglang.sampling_parameters(
+        sampling, n=asked(sampling), max_new_tokens=sampling.max_tokens, seed=sampling.seed
+    )
     body: dict[str, Any] = {"input_ids": list(request.token_ids), "sampling_params": params}
     if request.choice_tokens:
-        body |= {"return_logprob": True, "logprob_start_len": -1, "token_ids_logprob": list(request.choice_tokens)}
+        body |= {
+            "return_logprob": True,
+            "logprob_start_len": -1,
+            "token_ids_logprob": list(request.choice_tokens),
+        }
     return body
 
 
@@ -49,15 +60,25 @@ def text_output(sample: Mapping[str, Any], request: GenerateRequest) -> TextOutp
     finish = told.get("finish_reason") or {}
     kind = finish.get("type") if isinstance(finish, Mapping) else finish
     if kind == "abort":
-        why = finish.get("message", "no reason given") if isinstance(finish, Mapping) else "no reason given"
-        return TextOutput("", "", *tokens, failure="provider_error", detail=f"SGLang broke the answer off: {why}")
+        why = (
+            finish.get("message", "no reason given")
+            if isinstance(finish, Mapping)
+            else "no reason given"
+        )
+        return TextOutput(
+            "", "", *tokens, failure="provider_error", detail=f"SGLang broke the answer off: {why}"
+        )
     return TextOutput(
-        str(sample["text"]), "length" if kind == "length" else "stop", *tokens, choice_logprobs=_choice_logprobs(told, request)
+        str(sample["text"]),
+        "length" if kind == "length" else "stop",
+        *tokens,
+        choice_logprobs=_choice_logprobs(told, request),
     )
 
 
 def _choice_logprobs(told: Mapping[str, Any], request: GenerateRequest) -> tuple[float, ...]:
-    """`output_token_ids_logprobs` holds, per written token, one [logprob, token id, text or null] for each asked id."""
+    """`output_token_ids_logprobs` holds, per written token, one [logprob, token id, text or null]
+    for each asked id."""
     if not request.choice_tokens:
         return ()
     positions = told.get("output_token_ids_logprobs") or [[]]
@@ -72,7 +93,10 @@ def value_output(row: Mapping[str, Any], tokens: int) -> ValueOutput:
     if len(values) == 1 and isinstance(values[0], int | float) and math.isfinite(values[0]):
         return ValueOutput(float(values[0]), tokens)
     shown = json.dumps(values)[:80]
-    detail = f"SGLang gave {shown} for a sequence ({len(values)} values); one finite number is needed: is this a head with one label?"
+    detail = (
+        f"SGLang gave {shown} for a sequence ({len(values)} values); one finite number is needed:"
+        " is this a head with one label?"
+    )
     return ValueOutput(math.nan, tokens, failure="provider_error", detail=detail)
 
 

@@ -1,6 +1,8 @@
-"""Reward models on vLLM, in this process: judges, scalar and token heads, embeddings, chosen by `spec.runner`.
+"""Reward models on vLLM, in this process: judges, scalar and token heads, embeddings, chosen by
+`spec.runner`.
 
-Heads give raw logits: vLLM's own default passes them through a sigmoid, which saturates and cannot be undone.
+Heads give raw logits: vLLM's own default passes them through a sigmoid, which saturates and cannot
+be undone.
 """
 
 from __future__ import annotations
@@ -43,9 +45,11 @@ _REASON_CHARACTERS = 1500
 
 
 class VLLMEngine:
-    """A `RewardEngine` on vLLM. The process must have been given `serving.environment.engine_environment`.
+    """A `RewardEngine` on vLLM. The process must have been given
+    `serving.environment.engine_environment`.
 
-    With tensor_parallel_size above 1 vLLM starts one process per device; they end by themselves when this process ends, however it does.
+    With tensor_parallel_size above 1 vLLM starts one process per device; they end by themselves
+    when this process ends, however it does.
     """
 
     package: ClassVar[str] = "vllm"
@@ -62,23 +66,28 @@ class VLLMEngine:
     def start(self) -> None:
         """Check the checkpoint, then load it.
 
-        Raises RewardError when its head is missing and EngineLoadError when the GPU lacks what `spec.batch_invariant` needs or, with
-        the end of vLLM's own reason, when loading fails.
+        Raises RewardError when its head is missing and EngineLoadError when the GPU lacks what
+        `spec.batch_invariant` needs or, with the end of vLLM's own reason, when loading fails.
         """
         batch_invariance.check_device()
         self._inspect()
         arguments: dict[str, Any] = engine_arguments(_settings(self.spec, self.context_length))
         if self._is_exact:
-            # Attention adds up in another order when a prompt is computed in parts (its beginning cached, or cut where a step is
+            # Attention adds up in another order when a prompt is computed in parts (its beginning
+            # cached, or cut where a step is
             # full), and when idle threads share a sequence's keys. What spec.kwargs say wins.
-            arguments = {"enable_prefix_caching": False, "enable_chunked_prefill": False} | arguments
+            arguments = {
+                "enable_prefix_caching": False,
+                "enable_chunked_prefill": False,
+            } | arguments
             os.environ.setdefault("VLLM_CPU_ATTN_SPLIT_KV", "0")
         if self._task:
             given = dict(arguments.get("pooler_config") or {})
             arguments["pooler_config"] = _pooler(self._task, self.spec.path) | given
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         if self.spec.device == "cpu" and self.spec.tensor_parallel_size > 1:
-            # vLLM would bind each worker to a NUMA node of its own, which most machines do not have.
+            # vLLM would bind each worker to a NUMA node of its own, which most machines do not
+            # have.
             os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         try:
             from vllm import LLM
@@ -89,7 +98,8 @@ class VLLMEngine:
         except Exception as error:  # vLLM raises every kind of error here
             reason = f"{type(error).__name__}: {error}"[-_REASON_CHARACTERS:]
             raise EngineLoadError(
-                f"vLLM could not load '{self.spec.path}' as a {self.spec.runner} model on {self.spec.device}: {reason}"
+                f"vLLM could not load '{self.spec.path}' as a {self.spec.runner} model on"
+                f" {self.spec.device}: {reason}"
             ) from error
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
@@ -106,37 +116,56 @@ class VLLMEngine:
 
         def run(kept: list[PoolingRequest]) -> list[ValueOutput]:
             return [
-                ValueOutput(float(logits.reshape(-1)[-1]), len(r.token_ids)) for r, logits in zip(kept, self._pooled(kept), strict=True)
+                ValueOutput(float(logits.reshape(-1)[-1]), len(r.token_ids))
+                for r, logits in zip(kept, self._pooled(kept), strict=True)
             ]
 
-        return answered(requests, self._fits, run=run, mark=lambda r: overlong_value(r, self.context_length))
+        return answered(
+            requests, self._fits, run=run, mark=lambda r: overlong_value(r, self.context_length)
+        )
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
-        """See `RewardEngine.token_logits`; the head is computed at every token and read at the asked ones."""
+        """See `RewardEngine.token_logits`; the head is computed at every token and read at the
+        asked ones."""
 
         def run(kept: list[PoolingRequest]) -> list[TokenOutput]:
             outputs = []
             for request, logits in zip(kept, self._pooled(kept), strict=True):
                 if logits.ndim != 2 or len(logits) != len(request.token_ids):
                     raise InfrastructureError(
-                        f"the engine of '{self.spec.path}' gave logits of shape {list(logits.shape)} for {len(request.token_ids)} tokens;"
-                        " each token needs its own, so kwargs.pooler_config must not choose among them"
+                        f"the engine of '{self.spec.path}' gave logits of shape"
+                        f" {list(logits.shape)} for {len(request.token_ids)} tokens; each token"
+                        " needs its own, so kwargs.pooler_config must not choose among them"
                     )
                 rows = logits[list(request.positions)].tolist()
                 outputs.append(TokenOutput(tuple(map(tuple, rows)), len(request.token_ids)))
             return outputs
 
-        return answered(requests, self._fits, run=run, mark=lambda r: overlong_logits(r, self.context_length))
+        return answered(
+            requests, self._fits, run=run, mark=lambda r: overlong_logits(r, self.context_length)
+        )
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
-        """Vectors of length 1; pooled as the folder's sentence-transformers settings say, else the mean over the tokens."""
-        ids = self._guarded(lambda: [tuple(self._llm.get_tokenizer()(self._prefix + r.text)["input_ids"]) for r in requests])
+        """Vectors of length 1; pooled as the folder's sentence-transformers settings say, else the
+        mean over the tokens."""
+        ids = self._guarded(
+            lambda: [
+                tuple(self._llm.get_tokenizer()(self._prefix + r.text)["input_ids"])
+                for r in requests
+            ]
+        )
 
         def run(kept: list[PoolingRequest]) -> list[EmbedOutput]:
-            return [EmbedOutput(tuple(_unit(v)), len(r.token_ids)) for r, v in zip(kept, self._pooled(kept), strict=True)]
+            return [
+                EmbedOutput(tuple(_unit(v)), len(r.token_ids))
+                for r, v in zip(kept, self._pooled(kept), strict=True)
+            ]
 
         return answered(
-            [PoolingRequest(i) for i in ids], self._fits, run=run, mark=lambda r: overlong_vector(len(r.token_ids), self.context_length)
+            [PoolingRequest(i) for i in ids],
+            self._fits,
+            run=run,
+            mark=lambda r: overlong_vector(len(r.token_ids), self.context_length),
         )
 
     def sleep(self, level: int = 1) -> None:
@@ -172,12 +201,17 @@ class VLLMEngine:
         return f"asleep {self._asleep}" if self._asleep else "awake"
 
     def _inspect(self) -> None:
-        """Read from the checkpoint what can be had of it; sets the pooling task and the context length."""
+        """Read from the checkpoint what can be had of it; sets the pooling task and the context
+        length."""
         path = self.spec.path
         self.context_length = self.spec.context_length()
         if self.spec.runner == "pooling":
             check_scalar_head(path)
-            self._task = "token_classify" if architecture(path).endswith("ForTokenClassification") else "classify"
+            self._task = (
+                "token_classify"
+                if architecture(path).endswith("ForTokenClassification")
+                else "classify"
+            )
         elif self.spec.runner == "token_pooling":
             check_token_head(path)
             self._task = "token_classify"
@@ -198,28 +232,42 @@ class VLLMEngine:
 
     def _texts(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
         prompts = [{"prompt_token_ids": list(r.token_ids)} for r in requests]
-        params = [sampling_params(r.sampling, logprob_token_ids=list(r.choice_tokens) or None) for r in requests]
+        params = [
+            sampling_params(r.sampling, logprob_token_ids=list(r.choice_tokens) or None)
+            for r in requests
+        ]
         answers = self._llm.generate(prompts, params, use_tqdm=False)
         return [_outputs(r, a) for r, a in zip(requests, answers, strict=True)]
 
     def _pooled(self, requests: Sequence[PoolingRequest]) -> list[Any]:
-        """A float32 tensor for each request: [labels], [tokens, labels] or [dimensions], as the task has it."""
+        """A float32 tensor for each request: [labels], [tokens, labels] or [dimensions], as the
+        task has it."""
         prompts = [{"prompt_token_ids": list(r.token_ids)} for r in requests]
         params = [_pooling_params(r) for r in requests]
         task = self._task
-        outputs = self._guarded(lambda: self._llm.encode(prompts, pooling_params=params, pooling_task=task, use_tqdm=False))
+        outputs = self._guarded(
+            lambda: self._llm.encode(
+                prompts, pooling_params=params, pooling_task=task, use_tqdm=False
+            )
+        )
         return [output.outputs.data.float() for output in outputs]
 
     def _guarded(self, work: Callable[[], Result]) -> Result:
         if self._llm is None:
-            raise InfrastructureError(f"the engine of '{self.spec.path}' was used before start(); start it first")
+            raise InfrastructureError(
+                f"the engine of '{self.spec.path}' was used before start(); start it first"
+            )
         try:
             return work()
         except RmrlError:
             raise
-        except Exception as error:  # whatever vLLM raises, the batch is lost and the caller needs one type
+        except (
+            Exception
+        ) as error:  # whatever vLLM raises, the batch is lost and the caller needs one type
             reason = f"{type(error).__name__}: {error}"[-_REASON_CHARACTERS:]
-            raise InfrastructureError(f"the engine of '{self.spec.path}' failed on a batch: {reason}") from error
+            raise InfrastructureError(
+                f"the engine of '{self.spec.path}' failed on a batch: {reason}"
+            ) from error
 
 
 def _settings(spec: EngineSpec, context_length: int) -> ServingSettings:
@@ -242,32 +290,47 @@ def _settings(spec: EngineSpec, context_length: int) -> ServingSettings:
 
 
 def _pooler(task: str, path: str) -> dict[str, Any]:
-    """vLLM's pooler_config: raw values. Of a plain checkpoint the last token of causal models, else the mean, as sentence-transformers."""
+    """vLLM's pooler_config: raw values. Of a plain checkpoint the last token of causal models, else
+    the mean, as sentence-transformers."""
     pooler: dict[str, Any] = {"task": task, "use_activation": False}
     if task == "token_classify":
-        pooler["tok_pooling_type"] = "ALL"  # process reward models would otherwise answer at step markers only
+        pooler["tok_pooling_type"] = (
+            "ALL"  # process reward models would otherwise answer at step markers only
+        )
     if task == "embed" and not (local_checkpoint(path) / "modules.json").is_file():
-        causal = architecture(path).endswith("ForCausalLM") and read_config(path).get("is_causal", True)
+        causal = architecture(path).endswith("ForCausalLM") and read_config(path).get(
+            "is_causal", True
+        )
         pooler["seq_pooling_type"] = "LAST" if causal else "MEAN"
     return pooler
 
 
 def _deepest_sleep(path: str) -> int:
-    """1 where vLLM could not read all weights again: it sets the bias of a linear head aside while loading, and only the first time."""
+    """1 where vLLM could not read all weights again: it sets the bias of a linear head aside while
+    loading, and only the first time."""
     return 1 if any(t.name == "score.bias" for t in tensor_headers(path)) else 2
 
 
 def _outputs(request: GenerateRequest, answer: Any) -> list[TextOutput]:
     tokens_in, choices = len(request.token_ids), request.choice_tokens
     texts = [
-        TextOutput(o.text, o.finish_reason or "stop", tokens_in, len(o.token_ids), _choice_logprobs(choices, o.logprobs))
+        TextOutput(
+            o.text,
+            o.finish_reason or "stop",
+            tokens_in,
+            len(o.token_ids),
+            _choice_logprobs(choices, o.logprobs),
+        )
         for o in answer.outputs
     ]
-    return texts * request.sampling.n if request.sampling.temperature == 0 else texts  # a greedy prompt is sampled once
+    return (
+        texts * request.sampling.n if request.sampling.temperature == 0 else texts
+    )  # a greedy prompt is sampled once
 
 
 def _choice_logprobs(tokens: Sequence[int], positions: Any) -> tuple[float, ...]:
-    """`positions`: one mapping from token id to its log-probability for each generated token; only the first is read."""
+    """`positions`: one mapping from token id to its log-probability for each generated token; only
+    the first is read."""
     if not tokens or not positions:
         return (-math.inf,) * len(tokens)
     return tuple(positions[0][t].logprob if t in positions[0] else -math.inf for t in tokens)

@@ -17,13 +17,15 @@ def template(name: str) -> str:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """`text` with each `{name}` of `values` replaced, all at once: a placeholder inside a value stays text. Other braces stay too."""
+    """`text` with each `{name}` of `values` replaced, all at once: a placeholder inside a value
+    stays text. Other braces stay too."""
     pattern = "|".join(re.escape(name) for name in values)
     return re.sub(rf"\{{({pattern})\}}", lambda found: values[found[1]], text) if values else text
 
 
 def conversation_text(prompt: str | Messages) -> str:
-    """A prompt as one text: a string, or a lone user turn, as it is; of more turns each with its role."""
+    """A prompt as one text: a string, or a lone user turn, as it is; of more turns each with its
+    role."""
     if isinstance(prompt, str):
         return prompt
     if len(prompt) == 1:
@@ -36,11 +38,16 @@ def question_of(question: str, rubric: str) -> str:
     return f"{question}\n\nRubric:\n{rubric.strip()}" if rubric.strip() else question
 
 
-def answer_form(*, scale: Sequence[float], choices: Sequence[str] = (), json_schema: str = "") -> str:
+def answer_form(
+    *, scale: Sequence[float], choices: Sequence[str] = (), json_schema: str = ""
+) -> str:
     """One sentence on the form of the verdict, such as `read_vote` reads."""
     if choices:
         return f"Answer with one of these and nothing else: {', '.join(choices)}."
     if json_schema:
         return f"Answer with JSON of this schema and nothing else: {json_schema}"
     bounds = f" from {min(scale):g} to {max(scale):g}" if scale else ""
-    return f'Say briefly why, then end with a line "Score: <number>", the number being{bounds or " your score"}.'
+    return (
+        'Say briefly why, then end with a line "Score: <number>", the number'
+        f" being{bounds or ' your score'}."
+    )

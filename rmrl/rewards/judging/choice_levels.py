@@ -1,4 +1,5 @@
-"""The levels on which a choice is read from one view of a judge's output; see `reader` for their order."""
+"""The levels on which a choice is read from one view of a judge's output; see `reader` for their
+order."""
 
 # ruff: noqa: RUF001
 # Judges write the punctuation of many languages.
@@ -35,7 +36,8 @@ _LABEL = (
     r"|judge?ment|conclusion|result|selection|pick|outcome|label|(?:better|best|winning"
     r"|superior) (?:response|answer|output|assistant|one|option|choice|summary|candidate"
     r"|model))s?\]?"
-    r"|(?:最终)?(?:结论|答案|判断|裁决|选择|结果|胜者|获胜者|评判)|更好的(?:回答|回复)|\[(?:RESULT|VERDICT|FINAL VERDICT"
+    r"|(?:最终)?(?:结论|答案|判断|裁决|选择|结果|胜者|获胜者|评判)|更好的(?:回答|回复)|\[(?:RESULT|VERDICT|FINAL"
+    r" VERDICT"
     r"|ANSWER|WINNER)\]"
 )
 _LINK = (
@@ -72,14 +74,18 @@ _NEGATIVE = re.compile(
     r"\b(?:not|no|never|neither|nor|claim\w*|assert\w*|insists?|says|fail\w*|lack\w*|incorrect\w*|wrong\w*|worse|inferior"
     r"|weak\w*|bad\w*|poor\w*|incomplete|irrelevant|miss(?:es|ing|ed)"
     r"|unhelpful|inaccurate\w*|however|but|although|though|reject\w*|avoid\w*|error\w*"
-    r"|mistake\w*|(?:could|might|should) (?:be|have)|needs?|improve\w*|if|whether|unless|both|other|tie)\b|n't\b|不|没|错|差",
+    r"|mistake\w*|(?:could|might|should)"
+    r" (?:be|have)|needs?|improve\w*|if|whether|unless|both|other|tie)\b|n't\b|不|没|错|差",
     re.IGNORECASE,
 )
 _SENTENCE_OF_MENTION = re.compile(rf"[^.!?。\n]{{0,400}}{MENTION}[^.!?。\n]{{0,400}}[.!?。]?")
 
 
-def read_view_for_choice(view: str, choices: Choices, *, cut: bool, ended: bool) -> Reading[str] | None:
-    """The choice in `view`; None where it holds nothing that reads like one. `ended`: the text does not break off in mid-sentence."""
+def read_view_for_choice(
+    view: str, choices: Choices, *, cut: bool, ended: bool
+) -> Reading[str] | None:
+    """The choice in `view`; None where it holds nothing that reads like one. `ended`: the text does
+    not break off in mid-sentence."""
     text = plain(view)
     marked_up = choices.marked_up(text)
     reading = decide([*_exact(view, choices, cut=cut), *_marked(text, choices)], text)
@@ -89,7 +95,9 @@ def read_view_for_choice(view: str, choices: Choices, *, cut: bool, ended: bool)
     lines = _of_lines(text, marked_up, choices, cut=cut)
     reading = decide([*_labelled(marked_up, choices, cut=cut), *lines], marked_up)
     if reading is not None:
-        return _agreed(reading, decide([each for each in statements if each.rank >= PLAIN], marked_up))
+        return _agreed(
+            reading, decide([each for each in statements if each.rank >= PLAIN], marked_up)
+        )
     reading = decide(statements, marked_up)
     if reading is not None:
         ended = ended or _ends_with(statements, marked_up, words=_CLOSING_WORDS)
@@ -107,7 +115,11 @@ def read_view_for_choice(view: str, choices: Choices, *, cut: bool, ended: bool)
 def _ends_with(candidates: list[Candidate[str]], text: str, *, words: int) -> bool:
     """Whether the last candidate and at most so many `words` end the text."""
     rest = text[max((each.end for each in candidates), default=0) :].strip(" \n\"')]")
-    return len(rest.split()) <= words and not re.search(r"[.!?,;(\n]", rest) and not trails_off(f" {rest}")
+    return (
+        len(rest.split()) <= words
+        and not re.search(r"[.!?,;(\n]", rest)
+        and not trails_off(f" {rest}")
+    )
 
 
 _CLOSING_WORDS = 3
@@ -122,13 +134,20 @@ def _agreed(reading: Reading[str], statement: Reading[str] | None) -> Reading[st
 
 
 def read_json_for_choice(view: str, choices: Choices) -> Reading[str] | None:
-    """The choice in a JSON field, such as "winner", of `view`, in which quotation marks are whole."""
+    """The choice in a JSON field, such as "winner", of `view`, in which quotation marks are
+    whole."""
     contents = fields_of(view, _FIELD) if "{" in view else []
-    values = [_value(plain(str(content)), choices) for content in contents if isinstance(content, str | int)]
-    return decide([Candidate(value or None, 0, 0, "marked") for value in values if value is not None], view)
+    values = [
+        _value(plain(str(content)), choices)
+        for content in contents
+        if isinstance(content, str | int)
+    ]
+    return decide(
+        [Candidate(value or None, 0, 0, "marked") for value in values if value is not None], view
+    )
 
 
-# --- marked ----------------------------------------------------------------------------------------------------------
+# --- marked
 
 
 def _exact(view: str, choices: Choices, *, cut: bool) -> Iterator[Candidate[str]]:
@@ -163,7 +182,9 @@ def _value(content: str, choices: Choices) -> str | None:
     if index is not None:
         return choices.names[index]
     marked_up = choices.marked_up(content)
-    compared = _COMPARED.search(marked_up) or _COMPARED.search(re.sub(r"\b[A-Z0-9]\b", lambda m: _character(m[0], choices), content))
+    compared = _COMPARED.search(marked_up) or _COMPARED.search(
+        re.sub(r"\b[A-Z0-9]\b", lambda m: _character(m[0], choices), content)
+    )
     if compared is not None:
         if "=" in compared[2]:
             return choices.of_undecided("tie") or ""
@@ -191,7 +212,7 @@ def _own_line(match: re.Match[str]) -> int:
     return int(not before.strip(" #>-:\"'") and not after.strip(" .!\"'"))
 
 
-# --- labels and lines ------------------------------------------------------------------------------------------------
+# --- labels and lines
 
 
 def _labelled(text: str, choices: Choices, *, cut: bool) -> Iterator[Candidate[str]]:
@@ -210,7 +231,13 @@ def _named(match: re.Match[str], choices: Choices) -> str | None:
         return choices.names[choices.index_of(match["name"])]
     if match["tie"]:
         word = match["tie"].lower()
-        kind = "both" if word.startswith(("both", "equal")) else "neither" if word == "neither" else "tie"
+        kind = (
+            "both"
+            if word.startswith(("both", "equal"))
+            else "neither"
+            if word == "neither"
+            else "tie"
+        )
         return choices.of_undecided(kind) or ""
     identifier = match["id"]
     if identifier.islower():
@@ -219,9 +246,16 @@ def _named(match: re.Match[str], choices: Choices) -> str | None:
     return None if index is None else choices.names[index]
 
 
-def _of_lines(text: str, marked_up: str, choices: Choices, *, cut: bool) -> Iterator[Candidate[str]]:
-    """A first or last line that is nothing but a verdict, or a text that begins with "B. Because ..."."""
-    lines = [line for line in zip(text.split("\n"), marked_up.split("\n"), strict=True) if line[0].strip()]
+def _of_lines(
+    text: str, marked_up: str, choices: Choices, *, cut: bool
+) -> Iterator[Candidate[str]]:
+    """A first or last line that is nothing but a verdict, or a text that begins with "B. Because
+    ..."."""
+    lines = [
+        line
+        for line in zip(text.split("\n"), marked_up.split("\n"), strict=True)
+        if line[0].strip()
+    ]
     if not lines or (cut and len(lines) == 1):
         return
     first = _BARE.fullmatch(lines[0][1]) or _OPENS.match(lines[0][1])
@@ -231,11 +265,18 @@ def _of_lines(text: str, marked_up: str, choices: Choices, *, cut: bool) -> Iter
     if scores is not None and len(choices.sides) == 2:
         yield _of_scores(float(scores[1]), float(scores[2]), choices)
     last = _BARE.fullmatch(lines[-1][1])
-    if last is not None and len(lines) > 1 and not cut and not _is_title(lines[-1][0], lines[:-1], last, choices):
+    if (
+        last is not None
+        and len(lines) > 1
+        and not cut
+        and not _is_title(lines[-1][0], lines[:-1], last, choices)
+    ):
         yield from _line_verdict(last, len(marked_up), "last line", choices)
 
 
-def _line_verdict(match: re.Match[str], place: int, form: Form, choices: Choices) -> Iterator[Candidate[str]]:
+def _line_verdict(
+    match: re.Match[str], place: int, form: Form, choices: Choices
+) -> Iterator[Candidate[str]]:
     verdict = _named(match, choices)
     if verdict is not None:
         yield Candidate(verdict or None, place, place, form, 1)
@@ -243,14 +284,22 @@ def _line_verdict(match: re.Match[str], place: int, form: Form, choices: Choices
 
 def _of_scores(first: float, second: float, choices: Choices) -> Candidate[str]:
     """A first line of two scores, one for each side in the order shown."""
-    winner = choices.of_undecided("tie") if first == second else choices.names[choices.sides[int(first < second)]]
+    winner = (
+        choices.of_undecided("tie")
+        if first == second
+        else choices.names[choices.sides[int(first < second)]]
+    )
     return Candidate(winner, 0, 0, "first line", 1)
 
 
-def _is_title(line: str, others: list[tuple[str, str]], match: re.Match[str], choices: Choices) -> bool:
-    """Whether a line with a choice is a title, or an entry of a list: another line begins with another choice.
+def _is_title(
+    line: str, others: list[tuple[str, str]], match: re.Match[str], choices: Choices
+) -> bool:
+    """Whether a line with a choice is a title, or an entry of a list: another line begins with
+    another choice.
 
-    Under a line of one letter or number only short lines and entries can be its counterparts, not sentences.
+    Under a line of one letter or number only short lines and entries can be its counterparts, not
+    sentences.
     """
     verdict = _named(match, choices)
     short = len(line.strip(" \"'()[].,:#!")) <= _SHORT_NAME and match.end() == len(match.string)
@@ -273,7 +322,7 @@ _BEGINS = re.compile(
 )
 
 
-# --- mentions --------------------------------------------------------------------------------------------------------
+# --- mentions
 
 
 def _lone_mentions(text: str, choices: Choices) -> list[Candidate[str]]:

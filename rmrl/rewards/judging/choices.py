@@ -1,6 +1,8 @@
-"""Where a judge's output mentions the choices it has, in whatever form: "A", "Output (a)", "Assistant A", "the first response".
+"""Where a judge's output mentions the choices it has, in whatever form: "A", "Output (a)",
+"Assistant A", "the first response".
 
-`Choices.marked_up` writes a text anew with one private character per mention, so that patterns over it need not know the forms.
+`Choices.marked_up` writes a text anew with one private character per mention, so that patterns over
+it need not know the forms.
 """
 
 # ruff: noqa: RUF001
@@ -53,7 +55,9 @@ _ARTICLE = re.compile(rf"\s+(?!(?:\w{{2,20}}ly\s+)?{_VERBS}\b)[a-z]")
 _STARTS = re.compile(r"(?:^|[.!?:;\n•|>\-–—。：])[\s\"'“‘(\[*#]*$")
 _LATEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit|mathit)\{([^{}\n]{1,40})\}")
 _TAGS_OF_STYLE = re.compile(r"</?(?:b|strong|i|em|u|br|p|span)\s?/?>", re.IGNORECASE)
-_IDENTIFIER = re.compile(rf"(?:{_NOUNS}|{_CHINESE_NOUNS})?\s*[(\[]?([A-Za-z]|[0-9]{{1,2}})[)\]]?", re.IGNORECASE)
+_IDENTIFIER = re.compile(
+    rf"(?:{_NOUNS}|{_CHINESE_NOUNS})?\s*[(\[]?([A-Za-z]|[0-9]{{1,2}})[)\]]?", re.IGNORECASE
+)
 
 
 def plain(text: str) -> str:
@@ -66,11 +70,14 @@ def plain(text: str) -> str:
 class Choices:
     """The choices of one judge, in the order given.
 
-    Letters and numbers stand for each other where the choices are A, B, ... or 1, 2, ...: "Response 1" is A. A choice such as "tie" or
-    "draw" is what an undecided judge chose; "both" and "neither" may be choices of their own.
+    Letters and numbers stand for each other where the choices are A, B, ... or 1, 2, ...: "Response
+    1" is A. A choice such as "tie" or "draw" is what an undecided judge chose; "both" and "neither"
+    may be choices of their own.
     """
 
-    def __init__(self, choices: Sequence[str], *, no_preference: Literal["tie", "none"] = "tie") -> None:
+    def __init__(
+        self, choices: Sequence[str], *, no_preference: Literal["tie", "none"] = "tie"
+    ) -> None:
         self.names = tuple(choices)
         self._no_preference = no_preference
         self._exact: dict[str, int] = {}
@@ -81,10 +88,14 @@ class Choices:
             self._learn(index, plain(choice).strip())
         self._swapped = self._other_ids()
         self._mentions = self._pattern()
-        tie = [index for index, choice in enumerate(self.names) if choice.strip().casefold() in _TIES]
+        tie = [
+            index for index, choice in enumerate(self.names) if choice.strip().casefold() in _TIES
+        ]
         self.tie = tie[0] if tie else None
         undecided = {*_TIES, "both", "neither", "none"}
-        self.sides = tuple(i for i, choice in enumerate(self.names) if choice.strip().casefold() not in undecided)
+        self.sides = tuple(
+            i for i, choice in enumerate(self.names) if choice.strip().casefold() not in undecided
+        )
         """The choices that are no tie."""
 
     def _learn(self, index: int, choice: str) -> None:
@@ -139,7 +150,9 @@ class Choices:
             return self.of_identifier(identifier)
         if parts["ordinal"] is not None:
             place = next(
-                k for k, name in enumerate(_ORDINALS) if parts["ordinal"][0] in (name[0], str(k + 1)) and _is(name, parts["ordinal"])
+                k
+                for k, name in enumerate(_ORDINALS)
+                if parts["ordinal"][0] in (name[0], str(k + 1)) and _is(name, parts["ordinal"])
             )
             return self.of_identifier(str(place + 1))
         if parts["chinese"] is not None:
@@ -184,7 +197,8 @@ def _whole_word(word: str) -> str:
 
 
 def _is_name(match: re.Match[str]) -> bool:
-    """Whether a letter of its own names a choice: it is no article ("A better answer"), no grade, no vitamin."""
+    """Whether a letter of its own names a choice: it is no article ("A better answer"), no grade,
+    no vitamin."""
     text = match.string
     lead = text[max(0, match.start() - 40) : match.start()]
     if _NOT_A_CHOICE.search(lead):

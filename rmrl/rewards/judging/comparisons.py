@@ -1,7 +1,9 @@
-"""Comparisons of the responses to one prompt: who meets whom, what a verdict in two orders says, and scores out of games.
+"""Comparisons of the responses to one prompt: who meets whom, what a verdict in two orders says,
+and scores out of games.
 
-Responses are numbered 0 .. n-1. A schedule is a generator: it yields rounds of pairs and is sent, for each pair, the first one's share
-of the point (1 won, 0 lost, 0.5 a tie, None without a verdict).
+Responses are numbered 0 .. n-1. A schedule is a generator: it yields rounds of pairs and is sent,
+for each pair, the first one's share of the point (1 won, 0 lost, 0.5 a tie, None without a
+verdict).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ Pair = tuple[int, int]
 Schedule = Generator[list[Pair], Sequence[float | None], None]
 
 PRIOR_GAMES = 0.5
-"""Games each response plays against an imaginary one of average strength, half of them won: keeps unbeaten ones finite."""
+"""Games each response plays against an imaginary one of average strength, half of them won: keeps
+unbeaten ones finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +33,25 @@ class Game:
     """Share of the point that `first` got: 1, 0, or 0.5 for a tie."""
 
 
-# --- who meets whom ------------------------------------------------------------------------------------------------
+# --- who meets whom
 
 
 def all_pairs(n: int, *, at_most: int, rng: random.Random) -> Schedule:
-    """Every pair once, in one round; with `at_most` > 0 that many of them, such that no one plays much more than others."""
-    yield balanced_pairs(n, at_most, rng) if at_most else [(i, j) for i in range(n) for j in range(i + 1, n)]
+    """Every pair once, in one round; with `at_most` > 0 that many of them, such that no one plays
+    much more than others."""
+    yield (
+        balanced_pairs(n, at_most, rng)
+        if at_most
+        else [(i, j) for i in range(n) for j in range(i + 1, n)]
+    )
 
 
 def balanced_pairs(n: int, count: int, rng: random.Random) -> list[Pair]:
     """`count` different pairs, or all where there are not so many.
 
-    Responses stand in a shuffled circle; neighbours meet first, then those two apart, and so on. From `count` = n - 1 on everyone is
-    connected with everyone through games, and numbers of games differ by at most 2.
+    Responses stand in a shuffled circle; neighbours meet first, then those two apart, and so on.
+    From `count` = n - 1 on everyone is connected with everyone through games, and numbers of games
+    differ by at most 2.
     """
     order = rng.sample(range(n), n)
     pairs: list[Pair] = []
@@ -53,10 +62,12 @@ def balanced_pairs(n: int, count: int, rng: random.Random) -> list[Pair]:
 
 
 def swiss(n: int, *, rounds: int, rng: random.Random) -> Schedule:
-    """A Swiss tournament: each round those with equal points meet, nobody the same opponent twice; nobody is out.
+    """A Swiss tournament: each round those with equal points meet, nobody the same opponent twice;
+    nobody is out.
 
-    `rounds` = 0: ceil(log2 n), so that about n/2 * log2 n pairs are compared instead of n * (n-1) / 2. With an odd number one response
-    pauses in each round, never the same one again; that is no game and no point.
+    `rounds` = 0: ceil(log2 n), so that about n/2 * log2 n pairs are compared instead of n * (n-1) /
+    2. With an odd number one response pauses in each round, never the same one again; that is no
+    game and no point.
     """
     order = rng.sample(range(n), n)
     points, met, paused = [0.0] * n, set[Pair](), set[int]()
@@ -72,7 +83,8 @@ def swiss(n: int, *, rounds: int, rng: random.Random) -> Schedule:
 
 
 def _neighbours(standing: list[int], met: set[Pair], paused: set[int]) -> list[Pair]:
-    """Pairs of the next round, best first; `met` and `paused` are kept up to date. Who finds nobody new pauses."""
+    """Pairs of the next round, best first; `met` and `paused` are kept up to date. Who finds nobody
+    new pauses."""
     waiting = list(standing)
     if len(waiting) % 2:
         pause = next((i for i in reversed(waiting) if i not in paused), waiting[-1])
@@ -89,25 +101,28 @@ def _neighbours(standing: list[int], met: set[Pair], paused: set[int]) -> list[P
     return pairs
 
 
-# --- what verdicts say ---------------------------------------------------------------------------------------------
+# --- what verdicts say
 
 
 FLIP_RULES = ("tie", "judgebench", "average")
 
 
 def settle(values: Sequence[float | None], rule: str = "tie") -> tuple[float | None, bool]:
-    """(the pair's value, whether its order of presentation decided) of one pair's verdicts, each the share of the same response.
+    """(the pair's value, whether its order of presentation decided) of one pair's verdicts, each
+    the share of the same response.
 
-    Verdicts that agree on who is better (or that it is a tie) are averaged. Others are a flip: they prefer different responses, or one
-    is a tie and the other is not. 1 - flips / pairs is the agreement between the orders, whatever the rule. What a flip is worth:
+    Verdicts that agree on who is better (or that it is a tie) are averaged. Others are a flip: they
+    prefer different responses, or one is a tie and the other is not. 1 - flips / pairs is the
+    agreement between the orders, whatever the rule. What a flip is worth:
 
         rule         win and tie   win and loss
         tie              0.5           0.5
-        judgebench       1             0.5        the side with more verdicts wins, a tie taking neither (arXiv:2410.12784, section 4)
+        judgebench       1             0.5        the side with more verdicts wins, a tie taking
+          neither (arXiv:2410.12784, section 4)
         average          0.75          0.5        the mean
 
-    A pair of which one order has no verdict has none: what is left is what the place favours. There JudgeBench's own code differs, which
-    lets the other order decide alone.
+    A pair of which one order has no verdict has none: what is left is what the place favours. There
+    JudgeBench's own code differs, which lets the other order decide alone.
     """
     verdicts = [value for value in values if value is not None]
     if not verdicts or len(verdicts) < len(values):
@@ -124,12 +139,16 @@ def settle(values: Sequence[float | None], rule: str = "tie") -> tuple[float | N
 
 
 def ranking_games(shown: Sequence[int], scores: Sequence[float]) -> list[Game]:
-    """A game for each pair of a list: `scores` of the responses `shown`, higher is better, equal is a tie."""
+    """A game for each pair of a list: `scores` of the responses `shown`, higher is better, equal is
+    a tie."""
     pairs = [(a, b) for a in range(len(shown)) for b in range(a + 1, len(shown))]
-    return [Game(shown[a], shown[b], 0.5 if scores[a] == scores[b] else float(scores[a] > scores[b])) for a, b in pairs]
+    return [
+        Game(shown[a], shown[b], 0.5 if scores[a] == scores[b] else float(scores[a] > scores[b]))
+        for a, b in pairs
+    ]
 
 
-# --- scores out of games -------------------------------------------------------------------------------------------
+# --- scores out of games
 
 
 def tally(n: int, games: Sequence[Game]) -> tuple[list[float], list[int]]:
@@ -149,12 +168,17 @@ def win_rates(n: int, games: Sequence[Game]) -> list[float | None]:
     return [point / count if count else None for point, count in zip(points, played, strict=True)]
 
 
-def bradley_terry(n: int, games: Sequence[Game], *, prior: float = PRIOR_GAMES) -> list[float | None]:
-    """Log-strengths of the Bradley-Terry model, P(i beats j) = s_i / (s_i + s_j), centred at 0; None for a response without a game.
+def bradley_terry(
+    n: int, games: Sequence[Game], *, prior: float = PRIOR_GAMES
+) -> list[float | None]:
+    """Log-strengths of the Bradley-Terry model, P(i beats j) = s_i / (s_i + s_j), centred at 0;
+    None for a response without a game.
 
-    The strengths of highest likelihood (Bradley and Terry 1952; Hunter 2004, doi:10.1214/aos/1079120141), a tie being half a win for both.
-    Our departure: each response also plays `prior` games against an imaginary one of strength 1 and wins half of them, so that strengths
-    exist, and only once, whoever beat whom. `prior` = 0 is plain maximum likelihood, which may not exist.
+    The strengths of highest likelihood (Bradley and Terry 1952; Hunter 2004,
+    doi:10.1214/aos/1079120141), a tie being half a win for both. Our departure: each response also
+    plays `prior` games against an imaginary one of strength 1 and wins half of them, so that
+    strengths exist, and only once, whoever beat whom. `prior` = 0 is plain maximum likelihood,
+    which may not exist.
     """
     points, played = tally(n, games)
     there = [i for i in range(n) if played[i]]
@@ -170,7 +194,8 @@ def bradley_terry(n: int, games: Sequence[Game], *, prior: float = PRIOR_GAMES) 
 
 
 def _log_strengths(points_N: np.ndarray, met_NN: np.ndarray, prior: float) -> np.ndarray:
-    """Newton's method: the log-likelihood is concave in the log-strengths. A handful of steps where minorization takes thousands."""
+    """Newton's method: the log-likelihood is concave in the log-strengths. A handful of steps where
+    minorization takes thousands."""
     logs_N = np.zeros(len(points_N))
     for _ in range(_MOST_STEPS):
         wins_NN = _sigmoid(logs_N[:, None] - logs_N[None, :])

@@ -1,4 +1,5 @@
-"""Fields of JSON objects in free text. Nothing is evaluated, and time is linear in the length of the text."""
+"""Fields of JSON objects in free text. Nothing is evaluated, and time is linear in the length of
+the text."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ from typing import Any, cast
 
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 _READ_AT_MOST = 8
-"""Times that a character is looked at while objects are searched: deep nests of broken ones would take quadratic time."""
+"""Times that a character is looked at while objects are searched: deep nests of broken ones would
+take quadratic time."""
 _SEARCHED = 50_000
-"""Characters, from the end, in which objects are searched: every brace that opens none costs time in proportion."""
+"""Characters, from the end, in which objects are searched: every brace that opens none costs time
+in proportion."""
 _SCALAR = r'(-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?![0-9.eE])|"(?:[^"\\\n]|\\.)*+"|true|false)'
 
 
@@ -25,7 +28,8 @@ def last_field(view: str, field: str) -> Any:
 
 
 def fields_of(view: str, names: re.Pattern[str]) -> list[Any]:
-    """The values of all fields whose name is one of `names`, one per outermost object: the field that is nearest to the outside."""
+    """The values of all fields whose name is one of `names`, one per outermost object: the field
+    that is nearest to the outside."""
     values = _values(view, names)
     return values if values else _loose_values(view, rf'"(?i:{names.pattern})"')
 
@@ -70,7 +74,11 @@ def _field_of(value: Any, names: re.Pattern[str]) -> Any:
         for each in level:
             if isinstance(each, dict):
                 fields = cast("dict[str, Any]", each)
-                named = [inner for name, inner in fields.items() if inner is not None and names.fullmatch(name)]
+                named = [
+                    inner
+                    for name, inner in fields.items()
+                    if inner is not None and names.fullmatch(name)
+                ]
                 if named:
                     return named[0]
         level = _inner(level)

@@ -1,4 +1,5 @@
-"""The levels on which a number is read from one view of a judge's output; see `reader` for their order."""
+"""The levels on which a number is read from one view of a judge's output; see `reader` for their
+order."""
 
 # ruff: noqa: RUF001
 # Judges write the punctuation of many languages.
@@ -20,8 +21,12 @@ _NUMBER = re.compile(
     r"|\.[0-9]|,[0-9]{1,2}(?![0-9])|\s?[+\u00d7\u00f7]\s?[0-9]|\s?\*\s?[0-9]"
     r"|\s?=\s?[0-9])( ?%)?"
 )
-"""A number, but for a part of another one (7,5) and for a term of a sum or a product (4 + 3 = 7)."""
-_RATIO = re.compile(r"[\s*_]{0,4}(?:/|out of|of)[\s*_]{0,4}(?:a (?:possible|maximum|total) (?:of )?)?", re.IGNORECASE)
+"""A number, but for a part of another one (7,5) and for a term of a sum or a product (4 + 3 =
+7)."""
+_RATIO = re.compile(
+    r"[\s*_]{0,4}(?:/|out of|of)[\s*_]{0,4}(?:a (?:possible|maximum|total) (?:of )?)?",
+    re.IGNORECASE,
+)
 _RANGE = re.compile(r"\s{0,2}(?:-|\u2013|\u2014|~|to|至|到|\.\.|and)\s{0,2}", re.IGNORECASE)
 _SCALED = re.compile(
     r"(?:满分|out of|maximum(?: score)? (?:of|is)|max(?:imum)?\.?:?|up to|最高"
@@ -76,8 +81,13 @@ _BETWEEN = re.compile(
     r"|strong|perfect|full|the)\s){0,2}[\"'“*_`\s\[({$|<]{0,6}(?:\\text\{|\\boxed\{)?",
     re.IGNORECASE,
 )
-_LINKED = re.compile(r"(?:\b(?:is|was|of|are|be|at|to)\b|为|是|[:=\uff1a]|->|→|\.\.|…|[-–—|]|\n)", re.IGNORECASE)
-_FINAL = re.compile(r"\b(?:final|overall|total|combined|aggregate|revised|updated|composite|average)\b|最终|总|综合", re.IGNORECASE)
+_LINKED = re.compile(
+    r"(?:\b(?:is|was|of|are|be|at|to)\b|为|是|[:=\uff1a]|->|→|\.\.|…|[-–—|]|\n)", re.IGNORECASE
+)
+_FINAL = re.compile(
+    r"\b(?:final|overall|total|combined|aggregate|revised|updated|composite|average)\b|最终|总|综合",
+    re.IGNORECASE,
+)
 _PLAIN_BEFORE = re.compile(
     r"(?:(?:^|\b)(?:my|the|a|an|its|this|your|assigned|is|give|gives|therefore|so|thus"
     r"|numeric(?:al)?|response|quality|evaluation|assign|award|deserves|answer|final|overall"
@@ -126,8 +136,11 @@ class _Figure:
     ratio: bool
 
 
-def read_view_for_number(view: str, scale: Scale, *, cut: bool, ended: bool) -> Reading[float] | None:
-    """The number in `view`; None where it holds nothing that reads like one. `ended`: the text does not break off in mid-sentence."""
+def read_view_for_number(
+    view: str, scale: Scale, *, cut: bool, ended: bool
+) -> Reading[float] | None:
+    """The number in `view`; None where it holds nothing that reads like one. `ended`: the text does
+    not break off in mid-sentence."""
     figures = list(_figures(view, scale))
     if cut:
         stop = len(view.rstrip())
@@ -140,8 +153,14 @@ def read_view_for_number(view: str, scale: Scale, *, cut: bool, ended: bool) -> 
     if reading is not None:
         return reading
     given = list(_given(view, places))
-    ratios = [Candidate(f.value, f.start, f.end, "stated", 0) for f in figures if f.ratio and _is_bare(view, f)]
-    lone = [Candidate(f.value, f.start, f.end, "lone mention") for f in figures if _is_bare(view, f)]
+    ratios = [
+        Candidate(f.value, f.start, f.end, "stated", 0)
+        for f in figures
+        if f.ratio and _is_bare(view, f)
+    ]
+    lone = [
+        Candidate(f.value, f.start, f.end, "lone mention") for f in figures if _is_bare(view, f)
+    ]
     reading = decide(given, view) or decide(ratios, view) or decide(lone, view)
     if reading is None:
         return None
@@ -149,19 +168,27 @@ def read_view_for_number(view: str, scale: Scale, *, cut: bool, ended: bool) -> 
 
 
 def read_json_for_number(view: str, scale: Scale) -> Reading[float] | None:
-    """The number in a JSON field, such as "score", of `view`, in which quotation marks are whole."""
-    values = [_number_of(content, scale) for content in fields_of(view, _FIELD)] if "{" in view else []
+    """The number in a JSON field, such as "score", of `view`, in which quotation marks are
+    whole."""
+    values = (
+        [_number_of(content, scale) for content in fields_of(view, _FIELD)] if "{" in view else []
+    )
     return decide([Candidate(value, 0, 0, "marked") for value in values if value is not None], view)
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
+# --- numbers
 
 
 def _figures(view: str, scale: Scale) -> Iterator[_Figure]:
-    """The numbers on the scale that are no list entry, percentage, denominator or end of a range, nor over another denominator."""
+    """The numbers on the scale that are no list entry, percentage, denominator or end of a range,
+    nor over another denominator."""
     entries = {match.start() for match in _LIST_ENTRY.finditer(view)}
-    entries = entries if len(entries) > 1 else set()  # one alone may be the verdict: "7. It is mostly right."
-    matches = [m for m in _NUMBER.finditer(view) if m.start() - _indent(view, m.start()) not in entries]
+    entries = (
+        entries if len(entries) > 1 else set()
+    )  # one alone may be the verdict: "7. It is mostly right."
+    matches = [
+        m for m in _NUMBER.finditer(view) if m.start() - _indent(view, m.start()) not in entries
+    ]
     ignored: set[int] = set()
     ratios: dict[int, int] = {}
     for k, (before, after) in enumerate(pairwise(matches)):
@@ -177,7 +204,10 @@ def _figures(view: str, scale: Scale) -> Iterator[_Figure]:
     for k, match in enumerate(matches):
         value = _value(match)
         percent = match[1] is not None and scale.high != 100
-        maximum = value == scale.high and _SCALED.search(view[max(0, match.start() - 24) : match.start()]) is not None
+        maximum = (
+            value == scale.high
+            and _SCALED.search(view[max(0, match.start() - 24) : match.start()]) is not None
+        )
         if k not in ignored and scale.has(value) and not percent and not maximum:
             yield _Figure(value, match.start(), ratios.get(k, match.end()), k in ratios)
 
@@ -187,7 +217,8 @@ def _value(match: re.Match[str]) -> float:
 
 
 def _is_range(between: str, first: float, second: float, scale: Scale) -> bool:
-    """Whether two numbers are the ends of a range: the scale's, in whatever words, or any with a dash."""
+    """Whether two numbers are the ends of a range: the scale's, in whatever words, or any with a
+    dash."""
     ends = (first, second) in ((scale.low, scale.high), (1, scale.high), (0, scale.high))
     dashed = between.strip() in ("-", "\u2013", "\u2014", "~") and first < second
     return ends or dashed
@@ -200,7 +231,8 @@ def _indent(view: str, start: int) -> int:
 
 
 def _is_bare(view: str, figure: _Figure) -> bool:
-    """Whether a number neither counts nor names something: not "2 places", not "step 2", not the end of broken JSON."""
+    """Whether a number neither counts nor names something: not "2 places", not "step 2", not the
+    end of broken JSON."""
     if view[figure.end : figure.end + 1] in ("}", "]"):
         return False
     tail = view[figure.end : figure.end + 16]
@@ -208,7 +240,7 @@ def _is_bare(view: str, figure: _Figure) -> bool:
     return not counts and not _NAMED.search(view[max(0, figure.start - 16) : figure.start])
 
 
-# --- marks and labels ------------------------------------------------------------------------------------------------
+# --- marks and labels
 
 
 def _marked(view: str, scale: Scale) -> Iterator[Candidate[float]]:
@@ -234,7 +266,11 @@ def _is_all(content: str, figure: _Figure) -> bool:
 
 def _alone(view: str, figures: Sequence[_Figure]) -> Iterator[Candidate[float]]:
     """The whole text is a number."""
-    if len(figures) == 1 and len(view.strip()) < 60 and _is_all(view.strip(), _shifted(figures[0], view)):
+    if (
+        len(figures) == 1
+        and len(view.strip()) < 60
+        and _is_all(view.strip(), _shifted(figures[0], view))
+    ):
         yield Candidate(figures[0].value, figures[0].start, figures[0].end, "marked")
 
 
@@ -252,18 +288,25 @@ def _labelled(view: str, places: dict[int, _Figure]) -> Iterator[Candidate[float
         conditional = _HYPOTHETICAL.match(view, figure.end) is not None
         if conditional or _CONDITION.search(view[max(0, match.start() - 80) : match.start()]):
             continue
-        yield Candidate(figure.value, match.start(), figure.end, "label", _rank(match, between, figure, view))
+        yield Candidate(
+            figure.value, match.start(), figure.end, "label", _rank(match, between, figure, view)
+        )
 
 
 def _is_linked(label: re.Match[str], between: re.Match[str], figure: _Figure, view: str) -> bool:
     """Whether something links the label with the number; "打7分" needs nothing but its unit."""
     if label["chinese"] or label["result"]:
-        return bool(between[0].strip()) or view[figure.end : figure.end + 2].strip()[:1] == "分" or bool(label["result"])
+        return (
+            bool(between[0].strip())
+            or view[figure.end : figure.end + 2].strip()[:1] == "分"
+            or bool(label["result"])
+        )
     return _LINKED.search(between[0]) is not None
 
 
 def _rank(label: re.Match[str], between: re.Match[str], figure: _Figure, view: str) -> int:
-    """Final labels before plain ones before those of an aspect; of each kind those on a line of their own first."""
+    """Final labels before plain ones before those of an aspect; of each kind those on a line of
+    their own first."""
     before = label["before"] or ""
     final = _FINAL.search(before + (label["label"] or label["chinese"] or "")) is not None
     plain = _PLAIN_BEFORE.fullmatch(before) is not None and not between["aspect"]
@@ -276,10 +319,14 @@ def _rank(label: re.Match[str], between: re.Match[str], figure: _Figure, view: s
 
 
 def _of_lines(view: str, figures: Sequence[_Figure]) -> Iterator[Candidate[float]]:
-    """A first or last line that is nothing but a number, or a text that begins with "7. Because"."""
+    """A first or last line that is nothing but a number, or a text that begins with "7.
+    Because"."""
     if not figures:
         return
-    forms: tuple[tuple[_Figure, Form], ...] = ((figures[0], "first line"), (figures[-1], "last line"))
+    forms: tuple[tuple[_Figure, Form], ...] = (
+        (figures[0], "first line"),
+        (figures[-1], "last line"),
+    )
     for figure, form in forms:
         before = view[: figure.start] if form == "first line" else view[figure.end :]
         if form == "first line":
@@ -288,7 +335,11 @@ def _of_lines(view: str, figures: Sequence[_Figure]) -> Iterator[Candidate[float
             )
         else:
             line = view[view.rfind("\n", 0, figure.start) + 1 : figure.start]
-            alone = not before.strip(" \n*_`\"'])#.!分") and "\n" in view[: figure.start] and not line.strip(" *_`\"'[(#")
+            alone = (
+                not before.strip(" \n*_`\"'])#.!分")
+                and "\n" in view[: figure.start]
+                and not line.strip(" *_`\"'[(#")
+            )
         if alone:
             yield Candidate(figure.value, figure.start, figure.end, form, 1)
 

@@ -1,7 +1,7 @@
 r"""A user's own regular expression as a parser of verdicts: `(?P<score>\d+) points`, `Winner: (?P<verdict>[AB])`.
 
-The syntax is that of Python's `re`. A pattern may take exponential time on a text that was written for it, so matching runs in the
-package `regex`, under a time limit.
+The syntax is that of Python's `re`. A pattern may take exponential time on a text that was written
+for it, so matching runs in the package `regex`, under a time limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ TIME_LIMIT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a parser read: the text of its main group (None without a match) and of the others, and whether it ran out of time."""
+    """What a parser read: the text of its main group (None without a match) and of the others, and
+    whether it ran out of time."""
 
     verdict: str | None
     columns: Mapping[str, str | None]
@@ -28,10 +29,12 @@ class Match:
 
 
 class Parser:
-    """A compiled pattern. Its last match in the judge's own words counts; copies out of the response count least."""
+    """A compiled pattern. Its last match in the judge's own words counts; copies out of the
+    response count least."""
 
     def __init__(self, pattern: str, group: str) -> None:
-        """`group`: the named group that holds the verdict. Raises ValueError with what is wrong, as the end of a sentence."""
+        """`group`: the named group that holds the verdict. Raises ValueError with what is wrong, as
+        the end of a sentence."""
         try:
             self._pattern: Any = regex.compile(pattern)
         except regex.error as error:
@@ -61,7 +64,8 @@ class Parser:
 
 
 def parser_problem(pattern: Any, group: str) -> str:
-    """What is wrong with a configured pattern, as the end of a sentence; "" where nothing is or there is none."""
+    """What is wrong with a configured pattern, as the end of a sentence; "" where nothing is or
+    there is none."""
     if not isinstance(pattern, str):
         return f"give a regular expression with (?P<{group}>...) as text"
     if not pattern:

@@ -1,7 +1,8 @@
-"""Statements of preference in a judge's prose: "Output (b) is better", "I prefer A", "both are equally good".
+"""Statements of preference in a judge's prose: "Output (b) is better", "I prefer A", "both are
+equally good".
 
-The patterns run over texts in which each mention of a choice is one private character (see `choices`), sentence by sentence; all
-repetitions are bounded, so time is linear.
+The patterns run over texts in which each mention of a choice is one private character (see
+`choices`), sentence by sentence; all repetitions are bounded, so time is linear.
 """
 
 # Judges write the punctuation of many languages.
@@ -65,7 +66,10 @@ _JUDGE = (
 )
 _NOT = r"(?:\s(?:not|no|never|neither|hardly|by\sno\smeans|nowhere\snear)|n't)"
 
-_IS_BETTER = re.compile(rf"{_X}{_OWNER}{_ASIDE}{_ADVERBS},?\s?{_BE}(?P<no>{_NOT})?{_ADVERBS}(?P<no2>{_NOT})?{_ADVERBS}\s{_GOOD}\b", re.I)
+_IS_BETTER = re.compile(
+    rf"{_X}{_OWNER}{_ASIDE}{_ADVERBS},?\s?{_BE}(?P<no>{_NOT})?{_ADVERBS}(?P<no2>{_NOT})?{_ADVERBS}\s{_GOOD}\b",
+    re.I,
+)
 _IS_WORSE = re.compile(
     rf"{_X}{_OWNER}{_ASIDE}{_ADVERBS},?\s?{_BE}(?P<no>{_NOT}(?!\s(?:quite\s"
     rf"|nearly\s)?as))?{_ADVERBS}\s{_BAD}\b",
@@ -76,7 +80,9 @@ _WINS_OVER = re.compile(
     rf"|\snever)?{_ADVERBS}\s{_WINS}\b",
     re.I,
 )
-_CHOSEN = re.compile(rf"{_JUDGE}(?P<no>{_NOT})?(?:\s\w{{2,20}}ly)?\s{_CHOOSE}(?:\s(?:the|that|for)\b)?\s{_X}", re.I)
+_CHOSEN = re.compile(
+    rf"{_JUDGE}(?P<no>{_NOT})?(?:\s\w{{2,20}}ly)?\s{_CHOOSE}(?:\s(?:the|that|for)\b)?\s{_X}", re.I
+)
 _BETTER_IS = re.compile(
     rf"\b(?P<no>not\s(?:a\s|the\s)?)?(?:(?:better|best|superior|preferred|preferable|winning"
     rf"|stronger|strongest|favou?rite)"
@@ -97,12 +103,16 @@ _GOES_TO = re.compile(
     rf"|verdict|vote)\s(?:is\s)?in\sfavou?r\sof\s{_X}",
     re.I,
 )
-_OVER = re.compile(rf"{_X}{_OWNER}\s?(?:over|>{{1,3}}|is\spreferred\s(?:over|to)|≻)\s?(?:the\s)?{_X}", re.I)
+_OVER = re.compile(
+    rf"{_X}{_OWNER}\s?(?:over|>{{1,3}}|is\spreferred\s(?:over|to)|≻)\s?(?:the\s)?{_X}", re.I
+)
 _UNDER = re.compile(rf"{_X}\s?<{{1,3}}\s?{_X}")
 _CHINESE_BETTER = re.compile(
-    rf"(?<!比)(?<!比\s){_X}(?:的?(?:回答|回复|质量|表现)|[^\ue000-\uf0ff。,;不没并]{{0,12}}?){{0,2}}(?P<no>不"
+    rf"(?<!比)(?<!比\s){_X}(?:的?(?:回答|回复|质量|表现)|[^\ue000-\uf0ff。"
+    r",;不没并]{0,12}?){0,2}(?P<no>不"
     rf"|没有|并非|并不)?(?:是|更为?|要|略|明显|显然|相对|整体|总体)*"
-    rf"(?:更好|更优|更佳|更胜一筹|较好|较优|胜出|获胜|最好|最佳|好|优)(?=[一些多的]|\s|[。,;!]|$)|(?:选择?|偏好|倾向于?|更喜欢|推荐"
+    rf"(?:更好|更优|更佳|更胜一筹|较好|较优|胜出|获胜|最好|最佳|好|优)(?=[一些多的]|\s|[。"
+    rf",;!]|$)|(?:选择?|偏好|倾向于?|更喜欢|推荐"
     rf"|支持)\s?{_X}"
     rf"|(?:更好|更优|最好|最佳)的(?:回答|回复|答案|一个)?(?:是|为)\s?{_X}"
 )
@@ -204,9 +214,11 @@ class _Sentence:
 
 
 def stated(text: str, choices: Choices) -> list[Candidate[str]]:
-    """The statements of preference in a marked-up text: those that conclude rank highest, those "in terms of" something lowest.
+    """The statements of preference in a marked-up text: those that conclude rank highest, those "in
+    terms of" something lowest.
 
-    Left out are negations, questions, conditions, concessions ("while A is better at ...") and what the judge says that others say.
+    Left out are negations, questions, conditions, concessions ("while A is better at ...") and what
+    the judge says that others say.
     """
     candidates: list[Candidate[str]] = []
     merged = _TOGETHER.sub(_merged, text)
@@ -242,8 +254,14 @@ def _preferences(sentence: _Sentence, choices: Choices) -> Iterator[Candidate[st
         return
     for pattern, sign in _PATTERNS:
         for match in pattern.finditer(text):
-            named = [k for k in range(1, pattern.groups + 1) if k not in pattern.groupindex.values() and match[k]]
-            if _is_denied(match) or _ELSEWHERE.search(text[max(0, match.start() - 200) : match.start()]):
+            named = [
+                k
+                for k in range(1, pattern.groups + 1)
+                if k not in pattern.groupindex.values() and match[k]
+            ]
+            if _is_denied(match) or _ELSEWHERE.search(
+                text[max(0, match.start() - 200) : match.start()]
+            ):
                 continue
             tail = text[match.end() : match.end() + 60]
             if _HYPOTHETICAL.match(tail) or tail.lstrip().startswith("?"):
@@ -253,7 +271,11 @@ def _preferences(sentence: _Sentence, choices: Choices) -> Iterator[Candidate[st
             if index not in choices.sides or other is None:
                 continue
             yield Candidate(
-                choices.names[other], sentence.start + match.start(), sentence.start + match.end(), "stated", _rank(sentence, tail)
+                choices.names[other],
+                sentence.start + match.start(),
+                sentence.start + match.end(),
+                "stated",
+                _rank(sentence, tail),
             )
 
 
@@ -291,7 +313,8 @@ def _rank(sentence: _Sentence, tail: str) -> int:
 
 
 def _ties(sentence: _Sentence, choices: Choices, *, alone: bool) -> Iterator[Candidate[str]]:
-    """`alone`: the text says nothing of one choice by itself; otherwise "both are good" is only the beginning of a comparison."""
+    """`alone`: the text says nothing of one choice by itself; otherwise "both are good" is only the
+    beginning of a comparison."""
     kinds: tuple[tuple[re.Pattern[str], Undecided, int], ...] = (
         (_TIE, "tie", PLAIN),
         (_EQUAL, "both", QUALIFIED),

@@ -1,10 +1,13 @@
 """Views of a judge's output: which of its words are its own, and which are quotations.
 
 What the judge quotes counts less than its own words, in this order:
-1. text outside quotation marks, backticks and blockquote lines (a value behind the judge's own label, Score: "3", is its own text);
+1. text outside quotation marks, backticks and blockquote lines (a value behind the judge's own
+  label, Score: "3", is its own text);
 2. what it quotes, unless the response contains it;
-3. a quotation out of the response only where it ends the output as a bare verdict and 1 and 2 hold none. Without this a policy that
-   writes every possible verdict could make honest ones unreadable, and so take its own bad rows out of the loss.
+3. a quotation out of the response only where it ends the output as a bare verdict and 1 and 2 hold
+  none. Without this a policy that
+   writes every possible verdict could make honest ones unreadable, and so take its own bad rows out
+   of the loss.
 Time is linear in the length of the text.
 """
 
@@ -29,7 +32,8 @@ _OWN_LABEL = re.compile(
 )
 _LABEL_LENGTH = 60
 _COMPARED = 256
-"""So many quotations, from the last, are looked for in the response; those before them are taken for copies."""
+"""So many quotations, from the last, are looked for in the response; those before them are taken
+for copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class _Quote:
 
 
 def views(text: str, response: str, quotes: re.Pattern[str] = QUOTES) -> Iterator[str]:
-    """The judge's own words, then ever more of the text; each at full length, with spaces in place of what does not count."""
+    """The judge's own words, then ever more of the text; each at full length, with spaces in place
+    of what does not count."""
     quotations = _quotes_in(text, response, quotes)
     copied = [quote for quote in quotations if quote.copied]
     foreign = [quote for quote in quotations if quote.copied or not (quote.block or quote.own)]
@@ -68,7 +73,11 @@ def _quotes_in(text: str, response: str, quotes: re.Pattern[str]) -> list[_Quote
     """All quotations, in order and apart from each other."""
     spans: list[tuple[int, int, bool]] = []
     for start, end, block in _blocks(text):
-        spans += [(start, end, True)] if block else [(m.start(), m.end(), False) for m in quotes.finditer(text, start, end)]
+        spans += (
+            [(start, end, True)]
+            if block
+            else [(m.start(), m.end(), False) for m in quotes.finditer(text, start, end)]
+        )
     wanted = _squeezed(response)
     first_compared = len(spans) - _COMPARED
     quotations: list[_Quote] = []
@@ -89,17 +98,25 @@ def _blocks(text: str) -> Iterator[tuple[int, int, bool]]:
 
 
 def _is_copy(quotation: str, wanted: str) -> bool:
-    inner = _squeezed(re.sub(r"(?m)^[ \t]*>|^```\w{0,12}$", "", quotation)).strip('`"“”「」『』«».…,;:!?')
+    inner = _squeezed(re.sub(r"(?m)^[ \t]*>|^```\w{0,12}$", "", quotation)).strip(
+        '`"“”「」『』«».…,;:!?'
+    )
     return bool(inner) and inner in wanted
 
 
 def _squeezed(text: str) -> str:
-    """Without white space: copies are wrapped anew, and what judges read has spaces in its broken tokens."""
+    """Without white space: copies are wrapped anew, and what judges read has spaces in its broken
+    tokens."""
     return "".join(text.split())
 
 
 def _stands_alone(text: str, start: int) -> bool:
-    """Whether nothing but a label comes before `start` on its line. Blockquote lines are quotations by their form."""
+    """Whether nothing but a label comes before `start` on its line. Blockquote lines are quotations
+    by their form."""
     line = text.rfind("\n", max(0, start - _LABEL_LENGTH - 1), start) + 1
     far = line == 0 and start > _LABEL_LENGTH
-    return not far and text[start] not in "> \t" and _OWN_LABEL.fullmatch(text, line, start) is not None
+    return (
+        not far
+        and text[start] not in "> \t"
+        and _OWN_LABEL.fullmatch(text, line, start) is not None
+    )

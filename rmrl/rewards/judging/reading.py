@@ -1,4 +1,5 @@
-"""What came of reading a verdict, and the rules that all readers share: ranks, contradictions, revisions, texts that were cut."""
+"""What came of reading a verdict, and the rules that all readers share: ranks, contradictions,
+revisions, texts that were cut."""
 
 # ruff: noqa: RUF001
 # Judges write the punctuation of many languages.
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 Form = Literal["marked", "label", "first line", "last line", "stated", "lone mention"]
-"""How a verdict was read, from the strongest to the weakest; the first three after "marked" are equally strong."""
+"""How a verdict was read, from the strongest to the weakest; the first three after "marked" are
+equally strong."""
 Reason = Literal["contradiction", "cut off", "no preference", "no verdict"]
 """Why there is no verdict. "no preference": both, neither or a tie, where that counts as none."""
 
@@ -29,7 +31,8 @@ class Reading(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[Value]):
-    """Something that reads like a verdict. `value` None: it states that nothing is preferred, and that counts as no verdict."""
+    """Something that reads like a verdict. `value` None: it states that nothing is preferred, and
+    that counts as no verdict."""
 
     value: Value | None
     start: int
@@ -69,8 +72,9 @@ _SENTENCE_END = re.compile(r"[.!?。！？][\"'”’)\]*_]{0,4}(?=\s)|[。！�
 def decide(candidates: Sequence[Candidate[Value]], text: str) -> Reading[Value] | None:
     """The verdict of the candidates of one level, found in `text`; None where there are none.
 
-    Those of the highest rank count. Where they differ, and one is behind words that revise ("on second thought", "correction"), what
-    comes after the last such words counts; otherwise they contradict each other.
+    Those of the highest rank count. Where they differ, and one is behind words that revise ("on
+    second thought", "correction"), what comes after the last such words counts; otherwise they
+    contradict each other.
     """
     if not candidates:
         return None
@@ -87,14 +91,16 @@ def decide(candidates: Sequence[Candidate[Value]], text: str) -> Reading[Value] 
 
 
 def _revised(candidates: Sequence[Candidate[Value]], text: str) -> Sequence[Candidate[Value]]:
-    """The candidates behind the last words of revision between the first and the last candidate; [] without such words."""
+    """The candidates behind the last words of revision between the first and the last candidate; []
+    without such words."""
     revisions = list(_REVISION.finditer(text, candidates[0].end, candidates[-1].start))
     return [c for c in candidates if c.start >= revisions[-1].end()] if revisions else []
 
 
 def ends_mid_sentence(text: str) -> bool:
-    """Whether `text` evidently breaks off: behind a comma, an opening bracket or a word that ends no sentence, or without the full
-    stop that its sentences have otherwise. Entries of lists need none, nor does a text that never has any.
+    """Whether `text` evidently breaks off: behind a comma, an opening bracket or a word that ends
+    no sentence, or without the full stop that its sentences have otherwise. Entries of lists need
+    none, nor does a text that never has any.
     """
     text = text.rstrip()
     if not text or _ENDED.search(text[-8:]):
@@ -104,7 +110,9 @@ def ends_mid_sentence(text: str) -> bool:
     if trails_off(tail):
         return len(tail.split()) > 1
     stopped = sum(1 for end in ends if text[end - 1] != "\n")
-    lines = sum(1 for end in ends if text[end - 1] == "\n" and not _stops(text[max(0, end - 12) : end - 1]))
+    lines = sum(
+        1 for end in ends if text[end - 1] == "\n" and not _stops(text[max(0, end - 12) : end - 1])
+    )
     if not ends:
         return tail[:1].isupper() and len(tail.split()) > _ONE_SENTENCE
     is_entry = re.match(r"[-*•#|>]|\d{1,2}[.)]", tail) is not None

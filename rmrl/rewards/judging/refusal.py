@@ -7,10 +7,14 @@ import re
 _LOOKED_AT = 240
 """Characters: refusals open a text; further down the same words are part of a judgement."""
 
-_UNABLE = r"(?:cannot|can not|can't|could not|couldn't|will not|won't|(?:am|are) (?:not able|unable|not going) to|must decline to)"
+_UNABLE = (
+    r"(?:cannot|can not|can't|could not|couldn't|will not|won't|(?:am|are) (?:not able|unable|not"
+    r" going) to|must decline to)"
+)
 _TASK = (
     r"(?:help|assist|comply|engage|participate|continue|proceed|provide|respond|support|process|fulfil+|"
-    r"evaluate|rate|judge|grade|score|assess|review|critique|compare|generate|create|write|(?:do|answer|discuss) (?:that|this|it))"
+    r"evaluate|rate|judge|grade|score|assess|review|critique|compare|generate|create|write|(?:do|answer|discuss)"
+    r" (?:that|this|it))"
 )
 _REFUSAL = re.compile(
     rf"\b(?:I|we) {_UNABLE} (?:\w+ly )?{_TASK}\b"
@@ -22,6 +26,12 @@ _REFUSAL = re.compile(
 
 
 def is_refusal(text: str) -> bool:
-    """Whether `text`, in which no verdict was found, opens with a refusal such as "I can't help with that". English only."""
-    start = " ".join(text.split())[:_LOOKED_AT].replace("\u2019", "'").replace("'m ", " am ").replace("'re ", " are ")
+    """Whether `text`, in which no verdict was found, opens with a refusal such as "I can't help
+    with that". English only."""
+    start = (
+        " ".join(text.split())[:_LOOKED_AT]
+        .replace("\u2019", "'")
+        .replace("'m ", " am ")
+        .replace("'re ", " are ")
+    )
     return _REFUSAL.search(start) is not None

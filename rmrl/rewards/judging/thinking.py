@@ -21,8 +21,9 @@ _FINAL = re.compile(r"^.*(?:assistantfinal|<\|channel\|>final<\|message\|>)", re
 def strip_thinking(text: str, *, opened: bool = False) -> tuple[str, bool]:
     """(text without thinking blocks, whether a block was left open).
 
-    `opened`: the prompt ended inside a block (see `opens_thinking`), so without a closing tag all of the text is thinking.
-    A closing tag that nothing in the text opened ends such a block: everything up to the last one goes.
+    `opened`: the prompt ended inside a block (see `opens_thinking`), so without a closing tag all
+    of the text is thinking. A closing tag that nothing in the text opened ends such a block:
+    everything up to the last one goes.
     """
     if _ANALYSIS.match(text) and _FINAL.match(text):
         text = _FINAL.sub("", text)
@@ -35,7 +36,8 @@ def strip_thinking(text: str, *, opened: bool = False) -> tuple[str, bool]:
 
 
 def _without_blocks(text: str) -> str:
-    """`text` without what stands between an opening tag and the next closing one of its name; time is linear."""
+    """`text` without what stands between an opening tag and the next closing one of its name; time
+    is linear."""
     closings: dict[str, list[re.Match[str]]] = {}
     for closing in _CLOSING_TAG.finditer(text):
         closings.setdefault(closing[0].replace("/", "").lower(), []).append(closing)
@@ -53,5 +55,6 @@ def _without_blocks(text: str) -> str:
 
 
 def opens_thinking(prompt: str) -> bool:
-    """Whether a rendered prompt leaves a thinking block open for the model to continue, as some chat templates do."""
+    """Whether a rendered prompt leaves a thinking block open for the model to continue, as some
+    chat templates do."""
     return _OPEN_AT_END.search(prompt) is not None

@@ -3,8 +3,9 @@
     from rmrl.rewards.judging.verdicts import last_number
     last_number("Final score: 7/10. In 2 places it errs.", 0, 10)  # 7.0
 
-Quotations count less than the judge's own words (see `quotations`): pass `response`, as the judge read it or as the policy wrote it, so
-that copies out of it do not count. Nothing is evaluated, and time is linear in the length of the text.
+Quotations count less than the judge's own words (see `quotations`): pass `response`, as the judge
+read it or as the policy wrote it, so that copies out of it do not count. Nothing is evaluated, and
+time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Content = TypeVar("Content")
 
 
 def last_number(text: str, low: float, high: float, *, response: str = "") -> float | None:
-    """The number from `low` to `high`, both included, that the judge gave; None without a verdict. See `reader.read_number`."""
+    """The number from `low` to `high`, both included, that the judge gave; None without a verdict.
+    See `reader.read_number`."""
     return read_number(text, low, high, response=response).verdict
 
 
@@ -32,28 +34,37 @@ def last_choice(
     response: str = "",
     no_preference: Literal["tie", "none"] = "tie",
 ) -> str | None:
-    """The one of `choices` that the judge chose, spelt as there; None without a verdict. See `reader.read_choice`."""
+    """The one of `choices` that the judge chose, spelt as there; None without a verdict. See
+    `reader.read_choice`."""
     return read_choice(text, choices, response=response, no_preference=no_preference).verdict
 
 
 def last_tagged(text: str, tag: str, *, response: str = "") -> str | None:
-    """What stands in the last complete <tag>...</tag>, stripped; case does not matter. None without one."""
+    """What stands in the last complete <tag>...</tag>, stripped; case does not matter. None without
+    one."""
     opening = re.compile(rf"<{re.escape(tag)}>", re.IGNORECASE)
     closing = re.compile(rf"</{re.escape(tag)}>", re.IGNORECASE)
-    return _first_in_views(text, response, lambda view: _tagged_in(view, text, opening, closing), QUOTES)
+    return _first_in_views(
+        text, response, lambda view: _tagged_in(view, text, opening, closing), QUOTES
+    )
 
 
 def last_json_field(text: str, field: str, *, response: str = "") -> Any:
-    """The value of `field` in the last JSON object that has it; None without one, and where it is null.
+    """The value of `field` in the last JSON object that has it; None without one, and where it is
+    null.
 
-    A field of the object itself comes before one of objects within it. Where no object can be read (a stray quotation mark, an output that
-    was cut), the last `"field": scalar` that follows a brace or a comma stands in.
+    A field of the object itself comes before one of objects within it. Where no object can be read
+    (a stray quotation mark, an output that was cut), the last `"field": scalar` that follows a
+    brace or a comma stands in.
     """
     return _first_in_views(text, response, lambda view: last_field(view, field), QUOTES_IN_JSON)
 
 
-def _first_in_views(text: str, response: str, read: Callable[[str], Content | None], quotes: re.Pattern[str]) -> Content | None:
-    """What `read` returns of the judge's own words, or else of ever more of the text; places in views are places in `text`."""
+def _first_in_views(
+    text: str, response: str, read: Callable[[str], Content | None], quotes: re.Pattern[str]
+) -> Content | None:
+    """What `read` returns of the judge's own words, or else of ever more of the text; places in
+    views are places in `text`."""
     for view in views(text, response, quotes):
         content = read(view)
         if content is not None:
@@ -61,7 +72,9 @@ def _first_in_views(text: str, response: str, read: Callable[[str], Content | No
     return None
 
 
-def _tagged_in(view: str, text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> str | None:
+def _tagged_in(
+    view: str, text: str, opening: re.Pattern[str], closing: re.Pattern[str]
+) -> str | None:
     closes = [match.start() for match in closing.finditer(view)]
     opens = [match.end() for match in opening.finditer(view)]
     while closes and opens:

@@ -1,4 +1,5 @@
-"""Votes: reading one from what a judge wrote in the shipped form, and making one score of several."""
+"""Votes: reading one from what a judge wrote in the shipped form, and making one score of
+several."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _CODE_FENCE = re.compile(r"^```\w*\s*|\s*```$")
 def combine_votes(votes: Sequence[float], how: str) -> float:
     """One score of at least one vote: their mean, their median, or the most frequent value.
 
-    Values that are equally frequent share the majority: the score is their mean, so that it does not depend on the votes' order.
+    Values that are equally frequent share the majority: the score is their mean, so that it does
+    not depend on the votes' order.
     """
     if how == "mean":
         return statistics.fmean(votes)
@@ -35,11 +37,20 @@ def combine_votes(votes: Sequence[float], how: str) -> float:
     return statistics.fmean(value for value, count in counts.items() if count == most)
 
 
-def read_vote(text: str, *, scale: Sequence[float] = (), choices: Sequence[str] = (), cut: bool = False, response: str = "") -> Verdict:
-    """The verdict in `text` that lies on `scale` (lowest, highest; without one any number) or is one of `choices`; see `reader`.
+def read_vote(
+    text: str,
+    *,
+    scale: Sequence[float] = (),
+    choices: Sequence[str] = (),
+    cut: bool = False,
+    response: str = "",
+) -> Verdict:
+    """The verdict in `text` that lies on `scale` (lowest, highest; without one any number) or is
+    one of `choices`; see `reader`.
 
-    Where the text is one JSON object, its other entries become columns. `cut`: the text was ended by its token limit, so that a number
-    at its very end may be the beginning of a longer one. What is quoted from `response` does not count.
+    Where the text is one JSON object, its other entries become columns. `cut`: the text was ended
+    by its token limit, so that a number at its very end may be the beginning of a longer one. What
+    is quoted from `response` does not count.
     """
     if choices:
         return _chosen(text, choices, cut=cut, response=response)
@@ -48,8 +59,11 @@ def read_vote(text: str, *, scale: Sequence[float] = (), choices: Sequence[str] 
     return _verdict(read_number(text, low, high, cut=cut, response=response), _columns(text))
 
 
-def parsed_vote(parser: Parser, text: str, *, scale: Sequence[float] = (), response: str = "") -> Verdict:
-    """The number in the group "score" of a user's own parser, if it lies on `scale`; its other groups become columns."""
+def parsed_vote(
+    parser: Parser, text: str, *, scale: Sequence[float] = (), response: str = ""
+) -> Verdict:
+    """The number in the group "score" of a user's own parser, if it lies on `scale`; its other
+    groups become columns."""
     match = parser.read(text, response=response)
     if match.timed_out:
         return Verdict(None, reason=f"the parser took more than {TIME_LIMIT_S:g} s")
@@ -74,7 +88,11 @@ def _chosen(text: str, choices: Sequence[str], *, cut: bool, response: str) -> V
     if not values:
         return Verdict(None)
     reading = read_number(text, min(values), max(values), cut=cut, response=response)
-    return _verdict(reading, {}) if reading.verdict is None or reading.verdict in values else Verdict(None)
+    return (
+        _verdict(reading, {})
+        if reading.verdict is None or reading.verdict in values
+        else Verdict(None)
+    )
 
 
 def _number(text: str) -> float | None:
@@ -86,7 +104,8 @@ def _number(text: str) -> float | None:
 
 
 def numeric(choices: Sequence[str]) -> bool:
-    """Whether there are choices and each is a finite number, so that the chosen one is the verdict."""
+    """Whether there are choices and each is a finite number, so that the chosen one is the
+    verdict."""
     return bool(choices) and all(_number(choice) is not None for choice in choices)
 
 
@@ -96,4 +115,8 @@ def _columns(text: str) -> dict[str, Any]:
         read: Any = json.loads(_CODE_FENCE.sub("", text.strip()))
     except (ValueError, RecursionError):
         return {}
-    return {str(key): value for key, value in read.items() if key != "score"} if isinstance(read, dict) and "score" in read else {}
+    return (
+        {str(key): value for key, value in read.items() if key != "score"}
+        if isinstance(read, dict) and "score" in read
+        else {}
+    )

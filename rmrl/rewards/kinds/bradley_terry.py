@@ -1,4 +1,5 @@
-"""Kind `bradley_terry`: a scalar head on the last token (or on a pair encoder's [CLS]); the score is the raw logit."""
+"""Kind `bradley_terry`: a scalar head on the last token (or on a pair encoder's [CLS]); the score
+is the raw logit."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ from rmrl.types import Message, ScoreItem, ScoreResult
 class BradleyTerryReward:
     """A scalar reward model.
 
-    Without a drop-in it reads the conversation through its chat template; without a template, the pair (prompt, response).
-    Responses are not fenced: a scalar model obeys nothing. Their special tokens are broken all the same.
+    Without a drop-in it reads the conversation through its chat template; without a template, the
+    pair (prompt, response). Responses are not fenced: a scalar model obeys nothing. Their special
+    tokens are broken all the same.
     """
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "pooling"}
@@ -39,13 +41,21 @@ class BradleyTerryReward:
         return cls(spec, context)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One raw logit per item (any real number), or what the drop-in's rm_postprocess makes of it."""
+        """One raw logit per item (any real number), or what the drop-in's rm_postprocess makes of
+        it."""
         if not items:
             return []
         rendered = self.render(items)
         full = [i for i, read in enumerate(rendered) if not read.empty]
-        results = fill_in(rendered, await self._classify([items[i] for i in full], [rendered[i] for i in full]))
-        return with_cuts(results, [read.left_out for read in rendered], how=self._spec.overlong, counts=self._context.counts)
+        results = fill_in(
+            rendered, await self._classify([items[i] for i in full], [rendered[i] for i in full])
+        )
+        return with_cuts(
+            results,
+            [read.left_out for read in rendered],
+            how=self._spec.overlong,
+            counts=self._context.counts,
+        )
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the model reads, one input per item."""
@@ -55,58 +65,100 @@ class BradleyTerryReward:
     def _rendered(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         tokenizer = self._context.tokenizer(self._path)
         if self._dropin is not None and self._dropin.preprocess is not None:
-            inputs, where = preprocess(self._dropin, items, tokenizer), f"rm_preprocess of reward '{self._spec.name}'"
+            inputs, where = (
+                preprocess(self._dropin, items, tokenizer),
+                f"rm_preprocess of reward '{self._spec.name}'",
+            )
         else:
             neutral = neutraliser(tokenizer)
-            inputs, where = [_default_input(item, neutral(item.response), tokenizer) for item in items], f"reward '{self._spec.name}'"
+            inputs, where = (
+                [_default_input(item, neutral(item.response), tokenizer) for item in items],
+                f"reward '{self._spec.name}'",
+            )
         return [tokenize(read, tokenizer, generation_prompt=False, where=where) for read in inputs]
 
-    async def _classify(self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]) -> list[ScoreResult]:
+    async def _classify(
+        self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]
+    ) -> list[ScoreResult]:
         if not items:
             return []
-        outputs = await self._context.calls_to().submit("classify", pooling_requests(rendered), deterministic=True)
+        outputs = await self._context.calls_to().submit(
+            "classify", pooling_requests(rendered), deterministic=True
+        )
         values = shaped(outputs, items, self._dropin)
         return [scalar_result(*row) for row in zip(outputs, values, rendered, strict=True)]
 
 
 def pooling_requests(rendered: Sequence[Rendered]) -> list[PoolingRequest]:
     """One request per input."""
-    return [PoolingRequest(token_ids=read.token_ids, token_type_ids=read.token_type_ids) for read in rendered]
+    return [
+        PoolingRequest(token_ids=read.token_ids, token_type_ids=read.token_type_ids)
+        for read in rendered
+    ]
 
 
-def shaped(outputs: Sequence[ValueOutput], items: Sequence[ScoreItem], dropin: DropIn | None) -> list[Any]:
-    """The logits, or what rm_postprocess makes of those that there are; a logit that is missing stays NaN."""
+def shaped(
+    outputs: Sequence[ValueOutput], items: Sequence[ScoreItem], dropin: DropIn | None
+) -> list[Any]:
+    """The logits, or what rm_postprocess makes of those that there are; a logit that is missing
+    stays NaN."""
     values: list[Any] = [output.value for output in outputs]
-    there = [i for i, output in enumerate(outputs) if not output.failure and math.isfinite(output.value)]
+    there = [
+        i for i, output in enumerate(outputs) if not output.failure and math.isfinite(output.value)
+    ]
     if dropin is None or dropin.postprocess is None or not there:
         return values
-    for i, value in zip(there, postprocess(dropin, [values[i] for i in there], [items[i] for i in there]), strict=True):
+    for i, value in zip(
+        there,
+        postprocess(dropin, [values[i] for i in there], [items[i] for i in there]),
+        strict=True,
+    ):
         values[i] = value
     return values
 
 
 def scalar_result(output: ValueOutput, value: Any, read: Rendered) -> ScoreResult:
     """The result of one logit; `value` is what `shaped` made of it."""
-    shared: dict[str, Any] = {"rendered": read.text, "tokens_in": output.tokens_in, "cached": output.cached}
+    shared: dict[str, Any] = {
+        "rendered": read.text,
+        "tokens_in": output.tokens_in,
+        "cached": output.cached,
+    }
     if output.failure:
         return ScoreResult(value=None, status=output.failure, detail=output.detail, **shared)
     if not math.isfinite(output.value):
-        return ScoreResult(value=None, status="provider_error", detail=f"the model gave {output.value}", **shared)
+        return ScoreResult(
+            value=None, status="provider_error", detail=f"the model gave {output.value}", **shared
+        )
     verdict = check_verdict(value)
     if verdict.value is None:
-        detail = f"rm_postprocess {verdict.problem}" if verdict.problem else "rm_postprocess gave no verdict"
+        detail = (
+            f"rm_postprocess {verdict.problem}"
+            if verdict.problem
+            else "rm_postprocess gave no verdict"
+        )
         status = "user_error" if verdict.problem else "unparseable"
         return ScoreResult(value=None, status=status, detail=detail, extra=verdict.extra, **shared)
-    return ScoreResult(value=verdict.value, extra=verdict.extra, raw_text=f"{output.value:.6g}", **shared)
+    return ScoreResult(
+        value=verdict.value, extra=verdict.extra, raw_text=f"{output.value:.6g}", **shared
+    )
 
 
 def _default_input(item: ScoreItem, response: str, tokenizer: Any) -> Any:
-    return [*prompt_turns(item), {"role": "assistant", "content": response}] if tokenizer.chat_template else (prompt_text(item), response)
+    return (
+        [*prompt_turns(item), {"role": "assistant", "content": response}]
+        if tokenizer.chat_template
+        else (prompt_text(item), response)
+    )
 
 
 def prompt_turns(item: ScoreItem) -> list[Message]:
     """The rm_prompt as turns: a string is one user turn."""
-    return [{"role": "user", "content": item.rm_prompt}] if isinstance(item.rm_prompt, str) else list(item.rm_prompt)
+    return (
+        [{"role": "user", "content": item.rm_prompt}]
+        if isinstance(item.rm_prompt, str)
+        else list(item.rm_prompt)
+    )
 
 
 def prompt_text(item: ScoreItem) -> str:

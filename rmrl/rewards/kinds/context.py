@@ -11,10 +11,14 @@ if TYPE_CHECKING:
 
 
 class Calls(Protocol):
-    """The way to one engine or server. Requests of several rewards are sent together, and the engine is awake only for them."""
+    """The way to one engine or server. Requests of several rewards are sent together, and the
+    engine is awake only for them."""
 
-    async def submit(self, method: str, requests: Sequence[Any], *, deterministic: bool) -> list[Any]:
-        """One result per request, in order. Equal requests of a deterministic scorer are sent once, or answered from the cache."""
+    async def submit(
+        self, method: str, requests: Sequence[Any], *, deterministic: bool
+    ) -> list[Any]:
+        """One result per request, in order. Equal requests of a deterministic scorer are sent once,
+        or answered from the cache."""
         ...
 
 
@@ -33,7 +37,8 @@ class Counts:
 
 @dataclass(slots=True, kw_only=True)
 class KindContext:
-    """`tokenizer` loads (and caches) the tokenizer of a checkpoint; `calls` leads to the reward's engines by role."""
+    """`tokenizer` loads (and caches) the tokenizer of a checkpoint; `calls` leads to the reward's
+    engines by role."""
 
     pool: RulePool
     tokenizer: Callable[[str], Any]

@@ -1,8 +1,11 @@
-"""Kind `critique`: a generative model writes a critique of the response, then a scalar model scores prompt, response and critique.
+"""Kind `critique`: a generative model writes a critique of the response, then a scalar model scores
+prompt, response and critique.
 
-After "Critique-out-Loud Reward Models" (arXiv 2408.11791), with two models instead of two heads of one.
+After "Critique-out-Loud Reward Models" (arXiv 2408.11791), with two models instead of two heads of
+one.
 
-    items -> rm_preprocess (or the shipped template) -> critic -> own words -> rm_critique (or a further turn) -> scalar model -> score
+    items -> rm_preprocess (or the shipped template) -> critic -> own words -> rm_critique (or a
+      further turn) -> scalar model -> score
 """
 
 from __future__ import annotations
@@ -19,7 +22,13 @@ from rmrl.rewards.engines.base import Runner, TextOutput
 from rmrl.rewards.judging.asking import conversation_text, fill, question_of, template
 from rmrl.rewards.judging.refusal import is_refusal
 from rmrl.rewards.judging.untrusted import neutraliser
-from rmrl.rewards.kinds.bradley_terry import pooling_requests, prompt_text, prompt_turns, scalar_result, shaped
+from rmrl.rewards.kinds.bradley_terry import (
+    pooling_requests,
+    prompt_text,
+    prompt_turns,
+    scalar_result,
+    shaped,
+)
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.generative import judge_columns, own_words
 from rmrl.rewards.kinds.rendering import (
@@ -38,16 +47,19 @@ from rmrl.rewards.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult, Status
 
 QUESTION = (
-    "Write a short critique of the response: what is right, what is wrong, what is missing. Quote nothing at length and give no score."
+    "Write a short critique of the response: what is right, what is wrong, what is missing. Quote"
+    " nothing at length and give no score."
 )
 INTRODUCTION = "A critique of the reply above:\n"
 
 
 class CritiqueReward:
-    """Two models, one after the other. With sampling.n > 1 the score is the mean over the critiques that could be scored.
+    """Two models, one after the other. With sampling.n > 1 the score is the mean over the critiques
+    that could be scored.
 
-    The scalar model reads the prompt, the reply as an assistant turn, and the critique as a further user turn: a reply cannot end its own
-    turn, so it cannot write its own critique. Without a chat template it reads the pair (prompt and reply, critique).
+    The scalar model reads the prompt, the reply as an assistant turn, and the critique as a further
+    user turn: a reply cannot end its own turn, so it cannot write its own critique. Without a chat
+    template it reads the pair (prompt and reply, critique).
     """
 
     @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,10 +96,14 @@ class CritiqueReward:
         scorer: Any = options.scorer
         if isinstance(scorer, Mapping) and scorer.get("path"):
             return []
-        return [f"{where}.scorer: the model that scores the critiques is not named: give {where}.scorer.path=<folder or hub id>"]
+        return [
+            f"{where}.scorer: the model that scores the critiques is not named: give"
+            f" {where}.scorer.path=<folder or hub id>"
+        ]
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One score per item: the raw logit (any real number), or what rm_postprocess makes of it; `raw_text` is the critique.
+        """One score per item: the raw logit (any real number), or what rm_postprocess makes of it;
+        `raw_text` is the critique.
 
         Raises RewardFunctionError when the drop-in raises or miscounts.
         """
@@ -95,80 +111,158 @@ class CritiqueReward:
             return []
         rendered = self.render(items)
         full = [i for i, read in enumerate(rendered) if not read.empty]
-        results = fill_in(rendered, await self._criticise([items[i] for i in full], [rendered[i] for i in full]))
-        return with_cuts(results, [read.left_out for read in rendered], how=self._spec.overlong, counts=self._context.counts)
+        results = fill_in(
+            rendered, await self._criticise([items[i] for i in full], [rendered[i] for i in full])
+        )
+        return with_cuts(
+            results,
+            [read.left_out for read in rendered],
+            how=self._spec.overlong,
+            counts=self._context.counts,
+        )
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the critic is told, one input per item. Of a remote critic nothing is tokenized."""
-        tokenizer = None if self._spec.remote is not None else self._context.tokenizer(self._spec.engines["main"].path)
-        return fit_items(items, lambda _, cut: self._rendered(cut), judge_limit(self._spec, tokenizer, self._sampling))
+        tokenizer = (
+            None
+            if self._spec.remote is not None
+            else self._context.tokenizer(self._spec.engines["main"].path)
+        )
+        return fit_items(
+            items,
+            lambda _, cut: self._rendered(cut),
+            judge_limit(self._spec, tokenizer, self._sampling),
+        )
 
     def _rendered(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        tokenizer = None if self._spec.remote is not None else self._context.tokenizer(self._spec.engines["main"].path)
+        tokenizer = (
+            None
+            if self._spec.remote is not None
+            else self._context.tokenizer(self._spec.engines["main"].path)
+        )
         shown = exhibits(items, tokenizer, fenced=self._options.fence)
         if self._spec.dropin is not None and self._spec.dropin.preprocess is not None:
-            inputs, where = preprocess(self._spec.dropin, items, tokenizer, shown=shown), f"rm_preprocess of reward '{self._spec.name}'"
+            inputs, where = (
+                preprocess(self._spec.dropin, items, tokenizer, shown=shown),
+                f"rm_preprocess of reward '{self._spec.name}'",
+            )
         else:
-            inputs = [as_judge_input(self._question(i, e.text), e, tokenizer) for i, e in zip(items, shown, strict=True)]
+            inputs = [
+                as_judge_input(self._question(i, e.text), e, tokenizer)
+                for i, e in zip(items, shown, strict=True)
+            ]
             where = f"reward '{self._spec.name}'"
         read = [tokenize(each, tokenizer, generation_prompt=True, where=where) for each in inputs]
-        return [dataclasses.replace(each, fence=exhibit.fence) for each, exhibit in zip(read, shown, strict=True)]
+        return [
+            dataclasses.replace(each, fence=exhibit.fence)
+            for each, exhibit in zip(read, shown, strict=True)
+        ]
 
     def render_scorer(self, items: Sequence[ScoreItem], critiques: Sequence[str]) -> list[Rendered]:
         """What the scalar model reads of each item and its critique, which is never cut."""
         tokenizer = self._context.tokenizer(self._spec.engines["scorer"].path)
         limit = pooling_limit(self._spec, tokenizer, role="scorer")
-        return fit_items(items, lambda at, cut: self._rendered_scorer(cut, [critiques[i] for i in at]), limit)
+        return fit_items(
+            items, lambda at, cut: self._rendered_scorer(cut, [critiques[i] for i in at]), limit
+        )
 
-    def _rendered_scorer(self, items: Sequence[ScoreItem], critiques: Sequence[str]) -> list[Rendered]:
+    def _rendered_scorer(
+        self, items: Sequence[ScoreItem], critiques: Sequence[str]
+    ) -> list[Rendered]:
         tokenizer = self._context.tokenizer(self._spec.engines["scorer"].path)
         neutral = neutraliser(tokenizer)
-        responses, safe = [neutral(item.response) for item in items], [neutral(critique) for critique in critiques]
+        responses, safe = (
+            [neutral(item.response) for item in items],
+            [neutral(critique) for critique in critiques],
+        )
         if self._spec.dropin is not None and self._spec.dropin.critique is not None:
             inputs, where = (
                 _call_critique(self._spec.dropin, items, (responses, safe, tokenizer)),
                 f"rm_critique of reward '{self._spec.name}'",
             )
         else:
-            inputs = [_scorer_input(*row, tokenizer) for row in zip(items, responses, safe, strict=True)]
+            inputs = [
+                _scorer_input(*row, tokenizer) for row in zip(items, responses, safe, strict=True)
+            ]
             where = f"reward '{self._spec.name}'"
         return [tokenize(each, tokenizer, generation_prompt=False, where=where) for each in inputs]
 
     def _question(self, item: ScoreItem, response: str) -> str:
         question = question_of(self._options.question, self._options.rubric)
-        return fill(template("critique"), {"prompt": conversation_text(item.rm_prompt), "response": response, "question": question})
+        return fill(
+            template("critique"),
+            {
+                "prompt": conversation_text(item.rm_prompt),
+                "response": response,
+                "question": question,
+            },
+        )
 
-    async def _criticise(self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]) -> list[ScoreResult]:
+    async def _criticise(
+        self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]
+    ) -> list[ScoreResult]:
         if not items:
             return []
         calls = self._context.calls_to("main" if self._spec.remote is None else "remote")
         requests = generate_requests(rendered, self._sampling)
-        asked = await calls.submit("generate", requests, deterministic=self._sampling.temperature == 0)
-        critiques = [[_critique(output, read) for output in group] for group, read in zip(asked, rendered, strict=True)]
+        asked = await calls.submit(
+            "generate", requests, deterministic=self._sampling.temperature == 0
+        )
+        critiques = [
+            [_critique(output, read) for output in group]
+            for group, read in zip(asked, rendered, strict=True)
+        ]
         scored = await self._score_critiques(items, critiques)
         return [_result(*row) for row in zip(asked, scored, rendered, strict=True)]
 
-    async def _score_critiques(self, items: Sequence[ScoreItem], critiques: Sequence[Sequence[_Critique]]) -> list[list[ScoreResult]]:
+    async def _score_critiques(
+        self, items: Sequence[ScoreItem], critiques: Sequence[Sequence[_Critique]]
+    ) -> list[list[ScoreResult]]:
         """A result per critique; the scalar model is asked about those that can be read."""
-        usable = [(item, each.text) for item, group in zip(items, critiques, strict=True) for each in group if not each.status]
-        scores = iter(await self._classify([item for item, _ in usable], [text for _, text in usable]))
+        usable = [
+            (item, each.text)
+            for item, group in zip(items, critiques, strict=True)
+            for each in group
+            if not each.status
+        ]
+        scores = iter(
+            await self._classify([item for item, _ in usable], [text for _, text in usable])
+        )
         return [
-            [ScoreResult(value=None, status=each.status, detail=each.detail) if each.status else next(scores) for each in group]
+            [
+                (
+                    ScoreResult(value=None, status=each.status, detail=each.detail)
+                    if each.status
+                    else next(scores)
+                )
+                for each in group
+            ]
             for group in critiques
         ]
 
-    async def _classify(self, items: Sequence[ScoreItem], critiques: Sequence[str]) -> list[ScoreResult]:
+    async def _classify(
+        self, items: Sequence[ScoreItem], critiques: Sequence[str]
+    ) -> list[ScoreResult]:
         if not items:
             return []
         rendered = self.render_scorer(items, critiques)
         full = [i for i, read in enumerate(rendered) if not read.empty]
-        results = fill_in(rendered, await self._ask_scorer([items[i] for i in full], [rendered[i] for i in full]))
-        return [with_cut(*row, how=self._spec.overlong) for row in zip(results, (read.left_out for read in rendered), strict=True)]
+        results = fill_in(
+            rendered, await self._ask_scorer([items[i] for i in full], [rendered[i] for i in full])
+        )
+        return [
+            with_cut(*row, how=self._spec.overlong)
+            for row in zip(results, (read.left_out for read in rendered), strict=True)
+        ]
 
-    async def _ask_scorer(self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]) -> list[ScoreResult]:
+    async def _ask_scorer(
+        self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]
+    ) -> list[ScoreResult]:
         if not items:
             return []
-        outputs = await self._context.calls_to("scorer").submit("classify", pooling_requests(rendered), deterministic=True)
+        outputs = await self._context.calls_to("scorer").submit(
+            "classify", pooling_requests(rendered), deterministic=True
+        )
         values = shaped(outputs, items, self._spec.dropin)
         return [scalar_result(*row) for row in zip(outputs, values, rendered, strict=True)]
 
@@ -188,38 +282,64 @@ def _critique(output: TextOutput, read: Rendered) -> _Critique:
     text, left_open = own_words(output, read)
     if output.finish_reason == "length":
         inside = " inside its thinking block" if left_open else ""
-        return _Critique("", "judge_truncated", f"the critic ran out of tokens{inside}; raise sampling.max_tokens")
+        return _Critique(
+            "",
+            "judge_truncated",
+            f"the critic ran out of tokens{inside}; raise sampling.max_tokens",
+        )
     if is_refusal(text):
         return _Critique("", "judge_refused", f"the critic refused: {text[:120]!r}")
-    return _Critique(text) if text else _Critique("", "unparseable", f"no critique in {output.text[:120]!r}")
+    return (
+        _Critique(text)
+        if text
+        else _Critique("", "unparseable", f"no critique in {output.text[:120]!r}")
+    )
 
 
 def _scorer_input(item: ScoreItem, response: str, critique: str, tokenizer: Any) -> Any:
     if not tokenizer.chat_template:
         return f"{prompt_text(item)}\n\n{response}", critique
-    reply, remark = {"role": "assistant", "content": response}, {"role": "user", "content": INTRODUCTION + critique}
+    reply, remark = (
+        {"role": "assistant", "content": response},
+        {"role": "user", "content": INTRODUCTION + critique},
+    )
     return [*prompt_turns(item), reply, remark]
 
 
-def _call_critique(dropin: DropIn, items: Sequence[ScoreItem], rest: tuple[list[str], list[str], Any]) -> list[Any]:
+def _call_critique(
+    dropin: DropIn, items: Sequence[ScoreItem], rest: tuple[list[str], list[str], Any]
+) -> list[Any]:
     assert dropin.critique is not None
     what = f"rm_critique of reward '{dropin.name}'"
-    named = named_columns(items) | {"responses": rest[0]}  # inert: what it returns is read by a model
+    named = named_columns(items) | {
+        "responses": rest[0]
+    }  # inert: what it returns is read by a model
     try:
-        returned = call_with_known_arguments(dropin.critique, ([item.rm_prompt for item in items], *rest), named)
+        returned = call_with_known_arguments(
+            dropin.critique, ([item.rm_prompt for item in items], *rest), named
+        )
     except Exception as error:
         raise RewardFunctionError(f"{what} raised {describe_exception(error)}") from error
     return checked_length(returned, len(items), what=what, noun="input")
 
 
-def _result(outputs: Sequence[TextOutput], scored: Sequence[ScoreResult], read: Rendered) -> ScoreResult:
+def _result(
+    outputs: Sequence[TextOutput], scored: Sequence[ScoreResult], read: Rendered
+) -> ScoreResult:
     """One result of the scores of all critiques of a response."""
     shared = judge_columns(outputs, read)
     shared["tokens_in"] += sum(each.tokens_in for each in scored)
-    shared["cached"] = shared["cached"] and all(each.cached for each in scored if each.status == "ok")
+    shared["cached"] = shared["cached"] and all(
+        each.cached for each in scored if each.status == "ok"
+    )
     values = [each.value for each in scored if each.value is not None]
     first = next((each for each in scored if each.value is not None), scored[0])
-    extra = {**first.extra, **({"votes": [each.value for each in scored]} if len(scored) > 1 else {})}
+    extra = {
+        **first.extra,
+        **({"votes": [each.value for each in scored]} if len(scored) > 1 else {}),
+    }
     if not values:
-        return ScoreResult(value=None, status=first.status, detail=first.detail, extra=extra, **shared)
+        return ScoreResult(
+            value=None, status=first.status, detail=first.detail, extra=extra, **shared
+        )
     return ScoreResult(value=statistics.fmean(values), detail=first.detail, extra=extra, **shared)

@@ -1,10 +1,12 @@
-"""ensemble: one score from several rewards: their mean, minimum, median, or a lower confidence bound.
+"""ensemble: one score from several rewards: their mean, minimum, median, or a lower confidence
+bound.
 
     lower_bound = mean - k * std      over the members' (transformed) scores of one response
 
-The std is unbiased (divides by M - 1), as in `standardize` and the advantage estimators; there are at least two members. Large k is
-worst-case, k = 0 the mean; the penalty on disagreement is that of reward-model ensembles in arXiv:2310.02743, with the std in place of
-its variance (which divides by M), so that k has no unit.
+The std is unbiased (divides by M - 1), as in `standardize` and the advantage estimators; there are
+at least two members. Large k is worst-case, k = 0 the mean; the penalty on disagreement is that of
+reward-model ensembles in arXiv:2310.02743, with the std in place of its variance (which divides by
+M), so that k has no unit.
 """
 
 from __future__ import annotations
@@ -47,38 +49,66 @@ class Ensemble:
         """What is wrong with the entries, as sentences."""
         problems: list[str] = []
         if not _is_names(options.of):
-            problems.append(f"{where}.of={options.of}: name at least two rewards, e.g. of: [judge_a, judge_b]")
+            problems.append(
+                f"{where}.of={options.of}: name at least two rewards, e.g. of: [judge_a, judge_b]"
+            )
         elif len(set(options.of)) < len(options.of):
-            problems.append(f"{where}.of names one reward twice ({', '.join(options.of)}): each member has one vote; give each once")
+            problems.append(
+                f"{where}.of names one reward twice ({', '.join(options.of)}): each member has one"
+                " vote; give each once"
+            )
         if options.how not in _HOW:
-            problems.append(f"{where}.how={options.how!r}: not a choice{did_you_mean(options.how, _HOW)}")
+            problems.append(
+                f"{where}.how={options.how!r}: not a choice{did_you_mean(options.how, _HOW)}"
+            )
         if not (np.isfinite(options.k) and options.k >= 0):
-            problems.append(f"{where}.k={options.k}: give a finite number of standard deviations, not negative")
+            problems.append(
+                f"{where}.k={options.k}: give a finite number of standard deviations, not negative"
+            )
         elif options.k != 1.0 and options.how != "lower_bound":
-            problems.append(f"{where}.k belongs to how: lower_bound and has no effect on {options.how}: give that, or leave it out")
+            problems.append(
+                f"{where}.k belongs to how: lower_bound and has no effect on {options.how}: give"
+                " that, or leave it out"
+            )
         return problems
 
 
 def ensemble_results(
-    members: Sequence[Sequence[ScoreResult]], values: np.ndarray, options: EnsembleOptions, name: str
+    members: Sequence[Sequence[ScoreResult]],
+    values: np.ndarray,
+    options: EnsembleOptions,
+    name: str,
 ) -> list[ScoreResult]:
-    """One result per response from its members' results [M][B] and their transformed scores, `values` [M, B].
+    """One result per response from its members' results [M][B] and their transformed scores,
+    `values` [M, B].
 
-    Where a member has no verdict the ensemble has none either, with that member's status and a detail naming it: a mean over fewer
-    judges is another reward. A failure goes before "skipped". The members' scores stand in `extra` under their names.
+    Where a member has no verdict the ensemble has none either, with that member's status and a
+    detail naming it: a mean over fewer judges is another reward. A failure goes before "skipped".
+    The members' scores stand in `extra` under their names.
     """
-    assert len(members) == len(options.of) == len(values), f"ensemble '{name}': {len(members)} members for {len(options.of)} names"
+    assert len(members) == len(options.of) == len(values), (
+        f"ensemble '{name}': {len(members)} members for {len(options.of)} names"
+    )
     combined_B = _HOW_TO[options.how](np.asarray(values, dtype=np.float64), options.k)
     rows = [list(column) for column in zip(*members, strict=True)]
-    return [_result(row, float(combined_B[b]), dict(zip(options.of, values[:, b], strict=True)), name) for b, row in enumerate(rows)]
+    return [
+        _result(row, float(combined_B[b]), dict(zip(options.of, values[:, b], strict=True)), name)
+        for b, row in enumerate(rows)
+    ]
 
 
 def _is_names(value: Any) -> bool:
     """At least two names."""
-    return isinstance(value, list | tuple) and len(value) > 1 and all(isinstance(each, str) for each in value)
+    return (
+        isinstance(value, list | tuple)
+        and len(value) > 1
+        and all(isinstance(each, str) for each in value)
+    )
 
 
-def _result(row: Sequence[ScoreResult], combined: float, values: Mapping[str, float], name: str) -> ScoreResult:
+def _result(
+    row: Sequence[ScoreResult], combined: float, values: Mapping[str, float], name: str
+) -> ScoreResult:
     """`row` and `values` are in the order of the members."""
     extra = {member: None if np.isnan(value) else float(value) for member, value in values.items()}
     costs: dict[str, Any] = {
@@ -92,7 +122,11 @@ def _result(row: Sequence[ScoreResult], combined: float, values: Mapping[str, fl
         return ScoreResult(value=combined, extra=extra, **costs)
     failed = [(member, r) for member, r in lacking if r.status != "skipped"]
     member, first = (failed or lacking)[0]
-    others = f" ({len(failed or lacking)} of {len(row)} members lack one)" if len(failed or lacking) > 1 else ""
+    others = (
+        f" ({len(failed or lacking)} of {len(row)} members lack one)"
+        if len(failed or lacking) > 1
+        else ""
+    )
     verb = "was skipped" if first.status == "skipped" else f"gave no verdict ({first.status})"
     why = f": {first.detail}" if first.detail else ""
     detail = f"ensemble '{name}': its member '{member}' {verb}{others}{why}"

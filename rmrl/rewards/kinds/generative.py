@@ -1,8 +1,10 @@
 """Kind `generative`: a language model reads the response and writes a verdict.
 
-    items -> rm_preprocess (or the shipped template) -> judge -> own words, thinking stripped -> rm_postprocess (or the last verdict)
+    items -> rm_preprocess (or the shipped template) -> judge -> own words, thinking stripped ->
+      rm_postprocess (or the last verdict)
 
-With `score_tokens` nothing is written nor read: the score is how likely the judge is to begin each answer.
+With `score_tokens` nothing is written nor read: the score is how likely the judge is to begin each
+answer.
 """
 
 from __future__ import annotations
@@ -24,7 +26,16 @@ from rmrl.rewards.judging.token_scores import ScoreTokens
 from rmrl.rewards.judging.untrusted import Fence
 from rmrl.rewards.judging.votes import VOTES, combine_votes, numeric, parsed_vote, read_vote
 from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.rendering import Rendered, as_judge_input, exhibits, fill_in, generate_requests, postprocess, preprocess, tokenize
+from rmrl.rewards.kinds.rendering import (
+    Rendered,
+    as_judge_input,
+    exhibits,
+    fill_in,
+    generate_requests,
+    postprocess,
+    preprocess,
+    tokenize,
+)
 from rmrl.rewards.kinds.truncation import fit_items, judge_limit, with_cuts
 from rmrl.rewards.spec import RewardSpec
 from rmrl.rewards.verdict import Verdict, check_verdict
@@ -42,21 +53,26 @@ class GenerativeReward:
         """Entries that only this kind has."""
 
         votes: str = "mean"
-        """How n votes become one score: mean, median or majority (the most frequent value; equally frequent ones are averaged)."""
+        """How n votes become one score: mean, median or majority (the most frequent value; equally
+        frequent ones are averaged)."""
         min_votes: int = 1
         """Votes that must be readable; with fewer the score is missing."""
         score_tokens: dict[str, float] = field(default_factory=dict)
-        """Answers and their worth, e.g. {"Yes": 1, "No": 0}: the score is the worth expected of the judge's first token."""
+        """Answers and their worth, e.g. {"Yes": 1, "No": 0}: the score is the worth expected of the
+        judge's first token."""
         question: str = ""
-        """What is asked where there is no drop-in; empty: a question on quality or, with `score_tokens`, on correctness."""
+        """What is asked where there is no drop-in; empty: a question on quality or, with
+        `score_tokens`, on correctness."""
         rubric: str = ""
         """What to judge by, in words, where there is no drop-in."""
         scale: list[float] = field(default_factory=lambda: [0.0, 10.0])
-        """Lowest and highest verdict of a judge without a drop-in; others do not count. []: any number."""
+        """Lowest and highest verdict of a judge without a drop-in; others do not count. []: any
+        number."""
         fence: bool = True
         """Responses stand between markers that they cannot contain."""
         parser: str = ""
-        """Regular expression that reads the verdict, instead of rm_postprocess: (?P<score>...) is it, other named groups are columns."""
+        """Regular expression that reads the verdict, instead of rm_postprocess: (?P<score>...) is
+        it, other named groups are columns."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
     samples: ClassVar[bool] = True
@@ -68,13 +84,16 @@ class GenerativeReward:
         assert spec.sampling is not None
         self._spec, self._context = spec, context
         self._options: GenerativeReward.Options = spec.options or self.Options()
-        self._sampling = token_sampling(spec.sampling) if self._options.score_tokens else spec.sampling
+        self._sampling = (
+            token_sampling(spec.sampling) if self._options.score_tokens else spec.sampling
+        )
         self._parser = Parser(self._options.parser, "score") if self._options.parser else None
         self._path = "" if spec.remote is not None else spec.engines["main"].path
         if self._options.score_tokens and spec.remote is not None:
             raise ConfigError(
-                f"reward.specs.{spec.name}.score_tokens: a server does not tell the probabilities of chosen tokens; give a checkpoint with "
-                f"path=<folder or hub id> instead, or ask for a written verdict with sampling.choice=[...]"
+                f"reward.specs.{spec.name}.score_tokens: a server does not tell the probabilities"
+                " of chosen tokens; give a checkpoint with path=<folder or hub id> instead, or ask"
+                " for a written verdict with sampling.choice=[...]"
             )
 
     @classmethod
@@ -93,32 +112,57 @@ class GenerativeReward:
         if problem:
             problems.append(f"{where}.parser={options.parser!r}: {problem}")
         if options.parser and options.score_tokens:
-            problems.append(f"{where}.parser: with score_tokens nothing is written that it could read; leave one of them out")
+            problems.append(
+                f"{where}.parser: with score_tokens nothing is written that it could read; leave"
+                " one of them out"
+            )
         if not _is_scale(options.scale):
-            problems.append(f"{where}.scale={options.scale!r}: give the lowest and the highest verdict, e.g. [0,10], or [] for any number")
+            problems.append(
+                f"{where}.scale={options.scale!r}: give the lowest and the highest verdict, e.g."
+                " [0,10], or [] for any number"
+            )
         return problems
 
     @classmethod
     def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Sampling) -> str:
-        """What keeps the reward from being asked or read, as the end of a sentence; "" where nothing does."""
+        """What keeps the reward from being asked or read, as the end of a sentence; "" where
+        nothing does."""
         if not options.score_tokens and options.min_votes > sampling.n:
-            return f"needs min_votes={options.min_votes} of sampling.n={sampling.n} votes: raise sampling.n or lower min_votes"
-        if dropin is not None or options.score_tokens or options.rubric.strip() or numeric(sampling.choice):
+            return (
+                f"needs min_votes={options.min_votes} of sampling.n={sampling.n} votes: raise"
+                " sampling.n or lower min_votes"
+            )
+        if (
+            dropin is not None
+            or options.score_tokens
+            or options.rubric.strip()
+            or numeric(sampling.choice)
+        ):
             return ""
         return (
-            "has no drop-in that says how to ask and how to read the answer: write reward_functions/<name>.py with rm_preprocess and "
-            "rm_postprocess, or name one with reward.specs.<name>.function; or let the shipped template ask, with "
-            "reward.specs.<name>.rubric='<what is good>', sampling.choice=['1','2','3'] or score_tokens={Yes:1,No:0}"
+            "has no drop-in that says how to ask and how to read the answer: write"
+            " reward_functions/<name>.py with rm_preprocess and rm_postprocess, or name one with"
+            " reward.specs.<name>.function; or let the shipped template ask, with"
+            " reward.specs.<name>.rubric='<what is good>', sampling.choice=['1','2','3'] or"
+            " score_tokens={Yes:1,No:0}"
         )
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One verdict per item. Raises RewardFunctionError when the drop-in raises or miscounts, ConfigError for unusable answers."""
+        """One verdict per item. Raises RewardFunctionError when the drop-in raises or miscounts,
+        ConfigError for unusable answers."""
         if not items:
             return []
         rendered = self.render(items)
         full = [i for i, read in enumerate(rendered) if not read.empty]
-        results = fill_in(rendered, await self._judge([items[i] for i in full], [rendered[i] for i in full]))
-        return with_cuts(results, [read.left_out for read in rendered], how=self._spec.overlong, counts=self._context.counts)
+        results = fill_in(
+            rendered, await self._judge([items[i] for i in full], [rendered[i] for i in full])
+        )
+        return with_cuts(
+            results,
+            [read.left_out for read in rendered],
+            how=self._spec.overlong,
+            counts=self._context.counts,
+        )
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the judge is told, one input per item. Of a remote judge nothing is tokenized."""
@@ -129,12 +173,21 @@ class GenerativeReward:
         tokenizer = self._tokenizer()
         shown = exhibits(items, tokenizer, fenced=self._options.fence)
         if self._spec.dropin is not None and self._spec.dropin.preprocess is not None:
-            inputs, where = preprocess(self._spec.dropin, items, tokenizer, shown=shown), f"rm_preprocess of reward '{self._spec.name}'"
+            inputs, where = (
+                preprocess(self._spec.dropin, items, tokenizer, shown=shown),
+                f"rm_preprocess of reward '{self._spec.name}'",
+            )
         else:
-            inputs = [as_judge_input(self._question(i, e.text), e, tokenizer) for i, e in zip(items, shown, strict=True)]
+            inputs = [
+                as_judge_input(self._question(i, e.text), e, tokenizer)
+                for i, e in zip(items, shown, strict=True)
+            ]
             where = f"reward '{self._spec.name}'"
         read = [tokenize(each, tokenizer, generation_prompt=True, where=where) for each in inputs]
-        return [dataclasses.replace(each, fence=exhibit.fence) for each, exhibit in zip(read, shown, strict=True)]
+        return [
+            dataclasses.replace(each, fence=exhibit.fence)
+            for each, exhibit in zip(read, shown, strict=True)
+        ]
 
     def _tokenizer(self) -> Any:
         return None if self._spec.remote is not None else self._context.tokenizer(self._path)
@@ -143,74 +196,142 @@ class GenerativeReward:
         options = self._options
         question = options.question or (CHECK if options.score_tokens else RATE)
         form = self._answer_form()
-        told = {"prompt": conversation_text(item.rm_prompt), "response": response, "question": question_of(question, options.rubric)}
+        told = {
+            "prompt": conversation_text(item.rm_prompt),
+            "response": response,
+            "question": question_of(question, options.rubric),
+        }
         return fill(template("judge"), told | {"answer": form}).rstrip()
 
     def _answer_form(self) -> str:
-        """What the judge is to end with; nothing where a parser reads a form that only the rubric knows."""
+        """What the judge is to end with; nothing where a parser reads a form that only the rubric
+        knows."""
         options, sampling = self._options, self._sampling
         if self._parser is not None:
             return ""
         choices = tuple(options.score_tokens) or sampling.choice
         return answer_form(scale=options.scale, choices=choices, json_schema=sampling.json_schema)
 
-    async def _judge(self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]) -> list[ScoreResult]:
+    async def _judge(
+        self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]
+    ) -> list[ScoreResult]:
         if not items:
             return []
         if self._options.score_tokens:
             return await self._judge_tokens(rendered)
         asked = await self._ask(generate_requests(rendered, self._sampling))
-        answers = [[_answer(output, read) for output in group] for read, group in zip(rendered, asked, strict=True)]
+        answers = [
+            [_answer(output, read) for output in group]
+            for read, group in zip(rendered, asked, strict=True)
+        ]
         verdicts = self._read(items, answers)
-        votes = [list(zip(group, read, strict=True)) for group, read in zip(answers, verdicts, strict=True)]
+        votes = [
+            list(zip(group, read, strict=True))
+            for group, read in zip(answers, verdicts, strict=True)
+        ]
         return [self._result(vote, read) for vote, read in zip(votes, rendered, strict=True)]
 
     async def _ask(self, requests: Sequence[Any]) -> list[list[TextOutput]]:
         calls = self._context.calls_to("main" if self._spec.remote is None else "remote")
-        return await calls.submit("generate", requests, deterministic=self._sampling.temperature == 0)
+        return await calls.submit(
+            "generate", requests, deterministic=self._sampling.temperature == 0
+        )
 
     async def _judge_tokens(self, rendered: Sequence[Rendered]) -> list[ScoreResult]:
-        answers = ScoreTokens(self._options.score_tokens, self._tokenizer(), where=f"reward.specs.{self._spec.name}")
+        answers = ScoreTokens(
+            self._options.score_tokens, self._tokenizer(), where=f"reward.specs.{self._spec.name}"
+        )
         requests = [
             dataclasses.replace(request, choice_tokens=answers.ids_after(request.text))
             for request in generate_requests(rendered, self._sampling)
         ]
         asked = await self._ask(requests)
-        return [_token_result(answers, group[0], read) for group, read in zip(asked, rendered, strict=True)]
+        return [
+            _token_result(answers, group[0], read)
+            for group, read in zip(asked, rendered, strict=True)
+        ]
 
-    def _read(self, items: Sequence[ScoreItem], answers: Sequence[Sequence[_Answer]]) -> list[list[Verdict]]:
-        """A verdict per answer. What an engine failed to write, or cut inside a thinking block, is not shown to the drop-in."""
-        if self._parser is not None or self._spec.dropin is None or self._spec.dropin.postprocess is None:
-            return [[self._own_reading(answer, item.response) for answer in group] for item, group in zip(items, answers, strict=True)]
-        readable = [(item, answer) for item, group in zip(items, answers, strict=True) for answer in group if answer.readable]
+    def _read(
+        self, items: Sequence[ScoreItem], answers: Sequence[Sequence[_Answer]]
+    ) -> list[list[Verdict]]:
+        """A verdict per answer. What an engine failed to write, or cut inside a thinking block, is
+        not shown to the drop-in."""
+        if (
+            self._parser is not None
+            or self._spec.dropin is None
+            or self._spec.dropin.postprocess is None
+        ):
+            return [
+                [self._own_reading(answer, item.response) for answer in group]
+                for item, group in zip(items, answers, strict=True)
+            ]
+        readable = [
+            (item, answer)
+            for item, group in zip(items, answers, strict=True)
+            for answer in group
+            if answer.readable
+        ]
         verdicts = iter(self._dropin_reading(self._spec.dropin, readable))
-        return [[next(verdicts) if answer.readable else Verdict(None) for answer in group] for group in answers]
+        return [
+            [next(verdicts) if answer.readable else Verdict(None) for answer in group]
+            for group in answers
+        ]
 
-    def _dropin_reading(self, dropin: DropIn, readable: Sequence[tuple[ScoreItem, _Answer]]) -> list[Verdict]:
+    def _dropin_reading(
+        self, dropin: DropIn, readable: Sequence[tuple[ScoreItem, _Answer]]
+    ) -> list[Verdict]:
         if not readable:
             return []
-        texts, fences = [answer.text for _, answer in readable], [answer.fence for _, answer in readable]
-        return [check_verdict(returned) for returned in postprocess(dropin, texts, [item for item, _ in readable], fences=fences)]
+        texts, fences = (
+            [answer.text for _, answer in readable],
+            [answer.fence for _, answer in readable],
+        )
+        return [
+            check_verdict(returned)
+            for returned in postprocess(
+                dropin, texts, [item for item, _ in readable], fences=fences
+            )
+        ]
 
     def _own_reading(self, answer: _Answer, response: str) -> Verdict:
         if self._parser is not None:
             scale = self._options.scale if self._spec.dropin is None else ()
-            return parsed_vote(self._parser, answer.text, scale=scale, response=response) if answer.readable else Verdict(None)
+            return (
+                parsed_vote(self._parser, answer.text, scale=scale, response=response)
+                if answer.readable
+                else Verdict(None)
+            )
         cut = answer.output.finish_reason == "length"
-        return read_vote(answer.text, scale=self._options.scale, choices=self._sampling.choice, cut=cut, response=response)
+        return read_vote(
+            answer.text,
+            scale=self._options.scale,
+            choices=self._sampling.choice,
+            cut=cut,
+            response=response,
+        )
 
     def _result(self, votes: Sequence[tuple[_Answer, Verdict]], read: Rendered) -> ScoreResult:
         usable = [verdict for answer, verdict in votes if _answer_failure(answer, verdict) is None]
         shared = judge_columns([answer.output for answer, _ in votes], read)
         numbers = {"votes": [verdict.value for _, verdict in votes]} if len(votes) > 1 else {}
-        first = next((verdict for verdict in (*usable, *(verdict for _, verdict in votes))), Verdict(None))
+        first = next(
+            (verdict for verdict in (*usable, *(verdict for _, verdict in votes))), Verdict(None)
+        )
         extra = {**first.extra, **numbers}
         if len(usable) < self._options.min_votes:
-            failures = [failure for vote in votes if (failure := _answer_failure(*vote)) is not None]
-            lacking = ("provider_error", f"the judge wrote {len(votes)} of {self._sampling.n} votes")
+            failures = [
+                failure for vote in votes if (failure := _answer_failure(*vote)) is not None
+            ]
+            lacking = (
+                "provider_error",
+                f"the judge wrote {len(votes)} of {self._sampling.n} votes",
+            )
             status, detail = failures[0] if failures else lacking
             if usable:
-                detail = f"{len(usable)} of {len(votes)} votes could be read and min_votes is {self._options.min_votes}: {detail}"
+                detail = (
+                    f"{len(usable)} of {len(votes)} votes could be read and min_votes is"
+                    f" {self._options.min_votes}: {detail}"
+                )
             return ScoreResult(value=None, status=status, detail=detail, extra=extra, **shared)
         values = [verdict.value for verdict in usable if verdict.value is not None]
         return ScoreResult(value=combine_votes(values, self._options.votes), extra=extra, **shared)
@@ -218,7 +339,8 @@ class GenerativeReward:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """One sample and what of it may hold a verdict. `cut`: it ended inside its thinking, for want of tokens."""
+    """One sample and what of it may hold a verdict. `cut`: it ended inside its thinking, for want
+    of tokens."""
 
     output: TextOutput
     text: str
@@ -236,7 +358,8 @@ def _answer(output: TextOutput, read: Rendered) -> _Answer:
 
 
 def own_words(output: TextOutput, read: Rendered) -> tuple[str, bool]:
-    """(what the judge said itself, thinking and quotations of the fenced response left out; whether a thinking block was left open)."""
+    """(what the judge said itself, thinking and quotations of the fenced response left out; whether
+    a thinking block was left open)."""
     said = read.fence.clean(output.text) if read.fence is not None else output.text
     return strip_thinking(said, opened=opens_thinking(read.text))
 
@@ -247,7 +370,10 @@ def _answer_failure(answer: _Answer, verdict: Verdict) -> tuple[Status, str] | N
     if output.failure:
         return output.failure, output.detail
     if answer.cut:
-        return "judge_truncated", "the judge ran out of tokens inside its thinking block; raise sampling.max_tokens"
+        return (
+            "judge_truncated",
+            "the judge ran out of tokens inside its thinking block; raise sampling.max_tokens",
+        )
     if verdict.problem:
         return "user_error", f"rm_postprocess {verdict.problem}"
     if verdict.value is not None:
@@ -255,7 +381,10 @@ def _answer_failure(answer: _Answer, verdict: Verdict) -> tuple[Status, str] | N
     if is_refusal(answer.text):
         return "judge_refused", f"the judge refused: {answer.text[:120]!r}"
     if output.finish_reason == "length":
-        return "judge_truncated", "the judge ran out of tokens before a verdict; raise sampling.max_tokens"
+        return (
+            "judge_truncated",
+            "the judge ran out of tokens before a verdict; raise sampling.max_tokens",
+        )
     return "unparseable", f"{verdict.reason or 'no verdict'} in {output.text[:120]!r}"
 
 
@@ -271,8 +400,11 @@ def judge_columns(outputs: Sequence[TextOutput], read: Rendered) -> dict[str, An
 
 
 def token_sampling(sampling: Sampling) -> Sampling:
-    """One greedy, unconstrained token: structured output would move the probabilities that are read."""
-    return dataclasses.replace(sampling, max_tokens=1, temperature=0.0, n=1, stop=(), choice=(), regex="", json_schema="")
+    """One greedy, unconstrained token: structured output would move the probabilities that are
+    read."""
+    return dataclasses.replace(
+        sampling, max_tokens=1, temperature=0.0, n=1, stop=(), choice=(), regex="", json_schema=""
+    )
 
 
 def _token_result(answers: ScoreTokens, output: TextOutput, read: Rendered) -> ScoreResult:
@@ -287,15 +419,28 @@ def _token_result(answers: ScoreTokens, output: TextOutput, read: Rendered) -> S
 
 
 def _token_problems(values: Any) -> list[str]:
-    if not isinstance(values, Mapping):  # what a configuration file holds is not yet what the annotation says
-        return [f"score_tokens={values!r}: give answers with their worth, e.g. {{'Yes': 1, 'No': 0}}"]
+    if not isinstance(
+        values, Mapping
+    ):  # what a configuration file holds is not yet what the annotation says
+        return [
+            f"score_tokens={values!r}: give answers with their worth, e.g. {{'Yes': 1, 'No': 0}}"
+        ]
     problems = [
-        f"score_tokens: {key!r} is no text; quote the answer, as YAML reads a bare Yes as a truth value"
+        f"score_tokens: {key!r} is no text; quote the answer, as YAML reads a bare Yes as a truth"
+        " value"
         for key in values
         if not isinstance(key, str) or not key.strip()
     ]
-    problems += [f"score_tokens.{key}={value!r}: give a finite number" for key, value in values.items() if not _is_number(value)]
-    return [*problems, "score_tokens has one answer, whose share is always 1: give at least two"] if len(values) == 1 else problems
+    problems += [
+        f"score_tokens.{key}={value!r}: give a finite number"
+        for key, value in values.items()
+        if not _is_number(value)
+    ]
+    return (
+        [*problems, "score_tokens has one answer, whose share is always 1: give at least two"]
+        if len(values) == 1
+        else problems
+    )
 
 
 def _is_number(value: Any) -> bool:

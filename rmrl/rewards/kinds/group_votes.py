@@ -36,7 +36,8 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What came of one comparison. `scores`: one per response in the order shown, higher is better; None with another status than ok."""
+    """What came of one comparison. `scores`: one per response in the order shown, higher is better;
+    None with another status than ok."""
 
     scores: tuple[float, ...] | None
     rendered: str
@@ -60,7 +61,8 @@ class Ways:
 
 
 def own_vote(each: Input, sample: Said, ways: Ways) -> Vote:
-    """The vote in a sample of a judge without a drop-in, or with a parser: a choice on a pair, or a ranking."""
+    """The vote in a sample of a judge without a drop-in, or with a parser: a choice on a pair, or a
+    ranking."""
     if not sample.readable:
         return Vote(sample)
     response = "\n".join(exhibit.text for exhibit in each.shown)
@@ -69,14 +71,17 @@ def own_vote(each: Input, sample: Said, ways: Ways) -> Vote:
     if not ways.choices:
         return Vote(sample, last_ranking(sample.text, len(each.rows)))
     cut = sample.output.finish_reason == "length"
-    reading = read_choice(sample.text, ways.choices, response=response, cut=cut, no_preference=ways.no_preference)
+    reading = read_choice(
+        sample.text, ways.choices, response=response, cut=cut, no_preference=ways.no_preference
+    )
     if reading.verdict is None:
         return Vote(sample, reason="" if reading.reason is None else EXPLANATIONS[reading.reason])
     return Vote(sample, pair_scores(CHOICES[reading.verdict]))
 
 
 def _parsed_vote(each: Input, sample: Said, ways: Ways, match: Match) -> Vote:
-    """The vote of a user's own parser; what its group holds is read like a verdict of the shipped form."""
+    """The vote of a user's own parser; what its group holds is read like a verdict of the shipped
+    form."""
     if match.timed_out:
         return Vote(sample, reason=f"the parser took more than {TIME_LIMIT_S:g} s")
     if match.verdict is None:
@@ -89,7 +94,8 @@ def _parsed_vote(each: Input, sample: Said, ways: Ways, match: Match) -> Vote:
 
 
 def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
-    """Scores out of the last "2 > 3 > 1" in `text` that names each of 1 .. `count` once: count - 1 for the best, 0 for the last."""
+    """Scores out of the last "2 > 3 > 1" in `text` that names each of 1 .. `count` once: count - 1
+    for the best, 0 for the last."""
     for found in reversed(_RANKING.findall(_NAME.sub("", text))):
         order = [int(number) for number in found.split(">")]
         if sorted(order) == list(range(1, count + 1)):
@@ -99,7 +105,8 @@ def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One sample; `text` is what the judge said itself. `cut`: it ended inside its thinking, for want of tokens."""
+    """One sample; `text` is what the judge said itself. `cut`: it ended inside its thinking, for
+    want of tokens."""
 
     output: TextOutput
     text: str
@@ -136,7 +143,9 @@ def combined(each: Input, votes: Sequence[Vote]) -> Heard:
     usable = [vote.scores for vote in votes if vote.scores is not None]
     if not usable:
         status, detail = _failure(votes[0])
-        return Heard(None, each.read.text, outputs, status, detail, votes[0].columns, each.read.left_out)
+        return Heard(
+            None, each.read.text, outputs, status, detail, votes[0].columns, each.read.left_out
+        )
     means = tuple(statistics.fmean(column) for column in zip(*usable, strict=True))
     if len(each.rows) == 2 and len(usable) > 1:
         means = pair_scores(0.5 if means[0] == means[1] else float(means[0] > means[1]))
@@ -150,13 +159,19 @@ def _failure(vote: Vote) -> tuple[Status, str]:
     if output.failure:
         return output.failure, output.detail
     if vote.sample.cut:
-        return "judge_truncated", "the judge ran out of tokens inside its thinking block; raise sampling.max_tokens"
+        return (
+            "judge_truncated",
+            "the judge ran out of tokens inside its thinking block; raise sampling.max_tokens",
+        )
     if vote.problem:
         return "user_error", f"rm_postprocess {vote.problem}"
     if is_refusal(vote.sample.text):
         return "judge_refused", f"the judge refused: {vote.sample.text[:120]!r}"
     if output.finish_reason == "length":
-        return "judge_truncated", "the judge ran out of tokens before a verdict; raise sampling.max_tokens"
+        return (
+            "judge_truncated",
+            "the judge ran out of tokens before a verdict; raise sampling.max_tokens",
+        )
     return "unparseable", f"{vote.reason or 'no verdict'} in {output.text[:120]!r}"
 
 
@@ -169,16 +184,28 @@ def dropin_vote(returned: Any, read: tuple[Input, Said], *, listwise: bool) -> V
         return _list_vote(returned, sample, len(each.rows))
     verdict = check_verdict(returned)
     if verdict.value is not None and not 0 <= verdict.value <= 1:
-        problem = f"returned {verdict.value:g} for a pair; give 1.0 (the first is better), 0.0, 0.5 (a tie) or None"
+        problem = (
+            f"returned {verdict.value:g} for a pair; give 1.0 (the first is better), 0.0, 0.5 (a"
+            " tie) or None"
+        )
         return Vote(sample, problem=problem)
-    return Vote(sample, None if verdict.value is None else pair_scores(verdict.value), verdict.problem)
+    return Vote(
+        sample, None if verdict.value is None else pair_scores(verdict.value), verdict.problem
+    )
 
 
 def _list_vote(returned: Any, sample: Said, count: int) -> Vote:
-    numbers = [check_verdict(each).value for each in returned] if isinstance(returned, list | tuple) else []
+    numbers = (
+        [check_verdict(each).value for each in returned]
+        if isinstance(returned, list | tuple)
+        else []
+    )
     scores = tuple(number for number in numbers if number is not None)
     if len(scores) != count or len(numbers) != count:
-        problem = f"returned {repr(returned)[:80]} for a list of {count} responses; give {count} numbers in the order shown, or None"
+        problem = (
+            f"returned {repr(returned)[:80]} for a list of {count} responses; give {count} numbers"
+            " in the order shown, or None"
+        )
         return Vote(sample, problem=problem)
     return Vote(sample, scores)
 

@@ -1,6 +1,8 @@
-"""Kind `process`: a process reward model scores the steps of a response; the scores reach the policy's tokens where the steps end.
+"""Kind `process`: a process reward model scores the steps of a response; the scores reach the
+policy's tokens where the steps end.
 
-response -> steps -> prompt + steps through the chat template -> logits at the last token of each step -> step scores -> one score
+response -> steps -> prompt + steps through the chat template -> logits at the last token of each
+  step -> step scores -> one score
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ ACTIVATIONS = ("auto", "sigmoid", "none")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The steps of one response as the model reads them, and where each ends in the response itself (None: not to be found there)."""
+    """The steps of one response as the model reads them, and where each ends in the response itself
+    (None: not to be found there)."""
 
     texts: tuple[str, ...]
     ends: tuple[int, ...] | None
@@ -49,7 +52,9 @@ class Parts:
     def only(self, numbers: Sequence[int]) -> Parts:
         """The steps of these numbers, counted from 0, and where they end in the whole response."""
         ends = None if self.ends is None else tuple(self.ends[k] for k in numbers)
-        return Parts(tuple(self.texts[k] for k in numbers), ends, self.prompt, whole=len(self.texts))
+        return Parts(
+            tuple(self.texts[k] for k in numbers), ends, self.prompt, whole=len(self.texts)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +67,32 @@ class _Read:
 
 
 class ProcessReward:
-    """A process reward model. Responses are not fenced, as the model obeys nothing; their special tokens are broken all the same."""
+    """A process reward model. Responses are not fenced, as the model obeys nothing; their special
+    tokens are broken all the same."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Options:
         """Entries that only this kind has."""
 
         separator: str = "\n\n"
-        """What ends a step; it belongs to the step that it ends. Empty: the whole response is one step."""
+        """What ends a step; it belongs to the step that it ends. Empty: the whole response is one
+        step."""
         step_token: str = ""
-        """Text behind each step where the model says what it thinks of it, e.g. <extra_0>; empty: the last token of the step itself."""
+        """Text behind each step where the model says what it thinks of it, e.g. <extra_0>; empty:
+        the last token of the step itself."""
         joint: str = ""
-        """With `step_token`: what stands between it and the next step, in the place of the separator."""
+        """With `step_token`: what stands between it and the next step, in the place of the
+        separator."""
         aggregate: str = "min"
         """How the step scores become the response's score: min, mean, last, product or sum."""
         positive_label: int = 1
         """Of a head with several labels: the one whose probability is the score."""
         activation: str = "auto"
-        """auto (softmax over several labels, sigmoid of a single one), sigmoid (of the label's own logit) or none (the raw logit)."""
+        """auto (softmax over several labels, sigmoid of a single one), sigmoid (of the label's own
+        logit) or none (the raw logit)."""
         to_tokens: bool = True
-        """Step scores reach the advantages as rewards of tokens; False: only the response's one score counts."""
+        """Step scores reach the advantages as rewards of tokens; False: only the response's one
+        score counts."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "token_pooling"}
     samples: ClassVar[bool] = False
@@ -92,7 +103,9 @@ class ProcessReward:
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         self._spec, self._context = spec, context
         self._options: ProcessReward.Options = spec.options or self.Options()
-        self._dropin = spec.dropin if spec.dropin is not None and spec.dropin.preprocess is not None else None
+        self._dropin = (
+            spec.dropin if spec.dropin is not None and spec.dropin.preprocess is not None else None
+        )
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> ProcessReward:
@@ -105,24 +118,44 @@ class ProcessReward:
         if options.aggregate not in AGGREGATES:
             problems.append(f"{where}.aggregate={options.aggregate}: give {', '.join(AGGREGATES)}")
         if options.activation not in ACTIVATIONS:
-            problems.append(f"{where}.activation={options.activation}: give {', '.join(ACTIVATIONS)}")
+            problems.append(
+                f"{where}.activation={options.activation}: give {', '.join(ACTIVATIONS)}"
+            )
         if options.positive_label < 0:
-            problems.append(f"{where}.positive_label={options.positive_label}: give the number of a label, from 0")
+            problems.append(
+                f"{where}.positive_label={options.positive_label}: give the number of a label,"
+                " from 0"
+            )
         if options.joint and not options.step_token:
-            problems.append(f"{where}.joint={options.joint!r}: it stands behind step_token, which is empty; give both or neither")
+            problems.append(
+                f"{where}.joint={options.joint!r}: it stands behind step_token, which is empty;"
+                " give both or neither"
+            )
         return problems
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One score per item, with those of its steps. Raises RewardFunctionError for a misfit drop-in, RewardError for a misfit head."""
+        """One score per item, with those of its steps. Raises RewardFunctionError for a misfit
+        drop-in, RewardError for a misfit head."""
         reads = self._reads(items)
         full = [read for read in reads if not read.rendered.empty]
-        requests = [PoolingRequest(token_ids=read.rendered.token_ids, positions=read.positions) for read in full]
-        outputs = await self._context.calls_to().submit("token_logits", requests, deterministic=True) if requests else []
+        requests = [
+            PoolingRequest(token_ids=read.rendered.token_ids, positions=read.positions)
+            for read in full
+        ]
+        outputs = (
+            await self._context.calls_to().submit("token_logits", requests, deterministic=True)
+            if requests
+            else []
+        )
         found = iter([self._values(output) for output in outputs])
         values = [None if read.rendered.empty else next(found) for read in reads]
         verdicts, told = self._verdicts(items, values), iter(outputs)
         results = [
-            nothing_to_read(read.rendered) if read.rendered.empty else self._result(next(told), steps or [], read, verdict)
+            (
+                nothing_to_read(read.rendered)
+                if read.rendered.empty
+                else self._result(next(told), steps or [], read, verdict)
+            )
             for read, steps, verdict in zip(reads, values, verdicts, strict=True)
         ]
         left_out = [read.rendered.left_out for read in reads]
@@ -132,11 +165,15 @@ class ProcessReward:
         """What the model reads, one input per item."""
         return [read.rendered for read in self._reads(items)]
 
-    # --- what is read -------------------------------------------------------------------------------------------------
+    # --- what is read
 
     def _reads(self, items: Sequence[ScoreItem]) -> list[_Read]:
         tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
-        all_parts = self._dropin_parts(items, tokenizer) if self._dropin is not None else [self._own_parts(i, tokenizer) for i in items]
+        all_parts = (
+            self._dropin_parts(items, tokenizer)
+            if self._dropin is not None
+            else [self._own_parts(i, tokenizer) for i in items]
+        )
         limit = pooling_limit(self._spec, tokenizer)
         reads: list[_Read] = []
         for item, parts in zip(items, all_parts, strict=True):
@@ -148,7 +185,8 @@ class ProcessReward:
         return reads
 
     def _fitted(self, item: ScoreItem, whole: _Read, limit: Limit) -> _Read:
-        """The read with as many whole steps as fit; as it was where not even one does. A step that is left out has no score."""
+        """The read with as many whole steps as fit; as it was where not even one does. A step that
+        is left out has no score."""
         full = len(whole.rendered.token_ids)
         fits, too_many = 0, len(whole.parts.texts)
         best = whole
@@ -166,7 +204,8 @@ class ProcessReward:
         return dataclasses.replace(best, rendered=rendered)
 
     def _own_parts(self, item: ScoreItem, tokenizer: Any) -> Parts:
-        """Cut where the response itself has its separators; the text between is the one without special tokens."""
+        """Cut where the response itself has its separators; the text between is the one without
+        special tokens."""
         ends = step_ends(cut_steps(item.response, self._options.separator))
         text, places = neutralised_with_map(item.response, tokenizer)
         cuts = [0, *(bisect.bisect_left(places, end) for end in ends[:-1]), len(text)]
@@ -183,30 +222,42 @@ class ProcessReward:
 
     def _read(self, item: ScoreItem, parts: Parts, tokenizer: Any) -> _Read:
         prompt = item.rm_prompt if parts.prompt is None else parts.prompt
-        turns: list[Message] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        turns: list[Message] = (
+            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        )
         where = f"reward '{self._spec.name}'"
-        frame = frame_of(turns, tokenizer, where=where) if tokenizer.chat_template else plain_frame(turns, tokenizer)
+        frame = (
+            frame_of(turns, tokenizer, where=where)
+            if tokenizer.chat_template
+            else plain_frame(turns, tokenizer)
+        )
         pieces = self._tagged(parts.texts, frame)
-        ids, last = tokens_of_parts([frame.before, *pieces, frame.after], tokenizer, special=frame.special)
+        ids, last = tokens_of_parts(
+            [frame.before, *pieces, frame.after], tokenizer, special=frame.special
+        )
         text = "".join([frame.before, *pieces, frame.after])
         positions = tuple(last[1:-1:2]) if self._options.step_token else tuple(last[1:-1])
         ids = ids if min(positions, default=-1) >= 0 else []
         return _Read(Rendered(text, tuple(ids)), positions, parts)
 
     def _tagged(self, texts: Sequence[str], frame: Frame) -> list[str]:
-        """The steps as they stand in the input: with a tag each is two pieces, the step with its tag and the joint behind it."""
+        """The steps as they stand in the input: with a tag each is two pieces, the step with its
+        tag and the joint behind it."""
         tag = self._options.step_token
         if not tag:
             kept = [*texts[:-1], texts[-1].rstrip()] if frame.strips else list(texts)
             return [kept[0].lstrip(), *kept[1:]] if frame.strips else kept
         broken = f"{tag[:1]} {tag[1:]}" if len(tag.strip()) > 1 else tag
-        shown = [text.replace(tag, broken).removesuffix(self._options.separator).strip() for text in texts]
+        shown = [
+            text.replace(tag, broken).removesuffix(self._options.separator).strip()
+            for text in texts
+        ]
         pieces: list[str] = []
         for i, text in enumerate(shown):
             pieces += [text + tag, self._options.joint if i + 1 < len(shown) else ""]
         return pieces
 
-    # --- what it says -------------------------------------------------------------------------------------------------
+    # --- what it says
 
     def _values(self, output: TokenOutput) -> list[float]:
         """Step scores; [] with a failure."""
@@ -216,8 +267,9 @@ class ProcessReward:
         label = 0 if len(logits) == 1 else self._options.positive_label
         if label >= len(logits):
             raise RewardError(
-                f"reward '{self._spec.name}': positive_label={label}, and the model has {len(logits)} labels, numbered from 0; "
-                f"give reward.specs.{self._spec.name}.positive_label=<0 to {len(logits) - 1}>"
+                f"reward '{self._spec.name}': positive_label={label}, and the model has"
+                f" {len(logits)} labels, numbered from 0; give"
+                f" reward.specs.{self._spec.name}.positive_label=<0 to {len(logits) - 1}>"
             )
         if not all(math.isfinite(logit) for logit in logits):
             return math.nan
@@ -227,12 +279,17 @@ class ProcessReward:
             return _softmax_share(logits, label)
         return _sigmoid(logits[label])
 
-    def _verdicts(self, items: Sequence[ScoreItem], values: Sequence[list[float] | None]) -> list[Any]:
-        """The aggregates, or what rm_postprocess makes of the step scores; None where there are none."""
+    def _verdicts(
+        self, items: Sequence[ScoreItem], values: Sequence[list[float] | None]
+    ) -> list[Any]:
+        """The aggregates, or what rm_postprocess makes of the step scores; None where there are
+        none."""
         there = [i for i, steps in enumerate(values) if steps and all(map(math.isfinite, steps))]
         whole = [values[i] or [] for i in there]
         if self._dropin is not None and self._dropin.postprocess is not None and there:
-            told = postprocess(self._dropin, [list(steps) for steps in whole], [items[i] for i in there])
+            told = postprocess(
+                self._dropin, [list(steps) for steps in whole], [items[i] for i in there]
+            )
         else:
             told = [AGGREGATES[self._options.aggregate](steps) for steps in whole]
         verdicts: list[Any] = [None] * len(items)
@@ -240,24 +297,43 @@ class ProcessReward:
             verdicts[i] = verdict
         return verdicts
 
-    def _result(self, output: TokenOutput, values: Sequence[float], read: _Read, verdict: Any) -> ScoreResult:
-        shared: dict[str, Any] = {"rendered": read.rendered.text, "tokens_in": output.tokens_in, "cached": output.cached}
+    def _result(
+        self, output: TokenOutput, values: Sequence[float], read: _Read, verdict: Any
+    ) -> ScoreResult:
+        shared: dict[str, Any] = {
+            "rendered": read.rendered.text,
+            "tokens_in": output.tokens_in,
+            "cached": output.cached,
+        }
         if output.failure:
             return ScoreResult(value=None, status=output.failure, detail=output.detail, **shared)
         if not values or not all(map(math.isfinite, values)):
-            return ScoreResult(value=None, status="provider_error", detail=f"the model gave the step scores {list(values)}", **shared)
+            return ScoreResult(
+                value=None,
+                status="provider_error",
+                detail=f"the model gave the step scores {list(values)}",
+                **shared,
+            )
         shared["raw_text"] = " ".join(f"{value:.6g}" for value in values)
         checked = check_verdict(verdict)
         if checked.value is None:
-            detail = f"rm_postprocess {checked.problem}" if checked.problem else "rm_postprocess gave no verdict"
+            detail = (
+                f"rm_postprocess {checked.problem}"
+                if checked.problem
+                else "rm_postprocess gave no verdict"
+            )
             status = "user_error" if checked.problem else "unparseable"
-            return ScoreResult(value=None, status=status, detail=detail, extra=checked.extra, **shared)
+            return ScoreResult(
+                value=None, status=status, detail=detail, extra=checked.extra, **shared
+            )
         if self._options.to_tokens and read.parts.ends is None:
             return ScoreResult(value=None, status="user_error", detail=self._not_found(), **shared)
         extra = {"num_steps": len(values), **checked.extra}
         if read.parts.whole:
             extra["steps_left_out"] = read.parts.whole - len(values)
-        return ScoreResult(value=checked.value, steps=self._steps(values, read.parts), extra=extra, **shared)
+        return ScoreResult(
+            value=checked.value, steps=self._steps(values, read.parts), extra=extra, **shared
+        )
 
     def _steps(self, values: Sequence[float], parts: Parts) -> tuple[Step, ...]:
         if not self._options.to_tokens or parts.ends is None:
@@ -266,8 +342,9 @@ class ProcessReward:
 
     def _not_found(self) -> str:
         return (
-            "rm_preprocess returned a step that is not in the response as it was given, so its score belongs to no token; return parts "
-            f"of text_responses in their order, or set reward.specs.{self._spec.name}.to_tokens=false"
+            "rm_preprocess returned a step that is not in the response as it was given, so its"
+            " score belongs to no token; return parts of text_responses in their order, or set"
+            f" reward.specs.{self._spec.name}.to_tokens=false"
         )
 
 
@@ -278,16 +355,22 @@ def _unread(error: RowError) -> _Read:
 
 def _parts_of(returned: Any, item: ScoreItem, tokenizer: Any, *, where: str) -> Parts:
     """A list of steps, or (prompt, steps), as a drop-in returned it for one response."""
-    prompt, steps = returned if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], list) else (None, returned)
+    prompt, steps = (
+        returned
+        if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], list)
+        else (None, returned)
+    )
     readable = isinstance(steps, list) and steps and all(isinstance(step, str) for step in steps)
     if not readable or not (prompt is None or isinstance(prompt, str | list)):
         raise RewardFunctionError(
-            f"{where} returned {repr(returned)[:80]} ({type(returned).__name__}) for a response; give a list of its steps, "
-            "['First ...', 'So ...'], or a tuple (prompt, steps)"
+            f"{where} returned {repr(returned)[:80]} ({type(returned).__name__}) for a response;"
+            " give a list of its steps, ['First ...', 'So ...'], or a tuple (prompt, steps)"
         )
     text, places = neutralised_with_map(item.response, tokenizer)
     found = locate_steps(steps, text)
-    return Parts(tuple(steps), None if found is None else tuple(places[end] for end in found), prompt)
+    return Parts(
+        tuple(steps), None if found is None else tuple(places[end] for end in found), prompt
+    )
 
 
 def _softmax_share(logits: Sequence[float], label: int) -> float:

@@ -1,7 +1,7 @@
 """What a chat template puts around the last answer of a conversation.
 
-The template is shown a stand-in for the answer, so that the answer itself is put in as it is: its steps can then be found among
-the tokens, and nothing in it is read as the template's own language.
+The template is shown a stand-in for the answer, so that the answer itself is put in as it is: its
+steps can then be found among the tokens, and nothing in it is read as the template's own language.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Frame:
 
 
 def frame_of(turns: Sequence[Message], tokenizer: Any, *, where: str) -> Frame:
-    """The frame of the answer that follows `turns`. Raises RewardFunctionError for a template that does not show the answer once."""
+    """The frame of the answer that follows `turns`. Raises RewardFunctionError for a template that
+    does not show the answer once."""
     stand_in = _STAND_IN
     while any(stand_in in turn["content"] for turn in turns):
         stand_in += "x"
@@ -38,8 +39,9 @@ def frame_of(turns: Sequence[Message], tokenizer: Any, *, where: str) -> Frame:
     text = tokenize(messages, tokenizer, generation_prompt=False, where=where).text
     if text.count(stand_in) != 1:
         raise RewardFunctionError(
-            f"{where}: the chat template of {tokenizer.name_or_path} shows the answer {text.count(stand_in)} times instead of once; "
-            "give the tokenizer the template that the process reward model was trained with"
+            f"{where}: the chat template of {tokenizer.name_or_path} shows the answer"
+            f" {text.count(stand_in)} times instead of once; give the tokenizer the template that"
+            " the process reward model was trained with"
         )
     strips = f" {stand_in} " not in text
     before, after = text.split(stand_in if strips else f" {stand_in} ")

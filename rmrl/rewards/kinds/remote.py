@@ -1,7 +1,9 @@
-"""Kind `remote`: the score comes from somebody's HTTP reward server, over the wire of OpenRLHF or of slime.
+"""Kind `remote`: the score comes from somebody's HTTP reward server, over the wire of OpenRLHF or
+of slime.
 
-The server reads the response exactly as the policy wrote it. Nothing is neutralised: which words are special is known to the
-server's tokenizer only, and a verifier behind it has to see the text that would be trained on. Guarding the judge is its task.
+The server reads the response exactly as the policy wrote it. Nothing is neutralised: which words
+are special is known to the server's tokenizer only, and a verifier behind it has to see the text
+that would be trained on. Guarding the judge is its task.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class Options:
     wire: str = "openrlhf"
     """openrlhf or slime; openai for a judge that writes text."""
     url: str = ""
-    """Of openai: the base up to and with /v1; of the reward wires: the address that is posted to."""
+    """Of openai: the base up to and with /v1; of the reward wires: the address that is posted
+    to."""
     model: str = ""
     """openai: the model's name."""
     api_key_env: str = ""
@@ -49,8 +52,9 @@ class Options:
     batch_size: int = 16
     """openrlhf: responses per post."""
     template: str = ""
-    """A checkpoint or tokenizer folder, or a hub id: the prompt is sent through its chat template, generation prompt included, as
-    servers need it that split query at the policy's template. "": the reward's rm_prompt as plain text."""
+    """A checkpoint or tokenizer folder, or a hub id: the prompt is sent through its chat template,
+    generation prompt included, as servers need it that split query at the policy's template. "":
+    the reward's rm_prompt as plain text."""
     extra_body: dict[str, Any] = field(default_factory=dict)
     """Entries put into every post; null takes one of ours out."""
 
@@ -68,8 +72,8 @@ class RemoteReward:
         assert spec.remote is not None
         if spec.remote.wire not in REWARD_WIRES:
             raise ConfigError(
-                f"reward '{spec.name}': a server of wire {spec.remote.wire} writes text and gives no score; "
-                f"use kind: generative for it, or one of {', '.join(REWARD_WIRES)}"
+                f"reward '{spec.name}': a server of wire {spec.remote.wire} writes text and gives"
+                f" no score; use kind: generative for it, or one of {', '.join(REWARD_WIRES)}"
             )
         self._context = context
         self._template = spec.options.template if isinstance(spec.options, Options) else ""
@@ -89,7 +93,9 @@ class RemoteReward:
         if not items:
             return []
         requests = [self._request(item) for item in items]
-        outputs: list[ValueOutput] = await self._context.calls_to("remote").submit("reward", requests, deterministic=True)
+        outputs: list[ValueOutput] = await self._context.calls_to("remote").submit(
+            "reward", requests, deterministic=True
+        )
         return [_result(*pair) for pair in zip(outputs, requests, strict=True)]
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
@@ -105,7 +111,9 @@ class RemoteReward:
         tokenizer = self._context.tokenizer(self._template)
         if not tokenizer.chat_template:
             return _prompt(item)
-        return tokenizer.apply_chat_template([dict(turn) for turn in item.messages], tokenize=False, add_generation_prompt=True)
+        return tokenizer.apply_chat_template(
+            [dict(turn) for turn in item.messages], tokenize=False, add_generation_prompt=True
+        )
 
 
 def http_spec(options: Options, where: str) -> HTTPSpec:
@@ -132,13 +140,24 @@ def check_server(options: Options, where: str) -> list[str]:
     """Wire, address, key and numbers; every problem names its entry."""
     problems: list[str] = []
     if options.wire not in tuple(WIRES):
-        problems.append(f"{where}.wire={options.wire}: no such wire{did_you_mean(options.wire, tuple(WIRES))}")
+        problems.append(
+            f"{where}.wire={options.wire}: no such wire{did_you_mean(options.wire, tuple(WIRES))}"
+        )
     if options.wire == "openai" and not options.model:
-        problems.append(f"{where}.model: the wire openai needs the name of a model, as the server's /v1/models lists it")
+        problems.append(
+            f"{where}.model: the wire openai needs the name of a model, as the server's /v1/models"
+            " lists it"
+        )
     if options.wire == "openai" and options.template:
-        problems.append(f"{where}.template={options.template}: a server of the wire openai applies its model's own template; leave it out")
+        problems.append(
+            f"{where}.template={options.template}: a server of the wire openai applies its model's"
+            " own template; leave it out"
+        )
     if options.api_key_env and not os.environ.get(options.api_key_env, "").strip():
-        problems.append(f"{where}.api_key_env={options.api_key_env}: this environment variable is not set; export it with the key")
+        problems.append(
+            f"{where}.api_key_env={options.api_key_env}: this environment variable is not set;"
+            " export it with the key"
+        )
     return problems + _url_problems(options.url, where) + _number_problems(options, where)
 
 
@@ -149,9 +168,15 @@ def _url_problems(url: str, where: str) -> list[str]:
     except ValueError:
         return [f"{where}.url: this is no address; give one like http://127.0.0.1:5000/get_reward"]
     if parts.username is not None or parts.password is not None:
-        return [f"{where}.url: an address must not hold a password, it would be printed; use api_key_env or headers"]
+        return [
+            f"{where}.url: an address must not hold a password, it would be printed; use"
+            " api_key_env or headers"
+        ]
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_fits:
-        return [f"{where}.url={url!r}: give an address that begins with http:// or https://, like http://127.0.0.1:5000/get_reward"]
+        return [
+            f"{where}.url={url!r}: give an address that begins with http:// or https://, like"
+            " http://127.0.0.1:5000/get_reward"
+        ]
     return []
 
 
@@ -162,28 +187,46 @@ def _number_problems(options: Options, where: str) -> list[str]:
         if getattr(options, name) < 1
     ]
     if not (math.isfinite(options.timeout_s) and options.timeout_s > 0):
-        return [*problems, f"{where}.timeout_s={options.timeout_s}: give a number of seconds greater than 0"]
+        return [
+            *problems,
+            f"{where}.timeout_s={options.timeout_s}: give a number of seconds greater than 0",
+        ]
     limit = options.requests_per_minute
     if limit is None:
         return problems
     if not (math.isfinite(limit) and limit > 0):
-        return [*problems, f"{where}.requests_per_minute={limit}: give a number greater than 0, or null for no limit"]
+        return [
+            *problems,
+            (
+                f"{where}.requests_per_minute={limit}: give a number greater than 0, or null for no"
+                " limit"
+            ),
+        ]
     wait_s = options.max_concurrency * 60 / limit
     if wait_s > options.timeout_s:
         problems.append(
-            f"{where}.requests_per_minute={limit:g}: {options.max_concurrency} requests at once would wait up to {wait_s:.0f} s for their "
-            f"turns, longer than timeout_s={options.timeout_s:g}; give max_concurrency={max(1, int(options.timeout_s * limit / 120))}"
-            f" or timeout_s={math.ceil(2 * wait_s)}"
+            f"{where}.requests_per_minute={limit:g}: {options.max_concurrency} requests at once"
+            f" would wait up to {wait_s:.0f} s for their turns, longer than"
+            f" timeout_s={options.timeout_s:g}; give"
+            f" max_concurrency={max(1, int(options.timeout_s * limit / 120))} or"
+            f" timeout_s={math.ceil(2 * wait_s)}"
         )
     return problems
 
 
 def _prompt(item: ScoreItem) -> str:
-    """The rm_prompt as one text: a single turn is its content, several are told with their roles."""
+    """The rm_prompt as one text: a single turn is its content, several are told with their
+    roles."""
     if isinstance(item.rm_prompt, str):
         return item.rm_prompt
-    turns = [(str(turn.get("role", "user")), str(turn.get("content", ""))) for turn in item.rm_prompt]
-    return turns[0][1] if len(turns) == 1 else "\n\n".join(f"{role}: {content}" for role, content in turns)
+    turns = [
+        (str(turn.get("role", "user")), str(turn.get("content", ""))) for turn in item.rm_prompt
+    ]
+    return (
+        turns[0][1]
+        if len(turns) == 1
+        else "\n\n".join(f"{role}: {content}" for role, content in turns)
+    )
 
 
 def _shown(request: RewardRequest) -> str:
@@ -191,9 +234,20 @@ def _shown(request: RewardRequest) -> str:
 
 
 def _result(output: ValueOutput, request: RewardRequest) -> ScoreResult:
-    shared: dict[str, Any] = {"rendered": _shown(request), "tokens_in": output.tokens_in, "cached": output.cached}
+    shared: dict[str, Any] = {
+        "rendered": _shown(request),
+        "tokens_in": output.tokens_in,
+        "cached": output.cached,
+    }
     if output.failure:
         return ScoreResult(value=None, status=output.failure, detail=output.detail, **shared)
     if not math.isfinite(output.value):
-        return ScoreResult(value=None, status="provider_error", detail=f"The server gave {output.value} as a reward.", **shared)
-    return ScoreResult(value=output.value, extra=dict(output.extra), raw_text=f"{output.value:.6g}", **shared)
+        return ScoreResult(
+            value=None,
+            status="provider_error",
+            detail=f"The server gave {output.value} as a reward.",
+            **shared,
+        )
+    return ScoreResult(
+        value=output.value, extra=dict(output.extra), raw_text=f"{output.value:.6g}", **shared
+    )

@@ -1,4 +1,5 @@
-"""What a reward model reads: from items to token ids, through a drop-in's rm_preprocess or the kind's own default."""
+"""What a reward model reads: from items to token ids, through a drop-in's rm_preprocess or the
+kind's own default."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """One input of a reward model. `text` is for people; `token_type_ids` only for encoders that read pairs."""
+    """One input of a reward model. `text` is for people; `token_type_ids` only for encoders that
+    read pairs."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -48,29 +50,38 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """A response as a reward model is shown it: its special tokens broken, and fenced where that was asked for."""
+    """A response as a reward model is shown it: its special tokens broken, and fenced where that
+    was asked for."""
 
     text: str
     fence: Fence
     fenced: bool
 
 
-NOTHING_TO_READ = ScoreResult(value=None, status="user_error", detail="the reward model's input is empty: it has no token")
+NOTHING_TO_READ = ScoreResult(
+    value=None, status="user_error", detail="the reward model's input is empty: it has no token"
+)
 
 
 def fill_in(rendered: Sequence[Rendered], scored: Sequence[ScoreResult]) -> list[ScoreResult]:
-    """The results of all inputs, given those of the ones that hold a token: engines refuse empty inputs."""
+    """The results of all inputs, given those of the ones that hold a token: engines refuse empty
+    inputs."""
     results = iter(scored)
     return [nothing_to_read(read) if read.empty else next(results) for read in rendered]
 
 
 def nothing_to_read(read: Rendered) -> ScoreResult:
     """The result of an empty input."""
-    return ScoreResult(value=None, status="user_error", detail=read.problem) if read.problem else NOTHING_TO_READ
+    return (
+        ScoreResult(value=None, status="user_error", detail=read.problem)
+        if read.problem
+        else NOTHING_TO_READ
+    )
 
 
 def exhibits(items: Sequence[ScoreItem], tokenizer: Any, *, fenced: bool) -> list[Exhibit]:
-    """Each item's response made inert; `tokenizer` is that of the model that will read it, None where it is not known."""
+    """Each item's response made inert; `tokenizer` is that of the model that will read it, None
+    where it is not known."""
     shown: list[Exhibit] = []
     neutral = neutraliser(tokenizer)
     for item in items:
@@ -81,11 +92,16 @@ def exhibits(items: Sequence[ScoreItem], tokenizer: Any, *, fenced: bool) -> lis
 
 
 def _salt(prompt: str | Messages) -> str:
-    return prompt if isinstance(prompt, str) else json.dumps([dict(turn) for turn in prompt], sort_keys=True, default=str)
+    return (
+        prompt
+        if isinstance(prompt, str)
+        else json.dumps([dict(turn) for turn in prompt], sort_keys=True, default=str)
+    )
 
 
 def named_columns(items: Sequence[ScoreItem]) -> dict[str, list[Any]]:
-    """The further keyword arguments a drop-in may name in its signature; `responses` as the policy wrote them, for no prompt's use."""
+    """The further keyword arguments a drop-in may name in its signature; `responses` as the policy
+    wrote them, for no prompt's use."""
     return {
         "ground_truths": [item.ground_truth for item in items],
         "extra_infos": [item.extra_info for item in items],
@@ -95,17 +111,27 @@ def named_columns(items: Sequence[ScoreItem]) -> dict[str, list[Any]]:
     }
 
 
-def preprocess(dropin: DropIn, items: Sequence[ScoreItem], tokenizer: Any, *, shown: Sequence[Exhibit] | None = None) -> list[Any]:
+def preprocess(
+    dropin: DropIn,
+    items: Sequence[ScoreItem],
+    tokenizer: Any,
+    *,
+    shown: Sequence[Exhibit] | None = None,
+) -> list[Any]:
     """rm_preprocess on all items; what it returns is told of the fences (see `with_note`).
 
-    `shown`: the items' responses as `exhibits` made them; None: not fenced. Further arguments that rm_preprocess may name: `fences`, one
-    `Fence` per response, whether or not the responses stand in them, and `responses`, inert and without a fence.
-    A row on which it raises has a `RowError` in the place of its input. Raises RewardFunctionError when rm_preprocess returns another
-    number of inputs.
+    `shown`: the items' responses as `exhibits` made them; None: not fenced. Further arguments that
+    rm_preprocess may name: `fences`, one `Fence` per response, whether or not the responses stand
+    in them, and `responses`, inert and without a fence. A row on which it raises has a `RowError`
+    in the place of its input. Raises RewardFunctionError when rm_preprocess returns another number
+    of inputs.
     """
     assert dropin.preprocess is not None
     shown = exhibits(items, tokenizer, fenced=False) if shown is None else shown
-    named = named_columns(items) | {"fences": [each.fence for each in shown], "responses": [each.fence.text for each in shown]}
+    named = named_columns(items) | {
+        "fences": [each.fence for each in shown],
+        "responses": [each.fence.text for each in shown],
+    }
     function = dropin.preprocess
 
     def call(rows: Sequence[int]) -> Any:
@@ -115,28 +141,48 @@ def preprocess(dropin: DropIn, items: Sequence[ScoreItem], tokenizer: Any, *, sh
 
     what = f"rm_preprocess of reward '{dropin.name}'"
     responses = [item.response for item in items]
-    inputs = Batched(call=call, responses=responses, what=what, noun="input", file=str(dropin.path)).rows()
-    return [with_note(without_torn_fence(read, exhibit), exhibit) for read, exhibit in zip(inputs, shown, strict=True)]
+    inputs = Batched(
+        call=call, responses=responses, what=what, noun="input", file=str(dropin.path)
+    ).rows()
+    return [
+        with_note(without_torn_fence(read, exhibit), exhibit)
+        for read, exhibit in zip(inputs, shown, strict=True)
+    ]
 
 
 def chosen(named: Mapping[str, Sequence[Any] | None], rows: Sequence[int]) -> dict[str, Any]:
     """The columns of some rows."""
-    return {name: None if column is None else [column[i] for i in rows] for name, column in named.items()}
+    return {
+        name: None if column is None else [column[i] for i in rows]
+        for name, column in named.items()
+    }
 
 
 def without_torn_fence(read: Any, exhibit: Exhibit) -> Any:
-    """The input without a fence whose end a drop-in cut off, as `text[:2000]` does: all that follows would stand inside it."""
+    """The input without a fence whose end a drop-in cut off, as `text[:2000]` does: all that
+    follows would stand inside it."""
     if not exhibit.fenced:
         return read
     if isinstance(read, str):
         return exhibit.fence.torn(read)
     if _is_messages(read):
-        return [{**turn, "content": exhibit.fence.torn(turn["content"])} if isinstance(turn["content"], str) else turn for turn in read]
+        return [
+            (
+                {**turn, "content": exhibit.fence.torn(turn["content"])}
+                if isinstance(turn["content"], str)
+                else turn
+            )
+            for turn in read
+        ]
     return read
 
 
 def postprocess(
-    dropin: DropIn, results: list[Any], items: Sequence[ScoreItem], *, fences: Sequence[Fence | None] | None = None
+    dropin: DropIn,
+    results: list[Any],
+    items: Sequence[ScoreItem],
+    *,
+    fences: Sequence[Fence | None] | None = None,
 ) -> list[Any]:
     """rm_postprocess on all results, with the same checks and `RowError`s.
 
@@ -147,30 +193,40 @@ def postprocess(
     function, named = dropin.postprocess, {**named_columns(items), "fences": fences}
 
     def call(rows: Sequence[int]) -> Any:
-        return call_with_known_arguments(function, ([results[i] for i in rows],), chosen(named, rows))
+        return call_with_known_arguments(
+            function, ([results[i] for i in rows],), chosen(named, rows)
+        )
 
     what = f"rm_postprocess of reward '{dropin.name}'"
     responses = [item.response for item in items]
-    return Batched(call=call, responses=responses, what=what, noun="score", file=str(dropin.path)).rows()
+    return Batched(
+        call=call, responses=responses, what=what, noun="score", file=str(dropin.path)
+    ).rows()
 
 
 def with_note(read: Any, exhibit: Exhibit) -> Any:
-    """Messages in which a fence stands, with a sentence on what it means; every other input as it is.
+    """Messages in which a fence stands, with a sentence on what it means; every other input as it
+    is.
 
-    The sentence begins the message that holds the fence. Further ahead, in the system message say, its marker would differ from
-    request to request before everything they share, and no engine could reuse what it has read; and some templates refuse that role.
+    The sentence begins the message that holds the fence. Further ahead, in the system message say,
+    its marker would differ from request to request before everything they share, and no engine
+    could reuse what it has read; and some templates refuse that role.
     """
     if not exhibit.fenced or not _is_messages(read):
         return read
     turns, marker = [dict(turn) for turn in read], exhibit.fence.marker
-    fenced = next((turn for turn in turns if isinstance(turn["content"], str) and marker in turn["content"]), None)
+    fenced = next(
+        (turn for turn in turns if isinstance(turn["content"], str) and marker in turn["content"]),
+        None,
+    )
     if fenced is not None:
         fenced["content"] = f"{exhibit.fence.note()}\n\n{fenced['content']}"
     return turns
 
 
 def as_judge_input(text: str, exhibit: Exhibit, tokenizer: Any) -> Any:
-    """A question of ours as one user message, or as a plain string for a model without a chat template; told of the fence either way."""
+    """A question of ours as one user message, or as a plain string for a model without a chat
+    template; told of the fence either way."""
     if tokenizer is None or tokenizer.chat_template:
         return with_note([{"role": "user", "content": text}], exhibit)
     return f"{exhibit.fence.note()}\n\n{text}\n\n" if exhibit.fenced else f"{text}\n\n"
@@ -178,17 +234,26 @@ def as_judge_input(text: str, exhibit: Exhibit, tokenizer: Any) -> Any:
 
 def generate_requests(rendered: Sequence[Rendered], sampling: Sampling) -> list[GenerateRequest]:
     """One request per input, with what engines of ours and servers each need."""
-    return [GenerateRequest(token_ids=read.token_ids, sampling=sampling, text=read.text, messages=read.messages) for read in rendered]
+    return [
+        GenerateRequest(
+            token_ids=read.token_ids, sampling=sampling, text=read.text, messages=read.messages
+        )
+        for read in rendered
+    ]
 
 
 def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) -> Rendered:
-    """A string (taken as it is), token ids, messages (the chat template is applied) or a (text, text) pair -> token ids.
+    """A string (taken as it is), token ids, messages (the chat template is applied) or a (text,
+    text) pair -> token ids.
 
-    Token ids may be a list, an array of one dimension, or what `tokenizer(text)` returns. With `tokenizer` None, for servers that
-    tokenize by themselves, strings and messages are passed on. Raises RewardFunctionError naming `where`.
+    Token ids may be a list, an array of one dimension, or what `tokenizer(text)` returns. With
+    `tokenizer` None, for servers that tokenize by themselves, strings and messages are passed on.
+    Raises RewardFunctionError naming `where`.
     """
     if isinstance(read, RowError):
-        return Rendered("", (), tokenized=tokenizer is not None, problem=f"{read.what} {read.detail}")
+        return Rendered(
+            "", (), tokenized=tokenizer is not None, problem=f"{read.what} {read.detail}"
+        )
     if tokenizer is None:
         return _untokenized(read, where)
     if isinstance(read, str):
@@ -201,8 +266,9 @@ def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) 
     if _is_messages(read):
         return _messages(read, tokenizer, generation_prompt, where=where)
     raise RewardFunctionError(
-        f"{where} returned {repr(read)[:80]} ({type(read).__name__}) as an input; give a string, token ids, a list of "
-        "{role, content} messages, or a (text, text) tuple for an encoder that reads pairs"
+        f"{where} returned {repr(read)[:80]} ({type(read).__name__}) as an input; give a string,"
+        " token ids, a list of {role, content} messages, or a (text, text) tuple for an encoder"
+        " that reads pairs"
     )
 
 
@@ -223,19 +289,22 @@ def _untokenized(read: Any, where: str) -> Rendered:
         text = "\n\n".join(f"{role}: {content}" for role, content in _turns(read))
         return Rendered(text, (), messages=_turns(read), tokenized=False)
     raise RewardFunctionError(
-        f"{where} returned {repr(read)[:80]} ({type(read).__name__}) as an input; a remote judge reads a string or a list of "
-        "{role, content} messages"
+        f"{where} returned {repr(read)[:80]} ({type(read).__name__}) as an input; a remote judge"
+        " reads a string or a list of {role, content} messages"
     )
 
 
 def _token_ids(read: Any) -> tuple[int, ...] | None:
-    """Whole numbers out of a list, an array or a tokenizer's output; None where it is none of these."""
+    """Whole numbers out of a list, an array or a tokenizer's output; None where it is none of
+    these."""
     found: Any = read["input_ids"] if isinstance(read, Mapping) and "input_ids" in read else read
     if hasattr(found, "tolist"):
         found = found.tolist()
     if not isinstance(found, Sequence) or isinstance(found, bytes) or not found:
         return None
-    whole = all(not isinstance(token, bool) and isinstance(token, numbers.Integral) for token in found)
+    whole = all(
+        not isinstance(token, bool) and isinstance(token, numbers.Integral) for token in found
+    )
     return tuple(int(token) for token in found) if whole else None
 
 
@@ -243,7 +312,8 @@ def _ids(ids: tuple[int, ...], tokenizer: Any, where: str) -> Rendered:
     stray = next((token for token in ids if not 0 <= token < len(tokenizer)), None)
     if stray is not None:
         raise RewardFunctionError(
-            f"{where} returned token id {stray}, and the reward model's tokenizer has {len(tokenizer)} tokens; tokenize with tgt_tokenizer"
+            f"{where} returned token id {stray}, and the reward model's tokenizer has"
+            f" {len(tokenizer)} tokens; tokenize with tgt_tokenizer"
         )
     return Rendered(tokenizer.decode(list(ids)), ids)
 
@@ -257,19 +327,33 @@ def _text(text: str, tokenizer: Any) -> Rendered:
 def _pair(pair: tuple[str, str], tokenizer: Any) -> Rendered:
     encoded = tokenizer(*pair)
     types = encoded.get("token_type_ids")
-    return Rendered(f"{pair[0]}\n---\n{pair[1]}", tuple(encoded["input_ids"]), tuple(types) if types is not None else None)
+    return Rendered(
+        f"{pair[0]}\n---\n{pair[1]}",
+        tuple(encoded["input_ids"]),
+        tuple(types) if types is not None else None,
+    )
 
 
-def _messages(messages: Messages, tokenizer: Any, generation_prompt: bool, *, where: str) -> Rendered:
+def _messages(
+    messages: Messages, tokenizer: Any, generation_prompt: bool, *, where: str
+) -> Rendered:
     if not tokenizer.chat_template:
         raise RewardFunctionError(
-            f"messages need a chat template, and the tokenizer of {tokenizer.name_or_path} has none; return strings instead"
+            f"messages need a chat template, and the tokenizer of {tokenizer.name_or_path} has"
+            " none; return strings instead"
         )
     try:
-        text = tokenizer.apply_chat_template([dict(m) for m in messages], tokenize=False, add_generation_prompt=generation_prompt)
+        text = tokenizer.apply_chat_template(
+            [dict(m) for m in messages], tokenize=False, add_generation_prompt=generation_prompt
+        )
     except Exception as error:  # a template is a program of the checkpoint's: it may raise anything
         roles = ", ".join(str(m["role"]) for m in messages)
         raise RewardFunctionError(
-            f"{where}: the chat template of {tokenizer.name_or_path} refuses messages of the roles {roles}: {describe_exception(error)}"
+            f"{where}: the chat template of {tokenizer.name_or_path} refuses messages of the roles"
+            f" {roles}: {describe_exception(error)}"
         ) from error
-    return Rendered(text, tuple(tokenizer(text, add_special_tokens=False)["input_ids"]), messages=_turns(messages))
+    return Rendered(
+        text,
+        tuple(tokenizer(text, add_special_tokens=False)["input_ids"]),
+        messages=_turns(messages),
+    )

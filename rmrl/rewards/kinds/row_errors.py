@@ -1,4 +1,5 @@
-"""Calls of a user's function that takes all rows at once, so that a row it raises on costs that row and no other."""
+"""Calls of a user's function that takes all rows at once, so that a row it raises on costs that row
+and no other."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class Batched:
     """One function and the rows it is to be called with."""
 
     call: Callable[[Sequence[int]], Any]
-    """Call it with the rows at these positions; what it returns should be a list of as many entries."""
+    """Call it with the rows at these positions; what it returns should be a list of as many
+    entries."""
     responses: Sequence[str]
     """Of each row, as the policy wrote it."""
     what: str
@@ -32,9 +34,10 @@ class Batched:
     def rows(self) -> list[Any]:
         """What it returns for each row; a `RowError` where it raised on that row alone.
 
-        It is called once with all rows. Where that raises it is called with each row alone, then with all those together on which it
-        did not raise: what it makes of one row may depend on the others. RewardFunctionError where it returns no list of as many
-        entries as it was given rows: no row of those could be told apart.
+        It is called once with all rows. Where that raises it is called with each row alone, then
+        with all those together on which it did not raise: what it makes of one row may depend on
+        the others. RewardFunctionError where it returns no list of as many entries as it was given
+        rows: no row of those could be told apart.
         """
         everything = range(len(self.responses))
         try:
@@ -50,7 +53,10 @@ class Batched:
         alone = [self._alone(i) for i in range(count)]
         fine = [i for i, entry in enumerate(alone) if not isinstance(entry, RowError)]
         if len(fine) == count:
-            detail = f"raised {describe_exception(whole, self.file)} on {count} responses together, and on none of them alone"
+            detail = (
+                f"raised {describe_exception(whole, self.file)} on {count} responses together, and"
+                " on none of them alone"
+            )
             return [RowError(self.what, detail)] * count
         for i, entry in zip(fine, self._together(fine), strict=False):
             alone[i] = entry
@@ -60,30 +66,45 @@ class Batched:
         try:
             (entry,) = checked_length(self.call([row]), 1, what=self.what, noun=self.noun)
         except RewardFunctionError as error:
-            return RowError(self.what, f"was called with one response alone, as it raises on all of them: {error}")
+            return RowError(
+                self.what,
+                f"was called with one response alone, as it raises on all of them: {error}",
+            )
         except (Exception, SystemExit) as error:
             return self._error(error, row)
         return entry
 
     def _together(self, fine: Sequence[int]) -> list[Any]:
-        """[] where it raises or miscounts again: then what it returned for each row alone has to do."""
+        """[] where it raises or miscounts again: then what it returned for each row alone has to
+        do."""
         try:
-            return checked_length(self.call(fine), len(fine), what=self.what, noun=self.noun) if fine else []
+            return (
+                checked_length(self.call(fine), len(fine), what=self.what, noun=self.noun)
+                if fine
+                else []
+            )
         except (Exception, SystemExit):
             return []
 
     def _error(self, error: BaseException, row: int) -> RowError:
         response = self.responses[row]
         beginning = response if len(response) <= SHOWN else response[:SHOWN] + "..."
-        return RowError(self.what, f"raised {describe_exception(error, self.file)} on the response {beginning!r}")
+        return RowError(
+            self.what,
+            f"raised {describe_exception(error, self.file)} on the response {beginning!r}",
+        )
 
 
 def checked_length(returned: Any, expected: int, *, what: str, noun: str) -> list[Any]:
     """`returned` as a list of `expected` entries; never broadcast, never cut."""
     if isinstance(returned, str | bytes | Mapping) or not hasattr(returned, "__len__"):
-        raise RewardFunctionError(f"{what} returned {type(returned).__name__}; a list with one {noun} per response is needed")
+        raise RewardFunctionError(
+            f"{what} returned {type(returned).__name__}; a list with one {noun} per response is"
+            " needed"
+        )
     if len(returned) != expected:
         raise RewardFunctionError(
-            f"{what} returned {len(returned)} {noun}s for {expected} responses; return exactly one per response, in order"
+            f"{what} returned {len(returned)} {noun}s for {expected} responses; return exactly one"
+            " per response, in order"
         )
     return list(returned)

@@ -1,8 +1,10 @@
-"""Kind `rule`: a Python function `compute_score(data_source, solution_str, ground_truth, extra_info=None)`.
+"""Kind `rule`: a Python function `compute_score(data_source, solution_str, ground_truth,
+extra_info=None)`.
 
-Or a function of TRL's form, or a class of ms-swift's (`rule_forms`). It runs in a pool of killable processes. It returns a number
-(bool and numpy scalars count), None for "no verdict", or a dict with "score" plus extra columns. What raises or returns anything
-else has no verdict, status "user_error"; it is never a 0.
+Or a function of TRL's form, or a class of ms-swift's (`rule_forms`). It runs in a pool of killable
+processes. It returns a number (bool and numpy scalars count), None for "no verdict", or a dict with
+"score" plus extra columns. What raises or returns anything else has no verdict, status
+"user_error"; it is never a 0.
 """
 
 from __future__ import annotations
@@ -29,13 +31,16 @@ class Options:
     """Entries that only this kind has."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
-    """The rule's own arguments, by name: of the function, of the class, or of the function that makes the rule."""
+    """The rule's own arguments, by name: of the function, of the class, or of the function that
+    makes the rule."""
     tokenizer: str = ""
-    """The policy's checkpoint or tokenizer, for a rule that takes completion_ids: responses that came as text are tokenized with it."""
+    """The policy's checkpoint or tokenizer, for a rule that takes completion_ids: responses that
+    came as text are tokenized with it."""
 
 
 class RuleReward:
-    """A rule as a reward kind. A drop-in file is read once, here: editing it during a run changes nothing."""
+    """A rule as a reward kind. A drop-in file is read once, here: editing it during a run changes
+    nothing."""
 
     Options: ClassVar[type[Options]] = Options
 
@@ -50,12 +55,17 @@ class RuleReward:
         groups: bool = False,
         tokenizer: Any = None,
     ) -> None:
-        """`timeout_s`: deadline of one response, in seconds from when the function is called with it; `token_ids`: it needs them.
+        """`timeout_s`: deadline of one response, in seconds from when the function is called with
+        it; `token_ids`: it needs them.
 
-        `groups`: it takes lists, and is called with the responses to one prompt together. `tokenizer`: for responses that came as text.
+        `groups`: it takes lists, and is called with the responses to one prompt together.
+        `tokenizer`: for responses that came as text.
         """
         if timeout_s <= 0:
-            raise ValueError(f"reward '{name}': timeout_s is {timeout_s}; give a positive number of seconds, e.g. 10.")
+            raise ValueError(
+                f"reward '{name}': timeout_s is {timeout_s}; give a positive number of seconds,"
+                " e.g. 10."
+            )
         self.name = name
         self.source = function.frozen()
         self.pool = pool
@@ -81,14 +91,17 @@ class RuleReward:
         )
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One verdict per item, in order. RewardFunctionError when a worker cannot import the function."""
+        """One verdict per item, in order. RewardFunctionError when a worker cannot import the
+        function."""
         calls = [call_of(self._with_token_ids(item), token_ids=self.token_ids) for item in items]
         if not self.groups:
             return await asyncio.wrap_future(self.pool.submit(self.source, calls, self.timeout_s))
         groups = groups_of(items)
         longest = max(map(len, groups), default=1)
         packed = [{GROUP: [calls[i] for i in group]} for group in groups]
-        answered = await asyncio.wrap_future(self.pool.submit(self.source, packed, self.timeout_s * longest))
+        answered = await asyncio.wrap_future(
+            self.pool.submit(self.source, packed, self.timeout_s * longest)
+        )
         results: list[ScoreResult | None] = [None] * len(items)
         for group, answer in zip(groups, answered, strict=True):
             for i, result in zip(group, unpacked(answer, len(group)), strict=True):
@@ -111,16 +124,21 @@ def groups_of(items: Sequence[ScoreItem]) -> list[list[int]]:
 
 
 def unpacked(answer: ScoreResult, count: int) -> list[ScoreResult]:
-    """The results of one group's responses; one that timed out or ended its worker says so of all of them."""
+    """The results of one group's responses; one that timed out or ended its worker says so of all
+    of them."""
     if GROUP not in answer.extra:
         return [answer] * count
     rows = answer.extra[GROUP]
     share = answer.latency_s / count
-    return [ScoreResult(value=value, status=status, detail=detail, extra=extra, latency_s=share) for status, value, detail, extra in rows]
+    return [
+        ScoreResult(value=value, status=status, detail=detail, extra=extra, latency_s=share)
+        for status, value, detail, extra in rows
+    ]
 
 
 def call_of(item: ScoreItem, *, token_ids: bool = False) -> dict[str, Any]:
-    """What a rule may name, and what those that take lists are made of; token ids on demand, as they are long."""
+    """What a rule may name, and what those that take lists are made of; token ids on demand, as
+    they are long."""
     return {
         "data_source": item.data_source,
         "solution_str": item.response,

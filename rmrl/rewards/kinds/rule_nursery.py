@@ -1,12 +1,16 @@
-"""A process that imports rules and forks workers that need not import them again: a hang then costs its time-out and milliseconds.
+"""A process that imports rules and forks workers that need not import them again: a hang then costs
+its time-out and milliseconds.
 
-It runs no rule itself, so it can neither hang nor crash in one. It is a plain subprocess like every worker: what it forks inherits
-nothing of the parent's. A rule whose import leaves threads behind is refused, since a fork would copy their locks without them.
+It runs no rule itself, so it can neither hang nor crash in one. It is a plain subprocess like every
+worker: what it forks inherits nothing of the parent's. A rule whose import leaves threads behind is
+refused, since a fork would copy their locks without them.
 
-Frames are those of `rule_worker`. Downwards, pickled: ("import", source), ("reap", pid), or ("fork", None) and then one byte that
-carries a worker's socket. Upwards, JSON, one for each:
-    ["ready", ""]       or ["unfit", sentence]     the rule is imported, or why it cannot be forked with
-    ["forked", pid]                                it stays a zombie until it is reaped, so that its number belongs to it
+Frames are those of `rule_worker`. Downwards, pickled: ("import", source), ("reap", pid), or
+("fork", None) and then one byte that carries a worker's socket. Upwards, JSON, one for each:
+    ["ready", ""]       or ["unfit", sentence]     the rule is imported, or why it cannot be forked
+      with
+    ["forked", pid]                                it stays a zombie until it is reaped, so that its
+      number belongs to it
     ["ended", code]                                as subprocess's returncode: negative for a signal
 """
 
@@ -47,7 +51,8 @@ def main(descriptor: int, parent: int) -> None:
 
 
 def _exactly(channel: socket.socket, count: int) -> bytes | None:
-    """Nothing beyond it may be read: the byte after a frame may carry a socket. None: the parent hung up."""
+    """Nothing beyond it may be read: the byte after a frame may carry a socket. None: the parent
+    hung up."""
     data = b""
     while len(data) < count:
         part = channel.recv(count - len(data))

@@ -1,12 +1,16 @@
-"""Killable worker processes for rules: a rule that hangs, crashes or leaks costs its own row and nothing else.
+"""Killable worker processes for rules: a rule that hangs, crashes or leaks costs its own row and
+nothing else.
 
-    submit(calls) -> job -> chunks of calls -> workers (plain subprocesses) -> one message per call -> future
+    submit(calls) -> job -> chunks of calls -> workers (plain subprocesses) -> one message per call
+      -> future
 
-One thread of the parent owns all workers. A worker tells when each call starts and ends, so a call's deadline counts from its
-start (queueing is never a time-out) and a hang is attributed to the very call. A worker past the deadline is killed and
-replaced; the rest of its chunk goes back to the queue. Workers are started with `subprocess`, never forked from the parent: they
-inherit neither torch nor Ray state, and `__main__` is not imported again. They die with the parent. Where a rule costs worker after
-worker, the next ones are forked by a subprocess that has imported it (`rule_nursery`).
+One thread of the parent owns all workers. A worker tells when each call starts and ends, so a
+call's deadline counts from its start (queueing is never a time-out) and a hang is attributed to the
+very call. A worker past the deadline is killed and replaced; the rest of its chunk goes back to the
+queue. Workers are started with `subprocess`, never forked from the parent: they inherit neither
+torch nor Ray state, and `__main__` is not imported again. They die with the parent. Where a rule
+costs worker after worker, the next ones are forked by a subprocess that has imported it
+(`rule_nursery`).
 """
 
 from __future__ import annotations
@@ -30,12 +34,14 @@ from rmrl.rewards.kinds.rule_process import Nursery, WorkerProcess
 from rmrl.types import ScoreResult
 
 LOAD_TIMEOUT_S = 120.0
-"""Deadline of starting a process and importing the function in it; apart from the calls' deadlines."""
+"""Deadline of starting a process and importing the function in it; apart from the calls'
+deadlines."""
 CHUNK_S = 0.01
 """Calls are sent in chunks that take about this long, as measured on the job's earlier calls."""
 CHUNK_LIMIT = 32
 LOSSES_ALLOWED = 1
-"""How often a call is tried again after its worker died in it, and a job after a worker died importing its function."""
+"""How often a call is tried again after its worker died in it, and a job after a worker died
+importing its function."""
 IDLE_WAIT_S = 60.0
 REAP_WAIT_S = 0.2
 CLOSE_WAIT_S = 30.0
@@ -63,7 +69,11 @@ class _Job:
 
     def chunk(self) -> list[_Call]:
         """Take the next calls: one until their cost is known, then about CHUNK_S worth of them."""
-        size = 1 if self.call_s is None else max(1, min(CHUNK_LIMIT, int(CHUNK_S / max(self.call_s, 1e-6))))
+        size = (
+            1
+            if self.call_s is None
+            else max(1, min(CHUNK_LIMIT, int(CHUNK_S / max(self.call_s, 1e-6))))
+        )
         return [self.waiting.popleft() for _ in range(min(size, len(self.waiting)))]
 
     def settle(self, call: _Call, result: ScoreResult) -> None:
@@ -120,26 +130,41 @@ class _Worker(WorkerProcess):
         else:
             _, status, value, detail, extra, ended = message
             call, seconds = self.calls.popleft(), ended - self.started
-            call.job.call_s = seconds if call.job.call_s is None else 0.5 * (call.job.call_s + seconds)
-            call.job.settle(call, ScoreResult(value=value, status=status, detail=detail, extra=extra, latency_s=seconds))
+            call.job.call_s = (
+                seconds if call.job.call_s is None else 0.5 * (call.job.call_s + seconds)
+            )
+            call.job.settle(
+                call,
+                ScoreResult(
+                    value=value, status=status, detail=detail, extra=extra, latency_s=seconds
+                ),
+            )
             self.begin(ended)
 
 
 class RulePool:
-    """`workers` processes shared by all rules; started with the first call, and again after `close`."""
+    """`workers` processes shared by all rules; started with the first call, and again after
+    `close`."""
 
     def __init__(self, workers: int) -> None:
         if workers < 1:
-            raise ValueError(f"A rule pool needs at least 1 worker, not {workers}: set reward.rule_workers=1 or more.")
+            raise ValueError(
+                f"A rule pool needs at least 1 worker, not {workers}: set reward.rule_workers=1 or"
+                " more."
+            )
         self.workers = workers
         self._lock = threading.Lock()
         self._dispatcher: _Dispatcher | None = None
 
-    def submit(self, source: FunctionSource, calls: Sequence[Mapping[str, Any]], timeout_s: float) -> Future[list[ScoreResult]]:
-        """Run the rule once per entry of `calls` (keyword arguments), each within `timeout_s` seconds of its start.
+    def submit(
+        self, source: FunctionSource, calls: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> Future[list[ScoreResult]]:
+        """Run the rule once per entry of `calls` (keyword arguments), each within `timeout_s`
+        seconds of its start.
 
-        The future holds one result per call, in order: "ok", "unparseable" (the rule returned None), "timeout", "worker_lost" or
-        "user_error". RewardFunctionError in the future: the function cannot be imported. Cancelling drops the calls not yet sent.
+        The future holds one result per call, in order: "ok", "unparseable" (the rule returned
+        None), "timeout", "worker_lost" or "user_error". RewardFunctionError in the future: the
+        function cannot be imported. Cancelling drops the calls not yet sent.
         """
         job = _Job(source, timeout_s, [None] * len(calls))
         job.waiting.extend(_Call(job, i, pickle.dumps(dict(call))) for i, call in enumerate(calls))
@@ -181,7 +206,8 @@ class _Dispatcher:
         self.workers: list[_Worker] = []
         self._inbox: deque[_Job] = deque()
         self._ready: deque[_Job] = deque()
-        """Jobs with waiting calls; served in turn, so that a slow rule does not hold up a fast one."""
+        """Jobs with waiting calls; served in turn, so that a slow rule does not hold up a fast
+        one."""
         self._dying: list[_Worker] = []
         """Killed and not yet gone."""
         self._lost: set[FunctionSource] = set()
@@ -290,7 +316,8 @@ class _Dispatcher:
             self._end_nursery()
 
     def _raise_spares(self, source: FunctionSource) -> None:
-        """From the second worker that a rule costs, the next ones are forked from a process that has imported it."""
+        """From the second worker that a rule costs, the next ones are forked from a process that
+        has imported it."""
         again, _ = source in self._lost, self._lost.add(source)
         if not again or self._without_nursery:
             return
@@ -303,7 +330,8 @@ class _Dispatcher:
             self._end_nursery()
 
     def _end_nursery(self) -> None:
-        """It will not do for these rules: workers are started afresh from here on, as they are without losses."""
+        """It will not do for these rules: workers are started afresh from here on, as they are
+        without losses."""
         nursery, self._nursery, self._without_nursery = self._nursery, None, True
         if nursery is not None:
             self._selector.unregister(nursery.channel)
@@ -331,14 +359,21 @@ class _Dispatcher:
         if not worker.loading:
             self._raise_spares(job.source)
         if worker.loading and job.source in worker.loaded and not overdue:
-            pass  # it died between two chunks, e.g. killed for memory: neither the import nor a call did it
+            # it died between two chunks, e.g. killed for memory: neither the import nor a call did
+            # it
+            pass
         elif worker.loading:
-            self._lose_loading(job, f"took more than {LOAD_TIMEOUT_S:g} s" if overdue else how, final=overdue)
+            self._lose_loading(
+                job, f"took more than {LOAD_TIMEOUT_S:g} s" if overdue else how, final=overdue
+            )
         elif overdue:
             detail = f"{job.source} ran for more than {job.timeout_s:g} s and was killed"
             job.settle(worker.calls.popleft(), _missing("timeout", detail, job.timeout_s))
         elif worker.calls[0].losses >= LOSSES_ALLOWED:
-            job.settle(worker.calls.popleft(), _missing("worker_lost", f"{job.source}: its process {how}, twice", 0.0))
+            job.settle(
+                worker.calls.popleft(),
+                _missing("worker_lost", f"{job.source}: its process {how}, twice", 0.0),
+            )
         else:
             worker.calls[0].losses += 1
         self._put_back(job, worker.calls)
@@ -346,7 +381,12 @@ class _Dispatcher:
     def _lose_loading(self, job: _Job, how: str, *, final: bool) -> None:
         job.load_losses += 1
         if final or job.load_losses > LOSSES_ALLOWED:
-            job.resolve(RewardFunctionError(f"Importing {job.source} in a rule worker: the process {how}. Does the file import alone?"))
+            job.resolve(
+                RewardFunctionError(
+                    f"Importing {job.source} in a rule worker: the process {how}. Does the file"
+                    " import alone?"
+                )
+            )
 
     def _put_back(self, job: _Job, calls: deque[_Call]) -> None:
         if calls and not job.future.done():
@@ -356,7 +396,10 @@ class _Dispatcher:
 
     def _shut(self, reason: BaseException) -> None:
         self._shutting = True
-        jobs = {id(j): j for j in (*self._inbox, *self._ready, *(c.job for w in self.workers for c in w.calls))}
+        jobs = {
+            id(j): j
+            for j in (*self._inbox, *self._ready, *(c.job for w in self.workers for c in w.calls))
+        }
         for worker in self.workers:
             worker.kill()
         for worker in self._dying:

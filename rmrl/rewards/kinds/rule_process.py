@@ -1,4 +1,5 @@
-"""The parent's side of one rule worker: start, send, receive, kill. Which calls it runs is `rule_pool`'s business."""
+"""The parent's side of one rule worker: start, send, receive, kill. Which calls it runs is
+`rule_pool`'s business."""
 
 from __future__ import annotations
 
@@ -27,14 +28,16 @@ class Plain:
     """A process started by `subprocess`."""
 
     def __init__(self, theirs: socket.socket, module: str) -> None:
-        """It runs `module`.main, with `theirs` as its end of the line. The thread that starts it must outlive it."""
+        """It runs `module`.main, with `theirs` as its end of the line. The thread that starts it
+        must outlive it."""
         paths = [str(p) for p in sys.path]
         arguments = [json.dumps(paths), str(theirs.fileno()), str(os.getpid()), module]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", BOOT, *arguments],
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
-            start_new_session=True,  # Ctrl-C is the parent's business; and a kill reaches the rule's own children
+            # Ctrl-C is the parent's business; and a kill reaches the rule's own children
+            start_new_session=True,
             env={"OMP_NUM_THREADS": "1", **os.environ},
         )
         self.pid = self._process.pid
@@ -87,14 +90,19 @@ class Forked:
 
 
 class WorkerProcess:
-    """One `rule_worker` process. The thread that creates it must outlive it: the kernel ends it with that thread."""
+    """One `rule_worker` process. The thread that creates it must outlive it: the kernel ends it
+    with that thread."""
 
     def __init__(self, nursery: Nursery | None = None) -> None:
         """Forked by `nursery`, else started afresh. OSError: the nursery failed."""
         self.channel, theirs = socket.socketpair()
         with theirs:
             try:
-                self.process = Plain(theirs, "rmrl.rewards.kinds.rule_worker") if nursery is None else nursery.fork(theirs)
+                self.process = (
+                    Plain(theirs, "rmrl.rewards.kinds.rule_worker")
+                    if nursery is None
+                    else nursery.fork(theirs)
+                )
             except BaseException:
                 self.channel.close()
                 raise
@@ -106,7 +114,8 @@ class WorkerProcess:
         self.channel.sendall(frame(data))
 
     def receive(self) -> tuple[list[list[Any]], bool]:
-        """All whole messages that have arrived, without waiting; and whether the line is still open."""
+        """All whole messages that have arrived, without waiting; and whether the line is still
+        open."""
         self.channel.settimeout(0)
         is_open = True
         try:
@@ -136,7 +145,8 @@ class WorkerProcess:
         return self.process.ended()
 
     def end(self) -> None:
-        """Kill the process and its children without waiting: on a busy machine it takes seconds until they are gone."""
+        """Kill the process and its children without waiting: on a busy machine it takes seconds
+        until they are gone."""
         _kill_group(self.process.pid)
         self.channel.close()
 
@@ -153,11 +163,14 @@ class WorkerProcess:
         code = self.process.wait()
         if code is None:
             return "cannot be killed"
-        return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return (
+            f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        )
 
 
 class Nursery:
-    """A `rule_nursery` process. It imports one rule at a time, in the background; `hear` tells when it is done."""
+    """A `rule_nursery` process. It imports one rule at a time, in the background; `hear` tells when
+    it is done."""
 
     def __init__(self) -> None:
         self.channel, theirs = socket.socketpair()
@@ -176,7 +189,8 @@ class Nursery:
         return source in self.ready and not self.busy
 
     def want(self, source: FunctionSource) -> None:
-        """Import it, unless it was asked for or another import is under way. OSError: the nursery is gone or of no use."""
+        """Import it, unless it was asked for or another import is under way. OSError: the nursery
+        is gone or of no use."""
         if not self.busy and source not in self._asked:
             self._send(("import", source))
             self.busy = True
@@ -189,13 +203,15 @@ class Nursery:
             raise OSError(self._unfit)
 
     def fork(self, theirs: socket.socket) -> Forked:
-        """A worker with all rules that are ready; not while it is busy. OSError: the nursery is gone or of no use."""
+        """A worker with all rules that are ready; not while it is busy. OSError: the nursery is
+        gone or of no use."""
         self._send(("fork", None))
         socket.send_fds(self.channel, [b"!"], [theirs.fileno()])
         return Forked(int(self._answer()[1]), self)
 
     def reap(self, pid: int) -> int:
-        """Exit code of a forked process that has ended; that of a kill where the nursery is gone, which ends what it forked."""
+        """Exit code of a forked process that has ended; that of a kill where the nursery is gone,
+        which ends what it forked."""
         try:
             self._send(("reap", pid))
             while (answer := self._answer())[0] != "ended":

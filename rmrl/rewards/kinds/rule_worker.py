@@ -1,11 +1,15 @@
-"""The process that runs rules for `rule_pool`: reads chunks of calls from a socket, answers call by call.
+"""The process that runs rules for `rule_pool`: reads chunks of calls from a socket, answers call by
+call.
 
-Frames are a 4-byte big-endian length and that many bytes. Downwards: a pickled chunk `(source, [pickled keyword arguments])`.
-Upwards, JSON, so that nothing a rule executes can make the parent unpickle:
+Frames are a 4-byte big-endian length and that many bytes. Downwards: a pickled chunk `(source,
+[pickled keyword arguments])`. Upwards, JSON, so that nothing a rule executes can make the parent
+unpickle:
     ["start", t]                               the function is loaded; its first call starts at t
-    ["done", status, value, detail, extra, t]  one call finished at t; the next one of the chunk starts then
+    ["done", status, value, detail, extra, t]  one call finished at t; the next one of the chunk
+      starts then
     ["failed", sentence]                       the function cannot be loaded
-t is `time.monotonic()`, one clock for all processes of a machine. Only the standard library is imported before the rule is.
+t is `time.monotonic()`, one clock for all processes of a machine. Only the standard library is
+imported before the rule is.
 """
 
 from __future__ import annotations
@@ -36,7 +40,8 @@ BOOT = """import sys, json
 sys.path[:] = json.loads(sys.argv[1])
 from importlib import import_module
 import_module(sys.argv[4]).main(int(sys.argv[2]), int(sys.argv[3]))"""
-"""Program of a worker, run with `python -P -c BOOT <sys.path as JSON> <socket's descriptor> <parent's pid> <this module>`."""
+"""Program of a worker, run with `python -P -c BOOT <sys.path as JSON> <socket's descriptor>
+<parent's pid> <this module>`."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -78,7 +83,8 @@ def serve(channel: socket.socket, rules: dict[FunctionSource, Rule]) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent, hung or not; and be the first that the kernel ends when memory is short."""
+    """Have the kernel end this process with its parent, hung or not; and be the first that the
+    kernel ends when memory is short."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with contextlib.suppress(OSError):
@@ -93,7 +99,8 @@ def _read(stream: BinaryIO) -> bytes | None:
 
 
 def received(data: bytes) -> Any:
-    """What the parent wrote; only what came over the socket pair inherited from it may be read by this."""
+    """What the parent wrote; only what came over the socket pair inherited from it may be read by
+    this."""
     return pickle.loads(data)
 
 
@@ -123,7 +130,8 @@ class Rule:
         return self._group(offered[GROUP]) if GROUP in offered else self._one(offered)
 
     def _group(self, group: list[Mapping[str, Any]]) -> Answer:
-        """All responses to one prompt in one call; where that raises or misfits, one by one, so that it costs the rows it has to."""
+        """All responses to one prompt in one call; where that raises or misfits, one by one, so
+        that it costs the rows it has to."""
         assert isinstance(self.form, InLists)
         try:
             answers = [answer_of(returned, self._label) for returned in self.form.call_group(group)]
@@ -146,13 +154,20 @@ class Rule:
             return answer
         except MisfitError as error:
             return "user_error", None, f"{label} {error}", {}
-        except BaseException as error:  # a rule may raise SystemExit, a timeout class of its own, anything
-            file = self.target if self.target.endswith(".py") else getattr(sys.modules.get(self.target), "__file__", None) or ""
+        except (
+            BaseException
+        ) as error:  # a rule may raise SystemExit, a timeout class of its own, anything
+            file = (
+                self.target
+                if self.target.endswith(".py")
+                else getattr(sys.modules.get(self.target), "__file__", None) or ""
+            )
             return "user_error", None, f"{label} raised {describe_exception(error, file)}", {}
 
 
 def answer_of(returned: Any, label: str) -> Answer:
-    """What a rule returned, as a message: "ok", "unparseable" (None: no verdict) or "user_error"."""
+    """What a rule returned, as a message: "ok", "unparseable" (None: no verdict) or
+    "user_error"."""
     verdict = check_verdict(returned)
     extra = {str(k): plain(v) for k, v in verdict.extra.items()}
     if verdict.value is not None:
@@ -163,7 +178,8 @@ def answer_of(returned: Any, label: str) -> Answer:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can carry it: numpy scalars and arrays become numbers and lists, unknown objects their str()."""
+    """`value` as JSON can carry it: numpy scalars and arrays become numbers and lists, unknown
+    objects their str()."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):

@@ -1,7 +1,9 @@
-"""Kind `similarity`: how near a response is to a reference, as the cosine of their embeddings through a curve.
+"""Kind `similarity`: how near a response is to a reference, as the cosine of their embeddings
+through a curve.
 
-The default curve is 0.1 up to a cosine of 0.65, 1.0 from 0.85, and 0.1 * 10 ** ((cosine - 0.65) / 0.2) between: embeddings of unrelated
-texts are seldom far apart, so most of the range of the cosine says nothing.
+The default curve is 0.1 up to a cosine of 0.65, 1.0 from 0.85, and 0.1 * 10 ** ((cosine - 0.65) /
+0.2) between: embeddings of unrelated texts are seldom far apart, so most of the range of the cosine
+says nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ SHAPES = ("exponential", "linear")
 _IN_EXTRA = "extra_info."
 
 
-def curve_value(cosine: float, points: Sequence[Sequence[float]], shape: str = "exponential") -> float:
-    """The curve through `points` [[x, y], ...] (x rising) at `cosine`; constant before the first and behind the last point.
+def curve_value(
+    cosine: float, points: Sequence[Sequence[float]], shape: str = "exponential"
+) -> float:
+    """The curve through `points` [[x, y], ...] (x rising) at `cosine`; constant before the first
+    and behind the last point.
 
     Between (x0, y0) and (x1, y1), with t = (x - x0) / (x1 - x0):
         linear         y0 + (y1 - y0) * t
@@ -56,16 +61,19 @@ class Compared:
 
 
 class SimilarityReward:
-    """Cosine to the best of a row's references. An embedding model obeys nothing, so responses are neither fenced nor changed."""
+    """Cosine to the best of a row's references. An embedding model obeys nothing, so responses are
+    neither fenced nor changed."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Options:
         """Entries that only this kind has."""
 
         reference: str = "ground_truth"
-        """Where a row's reference is: ground_truth, rm_prompt, or extra_info.<key>; of a list of texts the nearest counts."""
+        """Where a row's reference is: ground_truth, rm_prompt, or extra_info.<key>; of a list of
+        texts the nearest counts."""
         curve: list[list[float]] = field(default_factory=lambda: [[0.65, 0.1], [0.85, 1.0]])
-        """[[cosine, score], ...], cosines rising; constant outside. []: the cosine itself is the score."""
+        """[[cosine, score], ...], cosines rising; constant outside. []: the cosine itself is the
+        score."""
         shape: str = "exponential"
         """exponential or linear between the points."""
         prefix: str = ""
@@ -80,7 +88,9 @@ class SimilarityReward:
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         self._spec, self._context = spec, context
         self._options: SimilarityReward.Options = spec.options or self.Options()
-        self._dropin = spec.dropin if spec.dropin is not None and spec.dropin.preprocess is not None else None
+        self._dropin = (
+            spec.dropin if spec.dropin is not None and spec.dropin.preprocess is not None else None
+        )
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> SimilarityReward:
@@ -92,10 +102,15 @@ class SimilarityReward:
         problems = []
         in_extra = options.reference.startswith(_IN_EXTRA) and options.reference != _IN_EXTRA
         if options.reference not in ("ground_truth", "rm_prompt") and not in_extra:
-            problems.append(f"{where}.reference={options.reference}: give ground_truth, rm_prompt, or extra_info.<key>")
+            problems.append(
+                f"{where}.reference={options.reference}: give ground_truth, rm_prompt, or"
+                " extra_info.<key>"
+            )
         if options.shape not in SHAPES:
             problems.append(f"{where}.shape={options.shape}: give {' or '.join(SHAPES)}")
-        return problems + [f"{where}.curve{problem}" for problem in _curve_problems(options.curve, options.shape)]
+        return problems + [
+            f"{where}.curve{problem}" for problem in _curve_problems(options.curve, options.shape)
+        ]
 
     @classmethod
     def missing_reference(cls, spec: RewardSpec, item: ScoreItem) -> str:
@@ -104,21 +119,41 @@ class SimilarityReward:
         return own_references(item, options.reference).missing
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One score per item; a row without a reference is a `user_error` that names the row and the field."""
+        """One score per item; a row without a reference is a `user_error` that names the row and
+        the field."""
         compared = self._fitted(self._compared(items))
-        texts = [text for each in compared if not each.missing for text in (each.response, *each.references)]
+        texts = [
+            text
+            for each in compared
+            if not each.missing
+            for text in (each.response, *each.references)
+        ]
         requests = [EmbedRequest(self._options.prefix + text) for text in texts]
-        outputs = iter(await self._context.calls_to().submit("embed", requests, deterministic=True) if requests else [])
-        found = [[next(outputs) for _ in (each.response, *each.references)] if not each.missing else [] for each in compared]
+        outputs = iter(
+            await self._context.calls_to().submit("embed", requests, deterministic=True)
+            if requests
+            else []
+        )
+        found = [
+            [next(outputs) for _ in (each.response, *each.references)] if not each.missing else []
+            for each in compared
+        ]
         cosines = [_cosines(vectors) for vectors in found]
         scores = self._scores(items, cosines)
         results = [_result(*row) for row in zip(compared, found, cosines, scores, strict=True)]
-        return with_cuts(results, [each.left_out for each in compared], how=self._spec.overlong, counts=self._context.counts)
+        return with_cuts(
+            results,
+            [each.left_out for each in compared],
+            how=self._spec.overlong,
+            counts=self._context.counts,
+        )
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What is compared, one text per item."""
         compared = self._fitted(self._compared(items))
-        return [Rendered(_shown(each), (), tokenized=False, left_out=each.left_out) for each in compared]
+        return [
+            Rendered(_shown(each), (), tokenized=False, left_out=each.left_out) for each in compared
+        ]
 
     def _fitted(self, compared: Sequence[Compared]) -> list[Compared]:
         """Every text by itself cut to what the model embeds, where `overlong` says so."""
@@ -132,11 +167,22 @@ class SimilarityReward:
         cutting = Cutting[str, tuple[str, int]](
             passages=lambda text: [[text]],
             rebuilt=lambda _, passages: passages[0][0],
-            render=lambda _, texts: [(text, len(tokenizer(before + text, verbose=False)["input_ids"])) for text in texts],
+            render=lambda _, texts: [
+                (text, len(tokenizer(before + text, verbose=False)["input_ids"])) for text in texts
+            ],
             length=lambda read: read[1],
         )
-        texts = iter(fitted([text for each in compared for text in (each.response, *each.references)], cutting, limit))
-        return [_shortened(each, [next(texts) for _ in (each.response, *each.references)]) for each in compared]
+        texts = iter(
+            fitted(
+                [text for each in compared for text in (each.response, *each.references)],
+                cutting,
+                limit,
+            )
+        )
+        return [
+            _shortened(each, [next(texts) for _ in (each.response, *each.references)])
+            for each in compared
+        ]
 
     def _compared(self, items: Sequence[ScoreItem]) -> list[Compared]:
         if self._dropin is None:
@@ -144,7 +190,10 @@ class SimilarityReward:
         tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
         where = f"rm_preprocess of reward '{self._spec.name}'"
         returned = preprocess(self._dropin, items, tokenizer)
-        return [self._of_dropin(each, item, where=where) for each, item in zip(returned, items, strict=True)]
+        return [
+            self._of_dropin(each, item, where=where)
+            for each, item in zip(returned, items, strict=True)
+        ]
 
     def _of_dropin(self, returned: Any, item: ScoreItem, *, where: str) -> Compared:
         """A string to embed in the response's place, or (response, reference or references)."""
@@ -156,15 +205,22 @@ class SimilarityReward:
         if isinstance(returned, tuple) and len(returned) == 2:
             response, references = returned
             references = [references] if isinstance(references, str) else references
-            if isinstance(response, str) and isinstance(references, list) and references and all(isinstance(r, str) for r in references):
+            if (
+                isinstance(response, str)
+                and isinstance(references, list)
+                and references
+                and all(isinstance(r, str) for r in references)
+            ):
                 return Compared(response, tuple(references))
         raise RewardFunctionError(
-            f"{where} returned {repr(returned)[:80]} ({type(returned).__name__}) for a response; give the text to embed, or a tuple "
-            "(text, reference) with a reference or a list of references"
+            f"{where} returned {repr(returned)[:80]} ({type(returned).__name__}) for a response;"
+            " give the text to embed, or a tuple (text, reference) with a reference or a list of"
+            " references"
         )
 
     def _scores(self, items: Sequence[ScoreItem], cosines: Sequence[Sequence[float]]) -> list[Any]:
-        """The curve at the best cosine, or what rm_postprocess makes of that cosine; None where there is none."""
+        """The curve at the best cosine, or what rm_postprocess makes of that cosine; None where
+        there is none."""
         there = [i for i, values in enumerate(cosines) if values]
         best = [max(cosines[i]) for i in there]
         if self._dropin is not None and self._dropin.postprocess is not None and there:
@@ -182,11 +238,18 @@ def own_references(item: ScoreItem, reference: str) -> Compared:
     """The row's response and its references, read from the field `reference`."""
     value = _field(item, reference)
     texts = [value] if isinstance(value, str) else value
-    fine = isinstance(texts, list | tuple) and texts and all(isinstance(text, str) and text.strip() for text in texts)
+    fine = (
+        isinstance(texts, list | tuple)
+        and texts
+        and all(isinstance(text, str) and text.strip() for text in texts)
+    )
     if fine:
         return Compared(item.response, tuple(texts))
     seen = "nothing there" if value is None else f"{repr(value)[:60]} there"
-    detail = f"row {item.prompt_id} has no reference: {reference} has to be a text or a list of texts, and {seen}"
+    detail = (
+        f"row {item.prompt_id} has no reference: {reference} has to be a text or a list of texts,"
+        f" and {seen}"
+    )
     return Compared(item.response, missing=detail)
 
 
@@ -194,7 +257,9 @@ def _shortened(each: Compared, texts: Sequence[tuple[tuple[str, int], int]]) -> 
     """`texts`: ((the text, its tokens), tokens left out) of the response and of each reference."""
     response, *references = [text for (text, _), _ in texts]
     left_out = sum(tokens for _, tokens in texts)
-    return dataclasses.replace(each, response=response, references=tuple(references), left_out=left_out)
+    return dataclasses.replace(
+        each, response=response, references=tuple(references), left_out=left_out
+    )
 
 
 def _field(item: ScoreItem, reference: str) -> Any:
@@ -215,12 +280,24 @@ def _cosines(vectors: Sequence[EmbedOutput]) -> list[float]:
     response, *references = vectors
     if any(len(output.vector) != len(response.vector) for output in references):
         lengths = ", ".join(str(len(output.vector)) for output in vectors)
-        raise RewardError(f"the embedding engine gave vectors of different lengths ({lengths}), which have no cosine")
-    cosines = [math.fsum(a * b for a, b in zip(response.vector, output.vector, strict=True)) for output in references]
-    return [min(1.0, max(-1.0, cosine)) for cosine in cosines] if all(map(math.isfinite, cosines)) else []
+        raise RewardError(
+            f"the embedding engine gave vectors of different lengths ({lengths}), which have no"
+            " cosine"
+        )
+    cosines = [
+        math.fsum(a * b for a, b in zip(response.vector, output.vector, strict=True))
+        for output in references
+    ]
+    return (
+        [min(1.0, max(-1.0, cosine)) for cosine in cosines]
+        if all(map(math.isfinite, cosines))
+        else []
+    )
 
 
-def _result(compared: Compared, vectors: Sequence[EmbedOutput], cosines: Sequence[float], score: Any) -> ScoreResult:
+def _result(
+    compared: Compared, vectors: Sequence[EmbedOutput], cosines: Sequence[float], score: Any
+) -> ScoreResult:
     shared: dict[str, Any] = {
         "rendered": _shown(compared),
         "tokens_in": sum(output.tokens_in for output in vectors),
@@ -230,14 +307,31 @@ def _result(compared: Compared, vectors: Sequence[EmbedOutput], cosines: Sequenc
         return ScoreResult(value=None, status="user_error", detail=compared.missing, **shared)
     failed = next((output for output in vectors if output.failure), None)
     if failed is not None:
-        return ScoreResult(value=None, status=failed.failure or "provider_error", detail=failed.detail, **shared)
+        return ScoreResult(
+            value=None, status=failed.failure or "provider_error", detail=failed.detail, **shared
+        )
     if not cosines:
-        return ScoreResult(value=None, status="provider_error", detail="the engine gave no vector, or one that is no number", **shared)
+        return ScoreResult(
+            value=None,
+            status="provider_error",
+            detail="the engine gave no vector, or one that is no number",
+            **shared,
+        )
     verdict = check_verdict(score)
     extra = {"cosine": max(cosines), **verdict.extra}
     if verdict.value is None:
-        detail = f"rm_postprocess {verdict.problem}" if verdict.problem else "rm_postprocess gave no verdict"
-        return ScoreResult(value=None, status="user_error" if verdict.problem else "unparseable", detail=detail, extra=extra, **shared)
+        detail = (
+            f"rm_postprocess {verdict.problem}"
+            if verdict.problem
+            else "rm_postprocess gave no verdict"
+        )
+        return ScoreResult(
+            value=None,
+            status="user_error" if verdict.problem else "unparseable",
+            detail=detail,
+            extra=extra,
+            **shared,
+        )
     return ScoreResult(value=verdict.value, extra=extra, raw_text=f"{max(cosines):.6g}", **shared)
 
 
@@ -249,17 +343,32 @@ def _curve_problems(curve: Any, shape: str) -> list[str]:
     """What is wrong with a curve as it was typed; what follows its name."""
     if curve == []:
         return []
-    if not isinstance(curve, list) or len(curve) < 2 or not all(_is_point(point) for point in curve):
-        return [f"={curve!r}: give at least two points [cosine, score], e.g. [[0.65, 0.1], [0.85, 1.0]], or [] for the cosine itself"]
+    if (
+        not isinstance(curve, list)
+        or len(curve) < 2
+        or not all(_is_point(point) for point in curve)
+    ):
+        return [
+            f"={curve!r}: give at least two points [cosine, score], e.g. [[0.65, 0.1], [0.85,"
+            " 1.0]], or [] for the cosine itself"
+        ]
     xs, ys = [point[0] for point in curve], [point[1] for point in curve]
     problems = []
     if any(b <= a for a, b in pairwise(xs)):
-        problems.append(f": cosines must rise from point to point, seen {', '.join(f'{x:g}' for x in xs)}")
+        problems.append(
+            f": cosines must rise from point to point, seen {', '.join(f'{x:g}' for x in xs)}"
+        )
     if shape == "exponential" and min(ys) <= 0:
-        problems.append(f" has the score {min(ys):g}, and an exponential between scores needs them above 0: raise it, or give shape=linear")
+        problems.append(
+            f" has the score {min(ys):g}, and an exponential between scores needs them above 0:"
+            " raise it, or give shape=linear"
+        )
     return problems
 
 
 def _is_point(point: Any) -> bool:
     fine = isinstance(point, list | tuple) and len(point) == 2
-    return fine and all(isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each) for each in point)
+    return fine and all(
+        isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each)
+        for each in point
+    )

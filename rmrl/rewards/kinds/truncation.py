@@ -1,14 +1,18 @@
-"""Inputs that do not fit the model's context, and what of them is left out: entry `overlong` of a reward.
+"""Inputs that do not fit the model's context, and what of them is left out: entry `overlong` of a
+reward.
 
     missing           nothing is left out: the response has no verdict there (status overlong)
     truncate_right    the texts lose their end
     truncate_left     the texts lose their beginning
-    truncate_middle   the texts keep half of what fits from their beginning and the rest from their end
+    truncate_middle   the texts keep half of what fits from their beginning and the rest from their
+      end
 
-Cut are the texts that are judged (prompt and responses), and only in inputs that do not fit. They are cut before they are rendered: the
-chat template, special tokens, fences and the judge's question stay whole, and a drop-in's rm_preprocess is called again with the shorter
-texts. Longer texts lose first, token by token, until all that is left fits: of a pair this is `truncation="longest_first"` of Hugging
-Face tokenizers. An input whose frame leaves no room for a token of each text stays as it was.
+Cut are the texts that are judged (prompt and responses), and only in inputs that do not fit. They
+are cut before they are rendered: the chat template, special tokens, fences and the judge's question
+stay whole, and a drop-in's rm_preprocess is called again with the shorter texts. Longer texts lose
+first, token by token, until all that is left fits: of a pair this is `truncation="longest_first"`
+of Hugging Face tokenizers. An input whose frame leaves no room for a token of each text stays as it
+was.
 """
 
 from __future__ import annotations
@@ -64,7 +68,8 @@ class Cutting(Generic[Case, Read]):
 
 @dataclass(slots=True)
 class _Search:
-    """One case on its way to fitting; `keep` is the number of tokens of all its passages that are tried next."""
+    """One case on its way to fitting; `keep` is the number of tokens of all its passages that are
+    tried next."""
 
     position: int
     pieces: list[_Pieces]
@@ -72,14 +77,16 @@ class _Search:
 
 
 def pooling_limit(spec: RewardSpec, tokenizer: Any, *, role: str = "main") -> Limit | None:
-    """Room of a model that reads and writes nothing: its context. None where nothing is to be cut."""
+    """Room of a model that reads and writes nothing: its context. None where nothing is to be
+    cut."""
     if spec.overlong == "missing":
         return None
     return Limit(how=spec.overlong, tokens=spec.engines[role].context_length(), tokenizer=tokenizer)
 
 
 def judge_limit(spec: RewardSpec, tokenizer: Any, sampling: Sampling) -> Limit | None:
-    """Room of a model that writes: its context less sampling.max_tokens, at most half of it. None where nothing is to be cut."""
+    """Room of a model that writes: its context less sampling.max_tokens, at most half of it. None
+    where nothing is to be cut."""
     if spec.overlong == "missing":
         return None
     context = spec.engines["main"].context_length()
@@ -87,7 +94,9 @@ def judge_limit(spec: RewardSpec, tokenizer: Any, sampling: Sampling) -> Limit |
     return Limit(how=spec.overlong, tokens=context - room, tokenizer=tokenizer, mark=MARK)
 
 
-def fitted(cases: Sequence[Case], cutting: Cutting[Case, Read], limit: Limit | None) -> list[tuple[Read, int]]:
+def fitted(
+    cases: Sequence[Case], cutting: Cutting[Case, Read], limit: Limit | None
+) -> list[tuple[Read, int]]:
     """(what the model reads, tokens left out of it) of each case. `limit` None: nothing is cut."""
     reads = list(cutting.render(range(len(cases)), cases)) if cases else []
     left_out = [0] * len(reads)
@@ -95,7 +104,9 @@ def fitted(cases: Sequence[Case], cutting: Cutting[Case, Read], limit: Limit | N
         return list(zip(reads, left_out, strict=True))
     full = [cutting.length(read) for read in reads]
     pending = [
-        _begun(position, cutting.passages(cases[position]), limit, over=full[position] - limit.tokens)
+        _begun(
+            position, cutting.passages(cases[position]), limit, over=full[position] - limit.tokens
+        )
         for position in range(len(reads))
         if full[position] > limit.tokens
     ]
@@ -103,7 +114,9 @@ def fitted(cases: Sequence[Case], cutting: Cutting[Case, Read], limit: Limit | N
         if not pending:
             break
         positions = [search.position for search in pending]
-        shorter = [cutting.rebuilt(cases[s.position], _cut(s.pieces, s.keep, limit)) for s in pending]
+        shorter = [
+            cutting.rebuilt(cases[s.position], _cut(s.pieces, s.keep, limit)) for s in pending
+        ]
         unfinished: list[_Search] = []
         for search, read in zip(pending, cutting.render(positions, shorter), strict=True):
             over = cutting.length(read) - limit.tokens
@@ -132,13 +145,19 @@ def items_rebuilt(items: Sequence[ScoreItem], passages: Sequence[Passage]) -> tu
         shorter: Any = turns[0]
     else:
         shorter = [{**turn, "content": text} for turn, text in zip(prompt, turns, strict=True)]
-    return tuple(dataclasses.replace(item, rm_prompt=shorter, response=text) for item, (text,) in zip(items, responses, strict=True))
+    return tuple(
+        dataclasses.replace(item, rm_prompt=shorter, response=text)
+        for item, (text,) in zip(items, responses, strict=True)
+    )
 
 
 def fit_items(
-    items: Sequence[ScoreItem], render: Callable[[Sequence[int], Sequence[ScoreItem]], Sequence[Rendered]], limit: Limit | None
+    items: Sequence[ScoreItem],
+    render: Callable[[Sequence[int], Sequence[ScoreItem]], Sequence[Rendered]],
+    limit: Limit | None,
 ) -> list[Rendered]:
-    """`fitted` for kinds that read one response at a time; `render` is given (positions, items there)."""
+    """`fitted` for kinds that read one response at a time; `render` is given (positions, items
+    there)."""
     cutting = Cutting[tuple[ScoreItem, ...], Rendered](
         passages=item_passages,
         rebuilt=items_rebuilt,
@@ -146,14 +165,21 @@ def fit_items(
         length=lambda read: len(read.token_ids),
     )
     reads = fitted([(item,) for item in items], cutting, limit)
-    return [dataclasses.replace(read, left_out=tokens) if tokens else read for read, tokens in reads]
+    return [
+        dataclasses.replace(read, left_out=tokens) if tokens else read for read, tokens in reads
+    ]
 
 
-def with_cuts(results: Sequence[ScoreResult], left_out: Sequence[int], *, how: str, counts: Counts) -> list[ScoreResult]:
-    """The results, each saying how many tokens were left out of its input; counted as `score/<name>/truncated`, a share of responses."""
+def with_cuts(
+    results: Sequence[ScoreResult], left_out: Sequence[int], *, how: str, counts: Counts
+) -> list[ScoreResult]:
+    """The results, each saying how many tokens were left out of its input; counted as
+    `score/<name>/truncated`, a share of responses."""
     if how == "missing":
         return list(results)
-    noted = [_noted(result, tokens, how=how) for result, tokens in zip(results, left_out, strict=True)]
+    noted = [
+        _noted(result, tokens, how=how) for result, tokens in zip(results, left_out, strict=True)
+    ]
     counts.add("truncated", sum(TOKENS in result.extra for result in noted), len(noted))
     return noted
 
@@ -161,24 +187,31 @@ def with_cuts(results: Sequence[ScoreResult], left_out: Sequence[int], *, how: s
 def _noted(result: ScoreResult, tokens: int, *, how: str) -> ScoreResult:
     if result.status == "overlong" and not tokens:
         detail = (
-            f"the input has {result.tokens_in} tokens and overlong={how} found nothing to cut: what stands around the texts leaves no "
-            "room for a token (of a process reward: a whole step) of each; raise engine.max_model_len"
+            f"the input has {result.tokens_in} tokens and overlong={how} found nothing to cut: what"
+            " stands around the texts leaves no room for a token (of a process reward: a whole"
+            " step) of each; raise engine.max_model_len"
         )
         return dataclasses.replace(result, detail=detail)
     return with_cut(result, tokens, how=how)
 
 
 def with_cut(result: ScoreResult, tokens: int, *, how: str) -> ScoreResult:
-    """The result with a sentence and the number in `extra.truncated_tokens`, added to one there, where tokens were left out."""
+    """The result with a sentence and the number in `extra.truncated_tokens`, added to one there,
+    where tokens were left out."""
     if not tokens:
         return result
     total = tokens + result.extra.get(TOKENS, 0)
     detail = f"{total} tokens were left out of what the model read (overlong={how})"
-    return dataclasses.replace(result, detail=detail if result.value is not None else result.detail, extra={**result.extra, TOKENS: total})
+    return dataclasses.replace(
+        result,
+        detail=detail if result.value is not None else result.detail,
+        extra={**result.extra, TOKENS: total},
+    )
 
 
 def shares(lengths: Sequence[int], keep: int) -> list[int]:
-    """How many of `keep` tokens each text keeps: as much as the others as long as it has that much, the rest goes to the longest."""
+    """How many of `keep` tokens each text keeps: as much as the others as long as it has that much,
+    the rest goes to the longest."""
     kept = [0] * len(lengths)
     left = keep
     for place, i in enumerate(sorted(range(len(lengths)), key=lambda i: lengths[i])):
@@ -188,12 +221,13 @@ def shares(lengths: Sequence[int], keep: int) -> list[int]:
 
 
 def kept_numbers(total: int, count: int, *, how: str) -> list[int]:
-    """Which `count` of `total` things in a row stay: right keeps the first, left the last, middle count // 2 of the first and the rest."""
+    """Which `count` of `total` things in a row stay: right keeps the first, left the last, middle
+    count // 2 of the first and the rest."""
     head = {"truncate_right": count, "truncate_left": 0, "truncate_middle": count // 2}[how]
     return [*range(head), *range(total - (count - head), total)]
 
 
-# --- one passage ---------------------------------------------------------------------------------------------------
+# --- one passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +246,21 @@ def _begun(position: int, passages: Sequence[Passage], limit: Limit, *, over: in
 
 
 def _less(search: _Search, over: int) -> int:
-    """What to keep after keeping `search.keep` tokens was `over` too many; of every passage something is left."""
+    """What to keep after keeping `search.keep` tokens was `over` too many; of every passage
+    something is left."""
     fewer = search.keep - over if search.keep > over else search.keep // 2
     return max(fewer, len(search.pieces))
 
 
 def _pieces(passage: Passage, tokenizer: Any) -> _Pieces:
-    return _Pieces(passage, [(k, start, end) for k, text in enumerate(passage) for start, end in _spans(text, tokenizer)])
+    return _Pieces(
+        passage,
+        [
+            (k, start, end)
+            for k, text in enumerate(passage)
+            for start, end in _spans(text, tokenizer)
+        ],
+    )
 
 
 def _spans(text: str, tokenizer: Any) -> list[tuple[int, int]]:

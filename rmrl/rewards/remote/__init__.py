@@ -1,6 +1,8 @@
-"""Rewards that somebody else's server computes: wires, one pooled HTTP client, deadlines, retries, rate limits.
+"""Rewards that somebody else's server computes: wires, one pooled HTTP client, deadlines, retries,
+rate limits.
 
-To add a wire: one class with `Wire`'s methods whose constructor takes an `HTTPSpec`, and one line here.
+To add a wire: one class with `Wire`'s methods whose constructor takes an `HTTPSpec`, and one line
+here.
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ class Wire(Protocol):
     """How one kind of server is asked."""
 
     async def submit(self, method: str, requests: Sequence[Any]) -> list[Any]:
-        """One result per request, in order; what went wrong with a request is the `failure` of its own result.
+        """One result per request, in order; what went wrong with a request is the `failure` of its
+        own result.
 
-        Raises RewardError for a method the wire does not have. Cancelling it stops everything: nothing is sent afterwards.
+        Raises RewardError for a method the wire does not have. Cancelling it stops everything:
+        nothing is sent afterwards.
         """
         ...
 
     async def aclose(self) -> None:
-        """End the connections of the running event loop; what is still waiting is marked `cancelled`."""
+        """End the connections of the running event loop; what is still waiting is marked
+        `cancelled`."""
         ...
 
 

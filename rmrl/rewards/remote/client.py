@@ -1,8 +1,10 @@
-"""One pooled HTTP client for one server: a deadline that includes the tries, backoff, a rate limit, no call after cancellation.
+"""One pooled HTTP client for one server: a deadline that includes the tries, backoff, a rate limit,
+no call after cancellation.
 
-The deadline of a request starts when it gets one of the `max_concurrency` places. Waiting for a place is our own doing, not the
-server's, and is bounded by the reward's `timeout_s`; waiting for the rate limit and between tries counts.
-Environment variables that name proxies, certificates or .netrc files are not read: a judge's traffic goes where the url says.
+The deadline of a request starts when it gets one of the `max_concurrency` places. Waiting for a
+place is our own doing, not the server's, and is bounded by the reward's `timeout_s`; waiting for
+the rate limit and between tries counts. Environment variables that name proxies, certificates or
+.netrc files are not read: a judge's traffic goes where the url says.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ _NEVER_AGAIN = ("insufficient_quota", "billing_hard_limit_reached")
 
 
 class RemoteCallError(Exception):
-    """One request failed for good. `failure` is the status of its score, `detail` a sentence that never holds the key."""
+    """One request failed for good. `failure` is the status of its score, `detail` a sentence that
+    never holds the key."""
 
     def __init__(self, failure: Status, detail: str, *, code: str = "") -> None:
         super().__init__(detail)
@@ -86,28 +89,41 @@ class _Call:
 
 
 class HTTPClient:
-    """Posts JSON to one server. Event loops may follow one another: each has its own connections, all share the rate limit."""
+    """Posts JSON to one server. Event loops may follow one another: each has its own connections,
+    all share the rate limit."""
 
     def __init__(self, spec: HTTPSpec, *, backoff_s: float = 0.5) -> None:
-        """Raises ConfigError where the environment variable of the key is not set. `backoff_s`: the first pause between tries."""
+        """Raises ConfigError where the environment variable of the key is not set. `backoff_s`: the
+        first pause between tries."""
         self._spec = spec
         self._backoff_s = backoff_s
         self._headers = _headers(spec)
-        self._secrets = [value for value in _secrets(self._headers) if len(value) >= _SECRET_CHARACTERS]
-        self._limit = TokenBucket(spec.requests_per_minute) if spec.requests_per_minute is not None else None
-        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = weakref.WeakKeyDictionary()
+        self._secrets = [
+            value for value in _secrets(self._headers) if len(value) >= _SECRET_CHARACTERS
+        ]
+        self._limit = (
+            TokenBucket(spec.requests_per_minute) if spec.requests_per_minute is not None else None
+        )
+        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = (
+            weakref.WeakKeyDictionary()
+        )
         parts = urlsplit(spec.url)
         self.shown_url = f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
         """The address without what may be secret."""
         if logging.getLogger("httpx").level == logging.NOTSET:
-            logging.getLogger("httpx").setLevel(logging.WARNING)  # it has a line at INFO for every single request
+            logging.getLogger("httpx").setLevel(
+                logging.WARNING
+            )  # it has a line at INFO for every single request
 
     async def post(self, body: Any, path: str = "") -> Any:
-        """The parsed JSON answer to `body`, posted to the spec's url plus `path`. Raises RemoteCallError."""
+        """The parsed JSON answer to `body`, posted to the spec's url plus `path`. Raises
+        RemoteCallError."""
         connections = self._connections()
         content = json.dumps(body).encode("ascii")
         async with connections.places:
-            call = _Call(self._spec.url.rstrip("/") + path if path else self._spec.url, content, 0.0)
+            call = _Call(
+                self._spec.url.rstrip("/") + path if path else self._spec.url, content, 0.0
+            )
             call.deadline = asyncio.get_running_loop().time() + self._spec.timeout_s
             try:
                 async with asyncio.timeout_at(call.deadline):
@@ -116,7 +132,8 @@ class HTTPClient:
                 raise self._timeout(call) from None
 
     async def aclose(self) -> None:
-        """End the running loop's connections; its requests still under way fail as `cancelled`. A later `post` opens new ones."""
+        """End the running loop's connections; its requests still under way fail as `cancelled`. A
+        later `post` opens new ones."""
         connections = self._by_loop.pop(asyncio.get_running_loop(), None)
         if connections is not None:
             connections.closed = True
@@ -133,9 +150,16 @@ class HTTPClient:
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
             most = self._spec.max_concurrency
-            limits = httpx.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=15.0)
+            limits = httpx.Limits(
+                max_connections=most, max_keepalive_connections=most, keepalive_expiry=15.0
+            )
             http = httpx.AsyncClient(
-                headers=self._headers, limits=limits, timeout=None, trust_env=False, follow_redirects=False, verify=_certificates()
+                headers=self._headers,
+                limits=limits,
+                timeout=None,
+                trust_env=False,
+                follow_redirects=False,
+                verify=_certificates(),
             )
             self._by_loop[loop] = _Connections(http, asyncio.Semaphore(most))
         return self._by_loop[loop]
@@ -159,7 +183,11 @@ class HTTPClient:
         wait_s = self._limit.reserve()
         try:
             if wait_s > call.left_s():
-                raise self._timeout(call, f"the limit of {self._spec.requests_per_minute:g} requests a minute leaves no turn for it")
+                raise self._timeout(
+                    call,
+                    f"the limit of {self._spec.requests_per_minute:g} requests a minute leaves no"
+                    " turn for it",
+                )
             await asyncio.sleep(wait_s)
         except (RemoteCallError, asyncio.CancelledError):
             self._limit.give_back()
@@ -169,11 +197,19 @@ class HTTPClient:
         try:
             async with http.stream("POST", call.url, content=call.content) as answer:
                 body = await self._read(answer)
-        except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL, httpx.DecodingError) as error:
+        except (
+            httpx.UnsupportedProtocol,
+            httpx.LocalProtocolError,
+            httpx.InvalidURL,
+            httpx.DecodingError,
+        ) as error:
             raise self._failed(f"{type(error).__name__}: {self.shown(str(error))}") from None
         except (httpx.TransportError, RuntimeError) as error:
-            # RuntimeError: httpx's word for a client that was closed under a request; the caller looks at `closed`.
-            raise _TryAgainError(f"{type(error).__name__}: {self.shown(str(error)) or 'the connection broke'}") from None
+            # RuntimeError: httpx's word for a client that was closed under a request; the caller
+            # looks at `closed`.
+            raise _TryAgainError(
+                f"{type(error).__name__}: {self.shown(str(error)) or 'the connection broke'}"
+            ) from None
         if answer.is_success:
             return self._parsed(body)
         raise self._refusal(answer, body)
@@ -198,10 +234,16 @@ class HTTPClient:
     def _refusal(self, answer: httpx.Response, body: bytes) -> Exception:
         """The error of an answer that is not 2xx: to be tried again, or final."""
         message, code = _server_words(body)
-        reason = f"{answer.status_code} {answer.reason_phrase}".strip() + (f": {self.shown(message)}" if message else "")
+        reason = f"{answer.status_code} {answer.reason_phrase}".strip() + (
+            f": {self.shown(message)}" if message else ""
+        )
         if answer.is_redirect:
             target = self.shown(answer.headers.get("location", "another address").partition("?")[0])
-            return self._failed(f"it answered {reason} and points to {target}; give the address that answers itself", code)
+            return self._failed(
+                f"it answered {reason} and points to {target}; give the address that answers"
+                " itself",
+                code,
+            )
         if (answer.status_code == 429 and code not in _NEVER_AGAIN) or answer.status_code >= 500:
             return _TryAgainError(reason, _retry_after(answer.headers.get("retry-after", "")))
         return self._failed(f"it answered {reason}", code)
@@ -209,43 +251,72 @@ class HTTPClient:
     async def _pause(self, call: _Call, after_s: float | None) -> None:
         """Sleep before the next try; raises RemoteCallError where there is none."""
         if len(call.tried) >= self._spec.max_tries:
-            raise self._failed(f"all {len(call.tried)} tries failed, the last with {call.tried[-1]}")
-        growing = min(MAX_BACKOFF_S, self._backoff_s * 2 ** (len(call.tried) - 1)) * random.uniform(0.5, 1.0)
+            raise self._failed(
+                f"all {len(call.tried)} tries failed, the last with {call.tried[-1]}"
+            )
+        growing = min(MAX_BACKOFF_S, self._backoff_s * 2 ** (len(call.tried) - 1)) * random.uniform(
+            0.5, 1.0
+        )
         if after_s is not None and after_s > call.left_s():
             raise self._timeout(call, f"it asked to wait {after_s:.4g} s")
         await asyncio.sleep(growing if after_s is None else max(after_s, growing))
 
     def _timeout(self, call: _Call, why: str = "") -> RemoteCallError:
-        tried = f" after {len(call.tried)} failed tries, the last with {call.tried[-1]}" if call.tried else ""
+        tried = (
+            f" after {len(call.tried)} failed tries, the last with {call.tried[-1]}"
+            if call.tried
+            else ""
+        )
         why = f": {why}" if why else ""
-        return RemoteCallError("timeout", f"{self.shown_url} gave no answer within {self._spec.timeout_s:g} s{tried}{why.rstrip('.')}.")
+        return RemoteCallError(
+            "timeout",
+            f"{self.shown_url} gave no answer within {self._spec.timeout_s:g}"
+            f" s{tried}{why.rstrip('.')}.",
+        )
 
     def _closed(self) -> RemoteCallError:
-        return RemoteCallError("cancelled", f"The connections to {self.shown_url} were closed before the request was answered.")
+        return RemoteCallError(
+            "cancelled",
+            f"The connections to {self.shown_url} were closed before the request was answered.",
+        )
 
     def _failed(self, why: str, code: str = "") -> RemoteCallError:
-        return RemoteCallError("provider_error", f"{self.shown_url} gave no usable answer: {why.rstrip('.')}.", code=code)
+        return RemoteCallError(
+            "provider_error",
+            f"{self.shown_url} gave no usable answer: {why.rstrip('.')}.",
+            code=code,
+        )
 
 
 async def together(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """All results in order. When cancelled, every call is cancelled, and has ended, before this ends."""
+    """All results in order. When cancelled, every call is cancelled, and has ended, before this
+    ends."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]
     except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None  # calls answer for their own failures: this is one of ours
+        raise failed.exceptions[
+            0
+        ] from None  # calls answer for their own failures: this is one of ours
     return [task.result() for task in tasks]
 
 
 def api_key(spec: HTTPSpec) -> str:
-    """The key out of the environment, "" where none is named. Raises ConfigError, naming the variable, where it cannot be used."""
+    """The key out of the environment, "" where none is named. Raises ConfigError, naming the
+    variable, where it cannot be used."""
     if not spec.api_key_env:
         return ""
     key = os.environ.get(spec.api_key_env, "").strip()
     if not key:
-        raise ConfigError(f"the environment variable {spec.api_key_env} is not set, and {spec.url} needs the key in it; export it")
+        raise ConfigError(
+            f"the environment variable {spec.api_key_env} is not set, and {spec.url} needs the key"
+            " in it; export it"
+        )
     if not (key.isascii() and key.isprintable()):
-        raise ConfigError(f"the environment variable {spec.api_key_env} holds characters that no HTTP header can; export the plain key")
+        raise ConfigError(
+            f"the environment variable {spec.api_key_env} holds characters that no HTTP header can;"
+            " export the plain key"
+        )
     return key
 
 
@@ -264,7 +335,11 @@ def _headers(spec: HTTPSpec) -> dict[str, str]:
 
 def _secrets(headers: dict[str, str]) -> list[str]:
     values = [value for name, value in headers.items() if name not in ("Content-Type", "Accept")]
-    return sorted({part for value in values for part in (value, value.removeprefix("Bearer "))}, key=len, reverse=True)
+    return sorted(
+        {part for value in values for part in (value, value.removeprefix("Bearer "))},
+        key=len,
+        reverse=True,
+    )
 
 
 def _server_words(body: bytes) -> tuple[str, str]:
@@ -277,8 +352,12 @@ def _server_words(body: bytes) -> tuple[str, str]:
     inner = said.get("error", said) if isinstance(said, dict) else said
     if not isinstance(inner, dict):
         return str(inner), ""
-    message = next((inner[name] for name in ("message", "detail", "error") if inner.get(name)), text)
-    return message if isinstance(message, str) else json.dumps(message), str(inner.get("code") or inner.get("type") or "")
+    message = next(
+        (inner[name] for name in ("message", "detail", "error") if inner.get(name)), text
+    )
+    return message if isinstance(message, str) else json.dumps(message), str(
+        inner.get("code") or inner.get("type") or ""
+    )
 
 
 def _retry_after(value: str) -> float | None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """At most `per_minute` turns a minute, evenly spread: no more than one second's worth (at least one) at once.
+    """At most `per_minute` turns a minute, evenly spread: no more than one second's worth (at least
+    one) at once.
 
     `clock` gives seconds and never runs backwards.
     """
@@ -22,7 +23,8 @@ class TokenBucket:
         self._seen = clock()
 
     def reserve(self) -> float:
-        """Take the next turn; seconds until it comes. Turns come in the order in which they were taken."""
+        """Take the next turn; seconds until it comes. Turns come in the order in which they were
+        taken."""
         with self._lock:
             now = self._clock()
             self._left = min(self._most, self._left + (now - self._seen) * self._per_second)

@@ -14,7 +14,8 @@ _PORTS = {"http": 80, "https": 443}
 def unreachable(urls: Iterable[str]) -> dict[str, str]:
     """The urls at which no server accepts a connection, each with the reason. Nothing is sent.
 
-    A url without a host counts as unreachable. All are tried at the same time, for at most 3 s each and address.
+    A url without a host counts as unreachable. All are tried at the same time, for at most 3 s each
+    and address.
     """
     distinct = list(dict.fromkeys(urls))
     if not distinct:

@@ -1,11 +1,15 @@
 """Servers that score responses: the wires of OpenRLHF's `remote_rm_url` and slime's `rm_url`.
 
 openrlhf    POST {"query": [prompt + response], "prompts": [...], "labels": [...]}
-            -> {"rewards": [...], "scores": [...], "extra_logs": {...}}; a bare list is taken for the rewards.
-            A row's `prompt` here is the reward's rm_prompt as plain text, where OpenRLHF sends the policy's templated prompt; with
+            -> {"rewards": [...], "scores": [...], "extra_logs": {...}}; a bare list is taken for
+              the rewards.
+            A row's `prompt` here is the reward's rm_prompt as plain text, where OpenRLHF sends the
+              policy's templated prompt; with
             `template` it is that templated prompt.
-            `rewards` count; `scores` and those `extra_logs` that have one entry per response become further columns.
-slime       POST {"prompt", "response", "label"} -> the reward: a number, or an object with "score" (or "reward") and further columns.
+            `rewards` count; `scores` and those `extra_logs` that have one entry per response become
+              further columns.
+slime       POST {"prompt", "response", "label"} -> the reward: a number, or an object with "score"
+  (or "reward") and further columns.
 
 A row without a ground truth has the label "" (openrlhf) or null (slime), as those trainers send it.
 """
@@ -24,7 +28,8 @@ from rmrl.types import Status
 
 
 class OpenRLHFWire:
-    """Posts `spec.batch_size` responses at a time. A post that fails, fails for its own responses."""
+    """Posts `spec.batch_size` responses at a time. A post that fails, fails for its own
+    responses."""
 
     def __init__(self, spec: HTTPSpec) -> None:
         self._spec = spec
@@ -48,7 +53,9 @@ class OpenRLHFWire:
             "labels": ["" if r.label is None else r.label for r in requests],
         }
         try:
-            return self._values(await self._client.post(with_extra(body, self._spec)), len(requests))
+            return self._values(
+                await self._client.post(with_extra(body, self._spec)), len(requests)
+            )
         except RemoteCallError as error:
             return [failed(error.failure, error.detail)] * len(requests)
 
@@ -57,12 +64,19 @@ class OpenRLHFWire:
         rewards = answer.get("rewards") if isinstance(answer, Mapping) else answer
         if not isinstance(rewards, list):
             shown = self._client.shown(repr(answer))
-            raise RemoteCallError("provider_error", f"{url} answered without a list of 'rewards': {shown}.")
+            raise RemoteCallError(
+                "provider_error", f"{url} answered without a list of 'rewards': {shown}."
+            )
         if len(rewards) != count:
-            raise RemoteCallError("provider_error", f"{url} gave {len(rewards)} rewards for {count} responses; one for each is needed.")
+            raise RemoteCallError(
+                "provider_error",
+                f"{url} gave {len(rewards)} rewards for {count} responses; one for each is needed.",
+            )
         columns = _columns(answer, count) if isinstance(answer, Mapping) else {}
         rows = [tuple((name, column[i]) for name, column in columns.items()) for i in range(count)]
-        return [value_output(reward, url, extra) for reward, extra in zip(rewards, rows, strict=True)]
+        return [
+            value_output(reward, url, extra) for reward, extra in zip(rewards, rows, strict=True)
+        ]
 
 
 class SlimeWire:
@@ -92,14 +106,22 @@ class SlimeWire:
         name = next((name for name in ("score", "reward") if name in answer), "")
         if not name:
             keys = self._client.shown(", ".join(map(str, answer)) or "none")
-            return failed("provider_error", f"{self._client.shown_url} answered an object without 'score' or 'reward' (its keys: {keys}).")
+            return failed(
+                "provider_error",
+                f"{self._client.shown_url} answered an object without 'score' or 'reward' (its"
+                f" keys: {keys}).",
+            )
         extra = tuple((str(key), value) for key, value in answer.items() if key != name)
         return value_output(answer[name], self._client.shown_url, extra)
 
 
 def with_extra(body: dict[str, Any], spec: HTTPSpec) -> dict[str, Any]:
     """`body` with the user's own entries; null takes one out."""
-    return {name: value for name, value in (body | dict(spec.extra_body)).items() if name not in spec.extra_body or value is not None}
+    return {
+        name: value
+        for name, value in (body | dict(spec.extra_body)).items()
+        if name not in spec.extra_body or value is not None
+    }
 
 
 def value_output(value: Any, url: str, extra: tuple[tuple[str, Any], ...] = ()) -> ValueOutput:
@@ -122,12 +144,20 @@ def failed(failure: Status, detail: str) -> ValueOutput:
 
 
 def _columns(answer: Mapping[str, Any], count: int) -> dict[str, list[Any]]:
-    """What else has one entry per response; an average over the batch belongs to no row and is left out."""
+    """What else has one entry per response; an average over the batch belongs to no row and is left
+    out."""
     logs = answer.get("extra_logs")
     found = {"scores": answer.get("scores"), **(logs if isinstance(logs, Mapping) else {})}
-    return {str(name): column for name, column in found.items() if isinstance(column, list) and len(column) == count}
+    return {
+        str(name): column
+        for name, column in found.items()
+        if isinstance(column, list) and len(column) == count
+    }
 
 
 def _check_method(method: str, wire: str) -> None:
     if method != "reward":
-        raise RewardError(f"the wire {wire} scores responses and has no method '{method}'; use wire: openai for a judge that writes text")
+        raise RewardError(
+            f"the wire {wire} scores responses and has no method '{method}'; use wire: openai for a"
+            " judge that writes text"
+        )

@@ -13,16 +13,19 @@ class HTTPSpec:
     """One server. Rewards with equal `key` share its connections and its limits."""
 
     url: str
-    """Of openai: the base up to and with /v1; of the reward wires: the address that is posted to."""
+    """Of openai: the base up to and with /v1; of the reward wires: the address that is posted
+    to."""
     wire: str
     """Entry of the table WIRES: openai, openrlhf or slime."""
     model: str = ""
     """openai: the model's name."""
     api_key_env: str = ""
-    """Name of the environment variable that holds the key; the key itself is never configured, logged or cached."""
+    """Name of the environment variable that holds the key; the key itself is never configured,
+    logged or cached."""
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 60.0
-    """Deadline of one request from its first try to its last, retries and waiting for the rate limit included."""
+    """Deadline of one request from its first try to its last, retries and waiting for the rate
+    limit included."""
     max_concurrency: int = 32
     """Requests in flight at once."""
     requests_per_minute: float | None = None
@@ -32,7 +35,8 @@ class HTTPSpec:
     batch_size: int = 16
     """openrlhf: responses per post."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
-    """Entries put into every post over our own, e.g. {chat_template_kwargs: {...}}; null takes an entry out."""
+    """Entries put into every post over our own, e.g. {chat_template_kwargs: {...}}; null takes an
+    entry out."""
 
     @property
     def key(self) -> Hashable:

@@ -17,7 +17,8 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Room by place: "" for the policy's devices, else a pool's name. A place that is not listed is unlimited."""
+    """Room by place: "" for the policy's devices, else a pool's name. A place that is not listed is
+    unlimited."""
 
     places: Mapping[str, Room] = field(default_factory=dict)
 

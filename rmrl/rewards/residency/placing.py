@@ -12,14 +12,22 @@ Turn = tuple[str, int]
 """(place, smallest device of those that are linked by shared engines)."""
 
 
-def placed(plans: Sequence[EnginePlan], devices: Mapping[str, int], *, per_node: Mapping[str, int] | None = None) -> list[EnginePlan]:
-    """The plans with `devices`. `devices`: how many each place has ("" = the policy's); `per_node`: how many of them on one machine.
+def placed(
+    plans: Sequence[EnginePlan],
+    devices: Mapping[str, int],
+    *,
+    per_node: Mapping[str, int] | None = None,
+) -> list[EnginePlan]:
+    """The plans with `devices`. `devices`: how many each place has ("" = the policy's); `per_node`:
+    how many of them on one machine.
 
-    Raises one ConfigError with all engines that name an unknown pool or need more devices than their place has.
+    Raises one ConfigError with all engines that name an unknown pool or need more devices than
+    their place has.
     """
     problems = [
-        f"the engine of {plan.label} wants pool '{plan.place}', which trainer.resource_pools does not have "
-        f"(known: {', '.join(sorted(filter(None, devices))) or 'none'}); add trainer.resource_pools.{plan.place}.n_gpus_per_node=1"
+        f"the engine of {plan.label} wants pool '{plan.place}', which trainer.resource_pools does"
+        f" not have (known: {', '.join(sorted(filter(None, devices))) or 'none'}); add"
+        f" trainer.resource_pools.{plan.place}.n_gpus_per_node=1"
         for plan in plans
         if plan.place not in devices
     ]
@@ -32,14 +40,23 @@ def placed(plans: Sequence[EnginePlan], devices: Mapping[str, int], *, per_node:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return [dataclasses.replace(plan, devices=tuple(range(first[plan.key], first[plan.key] + _width(plan)))) for plan in plans]
+    return [
+        dataclasses.replace(
+            plan, devices=tuple(range(first[plan.key], first[plan.key] + _width(plan)))
+        )
+        for plan in plans
+    ]
 
 
-def assign_devices(plans: Sequence[EnginePlan], devices: int, *, per_node: int | None = None) -> dict[Hashable, int]:
-    """Key -> first device, for engines of one place with `devices` devices in a row, `per_node` on each machine (None: all on one).
+def assign_devices(
+    plans: Sequence[EnginePlan], devices: int, *, per_node: int | None = None
+) -> dict[Hashable, int]:
+    """Key -> first device, for engines of one place with `devices` devices in a row, `per_node` on
+    each machine (None: all on one).
 
-    Largest first, each onto the least loaded block of devices, so that engines that can live side by side do. Replicas lie one
-    after the other; none of them spans two machines. On CPU every engine gets device 0, the machine. Raises ConfigError.
+    Largest first, each onto the least loaded block of devices, so that engines that can live side
+    by side do. Replicas lie one after the other; none of them spans two machines. On CPU every
+    engine gets device 0, the machine. Raises ConfigError.
     """
     load = [0] * devices
     first: dict[Hashable, int] = {}
@@ -60,7 +77,8 @@ def assign_devices(plans: Sequence[EnginePlan], devices: int, *, per_node: int |
 
 
 def turns(plans: Sequence[EnginePlan]) -> dict[Hashable, Turn]:
-    """Key -> turn: engines that share a device, directly or through others, have the same and score one after another."""
+    """Key -> turn: engines that share a device, directly or through others, have the same and score
+    one after another."""
     groups: list[tuple[set[tuple[str, int]], list[Hashable]]] = []
     for plan in plans:
         devices, keys = {(plan.place, device) for device in plan.devices}, [plan.key]
@@ -82,15 +100,24 @@ def _starts(plan: EnginePlan, devices: int, per_node: int) -> list[int]:
     width, each = _width(plan), plan.spec.tensor_parallel_size
     replicas = range(0, width, each)
     aligned = range(0, devices - width + 1, each)
-    return [s for s in aligned if all((s + r) // per_node == (s + r + each - 1) // per_node for r in replicas)]
+    return [
+        s
+        for s in aligned
+        if all((s + r) // per_node == (s + r + each - 1) // per_node for r in replicas)
+    ]
 
 
 def _too_wide(plan: EnginePlan, devices: int, per_node: int | None) -> str:
     where = f"pool '{plan.place}' has" if plan.place else "the policy has"
-    more = f"trainer.resource_pools.{plan.place}.n_gpus_per_node" if plan.place else "trainer.n_gpus_per_node"
+    more = (
+        f"trainer.resource_pools.{plan.place}.n_gpus_per_node"
+        if plan.place
+        else "trainer.n_gpus_per_node"
+    )
     spec = plan.spec
     machines = f" ({per_node} on a machine)" if per_node and per_node < devices else ""
     return (
-        f"the engine of {plan.label} needs tensor_parallel_size {spec.tensor_parallel_size} x replicas {spec.replicas} = {_width(plan)} "
-        f"devices and {where} {devices}{machines}: lower engine.tensor_parallel_size or engine.replicas, or raise {more}"
+        f"the engine of {plan.label} needs tensor_parallel_size {spec.tensor_parallel_size} x"
+        f" replicas {spec.replicas} = {_width(plan)} devices and {where} {devices}{machines}: lower"
+        f" engine.tensor_parallel_size or engine.replicas, or raise {more}"
     )

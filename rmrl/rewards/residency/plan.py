@@ -1,4 +1,5 @@
-"""Which engines a set of rewards needs: rewards that name the same checkpoint and settings share one."""
+"""Which engines a set of rewards needs: rewards that name the same checkpoint and settings share
+one."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class EnginePlan:
     rewards: tuple[str, ...]
     """Names; a role other than the reward's main one is named reward/role."""
     residency: str
-    """on_demand (put away after every use), auto (stays while nobody needs its memory) or resident (never put away)."""
+    """on_demand (put away after every use), auto (stays while nobody needs its memory) or resident
+    (never put away)."""
     put_away: str
     """sleep1, sleep2 or unload."""
     load_timeout_s: float
@@ -35,7 +37,8 @@ class EnginePlan:
     host_bytes: int = 0
     """Host memory held while put away on CUDA: level 1 keeps the weights there."""
     devices: tuple[int, ...] = (0,)
-    """Positions among its place's devices: tensor_parallel_size for each replica. CPU: always (0,), the machine."""
+    """Positions among its place's devices: tensor_parallel_size for each replica. CPU: always (0,),
+    the machine."""
 
     @property
     def key(self) -> Hashable:
@@ -56,11 +59,14 @@ class EnginePlan:
         if self.spec.device == "cpu":
             return self
         width = self.spec.tensor_parallel_size
-        return dataclasses.replace(self, devices=self.devices[number * width : (number + 1) * width])
+        return dataclasses.replace(
+            self, devices=self.devices[number * width : (number + 1) * width]
+        )
 
 
 def plan_engines(specs: Sequence[RewardSpec]) -> list[EnginePlan]:
-    """One plan per distinct engine over all roles of all rewards, in the order of first use. Sizes and devices are not yet known."""
+    """One plan per distinct engine over all roles of all rewards, in the order of first use. Sizes
+    and devices are not yet known."""
     groups: dict[Hashable, list[tuple[str, RewardSpec, EngineSpec]]] = {}
     for spec in specs:
         for role, engine in spec.engines.items():
@@ -81,7 +87,8 @@ def _plan(group: Sequence[tuple[str, RewardSpec, EngineSpec]]) -> EnginePlan:
 
 
 def _put_away(asked: str, engine: EngineSpec) -> str:
-    """auto: CUDA keeps weights in host memory (level 1); CPU, where host memory is the device, drops them (level 2).
+    """auto: CUDA keeps weights in host memory (level 1); CPU, where host memory is the device,
+    drops them (level 2).
 
     SGLang sleeps on CUDA alone.
     """

@@ -1,4 +1,5 @@
-"""What an engine will hold awake and put away, estimated from its checkpoint's headers; nothing is loaded."""
+"""What an engine will hold awake and put away, estimated from its checkpoint's headers; nothing is
+loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from rmrl.rewards.engines.base import EngineSpec
 from rmrl.rewards.residency.plan import EnginePlan
 
 ENGINE_PROCESS_BYTES = {"cpu": 900 * 2**20, "cuda": 600 * 2**20}
-"""An engine's process without model: torch and vLLM on CPU (measured: 0.9 GiB resident), context and workspaces on CUDA."""
+"""An engine's process without model: torch and vLLM on CPU (measured: 0.9 GiB resident), context
+and workspaces on CUDA."""
 
 _NO_SHARE = ("hf", "sentence_transformers")
 """Engines that hold their weights and a batch, and reserve no share of a GPU and no KV cache."""
@@ -19,10 +21,11 @@ _BATCH_BYTES = 512 * 2**20
 
 
 def sized(plans: Sequence[EnginePlan], *, device_bytes: int = 0) -> list[EnginePlan]:
-    """The plans with `awake_bytes`, `away_bytes` and `host_bytes`. `device_bytes`: total memory of one GPU (CUDA only).
+    """The plans with `awake_bytes`, `away_bytes` and `host_bytes`. `device_bytes`: total memory of
+    one GPU (CUDA only).
 
-    Fake engines hold what their kwargs `awake_bytes` and `away_bytes` say, else nothing. Raises ConfigError for a checkpoint
-    without weights.
+    Fake engines hold what their kwargs `awake_bytes` and `away_bytes` say, else nothing. Raises
+    ConfigError for a checkpoint without weights.
     """
     return [_sized(plan, device_bytes) for plan in plans]
 
@@ -30,15 +33,22 @@ def sized(plans: Sequence[EnginePlan], *, device_bytes: int = 0) -> list[EngineP
 def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
     spec = plan.spec
     if spec.name == "fake":
-        awake, asleep = int(spec.kwargs.get("awake_bytes", 0)), int(spec.kwargs.get("away_bytes", 0))
-        return dataclasses.replace(plan, awake_bytes=awake, away_bytes=asleep if plan.put_away != "unload" else 0)
+        awake, asleep = (
+            int(spec.kwargs.get("awake_bytes", 0)),
+            int(spec.kwargs.get("away_bytes", 0)),
+        )
+        return dataclasses.replace(
+            plan, awake_bytes=awake, away_bytes=asleep if plan.put_away != "unload" else 0
+        )
     weights = checkpoint_bytes(spec)
     awake = _cuda(spec, weights, device_bytes) if spec.device == "cuda" else _cpu(spec, weights)
     return dataclasses.replace(
         plan,
         awake_bytes=awake,
         away_bytes=_away(plan, weights),
-        host_bytes=weights * spec.replicas if spec.device == "cuda" and plan.put_away == "sleep1" else 0,
+        host_bytes=(
+            weights * spec.replicas if spec.device == "cuda" and plan.put_away == "sleep1" else 0
+        ),
     )
 
 
@@ -62,12 +72,15 @@ def _cuda(spec: EngineSpec, weights: int, device_bytes: int) -> int:
 
 
 def _cpu(spec: EngineSpec, weights: int) -> int:
-    """Of all processes: replicas hold the model each, the parts of a tensor-parallel group share it."""
+    """Of all processes: replicas hold the model each, the parts of a tensor-parallel group share
+    it."""
     if spec.name in _NO_SHARE:
         return spec.replicas * (weights + _BATCH_BYTES + ENGINE_PROCESS_BYTES["cpu"])
     cache = 0 if _reads_at_once(spec) else spec.kv_cache_bytes
     # Twice the weights: while loading, the stored tensor and its packed form stand side by side.
-    return spec.replicas * (2 * weights + spec.tensor_parallel_size * (cache + ENGINE_PROCESS_BYTES["cpu"]))
+    return spec.replicas * (
+        2 * weights + spec.tensor_parallel_size * (cache + ENGINE_PROCESS_BYTES["cpu"])
+    )
 
 
 def _away(plan: EnginePlan, weights: int) -> int:

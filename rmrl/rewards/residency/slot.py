@@ -73,7 +73,10 @@ class Slot:
         try:
             await self.handle.call("sleep", level, timeout_s=_SLEEP_DEADLINE_S)
         except (InfrastructureError, StallError) as error:
-            self.notice(f"engine of {self.plan.label} could not be put to sleep and is unloaded instead: {error}")
+            self.notice(
+                f"engine of {self.plan.label} could not be put to sleep and is unloaded instead:"
+                f" {error}"
+            )
             await self.unload()
             return
         except BaseException:
@@ -117,7 +120,8 @@ class Slot:
         except EngineLostError as error:
             await self.unload()
             raise EngineLoadError(
-                f"the engine of {plan.label} ({plan.spec.path}) died while it was loading, most often for want of memory: {error}"
+                f"the engine of {plan.label} ({plan.spec.path}) died while it was loading, most"
+                f" often for want of memory: {error}"
             ) from error
         except BaseException:
             await self.unload()
@@ -130,7 +134,10 @@ class Slot:
         if plan.spec.replicas == 1:
             return await self.host_of(plan).spawn(PROCESS_FACTORY, settings, name=name)
         parts = [plan.of_replica(number) for number in range(plan.spec.replicas)]
-        spawns = [self.host_of(part).spawn(PROCESS_FACTORY, settings, name=f"{name}-{i}") for i, part in enumerate(parts)]
+        spawns = [
+            self.host_of(part).spawn(PROCESS_FACTORY, settings, name=f"{name}-{i}")
+            for i, part in enumerate(parts)
+        ]
         return Replicas(await spawn_all(spawns))
 
     async def _wake(self) -> None:
@@ -154,7 +161,8 @@ class Slot:
         self.metrics[f"engine/{self.plan.label}/bytes"] = self.resident_bytes
 
     async def _measured(self) -> float:
-        """Bytes its processes hold; 0 where they do not answer, which the next call will find out about."""
+        """Bytes its processes hold; 0 where they do not answer, which the next call will find out
+        about."""
         assert self.handle is not None
         with contextlib.suppress(InfrastructureError, StallError):
             return float(await self.handle.call("resident_bytes", timeout_s=_MEASURE_DEADLINE_S))

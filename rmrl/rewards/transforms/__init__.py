@@ -1,6 +1,8 @@
-"""What happens to one component's scores before their weight: table TRANSFORMS, and chains of several in order.
+"""What happens to one component's scores before their weight: table TRANSFORMS, and chains of
+several in order.
 
-To add a transform: one file with a dataclass whose fields are its entries (see `chain.Transform`), and one line in `table`.
+To add a transform: one file with a dataclass whose fields are its entries (see `chain.Transform`),
+and one line in `table`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Several transforms in order, made from what the user typed, with one state for the checkpoint.
 
-typed -> parse_transforms -> entries (plain mappings, kept in the spec) -> chain_of -> Chain (holds running statistics)
+typed -> parse_transforms -> entries (plain mappings, kept in the spec) -> chain_of -> Chain (holds
+  running statistics)
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from rmrl.rewards.transforms.table import TRANSFORMS
 
 
 class Transform(Protocol):
-    """A dataclass: its fields are the entries a user types besides `kind`; fields without a default are required."""
+    """A dataclass: its fields are the entries a user types besides `kind`; fields without a default
+    are required."""
 
     @property
     def example(self) -> str:
@@ -28,7 +30,8 @@ class Transform(Protocol):
 
     @property
     def per_value(self) -> bool:
-        """Whether each result depends on its own score alone, so that it may be applied to the steps of a response too."""
+        """Whether each result depends on its own score alone, so that it may be applied to the
+        steps of a response too."""
         ...
 
     def problems(self) -> list[str]:
@@ -42,7 +45,8 @@ class Transform(Protocol):
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A transform that learns from the scores it sees. `apply` reads the state, only `observe` changes it."""
+    """A transform that learns from the scores it sees. `apply` reads the state, only `observe`
+    changes it."""
 
     def observe(self, values_N: np.ndarray) -> None: ...
 
@@ -63,17 +67,24 @@ class Chain:
     @property
     def names(self) -> tuple[str, ...]:
         """For people, e.g. ("standardize(group)", "clip")."""
-        return tuple(_label(kind, transform) for kind, transform in zip(self.kinds, self.transforms, strict=True))
+        return tuple(
+            _label(kind, transform)
+            for kind, transform in zip(self.kinds, self.transforms, strict=True)
+        )
 
     @property
     def per_value(self) -> bool:
         """Whether every transform looks at one score alone."""
         return all(transform.per_value for transform in self.transforms)
 
-    def apply(self, values_B: np.ndarray, rows: Rows, present_B: np.ndarray, *, learn: bool = True) -> np.ndarray:
-        """Transform the values where `present_B`; all others become NaN. The argument is not changed.
+    def apply(
+        self, values_B: np.ndarray, rows: Rows, present_B: np.ndarray, *, learn: bool = True
+    ) -> np.ndarray:
+        """Transform the values where `present_B`; all others become NaN. The argument is not
+        changed.
 
-        Without `learn` running statistics stay as they are: validation must not move what training standardizes by.
+        Without `learn` running statistics stay as they are: validation must not move what training
+        standardizes by.
         """
         out_B = np.full(len(values_B), np.nan)
         index = np.flatnonzero(present_B)
@@ -86,17 +97,20 @@ class Chain:
         return out_B
 
     def state_dict(self) -> dict[str, Any]:
-        """Running statistics by position and kind, e.g. {"0:standardize": {...}}; JSON; {} where nothing is learnt."""
+        """Running statistics by position and kind, e.g. {"0:standardize": {...}}; JSON; {} where
+        nothing is learnt."""
         states = {key: transform.state_dict() for key, transform in self._stateful().items()}
         return {key: state for key, state in states.items() if state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`. Raises CheckpointError where it belongs to other transforms."""
+        """Continue from a `state_dict`. Raises CheckpointError where it belongs to other
+        transforms."""
         mine = self.state_dict()
         if set(state) != set(mine):
             raise CheckpointError(
-                f"the checkpoint has running statistics of {_listed(state)} but the transforms now are {', '.join(self.names) or 'none'}, "
-                f"which keep {_listed(mine)}: use the transforms it was written with, or start a new run"
+                f"the checkpoint has running statistics of {_listed(state)} but the transforms now"
+                f" are {', '.join(self.names) or 'none'}, which keep {_listed(mine)}: use the"
+                " transforms it was written with, or start a new run"
             )
         for key, transform in self._stateful().items():
             if key in mine:
@@ -104,11 +118,16 @@ class Chain:
 
     def _stateful(self) -> dict[str, Stateful]:
         pairs = zip(self.kinds, self.transforms, strict=True)
-        return {f"{i}:{kind}": transform for i, (kind, transform) in enumerate(pairs) if isinstance(transform, Stateful)}
+        return {
+            f"{i}:{kind}": transform
+            for i, (kind, transform) in enumerate(pairs)
+            if isinstance(transform, Stateful)
+        }
 
 
 def parse_transforms(raw: Any, where: str) -> tuple[Mapping[str, Any], ...]:
-    """Entries from {kind: scale, factor: 2}, from a name ("sigmoid"), or from a list of these; None: no transforms.
+    """Entries from {kind: scale, factor: 2}, from a name ("sigmoid"), or from a list of these;
+    None: no transforms.
 
     Raises ConfigError with all problems; `where` is the key that was typed.
     """
@@ -122,8 +141,8 @@ def parse_transforms(raw: Any, where: str) -> tuple[Mapping[str, Any], ...]:
             entries.append({str(key): value for key, value in each.items()})
         else:
             problems.append(
-                f"{_place(where, i, len(given))}={each!r}: give a name or entries with a kind, e.g. {{kind: clip, low: -1, high: 1}}; "
-                f"known kinds: {', '.join(TRANSFORMS)}"
+                f"{_place(where, i, len(given))}={each!r}: give a name or entries with a kind, e.g."
+                f" {{kind: clip, low: -1, high: 1}}; known kinds: {', '.join(TRANSFORMS)}"
             )
     if problems:
         raise ConfigError(problems)
@@ -132,7 +151,8 @@ def parse_transforms(raw: Any, where: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def chain_of(entries: Sequence[Mapping[str, Any]], where: str) -> Chain:
-    """A chain that has seen nothing yet. Raises ConfigError with the problems of all transforms; `where` names the key."""
+    """A chain that has seen nothing yet. Raises ConfigError with the problems of all transforms;
+    `where` names the key."""
     made: list[Transform] = []
     problems: list[str] = []
     for i, entry in enumerate(entries):
@@ -152,12 +172,20 @@ def _transform_of(entry: Mapping[str, Any], where: str) -> Transform:
     except ConfigError as error:
         raise ConfigError([f"{where}: {problem}" for problem in error.problems]) from None
     if not (isinstance(made, type) and dataclasses.is_dataclass(made)):
-        raise ConfigError(f"{where}: '{kind}' is not a transform: give a dataclass with `problems` and `apply`")
-    given = known_entries({key: value for key, value in entry.items() if key != "kind"}, made, where)
+        raise ConfigError(
+            f"{where}: '{kind}' is not a transform: give a dataclass with `problems` and `apply`"
+        )
+    given = known_entries(
+        {key: value for key, value in entry.items() if key != "kind"}, made, where
+    )
     missing = [f.name for f in dataclasses.fields(made) if _required(f) and f.name not in given]
     if missing:
-        raise ConfigError(f"{where}: {kind} needs {' and '.join(missing)}, e.g. {cast('Any', made).example}")
-    wild = [key for key, value in given.items() if isinstance(value, float) and not math.isfinite(value)]
+        raise ConfigError(
+            f"{where}: {kind} needs {' and '.join(missing)}, e.g. {cast('Any', made).example}"
+        )
+    wild = [
+        key for key, value in given.items() if isinstance(value, float) and not math.isfinite(value)
+    ]
     if wild:
         raise ConfigError([f"{where}.{key}={given[key]}: give a finite number" for key in wild])
     transform = cast("Transform", made(**given))
@@ -173,7 +201,11 @@ def _required(f: dataclasses.Field[Any]) -> bool:
 
 def _label(kind: str, transform: Transform) -> str:
     """The kind, and what was chosen among its variants."""
-    chosen = [value for f in dataclasses.fields(cast("Any", transform)) if isinstance(value := getattr(transform, f.name), str)]
+    chosen = [
+        value
+        for f in dataclasses.fields(cast("Any", transform))
+        if isinstance(value := getattr(transform, f.name), str)
+    ]
     return f"{kind}({', '.join(chosen)})" if chosen else kind
 
 

@@ -1,11 +1,14 @@
-"""cosine_length: a correct response earns more the shorter it is, a wrong one loses less the longer it tried.
+"""cosine_length: a correct response earns more the shorter it is, a wrong one loses less the longer
+it tried.
 
-Cosine reward of "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv:2502.03373). With L response tokens and T = max_length:
+Cosine reward of "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv:2502.03373). With L
+response tokens and T = max_length:
 
     r(L) = long + (short - long) * (1 + cos(pi * L / T)) / 2       short at L = 0, long at L = T
 
-with `correct_short`, `correct_long` where the score is above `correct_above` and `wrong_short`, `wrong_long` elsewhere. A response of
-max_length or more, or cut at the token limit, gets `exceeded`. The result replaces the score.
+with `correct_short`, `correct_long` where the score is above `correct_above` and `wrong_short`,
+`wrong_long` elsewhere. A response of max_length or more, or cut at the token limit, gets
+`exceeded`. The result replaces the score.
 
 Departure: the defaults have size 1 (the paper's wrong values are up to ten times its correct ones).
 """
@@ -40,11 +43,16 @@ class CosineLength:
     per_value = False
 
     def problems(self) -> list[str]:
-        problems = [] if self.max_length > 0 else [f"max_length={self.max_length}: give at least 1 token"]
-        if min(self.correct_short, self.correct_long) <= max(self.wrong_short, self.wrong_long, self.exceeded):
+        problems = (
+            [] if self.max_length > 0 else [f"max_length={self.max_length}: give at least 1 token"]
+        )
+        if min(self.correct_short, self.correct_long) <= max(
+            self.wrong_short, self.wrong_long, self.exceeded
+        ):
             problems.append(
-                f"correct_short={self.correct_short:g}, correct_long={self.correct_long:g}: both must be greater than wrong_short, "
-                "wrong_long and exceeded, or a wrong response could earn more than a correct one"
+                f"correct_short={self.correct_short:g}, correct_long={self.correct_long:g}: both"
+                " must be greater than wrong_short, wrong_long and exceeded, or a wrong response"
+                " could earn more than a correct one"
             )
         return problems
 
@@ -52,5 +60,12 @@ class CosineLength:
         correct_N = values_N > self.correct_above
         short_N = np.where(correct_N, self.correct_short, self.wrong_short)
         long_N = np.where(correct_N, self.correct_long, self.wrong_long)
-        curve_N = long_N + (short_N - long_N) * (1 + np.cos(np.pi * np.minimum(rows.lengths_B / self.max_length, 1.0))) / 2
-        return np.where((rows.lengths_B >= self.max_length) | rows.truncated_B, self.exceeded, curve_N)
+        curve_N = (
+            long_N
+            + (short_N - long_N)
+            * (1 + np.cos(np.pi * np.minimum(rows.lengths_B / self.max_length, 1.0)))
+            / 2
+        )
+        return np.where(
+            (rows.lengths_B >= self.max_length) | rows.truncated_B, self.exceeded, curve_N
+        )

@@ -1,4 +1,5 @@
-"""length: score - per_token * max(0, L - target), L being the response's tokens; at most `at_most` is taken off."""
+"""length: score - per_token * max(0, L - target), L being the response's tokens; at most `at_most`
+is taken off."""
 
 from __future__ import annotations
 
@@ -24,9 +25,14 @@ class LengthPenalty:
     def problems(self) -> list[str]:
         problems = [] if self.target >= 0 else [f"target={self.target}: must not be negative"]
         if self.per_token <= 0:
-            problems.append(f"per_token={self.per_token:g}: give a number greater than 0; it is taken off the score")
+            problems.append(
+                f"per_token={self.per_token:g}: give a number greater than 0; it is taken off the"
+                " score"
+            )
         if self.at_most is not None and self.at_most <= 0:
-            problems.append(f"at_most={self.at_most:g}: give a number greater than 0, or leave it out")
+            problems.append(
+                f"at_most={self.at_most:g}: give a number greater than 0, or leave it out"
+            )
         return problems
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""overlong: the soft overlong punishment of DAPO (arXiv:2503.14476, equation 13), added to the score.
+"""overlong: the soft overlong punishment of DAPO (arXiv:2503.14476, equation 13), added to the
+score.
 
 With L response tokens, L_max = max_length and L_cache = buffer:
 
@@ -33,9 +34,14 @@ class Overlong:
     def problems(self) -> list[str]:
         problems: list[str] = []
         if not 0 < self.buffer <= self.max_length:
-            problems.append(f"buffer={self.buffer} with max_length={self.max_length}: give at least 1 token and at most max_length")
+            problems.append(
+                f"buffer={self.buffer} with max_length={self.max_length}: give at least 1 token and"
+                " at most max_length"
+            )
         if self.penalty <= 0:
-            problems.append(f"penalty={self.penalty:g}: give a number greater than 0; it is taken off the score")
+            problems.append(
+                f"penalty={self.penalty:g}: give a number greater than 0; it is taken off the score"
+            )
         return problems
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:

@@ -16,14 +16,21 @@ from rmrl.rewards.rows import Rows
 SHAPES = ("linear", "exponential")
 
 
-def piecewise(values: np.ndarray, points: Sequence[Sequence[float]], shape: str = "linear", *, rate: float = 3.0) -> np.ndarray:
-    """The curve through `points` [[x, y], ...] (x rising) at `values`, any shape; constant before the first and after the last point.
+def piecewise(
+    values: np.ndarray,
+    points: Sequence[Sequence[float]],
+    shape: str = "linear",
+    *,
+    rate: float = 3.0,
+) -> np.ndarray:
+    """The curve through `points` [[x, y], ...] (x rising) at `values`, any shape; constant before
+    the first and after the last point.
 
     Between (x0, y0) and (x1, y1), with t = (x - x0) / (x1 - x0):
         linear         y0 + (y1 - y0) * t
         exponential    y0 + (y1 - y0) * (exp(rate * t) - 1) / (exp(rate) - 1)
-    The second stays near y0 and rises late (rate > 0) or rises at once (rate < 0); it passes through any points, 0 and signs included.
-    NaN stays NaN.
+    The second stays near y0 and rises late (rate > 0) or rises at once (rate < 0); it passes
+    through any points, 0 and signs included. NaN stays NaN.
     """
     xs, ys = np.asarray(points, dtype=np.float64).T
     if shape == "linear":
@@ -36,19 +43,40 @@ def piecewise(values: np.ndarray, points: Sequence[Sequence[float]], shape: str 
 
 def piecewise_problems(points: Any, shape: str, *, rate: float = 3.0) -> list[str]:
     """What is wrong with a curve as it was typed; sentences that begin with the entry's name."""
-    problems = [] if shape in SHAPES else [f"shape={shape!r}: not a choice{did_you_mean(shape, SHAPES)}"]
+    problems = (
+        [] if shape in SHAPES else [f"shape={shape!r}: not a choice{did_you_mean(shape, SHAPES)}"]
+    )
     if rate == 0 or not abs(rate) <= 100:
-        problems.append(f"rate={rate:g}: give a number other than 0, at most 100 in size; for straight lines leave shape out")
-    if not isinstance(points, list | tuple) or len(points) < 2 or not all(_is_point(point) for point in points):
-        return [*problems, f"points={points!r}: give at least two points [x, y], e.g. [[0, 0], [0.5, 0.2], [1, 1]]"]
+        problems.append(
+            f"rate={rate:g}: give a number other than 0, at most 100 in size; for straight lines"
+            " leave shape out"
+        )
+    if (
+        not isinstance(points, list | tuple)
+        or len(points) < 2
+        or not all(_is_point(point) for point in points)
+    ):
+        return [
+            *problems,
+            (
+                f"points={points!r}: give at least two points [x, y], e.g. [[0, 0], [0.5, 0.2],"
+                " [1, 1]]"
+            ),
+        ]
     xs = [point[0] for point in points]
     if any(b <= a for a, b in itertools.pairwise(xs)):
-        problems.append(f"points: x must rise from point to point, seen {', '.join(f'{x:g}' for x in xs)}")
+        problems.append(
+            f"points: x must rise from point to point, seen {', '.join(f'{x:g}' for x in xs)}"
+        )
     return problems
 
 
 def _is_point(point: Any) -> bool:
-    return isinstance(point, list | tuple) and len(point) == 2 and all(_is_number(each) for each in point)
+    return (
+        isinstance(point, list | tuple)
+        and len(point) == 2
+        and all(_is_number(each) for each in point)
+    )
 
 
 def _is_number(value: Any) -> bool:

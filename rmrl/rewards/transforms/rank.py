@@ -1,7 +1,8 @@
 """rank: the place of a score among those of its group, 0 for the lowest and 1 for the highest.
 
-Rows that tie share the average of their places, so [3, 7, 7, 9] becomes [0, 0.5, 0.5, 1]; a constant group, or one of a single row,
-gives 0.5. Scores whose neighbours differ only by rounding (`ties.rounding_floor`) tie: noise has no order.
+Rows that tie share the average of their places, so [3, 7, 7, 9] becomes [0, 0.5, 0.5, 1]; a
+constant group, or one of a single row, gives 0.5. Scores whose neighbours differ only by rounding
+(`ties.rounding_floor`) tie: noise has no order.
 """
 
 from __future__ import annotations
@@ -26,13 +27,22 @@ class Rank:
     per_value = False
 
     def problems(self) -> list[str]:
-        return [] if self.by in _BY else [f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}"]
+        return (
+            [] if self.by in _BY else [f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}"]
+        )
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
-        group_N = consecutive(rows.group_ids_B) if self.by == "group" else np.zeros(len(values_N), dtype=np.int64)
-        class_N = refined(group_N, values_N, rounding_floor(largest_of_group(np.abs(values_N), group_N)))
+        group_N = (
+            consecutive(rows.group_ids_B)
+            if self.by == "group"
+            else np.zeros(len(values_N), dtype=np.int64)
+        )
+        class_N = refined(
+            group_N, values_N, rounding_floor(largest_of_group(np.abs(values_N), group_N))
+        )
         count_N = np.bincount(group_N)[group_N] if len(group_N) else np.zeros(0)
-        # both averages are of places in one order by (group, score), so their difference is the distance from the group's middle
+        # both averages are of places in one order by (group, score), so their difference is the
+        # distance from the group's middle
         from_middle_N = _average_place(class_N) - _average_place(group_N)
         return 0.5 + from_middle_N / np.maximum(count_N - 1, 1)
 

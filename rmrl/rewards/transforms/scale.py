@@ -20,7 +20,11 @@ class Scale:
     per_value = True
 
     def problems(self) -> list[str]:
-        return ["factor=0: every score would be the offset; give another factor"] if self.factor == 0 else []
+        return (
+            ["factor=0: every score would be the offset; give another factor"]
+            if self.factor == 0
+            else []
+        )
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         del rows

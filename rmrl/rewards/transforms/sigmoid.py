@@ -20,7 +20,11 @@ class Sigmoid:
     per_value = True
 
     def problems(self) -> list[str]:
-        return [] if self.temperature > 0 else [f"temperature={self.temperature:g}: must be greater than 0"]
+        return (
+            []
+            if self.temperature > 0
+            else [f"temperature={self.temperature:g}: must be greater than 0"]
+        )
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         del rows

@@ -1,14 +1,17 @@
-"""standardize: (score - mean) / (std + eps), by the response's group, by the batch, or by all batches so far.
+"""standardize: (score - mean) / (std + eps), by the response's group, by the batch, or by all
+batches so far.
 
-The std is unbiased (divides by N - 1), as in the advantage estimators. Scores that are constant up to rounding (`ties.rounding_floor`),
-and a single score, give exactly 0: dividing rounding noise by its own size would make +-1 of it.
+The std is unbiased (divides by N - 1), as in the advantage estimators. Scores that are constant up
+to rounding (`ties.rounding_floor`), and a single score, give exactly 0: dividing rounding noise by
+its own size would make +-1 of it.
 
-`running` keeps count, mean and variance over all batches, the current one included. A batch of n scores with mean m and variance v joins
-them with share a = n / (count + n):
+`running` keeps count, mean and variance over all batches, the current one included. A batch of n
+scores with mean m and variance v joins them with share a = n / (count + n):
     mean'     = mean + a * (m - mean)
     variance' = (1 - a) * variance + a * v + a * (1 - a) * (m - mean)^2
-which is exact for the union of both (Chan, Golub, LeVeque 1983). With `decay` d the share never falls below 1 - d, so old batches fade;
-the first batches are averaged plainly and no start value leaks in.
+which is exact for the union of both (Chan, Golub, LeVeque 1983). With `decay` d the share never
+falls below 1 - d, so old batches fade; the first batches are averaged plainly and no start value
+leaks in.
 """
 
 from __future__ import annotations
@@ -43,7 +46,11 @@ class Moments:
         count = self.count + len(values_N)
         share = max(len(values_N) / count, 0.0 if decay is None else 1.0 - decay)
         shift = float(values_N.mean()) - self.mean
-        variance = (1 - share) * self.variance + share * float(values_N.var()) + share * (1 - share) * shift**2
+        variance = (
+            (1 - share) * self.variance
+            + share * float(values_N.var())
+            + share * (1 - share) * shift**2
+        )
         return Moments(count, self.mean + share * shift, variance)
 
     @property
@@ -58,11 +65,13 @@ class Moments:
 @dataclass(kw_only=True)
 class Standardize:
     by: str
-    """group (responses of one prompt), batch (all of the step) or running (all steps so far; kept in the checkpoint)."""
+    """group (responses of one prompt), batch (all of the step) or running (all steps so far; kept
+    in the checkpoint)."""
     eps: float = 1e-6
     """Added to the std."""
     decay: float | None = None
-    """running: share of the past that a batch leaves standing, e.g. 0.99; null: every score counts alike."""
+    """running: share of the past that a batch leaves standing, e.g. 0.99; null: every score counts
+    alike."""
 
     example = "{kind: standardize, by: group}"
     per_value = False
@@ -71,11 +80,16 @@ class Standardize:
         self._moments = Moments()
 
     def problems(self) -> list[str]:
-        problems = [] if self.by in _BY else [f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}"]
+        problems = (
+            [] if self.by in _BY else [f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}"]
+        )
         if self.eps < 0:
             problems.append(f"eps={self.eps:g}: must not be negative")
         if self.decay is not None and self.by != "running":
-            problems.append(f"decay={self.decay:g} belongs to by: running and has no effect on {self.by}: leave it out")
+            problems.append(
+                f"decay={self.decay:g} belongs to by: running and has no effect on {self.by}: leave"
+                " it out"
+            )
         if self.decay is not None and not 0 < self.decay < 1:
             problems.append(f"decay={self.decay:g}: give a share between 0 and 1, e.g. 0.99")
         return problems
@@ -83,7 +97,11 @@ class Standardize:
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         if self.by == "running":
             return self._by_running(values_N)
-        group_N = consecutive(rows.group_ids_B) if self.by == "group" else np.zeros(len(values_N), dtype=np.int64)
+        group_N = (
+            consecutive(rows.group_ids_B)
+            if self.by == "group"
+            else np.zeros(len(values_N), dtype=np.int64)
+        )
         return _by_group(values_N, group_N, self.eps)
 
     def observe(self, values_N: np.ndarray) -> None:
@@ -94,18 +112,26 @@ class Standardize:
     def state_dict(self) -> dict[str, Any]:
         if self.by != "running":
             return {}
-        return {"count": self._moments.count, "mean": self._moments.mean, "variance": self._moments.variance}
+        return {
+            "count": self._moments.count,
+            "mean": self._moments.mean,
+            "variance": self._moments.variance,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises CheckpointError where the numbers are not those of a state."""
         try:
             numbers = [float(state[key]) for key in ("count", "mean", "variance")]
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"running statistics in the checkpoint are torn: {dict(state)!r}; start from another one") from error
+            raise CheckpointError(
+                f"running statistics in the checkpoint are torn: {dict(state)!r}; start from"
+                " another one"
+            ) from error
         self._moments = Moments(*numbers)
 
     def _by_running(self, values_N: np.ndarray) -> np.ndarray:
-        # nothing learnt yet (validation before the first step): the batch's own statistics are the best there are
+        # nothing learnt yet (validation before the first step): the batch's own statistics are the
+        # best there are
         moments = self._moments if self._moments.count else Moments().joined(values_N, decay=None)
         if moments.std == 0:
             return np.zeros(len(values_N))
@@ -115,7 +141,8 @@ class Standardize:
 def _by_group(values_N: np.ndarray, group_N: np.ndarray, eps: float) -> np.ndarray:
     if not len(values_N):
         return np.zeros(0)
-    # A sum of floats depends on its order: taken from the smallest up, it is the same to the last bit in whatever order the rows come.
+    # A sum of floats depends on its order: taken from the smallest up, it is the same to the last
+    # bit in whatever order the rows come.
     order_N = np.lexsort((values_N, group_N))
     out_N = np.empty(len(values_N))
     out_N[order_N] = _of_sorted(values_N[order_N], group_N[order_N], eps)
@@ -125,7 +152,11 @@ def _by_group(values_N: np.ndarray, group_N: np.ndarray, eps: float) -> np.ndarr
 def _of_sorted(values_N: np.ndarray, group_N: np.ndarray, eps: float) -> np.ndarray:
     count_N = np.bincount(group_N)[group_N]
     centred_N = values_N - np.bincount(group_N, weights=values_N)[group_N] / count_N
-    constant_N = largest_of_group(np.abs(centred_N), group_N) <= rounding_floor(largest_of_group(np.abs(values_N), group_N))
+    constant_N = largest_of_group(np.abs(centred_N), group_N) <= rounding_floor(
+        largest_of_group(np.abs(values_N), group_N)
+    )
     centred_N = np.where(constant_N, 0.0, centred_N)
-    std_N = np.sqrt(np.bincount(group_N, weights=centred_N**2)[group_N] / np.maximum(count_N - 1, 1))
+    std_N = np.sqrt(
+        np.bincount(group_N, weights=centred_N**2)[group_N] / np.maximum(count_N - 1, 1)
+    )
     return centred_N / np.where(constant_N, 1.0, std_N + eps)

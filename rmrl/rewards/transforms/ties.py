@@ -9,10 +9,11 @@ _UNITS = 4 * float(np.finfo(np.float32).eps)
 
 
 def rounding_floor(magnitude: np.ndarray | float) -> np.ndarray:
-    """Differences up to this are rounding, not contrast: 4 units in the last place of a float32 of that size, at least 1e-6.
+    """Differences up to this are rounding, not contrast: 4 units in the last place of a float32 of
+    that size, at least 1e-6.
 
-    float32 because models and servers compute in it or coarser; 1e-6 as in the advantage estimators, so that what is constant here
-    is constant there.
+    float32 because models and servers compute in it or coarser; 1e-6 as in the advantage
+    estimators, so that what is constant here is constant there.
     """
     return np.maximum(_UNITS * np.abs(magnitude), _SMALLEST)
 
@@ -25,7 +26,8 @@ def consecutive(group_ids_B: np.ndarray) -> np.ndarray:
 def refined(class_B: np.ndarray, values_B: np.ndarray, tolerance_B: np.ndarray) -> np.ndarray:
     """Split each class by its values: 0, 1, ... in the order of (class, value), int64.
 
-    Neighbours in that order that differ by no more than the tolerance share a class. -inf is a value like any other.
+    Neighbours in that order that differ by no more than the tolerance share a class. -inf is a
+    value like any other.
     """
     order = np.lexsort((values_B, class_B))
     with np.errstate(invalid="ignore"):  # -inf minus -inf: no gap

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 
 def in_tags(response: str, tags: Sequence[str] = ("think", "answer")) -> float:
-    """1.0 if the response is exactly `<a>...</a><b>...</b>`, each tag once, in order, white space only between them; else 0.0."""
+    """1.0 if the response is exactly `<a>...</a><b>...</b>`, each tag once, in order, white space
+    only between them; else 0.0."""
     rest = response
     for tag in tags:
         opening, closing = f"<{tag}>", f"</{tag}>"

@@ -12,19 +12,26 @@ from typing import Literal
 
 Method = Literal["strict", "flexible"]
 
-_NUMBER = re.compile(r"(?:(?<![\d.)])[-\u2212])?(?:\\?[$€£][ ]?[-\u2212]?)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
-"""A minus after a digit or a bracket is a subtraction, one before a space a dash; neither is a sign."""
+_NUMBER = re.compile(
+    r"(?:(?<![\d.)])[-\u2212])?(?:\\?[$€£][ ]?[-\u2212]?)?(?:\d[\d,]*(?:\.\d+)?|\.\d+)"
+)
+"""A minus after a digit or a bracket is a subtraction, one before a space a dash; neither is a
+sign."""
 _PLAIN = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
 
 
 def score(response: str, ground_truth: str, method: Method = "flexible") -> float:
     """1.0 if the response's final number equals the reference's, else 0.0 (also when it has none).
 
-    `ground_truth` is a number or a whole reference solution with its "####". ValueError when no number is in it.
+    `ground_truth` is a number or a whole reference solution with its "####". ValueError when no
+    number is in it.
     """
     gold = number(extract_answer(str(ground_truth), "flexible"))
     if gold is None:
-        raise ValueError(f"the reference answer {str(ground_truth)[:80]!r} holds no number; GSM8K needs one such as '18' or '#### 18'")
+        raise ValueError(
+            f"the reference answer {str(ground_truth)[:80]!r} holds no number; GSM8K needs one such"
+            " as '18' or '#### 18'"
+        )
     return float(number(extract_answer(response, method)) == gold)
 
 
@@ -47,7 +54,8 @@ def extract_answer(text: str, method: Method = "flexible") -> str | None:
 
 
 def number(answer: str | None) -> Decimal | None:
-    """The value of an extracted answer, without commas and currency signs; None for None or no digits."""
+    """The value of an extracted answer, without commas and currency signs; None for None or no
+    digits."""
     found = _PLAIN.search(answer or "")
     if answer is None or found is None:
         return None

@@ -1,4 +1,5 @@
-"""Rewards that look at the length only. A length is in whatever unit the limits are: tokens, words or characters."""
+"""Rewards that look at the length only. A length is in whatever unit the limits are: tokens, words
+or characters."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from __future__ import annotations
 def soft_overlong(length: int, *, limit: int, buffer: int) -> float:
     """DAPO's soft overlong punishment, equation 13 of https://arxiv.org/abs/2503.14476, in [-1, 0].
 
-    0 up to `limit - buffer`, then falling linearly to -1 at `limit`, -1 beyond. ValueError unless 0 < buffer <= limit.
+    0 up to `limit - buffer`, then falling linearly to -1 at `limit`, -1 beyond. ValueError unless 0
+    < buffer <= limit.
     """
     if not 0 < buffer <= limit:
         raise ValueError(f"buffer is {buffer} and limit {limit}; 0 < buffer <= limit is needed")

@@ -12,7 +12,10 @@ from rmrl.types import AdvantageInputs
 
 def estimate(rewards: list[float], groups: list[int], **extra: torch.Tensor):
     inputs = AdvantageInputs(
-        rewards_B=torch.tensor(rewards), group_ids_B=torch.tensor(groups), response_mask_BT=torch.ones(len(rewards), 1), **extra
+        rewards_B=torch.tensor(rewards),
+        group_ids_B=torch.tensor(groups),
+        response_mask_BT=torch.ones(len(rewards), 1),
+        **extra,
     )
     return gpg(inputs, settings=AlgorithmConfig())
 
@@ -20,7 +23,9 @@ def estimate(rewards: list[float], groups: list[int], **extra: torch.Tensor):
 def test_rows_without_contrast_are_made_up_for():
     # 8 rows, 5 of them in groups that are all equal: alpha = 8 / 3; the last group is centred on 1
     found = estimate([1, 1, 1, 0, 0, 0.0, 1.0, 2.0], [0, 0, 0, 1, 1, 2, 2, 2])
-    torch.testing.assert_close(found.advantages_BT[:, 0], torch.tensor([0, 0, 0, 0, 0, -8 / 3, 0, 8 / 3]))
+    torch.testing.assert_close(
+        found.advantages_BT[:, 0], torch.tensor([0, 0, 0, 0, 0, -8 / 3, 0, 8 / 3])
+    )
     assert found.metrics["gpg/alpha"] == pytest.approx(8 / 3)
     assert found.metrics["group/constant_fraction"] == pytest.approx(2 / 3)
 

@@ -16,26 +16,42 @@ MEAN_ONLY = AlgorithmConfig(norm_adv_by_std_in_grpo=False)
 
 def inputs(rewards: list[float], groups: list[int], **extra: torch.Tensor) -> AdvantageInputs:
     mask_BT = torch.ones(len(rewards), 2)
-    return AdvantageInputs(rewards_B=torch.tensor(rewards), group_ids_B=torch.tensor(groups), **{"response_mask_BT": mask_BT, **extra})
+    return AdvantageInputs(
+        rewards_B=torch.tensor(rewards),
+        group_ids_B=torch.tensor(groups),
+        **{"response_mask_BT": mask_BT, **extra},
+    )
 
 
-def advantages(rewards: list[float], groups: list[int], config: AlgorithmConfig | None = None) -> torch.Tensor:
+def advantages(
+    rewards: list[float], groups: list[int], config: AlgorithmConfig | None = None
+) -> torch.Tensor:
     return grpo(inputs(rewards, groups), settings=config or AlgorithmConfig()).advantages_BT[:, 0]
 
 
 def test_one_group() -> None:
     # mean 2, unbiased std 1
-    torch.testing.assert_close(advantages([1.0, 3.0, 2.0], [0, 0, 0]), torch.tensor([-1.0, 1.0, 0.0]), rtol=0, atol=2e-6)
+    torch.testing.assert_close(
+        advantages([1.0, 3.0, 2.0], [0, 0, 0]), torch.tensor([-1.0, 1.0, 0.0]), rtol=0, atol=2e-6
+    )
 
 
 def test_two_interleaved_groups_of_different_size() -> None:
     found_B = advantages([1.0, 0.0, 3.0, 4.0, 2.0], [5, 2, 5, 2, 5])
     half = 2 / 8**0.5  # deviations -2, 2; std sqrt(8)
-    torch.testing.assert_close(found_B, torch.tensor([-1.0, -half, 1.0, half, 0.0]), rtol=0, atol=2e-6)
+    torch.testing.assert_close(
+        found_B, torch.tensor([-1.0, -half, 1.0, half, 0.0]), rtol=0, atol=2e-6
+    )
 
 
 def test_without_std_is_dr_grpo() -> None:
-    assert advantages([1.0, 3.0, 2.0, 10.0, 30.0], [0, 0, 0, 1, 1], MEAN_ONLY).tolist() == [-1, 1, 0, -10, 10]
+    assert advantages([1.0, 3.0, 2.0, 10.0, 30.0], [0, 0, 0, 1, 1], MEAN_ONLY).tolist() == [
+        -1,
+        1,
+        0,
+        -10,
+        10,
+    ]
 
 
 def test_every_counted_token_gets_the_advantage_of_its_sequence() -> None:
@@ -49,14 +65,22 @@ def test_every_counted_token_gets_the_advantage_of_its_sequence() -> None:
 def test_no_contrast_gives_exact_zeros(config: AlgorithmConfig) -> None:
     # one row; equal rows; rows equal but for rounding (0.1 + 0.2 in float32 sums)
     nearly = (torch.tensor(0.1) + torch.tensor(0.2)).item()
-    assert advantages([5.0, 1.0, 1.0, 0.3, nearly, 0.3 + 6e-8], [0, 1, 1, 2, 2, 2], config).tolist() == [0.0] * 6
+    assert (
+        advantages([5.0, 1.0, 1.0, 0.3, nearly, 0.3 + 6e-8], [0, 1, 1, 2, 2, 2], config).tolist()
+        == [0.0] * 6
+    )
 
 
 def test_a_row_without_verdict_leaves_the_baseline_of_the_rest() -> None:
-    # a group of four whose third row failed: the caller drops it and the others are a group of three
-    torch.testing.assert_close(advantages([1.0, 3.0, 2.0], [4, 4, 4]), torch.tensor([-1.0, 1.0, 0.0]), rtol=0, atol=2e-6)
+    # a group of four whose third row failed: the caller drops it and the others are a group of
+    # three
+    torch.testing.assert_close(
+        advantages([1.0, 3.0, 2.0], [4, 4, 4]), torch.tensor([-1.0, 1.0, 0.0]), rtol=0, atol=2e-6
+    )
     with_other_group_B = advantages([1.0, 3.0, 7.0, 2.0, 9.0], [4, 4, 6, 4, 6])
-    torch.testing.assert_close(with_other_group_B[[0, 1, 3]], torch.tensor([-1.0, 1.0, 0.0]), rtol=0, atol=2e-6)
+    torch.testing.assert_close(
+        with_other_group_B[[0, 1, 3]], torch.tensor([-1.0, 1.0, 0.0]), rtol=0, atol=2e-6
+    )
 
 
 def test_token_rewards_join_the_reward() -> None:
@@ -69,16 +93,27 @@ def test_metrics() -> None:
     metrics = grpo(inputs([0.0, 2.0, 5.0, 5.0], [0, 0, 1, 1]), settings=MEAN_ONLY).metrics
     assert metrics["group/constant_fraction"] == 0.5
     assert metrics["advantage/mean"] == 0.0
-    assert metrics["advantage/std"] == pytest.approx((4 / 7) ** 0.5)  # four of eight tokens at +-1, N - 1 = 7
+    assert metrics["advantage/std"] == pytest.approx(
+        (4 / 7) ** 0.5
+    )  # four of eight tokens at +-1, N - 1 = 7
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(-20, 20)), min_size=1, max_size=12)
 
 
 @settings(max_examples=40, deadline=None)
-@given(rows=ROWS, seed=st.integers(0, 999), shift=st.integers(-5, 5), scale=st.sampled_from([0.5, 2.0, 8.0]))
-def test_order_shift_and_scale_do_not_matter(rows: list[tuple[int, int]], seed: int, shift: int, scale: float) -> None:
+@given(
+    rows=ROWS,
+    seed=st.integers(0, 999),
+    shift=st.integers(-5, 5),
+    scale=st.sampled_from([0.5, 2.0, 8.0]),
+)
+def test_order_shift_and_scale_do_not_matter(
+    rows: list[tuple[int, int]], seed: int, shift: int, scale: float
+) -> None:
     groups, rewards = [g for g, _ in rows], [float(v) for _, v in rows]
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
-    moved_B = advantages([scale * rewards[i] + shift for i in order], [groups[i] * 10 - 3 for i in order])
+    moved_B = advantages(
+        [scale * rewards[i] + shift for i in order], [groups[i] * 10 - 3 for i in order]
+    )
     torch.testing.assert_close(moved_B, advantages(rewards, groups)[order], rtol=1e-4, atol=1e-5)

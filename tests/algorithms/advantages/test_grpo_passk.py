@@ -1,4 +1,5 @@
-"""Pass@k advantages: the closed form against hand-computed numbers and against the sum over all sets."""
+"""Pass@k advantages: the closed form against hand-computed numbers and against the sum over all
+sets."""
 
 from __future__ import annotations
 
@@ -18,9 +19,14 @@ from rmrl.types import AdvantageInputs
 PLAIN = AlgorithmConfig(norm_adv_by_std_in_grpo=False)
 
 
-def advantages(rewards: list[float], groups: list[int], config: AlgorithmConfig = PLAIN, **extra: torch.Tensor) -> torch.Tensor:
+def advantages(
+    rewards: list[float], groups: list[int], config: AlgorithmConfig = PLAIN, **extra: torch.Tensor
+) -> torch.Tensor:
     inputs = AdvantageInputs(
-        rewards_B=torch.tensor(rewards), group_ids_B=torch.tensor(groups), response_mask_BT=torch.ones(len(rewards), 2), **extra
+        rewards_B=torch.tensor(rewards),
+        group_ids_B=torch.tensor(groups),
+        response_mask_BT=torch.ones(len(rewards), 2),
+        **extra,
     )
     return grpo_passk(inputs, settings=config).advantages_BT[:, 1]
 
@@ -41,13 +47,17 @@ def test_no_contrast_and_a_group_of_one_get_exact_zeros():
 def test_divided_by_the_groups_deviation():
     # rewards 0 1 3: mean 4/3, squares (16 + 1 + 25) / 9, unbiased variance 7/3; lead 2
     found = advantages([0.0, 1.0, 3.0], [0, 0, 0], AlgorithmConfig())
-    torch.testing.assert_close(found, torch.tensor([0.0, 0.0, 2 / (7 / 3) ** 0.5]), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        found, torch.tensor([0.0, 0.0, 2 / (7 / 3) ** 0.5]), rtol=1e-5, atol=0
+    )
 
 
 def test_sets_of_two_out_of_three():
     # sets {1, 2}, {1, 5}, {2, 5}: the 2 leads by 1 once, the 5 by 4 and by 3; divided by the 3 sets
     config = AlgorithmConfig(norm_adv_by_std_in_grpo=False, passk_k=2)
-    torch.testing.assert_close(advantages([2.0, 5.0, 1.0], [0, 0, 0], config), torch.tensor([1 / 3, 7 / 3, 0.0]))
+    torch.testing.assert_close(
+        advantages([2.0, 5.0, 1.0], [0, 0, 0], config), torch.tensor([1 / 3, 7 / 3, 0.0])
+    )
 
 
 def test_a_k_above_the_groups_size_means_the_whole_group():
@@ -74,5 +84,11 @@ def test_k_must_leave_a_second_best():
 
 
 def test_token_rewards_are_refused_with_what_to_use():
-    with pytest.raises(ConfigError, match=r"adv_estimator=grpo_passk takes no token rewards.*use_kl_loss=true.*reinforce_plus_plus or gae"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"adv_estimator=grpo_passk takes no token"
+            r" rewards.*use_kl_loss=true.*reinforce_plus_plus or gae"
+        ),
+    ):
         advantages([1.0, 2.0], [0, 0], token_rewards_BT=torch.zeros(2, 2))

@@ -28,7 +28,11 @@ def inputs(baselines: list[float], token_rewards_BT: torch.Tensor | None = None)
 
 def test_the_greedy_reward_is_the_baseline_of_every_token():
     found = remax(inputs([0.25, 0.25, 3.0]), settings=CONFIG)
-    assert found.advantages_BT.tolist() == [[0.75, 0.75, 0.75], [-0.25, 0.0, -0.25], [2.0, 2.0, 0.0]]
+    assert found.advantages_BT.tolist() == [
+        [0.75, 0.75, 0.75],
+        [-0.25, 0.0, -0.25],
+        [2.0, 2.0, 0.0],
+    ]
     assert found.metrics["baseline/mean"] == pytest.approx(3.5 / 3)
     assert found.metrics["baseline/missing"] == 0.0
 
@@ -42,7 +46,11 @@ def test_token_rewards_count_from_where_they_stand():
 
 def test_a_row_without_a_greedy_reward_teaches_nothing():
     found = remax(inputs([0.25, 0.25, math.nan]), settings=CONFIG)
-    assert found.advantages_BT.tolist() == [[0.75, 0.75, 0.75], [-0.25, 0.0, -0.25], [0.0, 0.0, 0.0]]
+    assert found.advantages_BT.tolist() == [
+        [0.75, 0.75, 0.75],
+        [-0.25, 0.0, -0.25],
+        [0.0, 0.0, 0.0],
+    ]
     assert found.metrics["baseline/missing"] == pytest.approx(1 / 3)
     assert found.metrics["baseline/mean"] == 0.25
     nothing = remax(inputs([math.nan] * 3), settings=CONFIG)
@@ -51,6 +59,10 @@ def test_a_row_without_a_greedy_reward_teaches_nothing():
 
 
 def test_without_greedy_responses_it_says_what_to_use():
-    without = AdvantageInputs(rewards_B=torch.ones(1), group_ids_B=torch.zeros(1), response_mask_BT=torch.ones(1, 1))
-    with pytest.raises(ConfigError, match=r"remax needs the reward of a greedy response.*use adv_estimator=grpo"):
+    without = AdvantageInputs(
+        rewards_B=torch.ones(1), group_ids_B=torch.zeros(1), response_mask_BT=torch.ones(1, 1)
+    )
+    with pytest.raises(
+        ConfigError, match=r"remax needs the reward of a greedy response.*use adv_estimator=grpo"
+    ):
         remax(without, settings=CONFIG)

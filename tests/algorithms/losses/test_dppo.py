@@ -16,7 +16,13 @@ CONFIG = ActorConfig(clip_ratio_low=0.1, clip_ratio_high=0.2, clip_ratio_c=20.0)
 
 
 def one_token(
-    new: float, old: float, advantage: float, *, loss=dppo_tv, config: ActorConfig = CONFIG, **extra: float
+    new: float,
+    old: float,
+    advantage: float,
+    *,
+    loss=dppo_tv,
+    config: ActorConfig = CONFIG,
+    **extra: float,
 ) -> tuple[float, float, float]:
     """(loss, d loss / d logprob, blocked) of a single token, from its probabilities."""
     logprobs_BT = torch.tensor([[math.log(new)]], requires_grad=True)
@@ -25,11 +31,17 @@ def one_token(
         old_logprobs_BT=torch.tensor([[math.log(old)]]),
         advantages_BT=torch.tensor([[advantage]]),
         mask_BT=torch.ones(1, 1),
-        rollout_logprobs_BT=torch.tensor([[math.log(extra["rollout"])]]) if "rollout" in extra else None,
+        rollout_logprobs_BT=(
+            torch.tensor([[math.log(extra["rollout"])]]) if "rollout" in extra else None
+        ),
         rollout_weights_BT=torch.tensor([[extra["weight"]]]) if "weight" in extra else None,
     )
     loss_BT, metrics = loss(inputs, settings=config)
-    return loss_BT.item(), torch.autograd.grad(loss_BT.sum(), logprobs_BT)[0].item(), metrics["clip_fraction"].item()
+    return (
+        loss_BT.item(),
+        torch.autograd.grad(loss_BT.sum(), logprobs_BT)[0].item(),
+        metrics["clip_fraction"].item(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,24 +52,35 @@ def one_token(
         (0.3, 0.5, 2.0, (-1.2, -1.2, 0)),  # far below: on its way back, -A * 0.6
         (0.3, 0.5, -2.0, (0.0, 0.0, 1)),  # 0.2 below, limit 0.1
         (0.75, 0.5, -2.0, (3.0, 3.0, 0)),  # far above: on its way back
-        (0.05, 0.01, 1.0, (-5.0, -5.0, 0)),  # a rare token may grow fivefold, which a ratio clip would not allow
+        (
+            0.05,
+            0.01,
+            1.0,
+            (-5.0, -5.0, 0),
+        ),  # a rare token may grow fivefold, which a ratio clip would not allow
         (0.4, 0.01, -1.0, (20.0, 20.0, 0)),  # ratio 40, held at c = 20
     ],
 )
-def test_total_variation(new: float, old: float, advantage: float, expected: tuple[float, float, int]):
+def test_total_variation(
+    new: float, old: float, advantage: float, expected: tuple[float, float, int]
+):
     assert one_token(new, old, advantage) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("advantage", [2.0, -2.0])
 @pytest.mark.parametrize("loss", [dppo_tv, dppo_kl])
 def test_a_ratio_above_the_cap_keeps_a_gradient_scaled_to_the_cap(loss, advantage: float):
-    """0.004 / 0.0004 is 10, the cap 4: -A * 4 in value and gradient, whatever the sign of A; a clip would leave no gradient."""
+    """0.004 / 0.0004 is 10, the cap 4: -A * 4 in value and gradient, whatever the sign of A; a clip
+    would leave no gradient."""
     capped = ActorConfig(clip_ratio=0.15, clip_ratio_c=4.0)
-    assert one_token(0.004, 0.0004, advantage, loss=loss, config=capped) == pytest.approx((-4 * advantage, -4 * advantage, 0), rel=1e-5)
+    assert one_token(0.004, 0.0004, advantage, loss=loss, config=capped) == pytest.approx(
+        (-4 * advantage, -4 * advantage, 0), rel=1e-5
+    )
 
 
 def test_the_cap_is_what_the_docs_say():
-    """20 in both recipes, as in the authors' code; 3 where it is not set, because the key is the dual clip's."""
+    """20 in both recipes, as in the authors' code; 3 where it is not set, because the key is the
+    dual clip's."""
     root = Path(__file__).resolve().parents[3]
     for name in ("dppo_tv", "dppo_kl"):
         recipe = (root / "configs" / "recipe" / f"{name}.yaml").read_text(encoding="utf-8")
@@ -76,18 +99,25 @@ def test_divergences_of_two_coins():
     # 0.5 ln(0.5 / 0.75) + 0.5 ln(0.5 / 0.25) = 0.143841
     assert binary_kl(new, old).item() == pytest.approx(0.143841, abs=1e-6)
     assert binary_kl(old, old).item() == pytest.approx(0.0, abs=1e-7)
-    assert binary_kl(torch.tensor([0.0]), torch.tensor([-1.0])).isfinite().all()  # a probability of 1
+    assert (
+        binary_kl(torch.tensor([0.0]), torch.tensor([-1.0])).isfinite().all()
+    )  # a probability of 1
 
 
 def test_kl_blocks_by_its_own_measure():
     assert one_token(0.75, 0.5, 1.0, loss=dppo_kl, config=ActorConfig(clip_ratio=0.14))[2] == 1
-    assert one_token(0.75, 0.5, 1.0, loss=dppo_kl, config=ActorConfig(clip_ratio=0.15)) == pytest.approx((-1.5, -1.5, 0), rel=1e-5)
+    assert one_token(
+        0.75, 0.5, 1.0, loss=dppo_kl, config=ActorConfig(clip_ratio=0.15)
+    ) == pytest.approx((-1.5, -1.5, 0), rel=1e-5)
 
 
 def test_the_anchor_is_the_policy_that_sampled():
-    # against the rollout's 0.5 the token has moved by 0.25, against the training engine's 0.7 by 0.05
+    # against the rollout's 0.5 the token has moved by 0.25, against the training engine's 0.7 by
+    # 0.05
     assert one_token(0.75, 0.7, 1.0)[2] == 0
     assert one_token(0.75, 0.7, 1.0, rollout=0.5)[2] == 1
     assert one_token(0.6, 0.5, 1.0, rollout=0.48)[0] == pytest.approx(-0.6 / 0.48, rel=1e-5)
     # with rollout correction the weight holds 0.5 / 0.48 already
-    assert one_token(0.6, 0.5, 1.0, rollout=0.48, weight=0.5 / 0.48)[0] == pytest.approx(-1.2, rel=1e-5)
+    assert one_token(0.6, 0.5, 1.0, rollout=0.48, weight=0.5 / 0.48)[0] == pytest.approx(
+        -1.2, rel=1e-5
+    )

@@ -22,5 +22,7 @@ def test_the_pull_balances_the_advantage():
     # -(1 * -1 - 0.25 * 4) = 2;  -(-3 * -2 - 0.25 * 1) = -5.75
     torch.testing.assert_close(loss_BT, torch.tensor([[2.0, -5.75, 0.0]]))
     # -(1 - 0.5 * 2) = 0: log r = A / beta is where it rests;  -(-3 - 0.5 * -1) = 2.5
-    torch.testing.assert_close(torch.autograd.grad(loss_BT.sum(), logprobs_BT)[0], torch.tensor([[0.0, 2.5, 0.0]]))
+    torch.testing.assert_close(
+        torch.autograd.grad(loss_BT.sum(), logprobs_BT)[0], torch.tensor([[0.0, 2.5, 0.0]])
+    )
     assert not metrics["kl"].requires_grad

@@ -18,7 +18,12 @@ LOG_RATIOS_BT = torch.tensor([[0.9, -0.9, 0.3], [-0.9, 0.5, 9.0]])
 
 def inputs(advantages_BT: torch.Tensor) -> LossInputs:
     logprobs_BT = torch.full((2, 3), -0.5).requires_grad_()
-    return LossInputs(logprobs_BT=logprobs_BT, old_logprobs_BT=-0.5 - LOG_RATIOS_BT, advantages_BT=advantages_BT, mask_BT=MASK_BT)
+    return LossInputs(
+        logprobs_BT=logprobs_BT,
+        old_logprobs_BT=-0.5 - LOG_RATIOS_BT,
+        advantages_BT=advantages_BT,
+        mask_BT=MASK_BT,
+    )
 
 
 def test_each_token_is_bounded_on_one_side_before_the_mean():
@@ -35,14 +40,20 @@ def test_each_token_is_bounded_on_one_side_before_the_mean():
 def test_the_mean_over_tokens_has_the_gradient_of_the_geometric_mean():
     batch = inputs(torch.tensor([[1.5], [-0.5]]).expand(2, 3) * MASK_BT)
     loss_BT, _ = gmpo(batch, settings=ActorConfig(clip_ratio=9.0))
-    found_BT = torch.autograd.grad((loss_BT / MASK_BT.sum(1, keepdim=True)).sum(), batch.logprobs_BT)[0]
+    found_BT = torch.autograd.grad(
+        (loss_BT / MASK_BT.sum(1, keepdim=True)).sum(), batch.logprobs_BT
+    )[0]
     mean_B = ((batch.logprobs_BT - batch.old_logprobs_BT) * MASK_BT).sum(1) / MASK_BT.sum(1)
-    exact_BT = torch.autograd.grad((-torch.tensor([1.5, -0.5]) * mean_B.exp()).sum(), batch.logprobs_BT)[0]
+    exact_BT = torch.autograd.grad(
+        (-torch.tensor([1.5, -0.5]) * mean_B.exp()).sum(), batch.logprobs_BT
+    )[0]
     torch.testing.assert_close(found_BT, exact_BT)
 
 
 def test_separate_bounds():
-    loss_BT, metrics = gmpo(inputs(MASK_BT), settings=ActorConfig(clip_ratio_low=0.1, clip_ratio_high=0.6))
+    loss_BT, metrics = gmpo(
+        inputs(MASK_BT), settings=ActorConfig(clip_ratio_low=0.1, clip_ratio_high=0.6)
+    )
     assert loss_BT[0, 0].item() == pytest.approx(-math.exp((0.6 - 0.9 + 0.3) / 3), rel=1e-6)
     assert metrics["clip_fraction"].item() == 1
 

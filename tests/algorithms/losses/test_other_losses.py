@@ -20,7 +20,12 @@ ADVANTAGES_BT = torch.tensor([[1.0], [-2.0], [1.0]]).expand(3, 3) * MASK_BT
 
 def inputs() -> LossInputs:
     logprobs_BT = torch.full((3, 3), -0.5).requires_grad_()
-    return LossInputs(logprobs_BT=logprobs_BT, old_logprobs_BT=-0.5 - RATIOS_BT.log(), advantages_BT=ADVANTAGES_BT, mask_BT=MASK_BT)
+    return LossInputs(
+        logprobs_BT=logprobs_BT,
+        old_logprobs_BT=-0.5 - RATIOS_BT.log(),
+        advantages_BT=ADVANTAGES_BT,
+        mask_BT=MASK_BT,
+    )
 
 
 def gradient(loss_BT: torch.Tensor, batch: LossInputs) -> torch.Tensor:
@@ -33,7 +38,10 @@ def test_gspo_clips_whole_sequences() -> None:
     # geometric means: (2 * 0.5 * 1)^(1/3) = 1; (1.21 * 1)^(1/2) = 1.1; 2, which is clipped to 1.2
     expected_BT = torch.tensor([[-1.0, -1.0, -1.0], [2.2, 2.2, 0.0], [-1.2, -1.2, -1.2]])
     torch.testing.assert_close(loss_BT, expected_BT)
-    torch.testing.assert_close(gradient(loss_BT, batch), torch.tensor([[-1.0, -1.0, -1.0], [2.2, 2.2, 0.0], [0.0, 0.0, 0.0]]))
+    torch.testing.assert_close(
+        gradient(loss_BT, batch),
+        torch.tensor([[-1.0, -1.0, -1.0], [2.2, 2.2, 0.0], [0.0, 0.0, 0.0]]),
+    )
     assert metrics["clip_fraction"].item() == 3
 
 
@@ -42,7 +50,9 @@ def test_gspo_token_mean_has_the_gradient_of_the_sequence_ratio() -> None:
     loss_BT, _ = gspo(batch, settings=ActorConfig(clip_ratio=9.0))
     per_token_BT = gradient(loss_BT / MASK_BT.sum(1, keepdim=True), batch)
     mean_B = ((batch.logprobs_BT - batch.old_logprobs_BT) * MASK_BT).sum(1) / MASK_BT.sum(1)
-    exact_BT = torch.autograd.grad((-ADVANTAGES_BT[:, 0] * mean_B.exp()).sum(), batch.logprobs_BT)[0]
+    exact_BT = torch.autograd.grad((-ADVANTAGES_BT[:, 0] * mean_B.exp()).sum(), batch.logprobs_BT)[
+        0
+    ]
     torch.testing.assert_close(per_token_BT, exact_BT)
 
 
@@ -50,7 +60,9 @@ def test_cispo_bounds_the_weight_and_keeps_the_gradient() -> None:
     batch = inputs()
     loss_BT, metrics = cispo(batch, settings=ActorConfig(clip_ratio_low=0.2, clip_ratio_high=0.3))
     weights_BT = torch.tensor([[1.3, 0.8, 1.0], [1.21, 1.0, 0.0], [1.3, 1.3, 1.3]])
-    torch.testing.assert_close(loss_BT, 0.5 * weights_BT * ADVANTAGES_BT)  # -w A logp with logp = -0.5
+    torch.testing.assert_close(
+        loss_BT, 0.5 * weights_BT * ADVANTAGES_BT
+    )  # -w A logp with logp = -0.5
     torch.testing.assert_close(gradient(loss_BT, batch), -weights_BT * ADVANTAGES_BT)
     assert metrics["clip_fraction"].item() == 5
 

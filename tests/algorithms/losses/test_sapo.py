@@ -21,7 +21,9 @@ def one_token(ratio: float, advantage: float, **taus: float) -> tuple[float, flo
         advantages_BT=torch.tensor([[advantage]]),
         mask_BT=torch.ones(1, 1),
     )
-    loss_BT, _ = sapo(inputs, settings=ActorConfig(policy_loss=PolicyLossConfig(loss_mode="sapo", **taus)))
+    loss_BT, _ = sapo(
+        inputs, settings=ActorConfig(policy_loss=PolicyLossConfig(loss_mode="sapo", **taus))
+    )
     return loss_BT.item(), torch.autograd.grad(loss_BT.sum(), logprobs_BT)[0].item()
 
 
@@ -31,7 +33,8 @@ def one_token(ratio: float, advantage: float, **taus: float) -> tuple[float, flo
         # sigmoid(0) = 1/2: f = 2 / tau; slope 1
         (1.0, 3.0, -6.0, -3.0),
         (1.0, -3.0, 3.0, 3.0),  # tau_neg 2: f = 1
-        # tau 1: sigmoid(1) = 0.731059, f = 2.924234; slope 4 * 0.731059 * 0.268941 = 0.786448, times r = 2
+        # tau 1: sigmoid(1) = 0.731059, f = 2.924234; slope 4 * 0.731059 * 0.268941 = 0.786448,
+        # times r = 2
         (2.0, 1.0, -2.924234, -1.572895),
         # tau 2: sigmoid(-1) = 0.268941, f = 0.537883; slope 0.786448, times r = 0.5
         (0.5, -1.0, 0.537883, 0.393224),
@@ -50,5 +53,7 @@ def test_far_ratios_have_no_gradient_left():
 
 
 def test_a_temperature_must_be_above_zero():
-    with pytest.raises(ConfigError, match=r"policy_loss\.tau_neg=0\.0: the gate's temperature must be above 0"):
+    with pytest.raises(
+        ConfigError, match=r"policy_loss\.tau_neg=0\.0: the gate's temperature must be above 0"
+    ):
         one_token(1.0, 1.0, tau_neg=0.0)

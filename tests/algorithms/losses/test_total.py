@@ -25,7 +25,9 @@ INPUTS = LossInputs(
 
 
 def test_all_terms_add_up_and_padding_is_zero() -> None:
-    settings = ActorConfig(entropy_coeff=0.1, use_kl_loss=True, kl_loss_coef=0.2, kl_loss_type="mse")
+    settings = ActorConfig(
+        entropy_coeff=0.1, use_kl_loss=True, kl_loss_coef=0.2, kl_loss_type="mse"
+    )
     loss_BT, metrics = total_loss(INPUTS, settings=settings)
     # policy -1, 0.5; k2 0.125, 0.5; entropy 0.3, 0.7
     torch.testing.assert_close(loss_BT, torch.tensor([[-1 + 0.025 - 0.03, 0.5 + 0.1 - 0.07, 0.0]]))
@@ -52,16 +54,24 @@ def test_terms_that_are_off_change_nothing() -> None:
 def test_entropy_and_kl_carry_gradients_only_when_asked() -> None:
     entropy_BT = torch.ones(1, 3, requires_grad=True)
     logprobs_BT = INPUTS.logprobs_BT.clone().requires_grad_()
-    inputs = replace(INPUTS, entropy_BT=entropy_BT, logprobs_BT=logprobs_BT, advantages_BT=torch.zeros(1, 3))
-    settings = ActorConfig(entropy_coeff=0.1, use_kl_loss=True, kl_loss_coef=0.2, kl_loss_type="mse")
+    inputs = replace(
+        INPUTS, entropy_BT=entropy_BT, logprobs_BT=logprobs_BT, advantages_BT=torch.zeros(1, 3)
+    )
+    settings = ActorConfig(
+        entropy_coeff=0.1, use_kl_loss=True, kl_loss_coef=0.2, kl_loss_type="mse"
+    )
     total_loss(inputs, settings=settings)[0].sum().backward()
     torch.testing.assert_close(entropy_BT.grad, torch.tensor([[-0.1, -0.1, 0.0]]))
-    torch.testing.assert_close(logprobs_BT.grad, torch.tensor([[0.2 * 0.5, 0.2 * -1.0, 0.0]]))  # coef * (logp - ref)
+    torch.testing.assert_close(
+        logprobs_BT.grad, torch.tensor([[0.2 * 0.5, 0.2 * -1.0, 0.0]])
+    )  # coef * (logp - ref)
 
 
 def test_rollout_weights_multiply_the_policy_loss_alone() -> None:
     inputs = replace(INPUTS, rollout_weights_BT=torch.tensor([[2.0, 0.5, math.nan]]))
-    settings = ActorConfig(entropy_coeff=0.1, use_kl_loss=True, kl_loss_coef=0.2, kl_loss_type="mse")
+    settings = ActorConfig(
+        entropy_coeff=0.1, use_kl_loss=True, kl_loss_coef=0.2, kl_loss_type="mse"
+    )
     loss_BT, metrics = total_loss(inputs, settings=settings)
     # policy -1 * 2, 0.5 * 0.5; KL and entropy as before
     torch.testing.assert_close(loss_BT, torch.tensor([[-2 + 0.025 - 0.03, 0.25 + 0.1 - 0.07, 0.0]]))
@@ -70,8 +80,12 @@ def test_rollout_weights_multiply_the_policy_loss_alone() -> None:
 
 
 def test_a_users_own_loss_needs_no_table_line() -> None:
-    settings = ActorConfig(policy_loss=PolicyLossConfig(loss_mode="rmrl.algorithms.losses.reinforce:reinforce"))
-    torch.testing.assert_close(total_loss(INPUTS, settings=settings)[0], torch.tensor([[1.0, -1.0, 0.0]]))
+    settings = ActorConfig(
+        policy_loss=PolicyLossConfig(loss_mode="rmrl.algorithms.losses.reinforce:reinforce")
+    )
+    torch.testing.assert_close(
+        total_loss(INPUTS, settings=settings)[0], torch.tensor([[1.0, -1.0, 0.0]])
+    )
 
 
 def test_missing_inputs_and_unknown_names_are_refused() -> None:

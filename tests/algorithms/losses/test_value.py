@@ -24,14 +24,21 @@ CONFIG = CriticConfig(cliprange_value=0.5)
         (4.0, 1.0, 1.2, 3.92, 2.8, 0),  # overshot: 1/2 * 2.8^2 > 1/2 * 0.3^2
     ],
 )
-def test_the_clip(value: float, old: float, target: float, loss: float, gradient: float, clipped: int):
+def test_the_clip(
+    value: float, old: float, target: float, loss: float, gradient: float, clipped: int
+):
     values_BT = torch.tensor([[value]], requires_grad=True)
     inputs = ValueLossInputs(
-        values_BT=values_BT, old_values_BT=torch.tensor([[old]]), returns_BT=torch.tensor([[target]]), mask_BT=torch.ones(1, 1)
+        values_BT=values_BT,
+        old_values_BT=torch.tensor([[old]]),
+        returns_BT=torch.tensor([[target]]),
+        mask_BT=torch.ones(1, 1),
     )
     loss_BT, sums = value_loss(inputs, settings=CONFIG)
     assert loss_BT.item() == pytest.approx(loss, rel=1e-5)
-    assert torch.autograd.grad(loss_BT.sum(), values_BT)[0].item() == pytest.approx(gradient, rel=1e-5)
+    assert torch.autograd.grad(loss_BT.sum(), values_BT)[0].item() == pytest.approx(
+        gradient, rel=1e-5
+    )
     assert sums["value_clip_fraction"].item() == clipped
 
 
@@ -45,27 +52,54 @@ def test_sums_and_padding():
     )
     loss_BT, sums = value_loss(inputs, settings=CONFIG)
     assert loss_BT.tolist() == [[2.0, 0.0, 0.0], [0.5, 0.0, 0.0]]
-    assert torch.autograd.grad(loss_BT.sum(), values_BT)[0].tolist() == [[-2.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
-    expected = {"value_loss": 2.5, "value_clip_fraction": 0, "value": 7, "return": 10, "return_squared": 38, "value_error_squared": 5}
+    assert torch.autograd.grad(loss_BT.sum(), values_BT)[0].tolist() == [
+        [-2.0, 0.0, 0.0],
+        [-1.0, 0.0, 0.0],
+    ]
+    expected = {
+        "value_loss": 2.5,
+        "value_clip_fraction": 0,
+        "value": 7,
+        "return": 10,
+        "return_squared": 38,
+        "value_error_squared": 5,
+    }
     assert {name: value.item() for name, value in sums.items()} == pytest.approx(expected)
     assert not any(value.requires_grad for value in sums.values())
 
 
 def test_explained_variance():
-    # three tokens as above: returns 3 2 5, variance 38/3 - (10/3)^2 = 14/9; errors 2 0 1, variance 5/3 - 1 = 2/3
-    means = {"value": 7 / 3, "return": 10 / 3, "return_squared": 38 / 3, "value_error_squared": 5 / 3}
+    # three tokens as above: returns 3 2 5, variance 38/3 - (10/3)^2 = 14/9; errors 2 0 1, variance
+    # 5/3 - 1 = 2/3
+    means = {
+        "value": 7 / 3,
+        "return": 10 / 3,
+        "return_squared": 38 / 3,
+        "value_error_squared": 5 / 3,
+    }
     assert explained_variance(means) == pytest.approx(1 - (2 / 3) / (14 / 9))
-    assert explained_variance({"value": 0.0, "return": 2.0, "return_squared": 4.0, "value_error_squared": 4.0}) == 0.0
+    assert (
+        explained_variance(
+            {"value": 0.0, "return": 2.0, "return_squared": 4.0, "value_error_squared": 4.0}
+        )
+        == 0.0
+    )
     perfect = {"value": 1.0, "return": 1.0, "return_squared": 3.0, "value_error_squared": 0.0}
     assert explained_variance(perfect) == 1.0
 
 
 def of_micro_batches(values_BT: torch.Tensor, returns_BT: torch.Tensor, rows: int) -> float:
-    """Explained variance from sums over micro-batches of `rows` rows, as the engines add them up."""
+    """Explained variance from sums over micro-batches of `rows` rows, as the engines add them
+    up."""
     totals: dict[str, float] = {}
     for start in range(0, len(values_BT), rows):
         values, returns = values_BT[start : start + rows], returns_BT[start : start + rows]
-        inputs = ValueLossInputs(values_BT=values, old_values_BT=values, returns_BT=returns, mask_BT=torch.ones_like(values))
+        inputs = ValueLossInputs(
+            values_BT=values,
+            old_values_BT=values,
+            returns_BT=returns,
+            mask_BT=torch.ones_like(values),
+        )
         for name, total in value_loss(inputs, settings=CONFIG)[1].items():
             totals[name] = totals.get(name, 0.0) + total.double().item()
     return explained_variance({name: total / values_BT.numel() for name, total in totals.items()})
@@ -74,7 +108,8 @@ def of_micro_batches(values_BT: torch.Tensor, returns_BT: torch.Tensor, rows: in
 @pytest.mark.parametrize("offset", [0.0, 100.0, -3e3, 1e5])
 @pytest.mark.parametrize("bias", [0.0, 50.0])
 def test_explained_variance_does_not_cancel_for_returns_far_from_0(offset: float, bias: float):
-    """Mean of squares minus square of the mean, of squares added up in float32, has no digit left here."""
+    """Mean of squares minus square of the mean, of squares added up in float32, has no digit left
+    here."""
     draw = torch.Generator().manual_seed(0)
     returns_BT = offset + torch.randn(64, 32, generator=draw)
     values_BT = returns_BT + bias + 0.5 * torch.randn(64, 32, generator=draw)

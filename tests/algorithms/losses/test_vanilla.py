@@ -15,7 +15,9 @@ from rmrl.types import LossInputs
 CONFIG = ActorConfig(clip_ratio=0.2, clip_ratio_c=3.0)
 
 
-def one_token(ratio: float, advantage: float, config: ActorConfig = CONFIG) -> tuple[float, float, dict[str, float]]:
+def one_token(
+    ratio: float, advantage: float, config: ActorConfig = CONFIG
+) -> tuple[float, float, dict[str, float]]:
     """(loss, d loss / d logprob, metrics) of a single token."""
     logprobs_BT = torch.tensor([[math.log(ratio) - 1.0]], requires_grad=True)
     inputs = LossInputs(
@@ -27,7 +29,11 @@ def one_token(ratio: float, advantage: float, config: ActorConfig = CONFIG) -> t
     loss_BT, metrics = vanilla(inputs, settings=config)
     loss_BT.sum().backward()
     assert logprobs_BT.grad is not None
-    return loss_BT.item(), logprobs_BT.grad.item(), {name: value.item() for name, value in metrics.items()}
+    return (
+        loss_BT.item(),
+        logprobs_BT.grad.item(),
+        {name: value.item() for name, value in metrics.items()},
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,9 @@ def one_token(ratio: float, advantage: float, config: ActorConfig = CONFIG) -> t
         (1.5, 0.0, 0.0, 0.0, 0, 0),
     ],
 )
-def test_each_side_of_each_clip(ratio: float, advantage: float, loss: float, gradient: float, clipped: int, clipped_low: int) -> None:
+def test_each_side_of_each_clip(
+    ratio: float, advantage: float, loss: float, gradient: float, clipped: int, clipped_low: int
+) -> None:
     found_loss, found_gradient, metrics = one_token(ratio, advantage)
     assert found_loss == pytest.approx(loss, rel=1e-5)
     assert found_gradient == pytest.approx(gradient, rel=1e-5)

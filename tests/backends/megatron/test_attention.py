@@ -1,4 +1,5 @@
-"""Attention over padded, packed and shared rows: against plain softmax in float64, and within a model against the plain whole-row pass."""
+"""Attention over padded, packed and shared rows: against plain softmax in float64, and within a
+model against the plain whole-row pass."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ def alone() -> Iterator[None]:
 
 def heads(lengths: list[int], rows: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return tuple(torch.randn(sum(lengths), rows, n, CHANNELS, generator=generator) for n in (HEADS, HEADS // SHARED, HEADS // SHARED))
+    return tuple(
+        torch.randn(sum(lengths), rows, n, CHANNELS, generator=generator)
+        for n in (HEADS, HEADS // SHARED, HEADS // SHARED)
+    )
 
 
 def by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -45,8 +49,14 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     output = torch.zeros(q.shape, dtype=torch.float64)
     for position in range(len(q)):
         for head in range(q.shape[1]):
-            scores = k[: position + 1, head // SHARED].double() @ q[position, head].double() / CHANNELS**0.5
-            output[position, head] = torch.softmax(scores, 0) @ v[: position + 1, head // SHARED].double()
+            scores = (
+                k[: position + 1, head // SHARED].double()
+                @ q[position, head].double()
+                / CHANNELS**0.5
+            )
+            output[position, head] = (
+                torch.softmax(scores, 0) @ v[: position + 1, head // SHARED].double()
+            )
     return output.flatten(1)
 
 
@@ -56,7 +66,13 @@ def core_attention() -> SDPACoreAttention:
 
 def packed_rows(lengths: list[int]) -> PackedSeqParams:
     ends = torch.tensor([0, *lengths]).cumsum(0).int()
-    return PackedSeqParams(qkv_format="thd", cu_seqlens_q=ends, cu_seqlens_kv=ends, max_seqlen_q=max(lengths), max_seqlen_kv=max(lengths))
+    return PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=ends,
+        cu_seqlens_kv=ends,
+        max_seqlen_q=max(lengths),
+        max_seqlen_kv=max(lengths),
+    )
 
 
 def test_zigzag_gives_both_ends_of_the_triangle() -> None:
@@ -74,7 +90,9 @@ def test_padded_rows(alone: None, dtype: torch.dtype) -> None:
     assert output.shape == (10, 2, HEADS * CHANNELS)
     assert output.dtype == dtype
     for row in range(2):
-        assert (output[:, row] - by_hand(q[:, row], k[:, row], v[:, row])).abs().max() < (1e-5 if dtype is torch.float32 else 0.03)
+        assert (output[:, row] - by_hand(q[:, row], k[:, row], v[:, row])).abs().max() < (
+            1e-5 if dtype is torch.float32 else 0.03
+        )
 
 
 def test_packed_rows_do_not_see_each_other(alone: None) -> None:
@@ -86,7 +104,9 @@ def test_packed_rows_do_not_see_each_other(alone: None) -> None:
 
 def test_padding_of_packed_rows_belongs_to_its_row(alone: None) -> None:
     padded = packed_rows([12, 8])
-    padded.cu_seqlens_q = torch.tensor([0, 10, 18]).int()  # rows of 10 and 8, the first padded to 12
+    padded.cu_seqlens_q = torch.tensor(
+        [0, 10, 18]
+    ).int()  # rows of 10 and 8, the first padded to 12
     padded.cu_seqlens_q_padded = padded.cu_seqlens_kv_padded = torch.tensor([0, 12, 20]).int()
     q, k, v = (tensor[:, 0] for tensor in heads([12, 8]))
     output = core_attention()(q, k, v, None, packed_seq_params=padded)
@@ -99,18 +119,24 @@ def test_a_mask_is_refused(alone: None) -> None:
 
 
 def shared_row(process: ProcessSettings) -> list[float]:
-    """One row over all processes: differences of the output and of the three gradients from the whole row's."""
+    """One row over all processes: differences of the output and of the three gradients from the
+    whole row's."""
     join(make_settings(Path("unread"), context_parallel_size=process.world_size), process)
     whole = [tensor.requires_grad_() for tensor in heads([24], rows=2)]
     weight = torch.randn(24, 2, HEADS * CHANNELS, generator=torch.Generator().manual_seed(2))
-    expected = torch.stack([by_hand(*(tensor[:, row] for tensor in whole)) for row in range(2)], dim=1)
+    expected = torch.stack(
+        [by_hand(*(tensor[:, row] for tensor in whole)) for row in range(2)], dim=1
+    )
     (expected * weight).sum().backward()
     own = zigzag(24, size=process.world_size, rank=process.rank)
     local = [tensor.detach()[own].requires_grad_() for tensor in whole]
     with adapted():
         output = core_attention()(*local, None)
         (output * weight[own]).sum().backward()
-    differences = [(output - expected[own]), *(part.grad - tensor.grad[own] for part, tensor in zip(local, whole, strict=True))]
+    differences = [
+        (output - expected[own]),
+        *(part.grad - tensor.grad[own] for part, tensor in zip(local, whole, strict=True)),
+    ]
     return [worst(float(difference.abs().max())) for difference in differences]
 
 
@@ -126,25 +152,42 @@ def test_a_row_that_three_processes_share(tmp_path: Path) -> None:
 
 
 def run_model(folder: Path, process: ProcessSettings, *, packed: bool) -> dict[str, Any]:
-    """Hidden states per row (this process's positions), and of a weighted sum of all of them the parameters' gradients."""
+    """Hidden states per row (this process's positions), and of a weighted sum of all of them the
+    parameters' gradients."""
     size = process.world_size
     settings = make_settings(folder, context_parallel_size=size)
     model = build_model(settings, *join(settings, process))
     fill(model.chunks[0])
-    tokens = [torch.randint(0, VOCABULARY, (n,), generator=torch.Generator().manual_seed(n)) for n in LENGTHS]
+    tokens = [
+        torch.randint(0, VOCABULARY, (n,), generator=torch.Generator().manual_seed(n))
+        for n in LENGTHS
+    ]
     weights = [torch.randn(n, 64, generator=torch.Generator().manual_seed(n)) for n in LENGTHS]
     padded = LENGTHS if packed else [max(LENGTHS)] * len(LENGTHS)
     held = [zigzag(length, size=size, rank=process.rank) for length in padded]
-    ids = [torch.nn.functional.pad(row, (0, length - len(row)))[own] for row, length, own in zip(tokens, padded, held, strict=True)]
+    ids = [
+        torch.nn.functional.pad(row, (0, length - len(row)))[own]
+        for row, length, own in zip(tokens, padded, held, strict=True)
+    ]
     rows = torch.cat(ids)[None] if packed else torch.stack(ids)
     with adapted():
-        hidden = model.modules[0](rows, torch.zeros_like(rows), None, packed_seq_params=packed_rows(LENGTHS) if packed else None)
+        hidden = model.modules[0](
+            rows,
+            torch.zeros_like(rows),
+            None,
+            packed_seq_params=packed_rows(LENGTHS) if packed else None,
+        )
         per_row = list(hidden[0].split([len(own) for own in held]) if packed else hidden)
         real = [own < n for own, n in zip(held, LENGTHS, strict=True)]
         per_row = [row[mask] for row, mask in zip(per_row, real, strict=True)]
         held = [own[mask] for own, mask in zip(held, real, strict=True)]
-        sum((row * weight[own]).sum() for row, weight, own in zip(per_row, weights, held, strict=True)).backward()
-    gradients = {name: parameter.main_grad.clone() for name, parameter in model.chunks[0].named_parameters()}
+        sum(
+            (row * weight[own]).sum()
+            for row, weight, own in zip(per_row, weights, held, strict=True)
+        ).backward()
+    gradients = {
+        name: parameter.main_grad.clone() for name, parameter in model.chunks[0].named_parameters()
+    }
     for gradient in gradients.values():
         dist.all_reduce(gradient)
     return {"hidden": [row.detach() for row in per_row], "held": held, "gradients": gradients}
@@ -154,7 +197,9 @@ def fill(chunk: torch.nn.Module) -> None:
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in chunk.parameters():
-            parameter.copy_((parameter.dim() == 1) + 0.1 * torch.randn(parameter.shape, generator=generator))
+            parameter.copy_(
+                (parameter.dim() == 1) + 0.1 * torch.randn(parameter.shape, generator=generator)
+            )
 
 
 def differences(got: dict[str, Any], plain: dict[str, Any]) -> tuple[float, float]:
@@ -168,13 +213,19 @@ def differences(got: dict[str, Any], plain: dict[str, Any]) -> tuple[float, floa
 
 def test_positions_of_packed_rows_are_those_of_the_whole_row(alone: None, tmp_path: Path) -> None:
     folder = write_tiny(tmp_path / "model", "qwen3")
-    plain, packed = (run_model(folder, ProcessSettings(), packed=packed) for packed in (False, True))
+    plain, packed = (
+        run_model(folder, ProcessSettings(), packed=packed) for packed in (False, True)
+    )
     assert max(differences(packed, plain)) < 2e-5
 
 
 def shared_model(process: ProcessSettings, folder: str) -> list[float]:
     plain = torch.load(Path(folder) / "plain.pt")
-    return [worst(value) for packed in (False, True) for value in differences(run_model(Path(folder), process, packed=packed), plain)]
+    return [
+        worst(value)
+        for packed in (False, True)
+        for value in differences(run_model(Path(folder), process, packed=packed), plain)
+    ]
 
 
 @pytest.mark.slow

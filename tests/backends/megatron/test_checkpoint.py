@@ -1,8 +1,10 @@
-"""Checkpoints continue under other parallel sizes as if nothing had happened; one that cannot be loaded is an error in all processes.
+"""Checkpoints continue under other parallel sizes as if nothing had happened; one that cannot be
+loaded is an error in all processes.
 
-Compared with a run that was not interrupted: float32 weights after two steps before and two after the checkpoint (1e-5, where these two
-steps move them by 1e-2), and, where the sizes stay, float32 master weights of bfloat16 training bit by bit. AdamW's epsilon is large: with
-a tiny one, an entry whose gradient is nothing but rounding moves by the whole learning rate.
+Compared with a run that was not interrupted: float32 weights after two steps before and two after
+the checkpoint (1e-5, where these two steps move them by 1e-2), and, where the sizes stay, float32
+master weights of bfloat16 training bit by bit. AdamW's epsilon is large: with a tiny one, an entry
+whose gradient is nothing but rounding moves by the whole learning rate.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ PLAIN, BF16 = {"use_distributed_optimizer": False}, {"dtype": "bfloat16"}
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """An engine's life: it loads a checkpoint, makes two steps and saves, and then perhaps two more. Checkpoints are <name>-<steps>."""
+    """An engine's life: it loads a checkpoint, makes two steps and saves, and then perhaps two
+    more. Checkpoints are <name>-<steps>."""
 
     name: str
     megatron: Mapping[str, Any] = field(default_factory=dict)
@@ -68,7 +71,14 @@ TWO = [
     Run(name="one-dp2", load="full-2", steps=(4,)),
     Run(name="dp2-plain", load="dp2-2", megatron=PLAIN, steps=(4,)),
     Run(name="critic-tp2", model="qwen2", role="critic", megatron=TP2),
-    Run(name="critic-tp2-pp2", model="qwen2", role="critic", megatron=PP2, load="critic-tp2-2", steps=(4,)),
+    Run(
+        name="critic-tp2-pp2",
+        model="qwen2",
+        role="critic",
+        megatron=PP2,
+        load="critic-tp2-2",
+        steps=(4,),
+    ),
     Run(name="moe-ep2", model="qwen3_moe", megatron=EP2),
     Run(name="moe-one-ep2", model="qwen3_moe", megatron=EP2, load="moe-2", steps=(4,)),
     Run(name="bf16-dp2", megatron=BF16, steps=(2, 4)),
@@ -104,7 +114,8 @@ def step(engine: Any, run: Run, process: ProcessSettings, number: int) -> None:
 
 
 def live(run: Run, folder: Path, process: ProcessSettings) -> Any:
-    """The engine after its last save; what it says of its step counters just after loading is kept beside."""
+    """The engine after its last save; what it says of its step counters just after loading is kept
+    beside."""
     engine = engine_of(run, folder, process)
     done = 0
     if run.load is not None:
@@ -121,7 +132,9 @@ def live(run: Run, folder: Path, process: ProcessSettings) -> Any:
 
 def counters(engine: Any) -> dict[str, Any]:
     """AdamW's step counters: their values, how many there are and in how many places of memory."""
-    states = [state for part in engine._part._optimizer.parts for state in part.optimizer.state.values()]
+    states = [
+        state for part in engine._part._optimizer.parts for state in part.optimizer.state.values()
+    ]
     return {"steps": sorted({int(state["step"]) for state in states}), "counters": len(states),
             "places": len({state["step"].data_ptr() for state in states})}  # fmt: skip
 
@@ -161,16 +174,33 @@ def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
 
 
 def assert_continued(saved: Path, name: str, reference: str = "full") -> None:
-    expected, before, got = weights(saved / f"{reference}-4"), weights(saved / f"{reference}-2"), weights(saved / f"{name}-4")
+    expected, before, got = (
+        weights(saved / f"{reference}-4"),
+        weights(saved / f"{reference}-2"),
+        weights(saved / f"{name}-4"),
+    )
     assert list(got) == list(expected)
     moved = max((expected[key] - before[key]).abs().max().item() for key in expected)
     assert moved > 1e-3
     for key, tensor in expected.items():
-        torch.testing.assert_close(got[key], tensor, rtol=0, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}")
+        torch.testing.assert_close(
+            got[key], tensor, rtol=0, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}"
+        )
 
 
 @pytest.mark.parametrize(
-    "name", ["tp2-pp2", "tp2-one", "pp2-vpp", "one-vpp", "one-dp2", "dp2-one", "dp2-plain", "one-tp2dp2", "tp2dp2-tp2pp2"]
+    "name",
+    [
+        "tp2-pp2",
+        "tp2-one",
+        "pp2-vpp",
+        "one-vpp",
+        "one-dp2",
+        "dp2-one",
+        "dp2-plain",
+        "one-tp2dp2",
+        "tp2dp2-tp2pp2",
+    ],
 )
 def test_another_layout_continues(saved: Path, name: str):
     assert_continued(saved, name)
@@ -197,9 +227,14 @@ def test_bfloat16_continues_bit_by_bit(saved: Path, name: str):
 
 
 def test_everything_is_stored_as_loaded(saved: Path):
-    """Loaded in one process and saved at once: also averages of parameters that two processes stepped in ranges."""
+    """Loaded in one process and saved at once: also averages of parameters that two processes
+    stepped in ranges."""
     expected, got = stored(saved / "bf16-dp2-2"), stored(saved / "bf16-dp2-one-2")
-    assert {name.split(".")[1] for name in expected if name.startswith("optimizer")} == {"exp_avg", "exp_avg_sq", "step"}
+    assert {name.split(".")[1] for name in expected if name.startswith("optimizer")} == {
+        "exp_avg",
+        "exp_avg_sq",
+        "step",
+    }
     assert set(got) == set(expected)
     for name, tensor in expected.items():
         assert torch.equal(got[name], tensor), name
@@ -208,14 +243,24 @@ def test_everything_is_stored_as_loaded(saved: Path):
 def stored(checkpoint: Path) -> dict[str, torch.Tensor]:
     from rmrl.backends.storage import read_pieces, stored_tensors, whole
 
-    tensors = {name: torch.zeros(size, dtype=dtype) for name, (size, dtype) in stored_tensors(checkpoint / "tensors").items()}
-    read_pieces(checkpoint / "tensors", [whole(name, tensor) for name, tensor in tensors.items()], alone=True)
+    tensors = {
+        name: torch.zeros(size, dtype=dtype)
+        for name, (size, dtype) in stored_tensors(checkpoint / "tensors").items()
+    }
+    read_pieces(
+        checkpoint / "tensors",
+        [whole(name, tensor) for name, tensor in tensors.items()],
+        alone=True,
+    )
     return {name: tensor for name, tensor in tensors.items() if name != "shape"}
 
 
-@pytest.mark.parametrize("name", ["one-dp2", "one-tp2dp2", "bf16-dp2-again", "bf16-plain-again", "tp2-one"])
+@pytest.mark.parametrize(
+    "name", ["one-dp2", "one-tp2dp2", "bf16-dp2-again", "bf16-plain-again", "tp2-one"]
+)
 def test_each_parameter_counts_its_own_steps(saved: Path, name: str):
-    """Loaded into an optimizer that never stepped. One counter for all would count every parameter's steps."""
+    """Loaded into an optimizer that never stepped. One counter for all would count every
+    parameter's steps."""
     for file in sorted(saved.glob(f"{name}.*.json")):
         found = json.loads(file.read_text())
         assert found["steps"] == [2]
@@ -223,7 +268,8 @@ def test_each_parameter_counts_its_own_steps(saved: Path, name: str):
 
 
 def test_no_process_writes_what_another_writes(saved: Path):
-    """Of data-parallel processes each writes a part of the 26 parameters, four of them in halves, and of the averages its own ranges."""
+    """Of data-parallel processes each writes a part of the 26 parameters, four of them in halves,
+    and of the averages its own ranges."""
     files: list[list[str]] = []
     for file in sorted((saved / "dp2-2" / "tensors").iterdir()):
         with safe_open(file, framework="pt") as opened:
@@ -231,7 +277,9 @@ def test_no_process_writes_what_another_writes(saved: Path):
     parameters = [name for names in files for name in names if name.startswith("model.")]
     assert (len(parameters), len(set(parameters))) == (30, 26)
     assert sum(any(name.startswith("model.") for name in names) for names in files) >= 2
-    assert {name for names in files for name in names if not name.startswith(("model.", "optimizer."))} == {"shape"}
+    assert {
+        name for names in files for name in names if not name.startswith(("model.", "optimizer."))
+    } == {"shape"}
 
 
 def test_padding_is_not_stored(saved: Path):
@@ -239,7 +287,7 @@ def test_padding_is_not_stored(saved: Path):
     assert stored(saved / "tp2-2")["model.embedding.word_embeddings.weight"].shape == (513, 64)
 
 
-# --- what cannot be loaded --------------------------------------------------------------------------------------------
+# --- what cannot be loaded
 
 
 def torn(saved: Path, name: str, tear: Callable[[Path], None]) -> str:
@@ -264,7 +312,8 @@ class Trap:
 
 
 def refusals(process: ProcessSettings, folder: str) -> dict[str, Any]:
-    """What each process says to checkpoints that cannot be loaded; then to one with traps in it, and to a full disk."""
+    """What each process says to checkpoints that cannot be loaded; then to one with traps in it,
+    and to a full disk."""
     from rmrl.backends.megatron import groups
 
     run, problems = Run(name="refusing", megatron=PP2), {}
@@ -274,7 +323,9 @@ def refusals(process: ProcessSettings, folder: str) -> dict[str, Any]:
         problems[name] = problem(lambda name=name: engine.load(f"{folder}/{name}"))
     unchanged = all(torch.equal(before[name], tensor) for name, tensor in engine.weights("float32"))
     engine.load(f"{folder}/trapped")
-    loaded = not any(torch.equal(before[name], tensor) for name, tensor in engine.weights("float32"))
+    loaded = not any(
+        torch.equal(before[name], tensor) for name, tensor in engine.weights("float32")
+    )
     with full_disk(1000 if process.rank else resource.RLIM_INFINITY):
         problems["full"] = problem(lambda: engine.save(f"{folder}/full-disk"))
     other = engine_of(Run(name="other", model="other", megatron=PP2), Path(folder), process)
@@ -308,10 +359,13 @@ def refused(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[
 
 
 def trap(folder: Path, sprung: Path) -> None:
-    """Everything that megatron-core's own storage would unpickle, and a file that says it is a checkpoint of that kind."""
+    """Everything that megatron-core's own storage would unpickle, and a file that says it is a
+    checkpoint of that kind."""
     for name in ("common.pt", ".metadata", "metadata.pt"):
         (folder / name).write_bytes(pickle.dumps(Trap(sprung)))
-    (folder / "metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist", "sharded_backend_version": 1}))
+    (folder / "metadata.json").write_text(
+        json.dumps({"sharded_backend": "torch_dist", "sharded_backend_version": 1})
+    )
 
 
 @pytest.mark.parametrize(
@@ -321,11 +375,19 @@ def trap(folder: Path, sprung: Path) -> None:
         ("first-lost", "it is torn, or was written for another model"),
         ("cut", "the checkpoint is torn; resume from another"),
         ("no-state", "is no complete checkpoint (it has no state.json)"),
-        ("other", "was written for another model; resume from another checkpoint, or with the model it was saved from"),
+        (
+            "other",
+            (
+                "was written for another model; resume from another checkpoint, or with the model"
+                " it was saved from"
+            ),
+        ),
         ("full", "cannot be written: "),
     ],
 )
-def test_what_cannot_be_loaded_or_saved_is_refused_by_all(refused: list[dict[str, Any]], name: str, said: str):
+def test_what_cannot_be_loaded_or_saved_is_refused_by_all(
+    refused: list[dict[str, Any]], name: str, said: str
+):
     for process in refused:
         assert said in process["problems"][name]
 

@@ -14,7 +14,9 @@ import torch
 from rmrl.backends.megatron import core, cpu
 from rmrl.backends.megatron.cpu import CALLS, adapted
 
-without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="where there is CUDA, nothing is adapted")
+without_cuda = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="where there is CUDA, nothing is adapted"
+)
 
 ASK_FOR_CUDA: list[Callable[[], Any]] = [
     torch.cuda.current_device,
@@ -31,7 +33,10 @@ ASK_FOR_CUDA: list[Callable[[], Any]] = [
 def refused(call: Callable[[], Any]) -> bool:
     try:
         call()
-    except (AssertionError, RuntimeError):  # "Torch not compiled with CUDA enabled", and others of that kind
+    except (
+        AssertionError,
+        RuntimeError,
+    ):  # "Torch not compiled with CUDA enabled", and others of that kind
         return True
     return False
 
@@ -120,7 +125,9 @@ def test_a_second_install_changes_nothing() -> None:
     assert {name: getattr(torch.cuda, name) for name in before} == before
 
 
-def test_without_the_adaptation_first_the_import_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_adaptation_first_the_import_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(cpu._process, "installed", False)
     with pytest.raises(RuntimeError, match=r"import it from there"):

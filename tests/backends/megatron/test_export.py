@@ -1,4 +1,5 @@
-"""rmrl export of a Megatron checkpoint: bit by bit the weights that the engine has, whatever its parallel sizes were."""
+"""rmrl export of a Megatron checkpoint: bit by bit the weights that the engine has, whatever its
+parallel sizes were."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "untied": ("qwen3", "actor", {"pipeline_model_parallel_size": 2}),
     "bfloat16": ("llama", "actor", {"dtype": "bfloat16"}),
     "experts": ("qwen3_moe", "actor", {"expert_model_parallel_size": 2}),
-    "critic": ("qwen2", "critic", {"tensor_model_parallel_size": 2, "use_distributed_optimizer": False}),
+    "critic": (
+        "qwen2",
+        "critic",
+        {"tensor_model_parallel_size": 2, "use_distributed_optimizer": False},
+    ),
 }
 """Case -> family, role and parallel sizes of two processes."""
 
@@ -41,7 +46,9 @@ def train(process: ProcessSettings, folder: str) -> dict[str, Any]:
     from rmrl.backends.megatron.engine import MegatronEngine
 
     for case, (family, role, megatron) in CASES.items():
-        engine = MegatronEngine(make_settings(Path(folder) / family, role=role, **megatron), process)
+        engine = MegatronEngine(
+            make_settings(Path(folder) / family, role=role, **megatron), process
+        )
         for seed in range(2):
             engine.update([(make_critic_batch if role == "critic" else make_batch)(4, seed=seed)])
         engine.save(str(Path(folder) / case / ("critic" if role == "critic" else "policy")))
@@ -67,7 +74,9 @@ def write_tokenizer(folder: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
     words = Tokenizer(models.WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2}, unk_token="<pad>"))
-    PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>", pad_token="<pad>").save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=words, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    ).save_pretrained(folder)
 
 
 def export(*arguments: str) -> int:
@@ -75,11 +84,24 @@ def export(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize("case", ["tied", "untied", "experts", "critic"])
-def test_an_export_has_the_engines_weights(checkpoints: Path, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_export_has_the_engines_weights(
+    checkpoints: Path, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     _, role, _ = CASES[case]
-    assert export(f"checkpoint={checkpoints / case}", f"out={tmp_path / 'out'}", f"role={role}", "dtype=float32") == 0
+    assert (
+        export(
+            f"checkpoint={checkpoints / case}",
+            f"out={tmp_path / 'out'}",
+            f"role={role}",
+            "dtype=float32",
+        )
+        == 0
+    )
     assert "reloaded, logits differ by at most 0 of" in capsys.readouterr().out
-    expected, got = load_file(checkpoints / case / "weights.safetensors"), exported(tmp_path / "out", role)
+    expected, got = (
+        load_file(checkpoints / case / "weights.safetensors"),
+        exported(tmp_path / "out", role),
+    )
     assert set(got) == set(expected)
     for name, tensor in expected.items():
         assert torch.equal(got[name], tensor), name
@@ -90,15 +112,34 @@ def exported(folder: Path, role: str) -> dict[str, torch.Tensor]:
     model, info = kind.from_pretrained(folder, dtype="auto", output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    fused = [(name, parameter.detach(), one_by_one(name, parameter)) for name, parameter in model.named_parameters()]
-    return {key: tensor for name, parameter, views in fused for key, tensor in (views or {name: parameter}).items()}
+    fused = [
+        (name, parameter.detach(), one_by_one(name, parameter))
+        for name, parameter in model.named_parameters()
+    ]
+    return {
+        key: tensor
+        for name, parameter, views in fused
+        for key, tensor in (views or {name: parameter}).items()
+    }
 
 
-def test_bfloat16_training_exports_its_weights_and_in_float32_its_master_weights(checkpoints: Path, tmp_path: Path):
+def test_bfloat16_training_exports_its_weights_and_in_float32_its_master_weights(
+    checkpoints: Path, tmp_path: Path
+):
     expected = load_file(checkpoints / "bfloat16" / "weights.safetensors")
     for dtype in ("bfloat16", "float32"):
-        assert export(f"checkpoint={checkpoints / 'bfloat16'}", f"out={tmp_path / dtype}", f"dtype={dtype}") == 0
-    rounded, exact = exported(tmp_path / "bfloat16", "actor"), exported(tmp_path / "float32", "actor")
+        assert (
+            export(
+                f"checkpoint={checkpoints / 'bfloat16'}",
+                f"out={tmp_path / dtype}",
+                f"dtype={dtype}",
+            )
+            == 0
+        )
+    rounded, exact = (
+        exported(tmp_path / "bfloat16", "actor"),
+        exported(tmp_path / "float32", "actor"),
+    )
     for name, tensor in expected.items():
         assert tensor.dtype == torch.bfloat16
         assert torch.equal(rounded[name], tensor), name
@@ -121,17 +162,24 @@ def test_portions_do_not_change_what_is_read(checkpoints: Path, monkeypatch: pyt
 def test_megatron_is_not_needed(checkpoints: Path):
     """A machine that exports need not have it."""
     script = (
-        "import sys; sys.modules['megatron'] = None\n"
-        "from pathlib import Path; from rmrl.backends.export import READERS\n"
-        f"reader = READERS['megatron-dist-safetensors'](Path({str(checkpoints / 'tied' / 'policy')!r}))\n"
-        "print(sum(tensor.numel() for _, tensor in reader.read(reader.shapes)))"
+        "import sys; sys.modules['megatron'] = None\nfrom pathlib import Path; from"
+        " rmrl.backends.export import READERS\nreader ="
+        f" READERS['megatron-dist-safetensors'](Path({str(checkpoints / 'tied' / 'policy')!r}))\nprint(sum(tensor.numel()"
+        " for _, tensor in reader.read(reader.shapes)))"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    numbers = sum(tensor.numel() for tensor in load_file(checkpoints / "tied" / "weights.safetensors").values())
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    numbers = sum(
+        tensor.numel()
+        for tensor in load_file(checkpoints / "tied" / "weights.safetensors").values()
+    )
     assert result.stdout.strip() == str(numbers), result.stderr
 
 
-def test_torn_ones_are_refused(checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_torn_ones_are_refused(
+    checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     folder = tmp_path / "torn"
     shutil.copytree(checkpoints / "tied", folder)
     files = sorted((folder / "policy" / "tensors").iterdir())
@@ -151,7 +199,9 @@ def test_torn_ones_are_refused(checkpoints: Path, tmp_path: Path, capsys: pytest
     assert not (tmp_path / "out").exists()
 
 
-def test_a_base_model_that_has_moved(checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_base_model_that_has_moved(
+    checkpoints: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     """What a parameter holds is said by the checkpoint itself."""
     folder = tmp_path / "moved"
     shutil.copytree(checkpoints / "untied", folder)
@@ -159,4 +209,7 @@ def test_a_base_model_that_has_moved(checkpoints: Path, tmp_path: Path, capsys: 
     state.write_text(state.read_text().replace(str(checkpoints / "qwen3"), str(tmp_path / "gone")))
     assert export(f"checkpoint={folder}", f"out={tmp_path / 'out'}") == 2
     assert "set base=<its folder or hub id>" in capsys.readouterr().err
-    assert export(f"checkpoint={folder}", f"out={tmp_path / 'out'}", f"base={checkpoints / 'qwen3'}") == 0
+    assert (
+        export(f"checkpoint={folder}", f"out={tmp_path / 'out'}", f"base={checkpoints / 'qwen3'}")
+        == 0
+    )

@@ -1,4 +1,5 @@
-"""Vocabulary-parallel log-probabilities and entropies: hand-computed, and against torch over the whole vocabulary, gradients included."""
+"""Vocabulary-parallel log-probabilities and entropies: hand-computed, and against torch over the
+whole vocabulary, gradients included."""
 
 from __future__ import annotations
 
@@ -27,17 +28,29 @@ def group() -> Iterator[Any]:
     leave_group()
 
 
-def of_logits(group: Any, logits: Tensor, targets: list[int], **options: Any) -> tuple[Tensor, Tensor | None]:
+def of_logits(
+    group: Any, logits: Tensor, targets: list[int], **options: Any
+) -> tuple[Tensor, Tensor | None]:
     """`logits` are the hidden states: the head is the identity."""
-    settings = {"temperature": 1.0, "entropy": "none", "vocab": logits.shape[1], "slice_rows": 100, **options}
-    return vocab_parallel_logprobs(logits, torch.tensor(targets), head=lambda hidden: hidden, group=group, **settings)
+    settings = {
+        "temperature": 1.0,
+        "entropy": "none",
+        "vocab": logits.shape[1],
+        "slice_rows": 100,
+        **options,
+    }
+    return vocab_parallel_logprobs(
+        logits, torch.tensor(targets), head=lambda hidden: hidden, group=group, **settings
+    )
 
 
 def test_probabilities_of_one_quarter_and_padding_that_would_have_won(group: Any) -> None:
     # exp: 1, 2, 5 and a padded column that would be nearly everything. p = 1/8, 2/8, 5/8.
     logits = torch.tensor([[0.0, math.log(2), math.log(5), 50.0]] * 3)
     logprobs, entropy = of_logits(group, logits, [0, 1, 2], vocab=3, entropy="detached")
-    assert logprobs.tolist() == pytest.approx([math.log(1 / 8), math.log(1 / 4), math.log(5 / 8)], abs=1e-6)
+    assert logprobs.tolist() == pytest.approx(
+        [math.log(1 / 8), math.log(1 / 4), math.log(5 / 8)], abs=1e-6
+    )
     # -(1/8 ln 1/8 + 1/4 ln 1/4 + 5/8 ln 5/8) = 0.25993 + 0.34657 + 0.29375
     assert entropy.tolist() == pytest.approx([0.900256] * 3, abs=1e-5)
     assert logprobs.dtype == entropy.dtype == torch.float32
@@ -45,7 +58,9 @@ def test_probabilities_of_one_quarter_and_padding_that_would_have_won(group: Any
 
 def test_temperature_divides_the_logits(group: Any) -> None:
     # 2 ln 2 / 2 = ln 2: p = 1/3, 2/3
-    logprobs, entropy = of_logits(group, torch.tensor([[0.0, 2 * math.log(2)]]), [1], temperature=2.0)
+    logprobs, entropy = of_logits(
+        group, torch.tensor([[0.0, 2 * math.log(2)]]), [1], temperature=2.0
+    )
     assert logprobs.tolist() == pytest.approx([math.log(2 / 3)], abs=1e-6)
     assert entropy is None
 
@@ -83,11 +98,15 @@ def test_without_positions_nothing_fails(group: Any) -> None:
 
 
 def problem() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Hidden states, a head, targets (first and last token among them) and a weight for each position."""
+    """Hidden states, a head, targets (first and last token among them) and a weight for each
+    position."""
     generator = torch.Generator().manual_seed(0)
     targets = torch.randint(0, VOCAB, (ROWS,), generator=generator)
     targets[:2] = torch.tensor([0, VOCAB - 1])
-    hidden, head = torch.randn(ROWS, HIDDEN, generator=generator), torch.randn(VOCAB, HIDDEN, generator=generator)
+    hidden, head = (
+        torch.randn(ROWS, HIDDEN, generator=generator),
+        torch.randn(VOCAB, HIDDEN, generator=generator),
+    )
     return hidden, head, targets, torch.randn(ROWS, generator=generator)
 
 
@@ -102,15 +121,25 @@ def reference(temperature: float, entropy_weight: float) -> dict[str, Tensor]:
 
 
 def against_torch(process: ProcessSettings) -> dict[str, float]:
-    """Largest differences from `reference`, of all ways to cut the positions, in a group that shares the vocabulary."""
+    """Largest differences from `reference`, of all ways to cut the positions, in a group that
+    shares the vocabulary."""
     join_group(process, "cpu")
     group, share = dist.group.WORLD, -(-VOCAB // process.world_size)
     hidden, head, targets, weight = problem()
-    padded = torch.nn.functional.pad(head, (0, 0, 0, share * process.world_size - VOCAB), value=7.0)  # padding that would matter
+    padded = torch.nn.functional.pad(
+        head, (0, 0, 0, share * process.world_size - VOCAB), value=7.0
+    )  # padding that would matter
     own = slice(process.rank * share, (process.rank + 1) * share)
     worst: dict[str, float] = {}
-    for entropy, entropy_weight, slice_rows, kept_rows in [("grad", 0.3, 100, 100), ("grad", 0.3, 5, 0), ("detached", 0.0, 7, 0)]:
-        hidden_leaf, head_leaf = hidden.clone().requires_grad_(), padded[own].clone().requires_grad_()
+    for entropy, entropy_weight, slice_rows, kept_rows in [
+        ("grad", 0.3, 100, 100),
+        ("grad", 0.3, 5, 0),
+        ("detached", 0.0, 7, 0),
+    ]:
+        hidden_leaf, head_leaf = (
+            hidden.clone().requires_grad_(),
+            padded[own].clone().requires_grad_(),
+        )
         logprobs, entropies = vocab_parallel_logprobs(
             hidden_leaf, targets, head=lambda rows, head=head_leaf: rows @ head.T, temperature=0.8, entropy=entropy, vocab=VOCAB,
             group=group, slice_rows=slice_rows, kept_rows=kept_rows,
@@ -120,7 +149,9 @@ def against_torch(process: ProcessSettings) -> dict[str, float]:
         expected = reference(0.8, entropy_weight)
         gradient = torch.nn.functional.pad(expected["head"], (0, 0, 0, len(padded) - VOCAB))[own]
         got = {"logprobs": logprobs, "entropy": entropies, "hidden": hidden_leaf.grad}
-        differences = {name: float((value - expected[name]).abs().max()) for name, value in got.items()}
+        differences = {
+            name: float((value - expected[name]).abs().max()) for name, value in got.items()
+        }
         differences["head"] = float((head_leaf.grad - gradient).abs().max())
         worst = {name: max(value, worst.get(name, 0.0)) for name, value in differences.items()}
     leave_group()

@@ -1,4 +1,5 @@
-"""The structure of a model, what settings do to it, and the two heads. That it computes what Hugging Face's does: test_weights.py."""
+"""The structure of a model, what settings do to it, and the two heads. That it computes what
+Hugging Face's does: test_weights.py."""
 
 from __future__ import annotations
 
@@ -44,7 +45,11 @@ def build(settings: TrainSettings) -> MegatronModel:
 
 def shapes(model: MegatronModel, part: str) -> dict[str, tuple[int, ...]]:
     """Parameters of the first chunk whose name contains `part`."""
-    return {name: tuple(parameter.shape) for name, parameter in model.chunks[0].named_parameters() if part in name}
+    return {
+        name: tuple(parameter.shape)
+        for name, parameter in model.chunks[0].named_parameters()
+        if part in name
+    }
 
 
 def test_a_tied_policy_has_no_head_of_its_own(alone: Path) -> None:
@@ -68,7 +73,9 @@ def test_parameters_of_each_family(alone: Path) -> None:
         "decoder.layers.3.self_attention.linear_qkv.bias": (128,),
     }
     qwen3 = build(make_settings(alone / "qwen3"))
-    assert shapes(qwen3, "layers.0.self_attention.q_") == {"decoder.layers.0.self_attention.q_layernorm.weight": (16,)}
+    assert shapes(qwen3, "layers.0.self_attention.q_") == {
+        "decoder.layers.0.self_attention.q_layernorm.weight": (16,)
+    }
     assert shapes(qwen3, "output_layer") == {"output_layer.weight": (VOCABULARY, 64)}
     experts = shapes(build(make_settings(alone / "qwen3_moe")), "layers.0.mlp")
     assert len(experts) == 1 + 4 * 2
@@ -96,10 +103,17 @@ def test_a_policy_trains_with_gradient_buffers_in_float32(alone: Path) -> None:
     model = build(make_settings(alone / "llama", dtype="bfloat16"))
     assert [type(module) for module in model.modules] == [DistributedDataParallel]
     assert model.modules[0].module is model.chunks[0]
-    assert {parameter.main_grad.dtype for parameter in model.chunks[0].parameters()} == {torch.float32}
+    assert {parameter.main_grad.dtype for parameter in model.chunks[0].parameters()} == {
+        torch.float32
+    }
     assert model.config.calculate_per_token_loss
     assert model.config.recompute_granularity == "full"
-    assert build(make_settings(alone / "llama", model={"enable_gradient_checkpointing": False})).config.recompute_granularity is None
+    assert (
+        build(
+            make_settings(alone / "llama", model={"enable_gradient_checkpointing": False})
+        ).config.recompute_granularity
+        is None
+    )
 
 
 def test_a_critic_has_a_zero_head_of_one_number(alone: Path) -> None:
@@ -109,7 +123,9 @@ def test_a_critic_has_a_zero_head_of_one_number(alone: Path) -> None:
     with torch.no_grad():
         assert model.head.values(torch.ones(3, 64)).tolist() == [0.0, 0.0, 0.0]
         model.head.weight[0, :2] = torch.tensor([0.5, -2.0])
-        assert model.head.values(torch.tensor([[1.0, 1.0], [4.0, 0.0]]).repeat(1, 32)[:, :64]).shape == (2,)
+        assert model.head.values(
+            torch.tensor([[1.0, 1.0], [4.0, 0.0]]).repeat(1, 32)[:, :64]
+        ).shape == (2,)
         assert model.head.values(torch.eye(64)[:2].bfloat16()).tolist() == [0.5, -2.0]
 
 
@@ -128,17 +144,23 @@ def randomise(model: MegatronModel) -> None:
 def test_the_output_is_hidden_states_and_recomputing_changes_no_gradient(alone: Path) -> None:
     ids, gradients, outputs = torch.arange(14).view(2, 7), [], []
     for recompute in (True, False):
-        model = build(make_settings(alone / "qwen3", model={"enable_gradient_checkpointing": recompute}))
+        model = build(
+            make_settings(alone / "qwen3", model={"enable_gradient_checkpointing": recompute})
+        )
         randomise(model)
         output = forward(model, ids)
         assert output.shape == (2, 7, 64)
         with adapted():
             output.square().sum().backward()
         outputs.append(output.detach())
-        gradients.append([parameter.main_grad.clone() for parameter in model.chunks[0].parameters()])
+        gradients.append(
+            [parameter.main_grad.clone() for parameter in model.chunks[0].parameters()]
+        )
     assert torch.equal(*outputs)
     assert all(torch.equal(with_, without) for with_, without in zip(*gradients, strict=True))
-    assert sum(float(gradient.abs().sum()) > 0 for gradient in gradients[0]) == len(gradients[0]) - 1  # all but the head's
+    assert (
+        sum(float(gradient.abs().sum()) > 0 for gradient in gradients[0]) == len(gradients[0]) - 1
+    )  # all but the head's
 
 
 def test_tokens_behind_a_position_do_not_reach_it(alone: Path) -> None:
@@ -152,7 +174,9 @@ def test_tokens_behind_a_position_do_not_reach_it(alone: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_norm_rounds_as_hugging_face_does(alone: Path, dtype: torch.dtype) -> None:
-    config = build(make_settings(alone / "llama", role="ref", dtype=str(dtype).removeprefix("torch."))).config
+    config = build(
+        make_settings(alone / "llama", role="ref", dtype=str(dtype).removeprefix("torch."))
+    ).config
     theirs = LlamaRMSNorm(48, eps=1e-5).to(dtype)
     with adapted():
         ours = RMSNorm(config, hidden_size=48, eps=1e-5)
@@ -168,7 +192,9 @@ def test_saved_tensors_name_the_head_where_there_is_one(alone: Path) -> None:
     for family, role in [("llama", "actor"), ("qwen3", "actor"), ("reward", "critic")]:
         model = build(make_settings(alone / family, role=role))
         with adapted():
-            metadata = {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
+            metadata = {
+                "dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)
+            }
             saved[family] = model.chunks[0].sharded_state_dict(metadata=metadata)
     assert "output_layer.weight" not in saved["llama"]
     assert saved["qwen3"]["output_layer.weight"].global_shape == (VOCABULARY, 64)
@@ -192,20 +218,43 @@ def test_overrides_reach_the_configs(alone: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "named"),
     [
-        ({"override_transformer_config": {"recompute_granularty": "full"}}, "recompute_granularty.*did you mean 'recompute_granularity'"),
-        ({"override_transformer_config": {"num_layers": 2}}, "num_layers follows from the model's config.json"),
-        ({"override_transformer_config": {"sequence_parallel": True}}, "sequence_parallel follows from"),
-        ({"override_transformer_config": {"moe_aux_loss_coeff": 0.1}}, "moe_aux_loss_coeff cannot be used"),
-        ({"override_transformer_config": {"window_size": [4, 0]}}, "window_size cannot be used: attention here is"),
-        ({"override_transformer_config": {"recompute_granularity": "some"}}, "megatron-core refuses these entries"),
+        (
+            {"override_transformer_config": {"recompute_granularty": "full"}},
+            "recompute_granularty.*did you mean 'recompute_granularity'",
+        ),
+        (
+            {"override_transformer_config": {"num_layers": 2}},
+            "num_layers follows from the model's config.json",
+        ),
+        (
+            {"override_transformer_config": {"sequence_parallel": True}},
+            "sequence_parallel follows from",
+        ),
+        (
+            {"override_transformer_config": {"moe_aux_loss_coeff": 0.1}},
+            "moe_aux_loss_coeff cannot be used",
+        ),
+        (
+            {"override_transformer_config": {"window_size": [4, 0]}},
+            "window_size cannot be used: attention here is",
+        ),
+        (
+            {"override_transformer_config": {"recompute_granularity": "some"}},
+            "megatron-core refuses these entries",
+        ),
         ({"override_ddp_config": {"bucket_sizes": 1}}, "bucket_sizes.*did you mean 'bucket_size'"),
-        ({"override_ddp_config": {"use_distributed_optimizer": False}}, "use_distributed_optimizer follows from"),
+        (
+            {"override_ddp_config": {"use_distributed_optimizer": False}},
+            "use_distributed_optimizer follows from",
+        ),
         ({"override_ddp_config": {"overlap_param_gather": True}}, "published"),
         ({"dtype": "float16"}, "dtype=float16.*bfloat16 or float32"),
         ({"dtype": "bfloat"}, "not a dtype"),
     ],
 )
-def test_entries_that_cannot_work_are_errors_that_name_them(alone: Path, entries: dict[str, Any], named: str) -> None:
+def test_entries_that_cannot_work_are_errors_that_name_them(
+    alone: Path, entries: dict[str, Any], named: str
+) -> None:
     with pytest.raises(ConfigError, match=f"actor_rollout_ref.actor.megatron.*{named}"):
         build(make_settings(alone / "llama", **entries))
 
@@ -216,7 +265,10 @@ def test_adapters_are_refused(alone: Path) -> None:
 
 
 def test_the_language_model_is_for_its_config_alone(alone: Path) -> None:
-    assert {parameter.device.type for parameter in language_model(make_settings(alone / "llama")).parameters()} == {"meta"}
+    assert {
+        parameter.device.type
+        for parameter in language_model(make_settings(alone / "llama")).parameters()
+    } == {"meta"}
     critic = language_model(make_settings(alone / "llama", role="critic"))
     assert type(critic).__name__ == "LlamaForSequenceClassification"
     assert critic.config.num_labels == 1
@@ -237,11 +289,15 @@ def test_cpu_processes_must_not_see_a_gpu(alone: Path, monkeypatch: pytest.Monke
 
 
 def describe(process: ProcessSettings, folders: dict[str, str]) -> dict[str, Any]:
-    """What lies where with two stages, and with two of them in each process; rank 0's view and the last rank's, gathered."""
+    """What lies where with two stages, and with two of them in each process; rank 0's view and the
+    last rank's, gathered."""
     facts: dict[str, Any] = {}
     for name, virtual in [("plain", None), ("interleaved", 2)]:
         settings = make_settings(
-            Path(folders["tied"]), pipeline_model_parallel_size=2, virtual_pipeline_model_parallel_size=virtual, override_ddp_config={}
+            Path(folders["tied"]),
+            pipeline_model_parallel_size=2,
+            virtual_pipeline_model_parallel_size=virtual,
+            override_ddp_config={},
         )
         model = build_model(settings, *join(settings, process))
         chunks: list[Any] = model.chunks
@@ -250,7 +306,13 @@ def describe(process: ProcessSettings, folders: dict[str, str]) -> dict[str, Any
             "layers": [[layer.layer_number for layer in chunk.decoder.layers] for chunk in chunks],
             "embedding": [hasattr(chunk, "embedding") for chunk in chunks],
             "head": [hasattr(chunk, "output_layer") for chunk in chunks],
-            "marks": [getattr(parameter, "shared_embedding", False) for chunk in chunks for parameter in chunk.parameters()].count(True),
+            "marks": (
+                [
+                    getattr(parameter, "shared_embedding", False)
+                    for chunk in chunks
+                    for parameter in chunk.parameters()
+                ].count(True)
+            ),
             "tied_head": list(model.head.weight.shape) if model.last_stage else None,
             "lengths": model.config.variable_seq_lengths,
             "batched": model.config.batch_p2p_comm,
@@ -270,7 +332,10 @@ def test_stages_of_a_pipeline(tmp_path: Path) -> None:
     assert (first["layers"], last["layers"]) == ([[1, 2]], [[3, 4]])
     assert (first["embedding"], first["head"]) == ([True], [False])
     assert (last["embedding"], last["head"]) == ([False], [True])
-    assert (first["marks"], last["marks"]) == (1, 1)  # one copy of the tied matrix in each, whose gradients megatron-core adds up
+    assert (first["marks"], last["marks"]) == (
+        1,
+        1,
+    )  # one copy of the tied matrix in each, whose gradients megatron-core adds up
     assert last["tied_head"] == [VOCABULARY, 64]
     assert (first["lengths"], first["batched"]) == (True, True)
     first, last = facts["first"]["interleaved"], facts["last"]["interleaved"]
@@ -281,15 +346,30 @@ def test_stages_of_a_pipeline(tmp_path: Path) -> None:
 
 
 def head_gradients(process: ProcessSettings) -> dict[str, float]:
-    """Of both heads, with and without sequence parallelism: the worst difference of the gradients from those of one process."""
+    """Of both heads, with and without sequence parallelism: the worst difference of the gradients
+    from those of one process."""
     worst: dict[str, float] = {}
     torch.manual_seed(0)
     hidden, weight, values = torch.randn(6, 2, 64), torch.randn(10, 64), torch.randn(1, 64)
     factors, value_factors = torch.randn(2, 6, 10), torch.randn(2, 6)
     for split in (False, True):
-        sizes, _ = join(make_settings(Path("unread"), tensor_model_parallel_size=2, sequence_parallel=split), process)
-        config: Any = type("Config", (), {"sequence_parallel": sizes.sequence_parallel, "hidden_size": 64, "params_dtype": torch.float32})
-        own, rows = slice(5 * process.rank, 5 * process.rank + 5), slice(3 * process.rank, 3 * process.rank + 3) if split else slice(None)
+        sizes, _ = join(
+            make_settings(Path("unread"), tensor_model_parallel_size=2, sequence_parallel=split),
+            process,
+        )
+        config: Any = type(
+            "Config",
+            (),
+            {
+                "sequence_parallel": sizes.sequence_parallel,
+                "hidden_size": 64,
+                "params_dtype": torch.float32,
+            },
+        )
+        own, rows = (
+            slice(5 * process.rank, 5 * process.rank + 5),
+            slice(3 * process.rank, 3 * process.rank + 3) if split else slice(None),
+        )
         layer = torch.nn.Module()
         layer.weight = torch.nn.Parameter(weight[own].clone())
         response, value = ResponseHead(layer, config), ValueHead(config, torch.device("cpu"))
@@ -305,9 +385,14 @@ def head_gradients(process: ProcessSettings) -> dict[str, float]:
                     loss = value.values(output) * value_factors
                 loss.sum().backward()
             results = whole.transpose(0, 1) @ full.T
-            (results * factors if name == "response" else results[..., 0] * value_factors).sum().backward()
+            (
+                results * factors if name == "response" else results[..., 0] * value_factors
+            ).sum().backward()
             weight_grad = full.grad[own] if name == "response" else full.grad
-            difference = max((local.grad - whole.grad[rows]).abs().max(), (head.weight.grad - weight_grad).abs().max())
+            difference = max(
+                (local.grad - whole.grad[rows]).abs().max(),
+                (head.weight.grad - weight_grad).abs().max(),
+            )
             worst[f"{name} {split}"] = float(difference)
         leave()
     return worst

@@ -68,7 +68,7 @@ def test_storages_are_counted_once_and_only_on_the_device():
     assert storages([buffer], torch.device("meta")) == []
 
 
-# --- of a model ----------------------------------------------------------------------------------------------------------
+# --- of a model
 
 
 @pytest.fixture(scope="module")
@@ -86,18 +86,31 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., An
 
 def held(part: Any) -> dict[str, int]:
     """Bytes of the storages behind parameters, gradients, and what else the optimizer has."""
-    own = {storage.data_ptr() for storage in storages([*parameters(part.model), *gradients(part.model)], CPU)}
-    others = [tensor for tensor in part._optimizer.tensors() if tensor.untyped_storage().data_ptr() not in own]
+    own = {
+        storage.data_ptr()
+        for storage in storages([*parameters(part.model), *gradients(part.model)], CPU)
+    }
+    others = [
+        tensor
+        for tensor in part._optimizer.tensors()
+        if tensor.untyped_storage().data_ptr() not in own
+    ]
     return {
         name: sum(storage.nbytes() for storage in storages(tensors, CPU))
-        for name, tensors in (("param", parameters(part.model)), ("grad", gradients(part.model)), ("optimizer", others))
+        for name, tensors in (
+            ("param", parameters(part.model)),
+            ("grad", gradients(part.model)),
+            ("optimizer", others),
+        )
     }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("distributed", [True, False])
-def test_training_goes_on_with_the_same_bits(build: Callable[..., Any], dtype: str, distributed: bool):
+def test_training_goes_on_with_the_same_bits(
+    build: Callable[..., Any], dtype: str, distributed: bool
+):
     part, other = (build(dtype=dtype, use_distributed_optimizer=distributed) for _ in range(2))
     whole = MegatronConfig(param_offload=True, grad_offload=True, optimizer_offload=True)
     moving = offloaders(part.model, part._optimizer, whole)
@@ -123,7 +136,9 @@ def test_only_what_is_named_moves(build: Callable[..., Any], dtype: str, name: s
     part = build(dtype=dtype)
     by_hand.train_step(part, 0, ALONE)
     before = held(part)
-    (offloader,) = offloaders(part.model, part._optimizer, MegatronConfig(**{f"{name}_offload": True}))
+    (offloader,) = offloaders(
+        part.model, part._optimizer, MegatronConfig(**{f"{name}_offload": True})
+    )
     offloader.offload()
     assert held(part) == {**before, name: 0}
     offloader.onload()

@@ -43,7 +43,9 @@ def weights_of(part: Any) -> dict[str, Tensor]:
 
 
 def gradients_of(part: Any) -> list[Tensor]:
-    return [parameter.main_grad for module in part.model.modules for parameter in module.parameters()]
+    return [
+        parameter.main_grad for module in part.model.modules for parameter in module.parameters()
+    ]
 
 
 @pytest.mark.parametrize("distributed", [True, False])
@@ -55,15 +57,22 @@ def test_weight_decay_reaches_every_parameter(build: BuildPart, distributed: boo
     assert part.step(0.1) == 0.0  # no gradient
     for name, tensor in weights_of(part).items():
         torch.testing.assert_close(
-            tensor, before[name] * (1 - 0.1 * by_hand.OPTIM.weight_decay), msg=lambda text, name=name: f"{name}: {text}"
+            tensor,
+            before[name] * (1 - 0.1 * by_hand.OPTIM.weight_decay),
+            msg=lambda text, name=name: f"{name}: {text}",
         )
 
 
 @pytest.mark.parametrize("distributed", [True, False])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_norm_that_is_not_finite_changes_nothing(build: BuildPart, distributed: bool, value: float):
+def test_a_norm_that_is_not_finite_changes_nothing(
+    build: BuildPart, distributed: bool, value: float
+):
     """Neither weights nor averages: the next step is as though there had been no such one."""
-    part, other = build(use_distributed_optimizer=distributed), build(use_distributed_optimizer=distributed)
+    part, other = (
+        build(use_distributed_optimizer=distributed),
+        build(use_distributed_optimizer=distributed),
+    )
     by_hand.train_step(part, 0, ALONE)
     by_hand.train_step(other, 0, ALONE)
     before = weights_of(part)
@@ -93,10 +102,14 @@ def test_how_rows_are_cut_does_not_matter(build: BuildPart):
     whole, cut = build(), build()
     for step in range(2):
         loss, norm = by_hand.train_step(whole, step, ALONE, tokens=10_000)
-        assert by_hand.train_step(cut, step, ALONE, tokens=1) == pytest.approx((loss, norm), rel=1e-5)
+        assert by_hand.train_step(cut, step, ALONE, tokens=1) == pytest.approx(
+            (loss, norm), rel=1e-5
+        )
     expected = weights_of(whole)
     for name, tensor in weights_of(cut).items():
-        torch.testing.assert_close(tensor, expected[name], atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            tensor, expected[name], atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -111,7 +124,8 @@ def test_a_step_at_rate_zero_changes_nothing(build: BuildPart, dtype: str, distr
 
 @pytest.mark.parametrize("distributed", [True, False])
 def test_master_weights_follow_loaded_ones(build: BuildPart, distributed: bool):
-    """bfloat16 weights are rounded master weights; these have to be the checkpoint's before the first step and after any reload."""
+    """bfloat16 weights are rounded master weights; these have to be the checkpoint's before the
+    first step and after any reload."""
     part = build(dtype="bfloat16", use_distributed_optimizer=distributed)
     with torch.no_grad():
         for module in part.model.modules:
@@ -124,5 +138,7 @@ def test_master_weights_follow_loaded_ones(build: BuildPart, distributed: bool):
 
 
 def test_a_bfloat16_step_is_near_a_float32_one(build: BuildPart):
-    exact, rounded = (by_hand.train_step(build(dtype=dtype), 0, ALONE) for dtype in ("float32", "bfloat16"))
+    exact, rounded = (
+        by_hand.train_step(build(dtype=dtype), 0, ALONE) for dtype in ("float32", "bfloat16")
+    )
     assert rounded == pytest.approx(exact, rel=2e-2)

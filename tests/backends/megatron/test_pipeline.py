@@ -1,6 +1,8 @@
-"""Training under layouts of one, two and four processes, against Hugging Face and torch's AdamW written out by hand.
+"""Training under layouts of one, two and four processes, against Hugging Face and torch's AdamW
+written out by hand.
 
-float32: log-probabilities and values 2e-5, losses 2e-6, gradient norms relative 1e-5, weights 1e-5 (a step moves them by up to 1e-2).
+float32: log-probabilities and values 2e-5, losses 2e-6, gradient norms relative 1e-5, weights 1e-5
+  (a step moves them by up to 1e-2).
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ from tests.backends.policies import run_group
 
 pytestmark = pytest.mark.slow
 
-TENSOR, PIPELINE, CONTEXT = "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"
+TENSOR, PIPELINE, CONTEXT = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+)
 PACKED = {"use_remove_padding": True, "attn_implementation": "sdpa"}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "one": {"processes": 1},
@@ -47,16 +53,28 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "tp2-experts": {TENSOR: 2, "folder": "experts"},
     "tp2-pp2-sp": {"processes": 4, TENSOR: 2, PIPELINE: 2},
     "tp2-cp2-packed": {"processes": 4, TENSOR: 2, CONTEXT: 2, "model": PACKED},
-    "cp2-pp2-vpp2-critic": {"processes": 4, CONTEXT: 2, PIPELINE: 2, "virtual_pipeline_model_parallel_size": 2, "role": "critic"},
+    "cp2-pp2-vpp2-critic": {
+        "processes": 4,
+        CONTEXT: 2,
+        PIPELINE: 2,
+        "virtual_pipeline_model_parallel_size": 2,
+        "role": "critic",
+    },
     "pp2-vpp2-dp2": {"processes": 4, PIPELINE: 2, "virtual_pipeline_model_parallel_size": 2},
 }
 
-NUMBERS = {"before": {"abs": 2e-5}, "after": {"abs": 2e-5}, "losses": {"abs": 2e-6}, "norms": {"rel": 1e-5}}
+NUMBERS = {
+    "before": {"abs": 2e-5},
+    "after": {"abs": 2e-5},
+    "losses": {"abs": 2e-6},
+    "norms": {"rel": 1e-5},
+}
 """Entries of by_hand.Trained, and how near they are."""
 
 
 def train_layouts(process: ProcessSettings, folder: str) -> dict[str, Any]:
-    """Every layout of this number of processes, one after another in the same processes; weights go to files."""
+    """Every layout of this number of processes, one after another in the same processes; weights go
+    to files."""
     from rmrl.backends.megatron import groups
     from rmrl.backends.megatron.part import MegatronPart
 
@@ -70,9 +88,17 @@ def train_layouts(process: ProcessSettings, folder: str) -> dict[str, Any]:
         trained = by_hand.train_through_megatron(part, process)
         numbers = {entry: getattr(trained, entry) for entry in NUMBERS}
         total = part.total({"b": 2.0, "a": 1.0} if part.answers else {})
-        found[name] = {**numbers, "packed": part.packed, "total": total, "shares": part.model.sizes.data}
+        found[name] = {
+            **numbers,
+            "packed": part.packed,
+            "total": total,
+            "shares": part.model.sizes.data,
+        }
         if process.rank == 0:
-            save_file({key: tensor.contiguous() for key, tensor in trained.weights.items()}, Path(folder) / f"{name}.safetensors")
+            save_file(
+                {key: tensor.contiguous() for key, tensor in trained.weights.items()},
+                Path(folder) / f"{name}.safetensors",
+            )
         groups.leave()
     leave_group()
     return found
@@ -91,7 +117,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for processes in (1, 2, 4):
-        found |= run_group(train_layouts, processes, tmp_path_factory.mktemp(f"of{processes}"), str(folder), deadline_s=300)
+        found |= run_group(
+            train_layouts,
+            processes,
+            tmp_path_factory.mktemp(f"of{processes}"),
+            str(folder),
+            deadline_s=300,
+        )
     return found
 
 
@@ -102,7 +134,9 @@ def expected(folder: Path) -> dict[tuple[str, str], by_hand.Trained]:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_three_steps_are_those_of_one_process(name: str, folder: Path, results: dict[str, Any], expected: dict[tuple[str, str], Any]):
+def test_three_steps_are_those_of_one_process(
+    name: str, folder: Path, results: dict[str, Any], expected: dict[tuple[str, str], Any]
+):
     layout = LAYOUTS[name]
     want = expected[layout.get("folder", "tied"), layout.get("role", "actor")]
     for entry, near in NUMBERS.items():
@@ -110,7 +144,9 @@ def test_three_steps_are_those_of_one_process(name: str, folder: Path, results: 
     trained = load_file(folder / f"{name}.safetensors")
     assert trained.keys() == want.weights.keys()
     for key, weight in want.weights.items():
-        torch.testing.assert_close(trained[key], weight, atol=1e-5, rtol=0, msg=lambda text, key=key: f"{key}: {text}")
+        torch.testing.assert_close(
+            trained[key], weight, atol=1e-5, rtol=0, msg=lambda text, key=key: f"{key}: {text}"
+        )
 
 
 def test_sums_are_over_shares_and_not_over_processes(results: dict[str, Any]):
@@ -121,12 +157,18 @@ def test_sums_are_over_shares_and_not_over_processes(results: dict[str, Any]):
 
 def test_rows_are_packed_where_asked_and_under_virtual_stages(results: dict[str, Any]):
     packed = {name for name, result in results.items() if result["packed"]}
-    assert packed == {name for name, layout in LAYOUTS.items() if "model" in layout or "vpp2" in name}
+    assert packed == {
+        name for name, layout in LAYOUTS.items() if "model" in layout or "vpp2" in name
+    }
 
 
-def test_the_steps_are_clipped_and_move_every_parameter(folder: Path, expected: dict[tuple[str, str], Any]):
+def test_the_steps_are_clipped_and_move_every_parameter(
+    folder: Path, expected: dict[tuple[str, str], Any]
+):
     """Otherwise the comparison would show less than it seems."""
     trained = expected["tied", "actor"]
     assert min(trained.norms) > by_hand.CLIP
     start = load_file(folder / "tied" / "model.safetensors")
-    assert all((weight - start[name]).abs().max() > 1e-3 for name, weight in trained.weights.items())
+    assert all(
+        (weight - start[name]).abs().max() > 1e-3 for name, weight in trained.weights.items()
+    )

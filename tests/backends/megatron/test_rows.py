@@ -33,7 +33,10 @@ def test_padded_rows_have_the_length_of_the_longest():
 
 def test_padded_rows_are_a_multiple():
     rows = lay_out(TWO, Layout(packed=False, multiple=4), CPU)
-    assert rows.input_ids_BS.tolist() == [[10, 11, 12, 13, 14, 0, 0, 0], [20, 21, 22, 0, 0, 0, 0, 0]]
+    assert rows.input_ids_BS.tolist() == [
+        [10, 11, 12, 13, 14, 0, 0, 0],
+        [20, 21, 22, 0, 0, 0, 0, 0],
+    ]
     assert (rows.positions_n.tolist(), rows.targets_n.tolist()) == ([2, 3, 9], [13, 14, 22])
 
 
@@ -42,7 +45,11 @@ def test_packed_rows_are_each_a_multiple():
     assert rows.input_ids_BS.tolist() == [[10, 11, 12, 13, 14, 0, 20, 21, 22, 0]]
     assert rows.position_ids_BS.tolist() == [[0, 1, 2, 3, 4, 5, 0, 1, 2, 3]]
     assert rows.boundaries is not None
-    assert (rows.boundaries.tolist(), rows.boundaries.dtype, rows.longest) == ([0, 6, 10], torch.int32, 6)
+    assert (rows.boundaries.tolist(), rows.boundaries.dtype, rows.longest) == (
+        [0, 6, 10],
+        torch.int32,
+        6,
+    )
     assert (rows.positions_n.tolist(), rows.targets_n.tolist()) == ([2, 3, 7], [13, 14, 22])
 
 
@@ -57,7 +64,8 @@ def test_filling_makes_up_a_common_length():
 
 
 def test_filling_has_few_rows_however_short_the_others_are():
-    """What a process without rows of its own runs where another's fill 16384 tokens: attention goes row by row."""
+    """What a process without rows of its own runs where another's fill 16384 tokens: attention goes
+    row by row."""
     rows = lay_out(dummy_row(TWO), Layout(packed=True, multiple=6, length=16386), CPU)
     assert rows.boundaries is not None
     lengths = rows.boundaries.diff().tolist()
@@ -73,16 +81,27 @@ def test_filling_rows_are_as_long_as_the_longest_one_where_that_is_long():
 
 def test_context_parallel_processes_hold_the_first_and_last_chunks_of_each_row():
     batch = batch_of(([10, 11, 12, 13, 14, 15, 16], 6), ([20, 21, 22], 1))
-    first, second = (lay_out(batch, Layout(packed=False, multiple=4, context=2, context_rank=rank), CPU) for rank in (0, 1))
+    first, second = (
+        lay_out(batch, Layout(packed=False, multiple=4, context=2, context_rank=rank), CPU)
+        for rank in (0, 1)
+    )
     assert first.input_ids_BS.tolist() == [[10, 11, 16, 0], [20, 21, 0, 0]]
     assert second.input_ids_BS.tolist() == [[12, 13, 14, 15], [22, 0, 0, 0]]
     assert first.position_ids_BS.tolist() == [[0, 1, 6, 7]] * 2
-    # Positions before the targets 11 12 | 13 14 15 16 | 22: the first process holds 0, 1 and row 2's 1, the second 2 to 5.
+    # Positions before the targets 11 12 | 13 14 15 16 | 22: the first process holds 0, 1 and row
+    # 2's 1, the second 2 to 5.
     assert (first.positions_n.tolist(), first.targets_n.tolist()) == ([0, 1, 5], [11, 12, 22])
-    assert (second.positions_n.tolist(), second.targets_n.tolist()) == ([0, 1, 2, 3], [13, 14, 15, 16])
+    assert (second.positions_n.tolist(), second.targets_n.tolist()) == (
+        [0, 1, 2, 3],
+        [13, 14, 15, 16],
+    )
     assert first.index_n is not None
     assert second.index_n is not None
-    assert (first.index_n.tolist(), second.index_n.tolist(), first.size) == ([0, 1, 6], [2, 3, 4, 5], 7)
+    assert (first.index_n.tolist(), second.index_n.tolist(), first.size) == (
+        [0, 1, 6],
+        [2, 3, 4, 5],
+        7,
+    )
 
 
 def test_packed_rows_are_cut_one_by_one():
@@ -95,7 +114,14 @@ def test_packed_rows_are_cut_one_by_one():
 
 
 def test_a_process_without_response_tokens_has_one_position_for_the_backward_pass():
-    rows = lay_out(TWO.select([1]), Layout(packed=False, multiple=4, context=2, context_rank=0), CPU)
+    rows = lay_out(
+        TWO.select([1]), Layout(packed=False, multiple=4, context=2, context_rank=0), CPU
+    )
     assert rows.input_ids_BS.tolist() == [[20, 0]]
     assert rows.index_n is not None
-    assert (rows.index_n.tolist(), rows.positions_n.tolist(), rows.targets_n.tolist(), rows.size) == ([], [0], [0], 1)
+    assert (
+        rows.index_n.tolist(),
+        rows.positions_n.tolist(),
+        rows.targets_n.tolist(),
+        rows.size,
+    ) == ([], [0], [0], 1)

@@ -1,11 +1,14 @@
-"""One PPO and one GRPO step from the same checkpoint and batch: the same numbers under FSDP2 and under Megatron's layouts.
+"""One PPO and one GRPO step from the same checkpoint and batch: the same numbers under FSDP2 and
+under Megatron's layouts.
 
-A step is what the trainer does with a batch: log-probabilities of policy and reference (or values of the critic), advantages, an update of
-two mini-batches (of policy and critic). The trainer's own dealing of rows is used; processes exchange results as Ray would.
+A step is what the trainer does with a batch: log-probabilities of policy and reference (or values
+of the critic), advantages, an update of two mini-batches (of policy and critic). The trainer's own
+dealing of rows is used; processes exchange results as Ray would.
 
-Compared in float32: what the models answer before the step (2e-6), losses and metrics (2e-5), gradient norms (relative 2e-5), weights after
-it (1e-5, where they move by up to 2e-2). AdamW's epsilon is large: with a tiny one, an entry whose gradient is nothing but rounding moves
-by the whole learning rate.
+Compared in float32: what the models answer before the step (2e-6), losses and metrics (2e-5),
+gradient norms (relative 2e-5), weights after it (1e-5, where they move by up to 2e-2). AdamW's
+epsilon is large: with a tiny one, an entry whose gradient is nothing but rounding moves by the
+whole learning rate.
 """
 
 from __future__ import annotations
@@ -27,7 +30,15 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.dealing import dealing
 from rmrl.backends.process_group import leave_group
 from rmrl.backends.worker import TrainWorker
-from rmrl.config.schema import ActorConfig, AlgorithmConfig, CriticConfig, FSDPConfig, MegatronConfig, ModelConfig, OptimConfig
+from rmrl.config.schema import (
+    ActorConfig,
+    AlgorithmConfig,
+    CriticConfig,
+    FSDPConfig,
+    MegatronConfig,
+    ModelConfig,
+    OptimConfig,
+)
 from rmrl.trainer.policy import TrainedModel
 from rmrl.types import AdvantageInputs, Ragged, TrainBatch
 from tests.backends.megatron.tiny import write_tiny
@@ -61,9 +72,17 @@ def settings_of(algorithm: str, layout: str, folder: Path) -> dict[str, TrainSet
     }
     kl = {"use_kl_loss": True, "kl_loss_coef": 0.1} if algorithm == "grpo" else {}
     actor = ActorConfig(entropy_coeff=0.01, **kl, **shared)
-    common: dict[str, Any] = {"actor": actor, "temperature": 0.9, "total_steps": 10, "max_response_length": 10}
+    common: dict[str, Any] = {
+        "actor": actor,
+        "temperature": 0.9,
+        "total_steps": 10,
+        "max_response_length": 10,
+    }
     policy, reference = (ModelConfig(path=str(folder / name)) for name in ("policy", "reference"))
-    engines = {"actor": TrainSettings(role="actor", model=policy, **common), "ref": TrainSettings(role="ref", model=reference, **common)}
+    engines = {
+        "actor": TrainSettings(role="actor", model=policy, **common),
+        "ref": TrainSettings(role="ref", model=reference, **common),
+    }
     if algorithm == "ppo":
         critic = CriticConfig(ppo_mini_batch_size=4, ppo_epochs=1, **shared)
         engines["critic"] = TrainSettings(role="critic", model=policy, critic=critic, **common)
@@ -71,14 +90,17 @@ def settings_of(algorithm: str, layout: str, folder: Path) -> dict[str, TrainSet
 
 
 class SameProgram:
-    """A training group whose processes all run this program: each calls its own worker, and all learn what the others answered."""
+    """A training group whose processes all run this program: each calls its own worker, and all
+    learn what the others answered."""
 
     def __init__(self, worker: TrainWorker, process: ProcessSettings) -> None:
         self._worker, self._process, self.size = worker, process, process.world_size
 
     async def call(self, method: str, per_rank: Sequence[Sequence[Any]]) -> list[Any]:
         answers: list[Any] = [None] * self.size
-        dist.all_gather_object(answers, getattr(self._worker, method)(*per_rank[self._process.rank]))
+        dist.all_gather_object(
+            answers, getattr(self._worker, method)(*per_rank[self._process.rank])
+        )
         return answers
 
 
@@ -86,26 +108,41 @@ async def one_step(algorithm: str, layout: str, folder: Path, process: ProcessSe
     engines = settings_of(algorithm, layout, folder)
     group: Any = SameProgram(TrainWorker(engines, process), process)
     models = {
-        role: TrainedModel(group, role, dealing(settings.trained, process.world_size, section=settings.section))
+        role: TrainedModel(
+            group, role, dealing(settings.trained, process.world_size, section=settings.section)
+        )
         for role, settings in engines.items()
     }
     batch = make_batch(ROWS, seed=5, streams=False)
     old, reference = await models["actor"].logprobs(batch), await models["ref"].logprobs(batch)
     values = await models["critic"].values(batch) if algorithm == "ppo" else None
-    batch = advantages_of(algorithm, dataclasses.replace(batch, old_logprobs=old, ref_logprobs=reference, values=values))
+    batch = advantages_of(
+        algorithm,
+        dataclasses.replace(batch, old_logprobs=old, ref_logprobs=reference, values=values),
+    )
     halves = [batch.select(np.arange(start, start + ROWS // 2)) for start in (0, ROWS // 2)]
     metrics = {}
     for role in [role for role in models if role != "ref"]:
         metrics |= await models[role].update(halves)
-        await models[role].export_weights(str(folder / f"{algorithm}-{layout}-{role}"), dtype="float32")
+        await models[role].export_weights(
+            str(folder / f"{algorithm}-{layout}-{role}"), dtype="float32"
+        )
     after = await models["actor"].logprobs(batch)
-    return {"old": old.values.tolist(), "reference": reference.values.tolist(), "metrics": metrics, "after": after.values.tolist()}
+    return {
+        "old": old.values.tolist(),
+        "reference": reference.values.tolist(),
+        "metrics": metrics,
+        "after": after.values.tolist(),
+    }
 
 
 def advantages_of(algorithm: str, batch: TrainBatch) -> TrainBatch:
-    """From rewards that are the same everywhere; PPO adds the reference's KL to them through the values alone."""
+    """From rewards that are the same everywhere; PPO adds the reference's KL to them through the
+    values alone."""
     inputs = AdvantageInputs(
-        rewards_B=torch.from_numpy(np.random.default_rng(3).standard_normal(ROWS).astype(np.float32)),
+        rewards_B=torch.from_numpy(
+            np.random.default_rng(3).standard_normal(ROWS).astype(np.float32)
+        ),
         group_ids_B=torch.arange(ROWS) // PER_PROMPT,
         response_mask_BT=torch.from_numpy(batch.response_mask.padded(0)),
         values_BT=None if batch.values is None else torch.from_numpy(batch.values.padded(0)),
@@ -113,8 +150,16 @@ def advantages_of(algorithm: str, batch: TrainBatch) -> TrainBatch:
     estimator = "gae" if algorithm == "ppo" else "grpo"
     estimated = ADVANTAGES[estimator](inputs, settings=AlgorithmConfig(adv_estimator=estimator))
     lengths = batch.response_mask.lengths
-    returns = None if estimated.returns_BT is None else Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
-    return dataclasses.replace(batch, advantages=Ragged.from_padded(estimated.advantages_BT.float().numpy(), lengths), returns=returns)
+    returns = (
+        None
+        if estimated.returns_BT is None
+        else Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
+    )
+    return dataclasses.replace(
+        batch,
+        advantages=Ragged.from_padded(estimated.advantages_BT.float().numpy(), lengths),
+        returns=returns,
+    )
 
 
 def all_steps(process: ProcessSettings, folder: str) -> dict[str, Result]:
@@ -122,7 +167,9 @@ def all_steps(process: ProcessSettings, folder: str) -> dict[str, Result]:
     results = {}
     for layout, (world, _) in LAYOUTS.items():
         for algorithm in ALGORITHMS if world == process.world_size else ():
-            results[f"{algorithm}-{layout}"] = asyncio.run(one_step(algorithm, layout, Path(folder), process))
+            results[f"{algorithm}-{layout}"] = asyncio.run(
+                one_step(algorithm, layout, Path(folder), process)
+            )
             leave()
     leave_group()
     return results
@@ -138,7 +185,10 @@ def leave() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    shape = {"vocab_size": VOCABULARY + 1, "pad_token_id": 5}  # a padding token that is part of the rows, as end tokens often are
+    shape = {
+        "vocab_size": VOCABULARY + 1,
+        "pad_token_id": 5,
+    }  # a padding token that is part of the rows, as end tokens often are
     write_tiny(folder / "policy", "llama", seed=0, **shape)  # odd: padded under tensor parallelism
     write_tiny(folder / "reference", "llama", seed=1, **shape)
     return folder
@@ -148,7 +198,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     found: dict[str, Result] = {}
     for world in sorted({world for world, _ in LAYOUTS.values()}):
-        found |= run_group(all_steps, world, tmp_path_factory.mktemp(f"of{world}"), str(folder), deadline_s=400)
+        found |= run_group(
+            all_steps, world, tmp_path_factory.mktemp(f"of{world}"), str(folder), deadline_s=400
+        )
     return found
 
 
@@ -156,14 +208,21 @@ def results(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 def expected(folder: Path) -> Iterator[dict[str, Result]]:
     """One process under FSDP2."""
     alone = ProcessSettings(threads=1, timeout_s=60)
-    yield {algorithm: asyncio.run(one_step(algorithm, "fsdp2-alone", folder, alone)) for algorithm in ALGORITHMS}
+    yield {
+        algorithm: asyncio.run(one_step(algorithm, "fsdp2-alone", folder, alone))
+        for algorithm in ALGORITHMS
+    }
     leave_group()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_step_is_the_same_under_every_layout(
-    expected: dict[str, Result], results: dict[str, Result], folder: Path, algorithm: str, layout: str
+    expected: dict[str, Result],
+    results: dict[str, Result],
+    folder: Path,
+    algorithm: str,
+    layout: str,
 ):
     want, got = expected[algorithm], results[f"{algorithm}-{layout}"]
     for name in ("old", "reference"):
@@ -173,12 +232,22 @@ def test_a_step_is_the_same_under_every_layout(
     for name, value in want["metrics"].items():
         assert got["metrics"][name] == pytest.approx(value, rel=2e-5, abs=2e-5), name
     for role in ("actor", *(["critic"] if algorithm == "ppo" else [])):
-        one, other = (load_file(folder / f"{algorithm}-{which}-{role}") for which in ("fsdp2-alone", layout))
+        one, other = (
+            load_file(folder / f"{algorithm}-{which}-{role}") for which in ("fsdp2-alone", layout)
+        )
         start = load_file(folder / "policy" / "model.safetensors")
         assert one.keys() == other.keys()
         for name, weight in one.items():
-            torch.testing.assert_close(other[name], weight, atol=1e-5, rtol=0, msg=lambda text, at=f"{role} {name}": f"{at}: {text}")
-        moved = max((one[name] - start[name]).abs().max().item() for name in one.keys() & start.keys())
+            torch.testing.assert_close(
+                other[name],
+                weight,
+                atol=1e-5,
+                rtol=0,
+                msg=lambda text, at=f"{role} {name}": f"{at}: {text}",
+            )
+        moved = max(
+            (one[name] - start[name]).abs().max().item() for name in one.keys() & start.keys()
+        )
         assert moved > 1e-3, "the step moved nothing, so nothing was compared"
 
 

@@ -1,4 +1,5 @@
-"""Hugging Face configs -> shapes: the four families, rotary frequencies as transformers has them, and what is refused by name."""
+"""Hugging Face configs -> shapes: the four families, rotary frequencies as transformers has them,
+and what is refused by name."""
 
 from __future__ import annotations
 
@@ -23,20 +24,34 @@ LLAMA3 = {
 
 def shape_of(config: Any, **megatron: Any) -> Shape:
     settings = MegatronConfig(**megatron)
-    size = settings.tensor_model_parallel_size * settings.pipeline_model_parallel_size * settings.expert_model_parallel_size
+    size = (
+        settings.tensor_model_parallel_size
+        * settings.pipeline_model_parallel_size
+        * settings.expert_model_parallel_size
+    )
     return Shape.of(config, Sizes.of(settings, size, section=SECTION), section=SECTION)
 
 
 def test_numbers_of_a_llama() -> None:
     shape = shape_of(tiny_config(), tensor_model_parallel_size=2)
-    assert (shape.layers, shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim) == (4, 64, 96, 4, 2, 16)
+    assert (shape.layers, shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim) == (
+        4,
+        64,
+        96,
+        4,
+        2,
+        16,
+    )
     assert (shape.vocab, shape.padded_vocab, shape.tied, shape.eps) == (131, 132, True, 1e-6)
     assert (shape.qkv_bias, shape.qk_norm, shape.experts) == (False, False, None)
 
 
 def test_the_vocabulary_is_padded_to_the_tensor_parallel_size_alone() -> None:
     wide = {"num_attention_heads": 8, "num_key_value_heads": 8}
-    assert [shape_of(tiny_config(**wide), tensor_model_parallel_size=size).padded_vocab for size in (1, 4, 8)] == [131, 132, 136]
+    assert [
+        shape_of(tiny_config(**wide), tensor_model_parallel_size=size).padded_vocab
+        for size in (1, 4, 8)
+    ] == [131, 132, 136]
 
 
 def test_families() -> None:
@@ -53,7 +68,12 @@ def test_without_head_dim_and_key_value_heads() -> None:
 
 
 @pytest.mark.parametrize(
-    "rope", [{"rope_type": "default", "rope_theta": 1e6}, {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}, LLAMA3]
+    "rope",
+    [
+        {"rope_type": "default", "rope_theta": 1e6},
+        {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0},
+        LLAMA3,
+    ],
 )
 def test_rotary_frequencies_are_those_of_transformers(rope: dict[str, Any]) -> None:
     config = tiny_config(rope_parameters=rope, num_hidden_layers=1)
@@ -62,14 +82,17 @@ def test_rotary_frequencies_are_those_of_transformers(rope: dict[str, Any]) -> N
 
 
 def test_rotary_frequencies_by_hand() -> None:
-    # Channels 0, 2, ..., 14 of 16: 10000 ** -(0/16), ... The slowest turns by 10000 ** -(14/16) = 10 ** -3.5 per position.
+    # Channels 0, 2, ..., 14 of 16: 10000 ** -(0/16), ... The slowest turns by 10000 ** -(14/16) =
+    # 10 ** -3.5 per position.
     rope = shape_of(tiny_config()).rope
     assert len(rope) == 8
     assert rope[0] == 1.0
     assert rope[7] == pytest.approx(10**-3.5)
     # llama3: wavelengths below 64 / 4 positions stay, above 64 / 1 they are 8 times as long.
     scaled = shape_of(tiny_config(rope_parameters=LLAMA3)).rope
-    plain = shape_of(tiny_config(rope_parameters={"rope_type": "default", "rope_theta": 500000.0})).rope
+    plain = shape_of(
+        tiny_config(rope_parameters={"rope_type": "default", "rope_theta": 500000.0})
+    ).rope
     assert scaled[0] == plain[0]  # wavelength 2 pi
     assert scaled[7] == pytest.approx(plain[7] / 8)
 
@@ -81,14 +104,27 @@ def test_rotary_frequencies_by_hand() -> None:
         ("llama", {"mlp_bias": True}, "mlp_bias=true"),
         ("llama", {"attention_bias": True}, "attention_bias=true"),
         ("qwen3", {"attention_bias": True}, "attention_bias=true"),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 2}, "sliding_window=32"),
-        ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}, "rope_type=yarn"),
+        (
+            "qwen2",
+            {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 2},
+            "sliding_window=32",
+        ),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}},
+            "rope_type=yarn",
+        ),
         ("qwen3_moe", {"mlp_only_layers": [0]}, r"mlp_only_layers=\[0\]"),
         ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step=2"),
     ],
 )
-def test_what_would_compute_other_numbers_is_refused(family: str, entries: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=f"{SECTION}.strategy=megatron: the model has .*{named}.*use strategy=fsdp2"):
+def test_what_would_compute_other_numbers_is_refused(
+    family: str, entries: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=f"{SECTION}.strategy=megatron: the model has .*{named}.*use strategy=fsdp2",
+    ):
         shape_of(tiny_config(family, **entries))
 
 

@@ -1,4 +1,5 @@
-"""Sizes: what fits how many processes, in whose order of ranks, and which models can be cut that way."""
+"""Sizes: what fits how many processes, in whose order of ranks, and which models can be cut that
+way."""
 
 from __future__ import annotations
 
@@ -15,18 +16,38 @@ from rmrl.config.schema import MegatronConfig
 from rmrl.errors import ConfigError
 
 HERE = "actor_rollout_ref.actor"
-LLAMA = {"model_type": "llama", "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 6, "intermediate_size": 96}
-EXPERTS = {**LLAMA, "model_type": "qwen3_moe", "num_experts": 6, "moe_intermediate_size": 24, "intermediate_size": 97}
+LLAMA = {
+    "model_type": "llama",
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 6,
+    "intermediate_size": 96,
+}
+EXPERTS = {
+    **LLAMA,
+    "model_type": "qwen3_moe",
+    "num_experts": 6,
+    "moe_intermediate_size": 24,
+    "intermediate_size": 97,
+}
 
 
 def sizes(world: int, *, tp: int = 1, pp: int = 1, cp: int = 1, **entries: object) -> Sizes:
-    lengths = {"tensor_model_parallel_size": tp, "pipeline_model_parallel_size": pp, "context_parallel_size": cp}
+    lengths = {
+        "tensor_model_parallel_size": tp,
+        "pipeline_model_parallel_size": pp,
+        "context_parallel_size": cp,
+    }
     return Sizes.of(MegatronConfig(**lengths, **entries), world, section=HERE)
 
 
 def test_what_is_left_of_the_processes_is_data_parallel():
-    made = sizes(24, tp=2, pp=3, cp=2, virtual_pipeline_model_parallel_size=2, expert_model_parallel_size=2)
-    assert made == Sizes(tensor=2, pipeline=3, virtual=2, context=2, expert=2, sequence_parallel=True, data=2)
+    made = sizes(
+        24, tp=2, pp=3, cp=2, virtual_pipeline_model_parallel_size=2, expert_model_parallel_size=2
+    )
+    assert made == Sizes(
+        tensor=2, pipeline=3, virtual=2, context=2, expert=2, sequence_parallel=True, data=2
+    )
     assert (made.model, made.world) == (12, 24)
 
 
@@ -39,16 +60,41 @@ def test_settings_that_ask_for_nothing_are_the_same_as_none():
 @pytest.mark.parametrize(
     ("world", "entries", "sentence"),
     [
-        (6, {"tp": 2, "pp": 2}, "=2 x pipeline_model_parallel_size=2 x context_parallel_size=1 = 4 does not divide"),
-        (6, {"tp": 4}, "the 6 training processes; lower them until it does, or train in a multiple of 4 processes"),
-        (8, {"tp": 2, "expert_model_parallel_size": 6}, "4 data-parallel processes (8 processes / 2 that share a model); use"),
+        (
+            6,
+            {"tp": 2, "pp": 2},
+            "=2 x pipeline_model_parallel_size=2 x context_parallel_size=1 = 4 does not divide",
+        ),
+        (
+            6,
+            {"tp": 4},
+            (
+                "the 6 training processes; lower them until it does, or train in a multiple of 4"
+                " processes"
+            ),
+        ),
+        (
+            8,
+            {"tp": 2, "expert_model_parallel_size": 6},
+            "4 data-parallel processes (8 processes / 2 that share a model); use",
+        ),
         (8, {"tp": 2, "expert_model_parallel_size": 6}, "expert_model_parallel_size=2"),
-        (2, {"virtual_pipeline_model_parallel_size": 2}, "virtual_pipeline_model_parallel_size=2 with pipeline_model_parallel_size=1"),
+        (
+            2,
+            {"virtual_pipeline_model_parallel_size": 2},
+            "virtual_pipeline_model_parallel_size=2 with pipeline_model_parallel_size=1",
+        ),
         (2, {"tp": 0}, f"{HERE}.megatron.tensor_model_parallel_size=0: give at least 1"),
-        (2, {"virtual_pipeline_model_parallel_size": -1}, "virtual_pipeline_model_parallel_size=-1: give at least 1"),
+        (
+            2,
+            {"virtual_pipeline_model_parallel_size": -1},
+            "virtual_pipeline_model_parallel_size=-1: give at least 1",
+        ),
     ],
 )
-def test_sizes_that_do_not_fit_the_processes_are_refused_with_the_numbers(world: int, entries: dict[str, int], sentence: str):
+def test_sizes_that_do_not_fit_the_processes_are_refused_with_the_numbers(
+    world: int, entries: dict[str, int], sentence: str
+):
     with pytest.raises(ConfigError) as caught:
         sizes(world, **entries)
     assert sentence in str(caught.value)
@@ -72,16 +118,26 @@ LAYOUTS = [(2, 2, 3, 2), (3, 1, 2, 2), (1, 2, 2, 3), (4, 2, 1, 1)]
 def test_the_order_of_ranks_is_that_of_megatron_core():
     for (tp, cp, dp, pp), groups in zip(LAYOUTS, _megatron_groups(), strict=True):
         made = sizes(tp * cp * dp * pp, tp=tp, cp=cp, pp=pp)
-        for axis, token in (("tensor", "tp"), ("context", "cp"), ("data", "dp"), ("pipeline", "pp")):
+        for axis, token in (
+            ("tensor", "tp"),
+            ("context", "cp"),
+            ("data", "dp"),
+            ("pipeline", "pp"),
+        ):
             assert groups[token]
-            for group in groups[token]:  # its ranks stand in the order of this axis and are alike along the others
+            for group in groups[
+                token
+            ]:  # its ranks stand in the order of this axis and are alike along the others
                 places = [made.coordinates(rank) for rank in group]
-                assert [getattr(place, axis) for place in places] == list(range(getattr(made, axis)))
+                assert [getattr(place, axis) for place in places] == list(
+                    range(getattr(made, axis))
+                )
                 assert len({replace(place, **{axis: 0}) for place in places}) == 1
 
 
 def _megatron_groups() -> list[dict[str, list[list[int]]]]:
-    """Groups of ranks as megatron-core makes them; asked in another process, because this one may not want to import it as it is."""
+    """Groups of ranks as megatron-core makes them; asked in another process, because this one may
+    not want to import it as it is."""
     code = (
         "import json\nfrom megatron.core.parallel_state import RankGenerator\n"
         "def groups(tp, cp, dp, pp):\n"
@@ -89,7 +145,9 @@ def _megatron_groups() -> list[dict[str, list[list[int]]]]:
         "    return {axis: made.get_ranks(axis) for axis in ('tp', 'cp', 'dp', 'pp')}\n"
         f"print(json.dumps([groups(*layout) for layout in {LAYOUTS}]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -98,29 +156,94 @@ def _megatron_groups() -> list[dict[str, list[list[int]]]]:
     [
         ({}, {"tp": 4, "pp": 2, "cp": 2}, None),
         ({"num_key_value_heads": None}, {"tp": 8}, None),
-        ({"model_type": "gemma2"}, {}, "trains llama, qwen2, qwen3, qwen3_moe, and this model is 'gemma2'"),
-        ({}, {"tp": 3, "pp": 2}, "megatron.tensor_model_parallel_size=3 does not divide the model's num_attention_heads=8; use"),
-        ({}, {"tp": 8}, "megatron.tensor_model_parallel_size=8 does not divide the model's num_key_value_heads=4; use"),
+        (
+            {"model_type": "gemma2"},
+            {},
+            "trains llama, qwen2, qwen3, qwen3_moe, and this model is 'gemma2'",
+        ),
+        (
+            {},
+            {"tp": 3, "pp": 2},
+            (
+                "megatron.tensor_model_parallel_size=3 does not divide the model's"
+                " num_attention_heads=8; use"
+            ),
+        ),
+        (
+            {},
+            {"tp": 8},
+            (
+                "megatron.tensor_model_parallel_size=8 does not divide the model's"
+                " num_key_value_heads=4; use"
+            ),
+        ),
         ({}, {"tp": 8}, "use tensor_model_parallel_size=4"),
-        ({"intermediate_size": 98}, {"tp": 4}, "does not divide the model's intermediate_size=98; use tensor_model_parallel_size=2"),
-        ({}, {"pp": 4}, "megatron: pipeline_model_parallel_size=4 does not divide the model's num_hidden_layers=6; use sizes"),
-        ({}, {"pp": 2, "virtual_pipeline_model_parallel_size": 2}, "x virtual_pipeline_model_parallel_size=2 = 4 stages does not divide"),
+        (
+            {"intermediate_size": 98},
+            {"tp": 4},
+            "does not divide the model's intermediate_size=98; use tensor_model_parallel_size=2",
+        ),
+        (
+            {},
+            {"pp": 4},
+            (
+                "megatron: pipeline_model_parallel_size=4 does not divide the model's"
+                " num_hidden_layers=6; use sizes"
+            ),
+        ),
+        (
+            {},
+            {"pp": 2, "virtual_pipeline_model_parallel_size": 2},
+            "x virtual_pipeline_model_parallel_size=2 = 4 stages does not divide",
+        ),
         ({}, {"pp": 3, "virtual_pipeline_model_parallel_size": 2}, None),
-        ({}, {"expert_model_parallel_size": 2}, "expert_model_parallel_size=2: the model has no experts"),
-        (EXPERTS, {"tp": 4, "expert_model_parallel_size": 3}, None),  # intermediate_size=97 is not what the experts have
-        (EXPERTS, {"expert_model_parallel_size": 4}, "expert_model_parallel_size=4 does not divide the model's num_experts=6"),
-        ({**EXPERTS, "num_experts": None, "num_local_experts": 6}, {"expert_model_parallel_size": 3}, None),
-        ({**EXPERTS, "moe_intermediate_size": 25}, {"tp": 2}, "does not divide the model's moe_intermediate_size=25"),
-        (EXPERTS, {"tp": 2, "sequence_parallel": False}, "experts under tensor parallelism with sequence parallelism only"),
+        (
+            {},
+            {"expert_model_parallel_size": 2},
+            "expert_model_parallel_size=2: the model has no experts",
+        ),
+        (
+            EXPERTS,
+            {"tp": 4, "expert_model_parallel_size": 3},
+            None,
+        ),  # intermediate_size=97 is not what the experts have
+        (
+            EXPERTS,
+            {"expert_model_parallel_size": 4},
+            "expert_model_parallel_size=4 does not divide the model's num_experts=6",
+        ),
+        (
+            {**EXPERTS, "num_experts": None, "num_local_experts": 6},
+            {"expert_model_parallel_size": 3},
+            None,
+        ),
+        (
+            {**EXPERTS, "moe_intermediate_size": 25},
+            {"tp": 2},
+            "does not divide the model's moe_intermediate_size=25",
+        ),
+        (
+            EXPERTS,
+            {"tp": 2, "sequence_parallel": False},
+            "experts under tensor parallelism with sequence parallelism only",
+        ),
     ],
 )
-def test_what_of_a_model_cannot_be_cut(changes: dict[str, Any], entries: dict[str, int], sentence: str | None):
+def test_what_of_a_model_cannot_be_cut(
+    changes: dict[str, Any], entries: dict[str, int], sentence: str | None
+):
     model = {**LLAMA, **changes}
     problems = sizes(48, **entries).problems(model, section=HERE)
     assert all(problem.startswith(HERE) for problem in problems)
-    assert (problems == []) if sentence is None else any(sentence in problem for problem in problems)
+    assert (
+        (problems == []) if sentence is None else any(sentence in problem for problem in problems)
+    )
 
 
 def test_a_critic_is_told_of_its_own_keys():
-    problems = Sizes.of(MegatronConfig(tensor_model_parallel_size=16), 16, section="critic").problems(LLAMA, section="critic")
-    assert [problem.split("=")[0] for problem in problems] == ["critic.megatron.tensor_model_parallel_size"] * 2  # heads, kv heads
+    problems = Sizes.of(
+        MegatronConfig(tensor_model_parallel_size=16), 16, section="critic"
+    ).problems(LLAMA, section="critic")
+    assert [problem.split("=")[0] for problem in problems] == [
+        "critic.megatron.tensor_model_parallel_size"
+    ] * 2  # heads, kv heads

@@ -1,4 +1,5 @@
-"""Hugging Face weights into a Megatron model and out of it: the same logits, and every tensor back bit by bit."""
+"""Hugging Face weights into a Megatron model and out of it: the same logits, and every tensor back
+bit by bit."""
 
 from __future__ import annotations
 
@@ -32,18 +33,27 @@ DENSE = {
     "qwen2": {"family": "qwen2", "tied": True},
     "qwen3": {"family": "qwen3", "tied": False},
 }
-EXPERTS = {"qwen3_moe": {"family": "qwen3_moe", "tied": False}, "tied qwen3_moe": {"family": "qwen3_moe", "norm_topk_prob": False}}
+EXPERTS = {
+    "qwen3_moe": {"family": "qwen3_moe", "tied": False},
+    "tied qwen3_moe": {"family": "qwen3_moe", "norm_topk_prob": False},
+}
 
 
 def write_all(folder: Path, checkpoints: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Name -> folder of a tiny checkpoint with the logits of Hugging Face's model beside it."""
-    return {name: str(with_outputs(write_tiny(folder / name, **how), AutoModelForCausalLM)) for name, how in checkpoints.items()}
+    return {
+        name: str(with_outputs(write_tiny(folder / name, **how), AutoModelForCausalLM))
+        for name, how in checkpoints.items()
+    }
 
 
 def with_outputs(folder: Path, architecture: Any, tokens: int = 24) -> Path:
-    """Two micro-batches [2, 2, tokens] and what transformers' model makes of them, in outputs.safetensors.bin (which is no weight)."""
+    """Two micro-batches [2, 2, tokens] and what transformers' model makes of them, in
+    outputs.safetensors.bin (which is no weight)."""
     model = architecture.from_pretrained(folder, dtype=torch.float32).eval()
-    ids = torch.randint(0, model.config.vocab_size, (2, 2, tokens), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(
+        0, model.config.vocab_size, (2, 2, tokens), generator=torch.Generator().manual_seed(1)
+    )
     with torch.no_grad():
         hidden = model.model(ids.flatten(0, 1)).last_hidden_state
         outputs = (model.lm_head if architecture is AutoModelForCausalLM else model.score)(hidden)
@@ -67,7 +77,8 @@ def loaded(process: ProcessSettings, folder: str, sizes: dict[str, Any], role: s
 
 @torch.no_grad()
 def outputs_of(model: Any, ids: Tensor) -> list[Tensor]:
-    """Logits (a critic's values) of each micro-batch, whole, in the processes of the last stage; elsewhere nothing."""
+    """Logits (a critic's values) of each micro-batch, whole, in the processes of the last stage;
+    elsewhere nothing."""
     from rmrl.backends.megatron.core import get_forward_backward_func, parallel_state
     from rmrl.backends.megatron.cpu import adapted
 
@@ -106,20 +117,28 @@ def largest(value: float) -> float:
 
 
 def compare(model: Any, folder: str) -> dict[str, Any]:
-    """How far the outputs are from Hugging Face's in any process, and which tensors do not come back as they were in the file."""
+    """How far the outputs are from Hugging Face's in any process, and which tensors do not come
+    back as they were in the file."""
     from rmrl.backends.megatron.gather import manifest, whole_tensors
 
     expected = load_file(Path(folder) / "outputs.bin")
-    runs = model.sizes.expert == 1 or model.sizes.tensor == 1  # gloo cannot gather the unequal shares that the two together make
+    runs = (
+        model.sizes.expert == 1 or model.sizes.tensor == 1
+    )  # gloo cannot gather the unequal shares that the two together make
     ours = outputs_of(model, expected["ids"]) if runs else []
-    distance = [(one.reshape(theirs.shape) - theirs).abs().max().item() for one, theirs in zip(ours, expected["outputs"], strict=False)]
+    distance = [
+        (one.reshape(theirs.shape) - theirs).abs().max().item()
+        for one, theirs in zip(ours, expected["outputs"], strict=False)
+    ]
     files = load_file(Path(folder) / "model.safetensors")
     different = 0
     for dtype in (None, torch.bfloat16):
         entries = []
         for name, tensor in whole_tensors(model, dtype):
             entries.append((name, tensor.dtype, tuple(tensor.shape)))
-            stored = files.get(name, torch.zeros(1, model.shape.hidden))  # a language model has no value head: it starts at zero
+            stored = files.get(
+                name, torch.zeros(1, model.shape.hidden)
+            )  # a language model has no value head: it starts at zero
             different += not torch.equal(tensor, stored.to(dtype or torch.float32))
         different += entries != manifest(model, dtype)
     return {
@@ -129,8 +148,13 @@ def compare(model: Any, folder: str) -> dict[str, Any]:
     }
 
 
-def compare_all(process: ProcessSettings, folders: dict[str, str], sizes: dict[str, Any], role: str) -> dict[str, Any]:
-    return {name: compare(loaded(process, folder, sizes, role), folder) for name, folder in folders.items()}
+def compare_all(
+    process: ProcessSettings, folders: dict[str, str], sizes: dict[str, Any], role: str
+) -> dict[str, Any]:
+    return {
+        name: compare(loaded(process, folder, sizes, role), folder)
+        for name, folder in folders.items()
+    }
 
 
 def stored_names(folder: str) -> set[str]:
@@ -149,7 +173,9 @@ def stored_names(folder: str) -> set[str]:
         pytest.param(4, {**TP2, **PP2}, id="tp2 pp2"),
     ],
 )
-def test_dense_models_are_hugging_faces(tmp_path: Path, world_size: int, sizes: dict[str, Any]) -> None:
+def test_dense_models_are_hugging_faces(
+    tmp_path: Path, world_size: int, sizes: dict[str, Any]
+) -> None:
     folders = write_all(tmp_path, DENSE)
     found = run_group(compare_all, world_size, tmp_path, folders, sizes, "actor", deadline_s=240)
     for name, result in found.items():
@@ -169,25 +195,48 @@ def test_dense_models_are_hugging_faces(tmp_path: Path, world_size: int, sizes: 
         pytest.param(4, {**PP2, **EP2}, id="pp2 ep2"),
     ],
 )
-def test_models_with_experts_are_hugging_faces(tmp_path: Path, world_size: int, sizes: dict[str, Any]) -> None:
+def test_models_with_experts_are_hugging_faces(
+    tmp_path: Path, world_size: int, sizes: dict[str, Any]
+) -> None:
     folders = write_all(tmp_path, EXPERTS)
     found = run_group(compare_all, world_size, tmp_path, folders, sizes, "actor", deadline_s=240)
     for name, result in found.items():
-        assert result["distance"] is None or 0 <= result["distance"] <= 1e-5, (name, result["distance"])
+        assert result["distance"] is None or 0 <= result["distance"] <= 1e-5, (
+            name,
+            result["distance"],
+        )
         assert result["different"] == 0, name
-        # One tensor per expert and projection, as files and engines have them; transformers fuses them in memory alone.
+        # One tensor per expert and projection, as files and engines have them; transformers fuses
+        # them in memory alone.
         assert "model.layers.3.mlp.experts.3.down_proj.weight" in result["names"]
         assert set(result["names"]) == stored_names(folders[name])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("world_size", "sizes"), [pytest.param(1, {}, id="one process"), pytest.param(4, {**TP2, **PP2}, id="tp2 pp2")])
-def test_a_critic_starts_from_either_kind_of_checkpoint(tmp_path: Path, world_size: int, sizes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("world_size", "sizes"),
+    [pytest.param(1, {}, id="one process"), pytest.param(4, {**TP2, **PP2}, id="tp2 pp2")],
+)
+def test_a_critic_starts_from_either_kind_of_checkpoint(
+    tmp_path: Path, world_size: int, sizes: dict[str, Any]
+) -> None:
     folders = {
-        "reward model": str(with_outputs(write_tiny(tmp_path / "rm", classifier=True), AutoModelForSequenceClassification)),
-        "language model": str(with_outputs(write_tiny(tmp_path / "lm", "qwen2"), AutoModelForCausalLM)),
+        "reward model": str(
+            with_outputs(
+                write_tiny(tmp_path / "rm", classifier=True), AutoModelForSequenceClassification
+            )
+        ),
+        "language model": str(
+            with_outputs(write_tiny(tmp_path / "lm", "qwen2"), AutoModelForCausalLM)
+        ),
     }
-    save_file({"ids": load_file(tmp_path / "lm" / "outputs.bin")["ids"], "outputs": torch.zeros(2, 2, 24, 1)}, tmp_path / "lm/outputs.bin")
+    save_file(
+        {
+            "ids": load_file(tmp_path / "lm" / "outputs.bin")["ids"],
+            "outputs": torch.zeros(2, 2, 24, 1),
+        },
+        tmp_path / "lm/outputs.bin",
+    )
     found = run_group(compare_all, world_size, tmp_path, folders, sizes, "critic", deadline_s=240)
     for name, result in found.items():
         assert 0 <= result["distance"] <= 1e-5, name
@@ -197,14 +246,22 @@ def test_a_critic_starts_from_either_kind_of_checkpoint(tmp_path: Path, world_si
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("world_size", "sizes"), [pytest.param(6, {"tensor_model_parallel_size": 3, **PP2}, id="tp3 pp2")])
+@pytest.mark.parametrize(
+    ("world_size", "sizes"),
+    [pytest.param(6, {"tensor_model_parallel_size": 3, **PP2}, id="tp3 pp2")],
+)
 @pytest.mark.skipif(not REAL.is_dir(), reason="needs the real model in .models/smollm2")
-def test_a_real_model_is_hugging_faces(tmp_path: Path, world_size: int, sizes: dict[str, Any]) -> None:
+def test_a_real_model_is_hugging_faces(
+    tmp_path: Path, world_size: int, sizes: dict[str, Any]
+) -> None:
     for file in REAL.iterdir():
         (tmp_path / file.name).symlink_to(file)
     with_outputs(tmp_path, AutoModelForCausalLM, tokens=48)
-    found = run_group(compare_all, world_size, tmp_path, {"real": str(tmp_path)}, sizes, "ref", deadline_s=400)["real"]
-    # Of logits up to 34; Hugging Face's own float32 logits of these tokens are 2e-3 from those of float64.
+    found = run_group(
+        compare_all, world_size, tmp_path, {"real": str(tmp_path)}, sizes, "ref", deadline_s=400
+    )["real"]
+    # Of logits up to 34; Hugging Face's own float32 logits of these tokens are 2e-3 from those of
+    # float64.
     assert 0 <= found["distance"] <= 5e-3
     assert found["different"] == 0
     assert len(found["names"]) == 272
@@ -227,12 +284,17 @@ def exported_equal(process: ProcessSettings, folder: str) -> bool:
     from rmrl.backends.megatron.gather import whole_tensors
 
     stored = load_file(Path(folder) / "whole.bin")
-    return all(torch.equal(tensor, stored[name]) for name, tensor in whole_tensors(loaded(process, folder, {}), None))
+    return all(
+        torch.equal(tensor, stored[name])
+        for name, tensor in whole_tensors(loaded(process, folder, {}), None)
+    )
 
 
 @pytest.mark.slow
 def test_sharded_files_are_read_through_their_index(tmp_path: Path) -> None:
-    assert run_group(exported_equal, 1, tmp_path, str(sharded_files(write_tiny(tmp_path / "model"))))
+    assert run_group(
+        exported_equal, 1, tmp_path, str(sharded_files(write_tiny(tmp_path / "model")))
+    )
 
 
 def load_into_nothing(folder: Path, *, role: str = "actor", tied: bool = True) -> None:
@@ -241,7 +303,9 @@ def load_into_nothing(folder: Path, *, role: str = "actor", tied: bool = True) -
     from rmrl.backends.megatron.shape import Shape
     from rmrl.backends.megatron.sizes import Sizes
 
-    sizes = Sizes(tensor=1, pipeline=1, virtual=None, context=1, expert=1, sequence_parallel=False, data=1)
+    sizes = Sizes(
+        tensor=1, pipeline=1, virtual=None, context=1, expert=1, sequence_parallel=False, data=1
+    )
     config = load_config(make_settings(folder).model)
     config.tie_word_embeddings = tied
     model: Any = SimpleNamespace(shape=Shape.of(config, sizes, section="x"), role=role, chunks=[])
@@ -250,13 +314,19 @@ def load_into_nothing(folder: Path, *, role: str = "actor", tied: bool = True) -
 
 def without(folder: Path, *names: str) -> None:
     tensors = load_file(folder / "model.safetensors")
-    save_file({name: tensor for name, tensor in tensors.items() if name not in names}, folder / "model.safetensors")
+    save_file(
+        {name: tensor for name, tensor in tensors.items() if name not in names},
+        folder / "model.safetensors",
+    )
 
 
 def test_missing_weights_are_named(tmp_path: Path) -> None:
     folder = write_tiny(tmp_path)
     without(folder, "model.layers.2.self_attn.k_proj.weight", "model.norm.weight")
-    with pytest.raises(CheckpointError, match=r"lacks 2 weights .*layers\.2\.self_attn\.k_proj\.weight, model\.norm\.weight") as caught:
+    with pytest.raises(
+        CheckpointError,
+        match=r"lacks 2 weights .*layers\.2\.self_attn\.k_proj\.weight, model\.norm\.weight",
+    ) as caught:
         load_into_nothing(folder)
     assert "actor_rollout_ref.model.path" in str(caught.value)
 
@@ -293,6 +363,11 @@ def test_quantised_weights_are_refused(tmp_path: Path) -> None:
     folder = write_tiny(tmp_path)
     tensors = load_file(folder / "model.safetensors")
     name = "model.layers.0.mlp.up_proj.weight"
-    save_file({**tensors, name: tensors[name].to(torch.float8_e4m3fn)}, folder / "model.safetensors")
-    with pytest.raises(ConfigError, match=r"1 weights are quantised \(model\.layers\.0\.mlp\.up_proj\.weight F8_E4M3\)"):
+    save_file(
+        {**tensors, name: tensors[name].to(torch.float8_e4m3fn)}, folder / "model.safetensors"
+    )
+    with pytest.raises(
+        ConfigError,
+        match=r"1 weights are quantised \(model\.layers\.0\.mlp\.up_proj\.weight F8_E4M3\)",
+    ):
         load_into_nothing(folder)

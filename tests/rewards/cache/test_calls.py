@@ -15,7 +15,13 @@ import pytest
 from rmrl.errors import InfrastructureError
 from rmrl.rewards.cache.calls import CachedCalls, CacheStats
 from rmrl.rewards.cache.store import CacheStore
-from rmrl.rewards.engines.base import EmbedRequest, GenerateRequest, PoolingRequest, TextOutput, ValueOutput
+from rmrl.rewards.engines.base import (
+    EmbedRequest,
+    GenerateRequest,
+    PoolingRequest,
+    TextOutput,
+    ValueOutput,
+)
 from rmrl.types import Sampling
 
 GREEDY = Sampling(max_tokens=4, temperature=0.0)
@@ -33,7 +39,10 @@ class Engine:
         self.asked += requests
         if method == "classify":
             return [ValueOutput(float(sum(r.token_ids)), len(r.token_ids)) for r in requests]
-        return [[TextOutput(f"{start + i}.{vote}", "stop", 1, 1) for vote in range(r.sampling.n)] for i, r in enumerate(requests)]
+        return [
+            [TextOutput(f"{start + i}.{vote}", "stop", 1, 1) for vote in range(r.sampling.n)]
+            for i, r in enumerate(requests)
+        ]
 
 
 @pytest.fixture
@@ -43,7 +52,9 @@ def store(tmp_path: Path) -> Iterator[CacheStore]:
     made.close()
 
 
-def calls(engine: Engine, store: CacheStore | None = None, *, key: str = "k", sampled: bool = False) -> CachedCalls:
+def calls(
+    engine: Engine, store: CacheStore | None = None, *, key: str = "k", sampled: bool = False
+) -> CachedCalls:
     return CachedCalls(engine.run, store=store, scorer_key=key, label="judge", sampled=sampled)
 
 
@@ -90,7 +101,9 @@ async def test_the_engine_is_not_called_when_all_is_known(store: CacheStore) -> 
 
     await calls(Engine(), store).submit("classify", [pool(1), pool(2)], deterministic=True)
     known = CachedCalls(run, store=store, scorer_key="k", label="judge", sampled=False)
-    assert [o.value for o in await known.submit("classify", [pool(2), pool(1)], deterministic=True)] == [2.0, 1.0]
+    assert [
+        o.value for o in await known.submit("classify", [pool(2), pool(1)], deterministic=True)
+    ] == [2.0, 1.0]
     assert await known.submit("classify", [], deterministic=True) == []
 
 
@@ -111,7 +124,12 @@ async def test_draws_are_kept_only_where_asked(store: CacheStore) -> None:
     assert plain.stats == CacheStats(requests=2)
     first = await kept.submit("generate", [request, request], deterministic=False)
     again = await kept.submit("generate", [request], deterministic=False)
-    assert [o.text for o in first[0]] == [o.text for o in first[1]] == [o.text for o in again[0]] == ["2.0", "2.1"]
+    assert (
+        [o.text for o in first[0]]
+        == [o.text for o in first[1]]
+        == [o.text for o in again[0]]
+        == ["2.0", "2.1"]
+    )
     assert [o.cached for o in again[0]] == [True, True]
 
 
@@ -120,13 +138,21 @@ async def test_greedy_text_is_kept_and_its_failures_are_not(store: CacheStore) -
 
     async def run(method: str, requests: list[Any]) -> list[Any]:
         failed = TextOutput("", "", 1, 0, failure="timeout", detail="60 s")
-        return [[failed if failing and r.token_ids == (2,) else TextOutput("fine", "stop", 1, 1)] for r in requests]
+        return [
+            [failed if failing and r.token_ids == (2,) else TextOutput("fine", "stop", 1, 1)]
+            for r in requests
+        ]
 
     way = CachedCalls(run, store=store, scorer_key="k", label="judge", sampled=False)
     requests = [GenerateRequest((1,), GREEDY), GenerateRequest((2,), GREEDY)]
-    assert [group[0].failure for group in await way.submit("generate", requests, deterministic=True)] == ["", "timeout"]
+    assert [
+        group[0].failure for group in await way.submit("generate", requests, deterministic=True)
+    ] == ["", "timeout"]
     failing = False
-    assert [(g[0].failure, g[0].cached) for g in await way.submit("generate", requests, deterministic=True)] == [("", True), ("", False)]
+    assert [
+        (g[0].failure, g[0].cached)
+        for g in await way.submit("generate", requests, deterministic=True)
+    ] == [("", True), ("", False)]
 
 
 async def test_a_wrong_count_names_both_numbers(store: CacheStore) -> None:
@@ -135,7 +161,9 @@ async def test_a_wrong_count_names_both_numbers(store: CacheStore) -> None:
 
     for kept in (None, store):
         way = CachedCalls(run, store=kept, scorer_key="k", label="judge", sampled=False)
-        with pytest.raises(InfrastructureError, match="judge gave 1 results of classify for 2 requests"):
+        with pytest.raises(
+            InfrastructureError, match="judge gave 1 results of classify for 2 requests"
+        ):
             await way.submit("classify", [pool(1), pool(2)], deterministic=True)
 
 
@@ -152,7 +180,12 @@ async def test_the_loop_stays_free_while_the_file_works(tmp_path: Path) -> None:
             return super().put_many(results, scorer=scorer, reward=reward)
 
     watched = Watched(tmp_path / "w.sqlite", max_bytes=2**30)
-    await asyncio.gather(*(calls(Engine(), watched).submit("classify", [pool(i)], deterministic=True) for i in range(8)))
+    await asyncio.gather(
+        *(
+            calls(Engine(), watched).submit("classify", [pool(i)], deterministic=True)
+            for i in range(8)
+        )
+    )
     watched.close()
     assert threading.get_ident() not in seen
     assert seen
@@ -173,7 +206,9 @@ async def test_requests_of_every_kind_can_be_asked(store: CacheStore) -> None:
 
     way = CachedCalls(run, store=store, scorer_key="k", label="judge", sampled=False)
     for _ in range(2):
-        got = await way.submit("embed", [EmbedRequest("ab"), EmbedRequest("abc")], deterministic=True)
+        got = await way.submit(
+            "embed", [EmbedRequest("ab"), EmbedRequest("abc")], deterministic=True
+        )
         assert [o.value for o in got] == [2.0, 3.0]
     assert way.stats.hits == 2
 
@@ -193,7 +228,9 @@ class Slow(Engine):
         return results
 
 
-def sharing(engine: Engine, waits: list[int] | None = None, store: CacheStore | None = None) -> CachedCalls:
+def sharing(
+    engine: Engine, waits: list[int] | None = None, store: CacheStore | None = None
+) -> CachedCalls:
     """`waits`: +1 and -1 as calls begin and end to wait for others."""
     log = [] if waits is None else waits
 
@@ -203,14 +240,18 @@ def sharing(engine: Engine, waits: list[int] | None = None, store: CacheStore | 
         yield
         log.append(-1)
 
-    return CachedCalls(engine.run, store=store, scorer_key="k", label="judge", sampled=False, waiting=waiting)
+    return CachedCalls(
+        engine.run, store=store, scorer_key="k", label="judge", sampled=False, waiting=waiting
+    )
 
 
 async def test_calls_of_one_batch_share_what_is_under_way() -> None:
     engine, waits = Slow(), []
     way = sharing(engine, waits)
     first = asyncio.create_task(way.submit("classify", [pool(1), pool(2)], deterministic=True))
-    second = asyncio.create_task(way.submit("classify", [pool(2), pool(3), pool(1)], deterministic=True))
+    second = asyncio.create_task(
+        way.submit("classify", [pool(2), pool(3), pool(1)], deterministic=True)
+    )
     third = asyncio.create_task(way.submit("classify", [pool(3)], deterministic=True))
     await asyncio.sleep(0.01)
     assert engine.asked == [pool(1), pool(2), pool(3)]
@@ -219,7 +260,9 @@ async def test_calls_of_one_batch_share_what_is_under_way() -> None:
     got = [[o.value for o in await task] for task in (first, second, third)]
     assert got == [[1.0, 2.0], [2.0, 3.0, 1.0], [3.0]]
     assert sum(waits) == 0
-    assert (await way.submit("classify", [pool(2)], deterministic=True))[0].value == 2.0  # of the same batch
+    assert (await way.submit("classify", [pool(2)], deterministic=True))[
+        0
+    ].value == 2.0  # of the same batch
     assert engine.calls == 2
     assert way.take_stats() == CacheStats(requests=7, duplicates=4)
     await way.submit("classify", [pool(2)], deterministic=True)  # of the next
@@ -259,8 +302,13 @@ async def test_an_error_reaches_every_call_that_asked() -> None:
         await asyncio.sleep(0)
         raise InfrastructureError("the engine is gone")
 
-    way = CachedCalls(run, store=None, scorer_key="", label="judge", sampled=False, waiting=contextlib.nullcontext)
-    both = await asyncio.gather(*(way.submit("classify", [pool(1)], deterministic=True) for _ in range(2)), return_exceptions=True)
+    way = CachedCalls(
+        run, store=None, scorer_key="", label="judge", sampled=False, waiting=contextlib.nullcontext
+    )
+    both = await asyncio.gather(
+        *(way.submit("classify", [pool(1)], deterministic=True) for _ in range(2)),
+        return_exceptions=True,
+    )
     assert [str(error) for error in both] == ["the engine is gone"] * 2
 
 
@@ -270,15 +318,21 @@ async def test_a_failure_is_asked_again_within_the_batch() -> None:
     async def run(method: str, requests: list[Any]) -> list[Any]:
         return [next(answers) for _ in requests]
 
-    way = CachedCalls(run, store=None, scorer_key="", label="judge", sampled=False, waiting=contextlib.nullcontext)
-    assert [(await way.submit("classify", [pool(1)], deterministic=True))[0].failure for _ in range(3)] == ["timeout", "", ""]
+    way = CachedCalls(
+        run, store=None, scorer_key="", label="judge", sampled=False, waiting=contextlib.nullcontext
+    )
+    assert [
+        (await way.submit("classify", [pool(1)], deterministic=True))[0].failure for _ in range(3)
+    ] == ["timeout", "", ""]
 
 
 async def test_sharing_and_the_store_work_together(store: CacheStore) -> None:
     engine = Engine()
     way = sharing(engine, store=store)
     for _ in range(2):
-        got = await asyncio.gather(*(way.submit("classify", [pool(i % 3)], deterministic=True) for i in range(9)))
+        got = await asyncio.gather(
+            *(way.submit("classify", [pool(i % 3)], deterministic=True) for i in range(9))
+        )
         assert [outputs[0].value for outputs in got] == [0.0, 1.0, 2.0] * 3
         way.take_stats()
     assert len(engine.asked) == 3

@@ -24,17 +24,30 @@ sample = st.builds(
     st.integers(0, 10**6),
     choice_logprobs=st.lists(finite | st.just(-math.inf), max_size=3).map(tuple),
 )
-extra = st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.none() | st.booleans() | finite), max_size=3).map(tuple)
+extra = st.lists(
+    st.tuples(
+        st.text(st.characters(exclude_categories=["Cs"])), st.none() | st.booleans() | finite
+    ),
+    max_size=3,
+).map(tuple)
 value = st.builds(ValueOutput, finite, st.integers(0, 10**6), extra=extra)
-tokens = st.builds(TokenOutput, st.lists(st.tuples(finite, finite), max_size=4).map(tuple), st.integers(0, 10**6))
-vector = st.builds(EmbedOutput, st.lists(st.floats(-1, 1, width=32), min_size=1).map(tuple), st.integers(0, 10**6))
+tokens = st.builds(
+    TokenOutput, st.lists(st.tuples(finite, finite), max_size=4).map(tuple), st.integers(0, 10**6)
+)
+vector = st.builds(
+    EmbedOutput, st.lists(st.floats(-1, 1, width=32), min_size=1).map(tuple), st.integers(0, 10**6)
+)
 
 
 @given(st.lists(sample, min_size=1, max_size=3) | value | tokens | vector)
 def test_round_trip(result: Any) -> None:
     stored = encode(result)
     assert stored is not None
-    marked = [dataclasses.replace(o, cached=True) for o in result] if isinstance(result, list) else dataclasses.replace(result, cached=True)
+    marked = (
+        [dataclasses.replace(o, cached=True) for o in result]
+        if isinstance(result, list)
+        else dataclasses.replace(result, cached=True)
+    )
     assert decode(stored) == marked
 
 
@@ -77,10 +90,24 @@ def test_failures_and_no_numbers_are_not_kept(result: Any) -> None:
     assert encode(result) is None
 
 
-@pytest.mark.parametrize("stored", [b"", b"{}", b"\x78\x9cgarbage", b"[1]", b'{"text":[[1]]}', b'{"vector":"*","in":1}', b"\xff\xfe", b"{"])
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"",
+        b"{}",
+        b"\x78\x9cgarbage",
+        b"[1]",
+        b'{"text":[[1]]}',
+        b'{"vector":"*","in":1}',
+        b"\xff\xfe",
+        b"{",
+    ],
+)
 def test_damaged_bytes_are_no_result(stored: bytes) -> None:
     assert decode(stored) is None
 
 
 def test_the_vector_is_little_endian() -> None:
-    assert decode(b'{"vector":"AACAPw==","in":1}') == EmbedOutput(struct.unpack("<f", b"\x00\x00\x80\x3f"), 1, cached=True)
+    assert decode(b'{"vector":"AACAPw==","in":1}') == EmbedOutput(
+        struct.unpack("<f", b"\x00\x00\x80\x3f"), 1, cached=True
+    )

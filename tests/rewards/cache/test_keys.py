@@ -21,7 +21,12 @@ ENGINE = EngineSpec(
     path="judge", runner="generate", name="fake", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
     tensor_parallel_size=1, gpu_memory_utilization=0.5, kv_cache_bytes=1, device="cpu", threads=1,
 )  # fmt: skip
-SERVER = HTTPSpec(url="http://judge:8000/v1", wire="openai", model="big", headers={"X-Team": "a", "Authorization": "Bearer one"})
+SERVER = HTTPSpec(
+    url="http://judge:8000/v1",
+    wire="openai",
+    model="big",
+    headers={"X-Team": "a", "Authorization": "Bearer one"},
+)
 GREEDY = Sampling(max_tokens=16, temperature=0.0)
 
 
@@ -36,7 +41,11 @@ def checkpoint(folder: Path, sizes: dict[str, int], *, changed: str = "") -> Pat
     entries: dict[str, Any] = {}
     body = b""
     for name, size in sizes.items():
-        entries[name] = {"dtype": "U8", "shape": [size], "data_offsets": [len(body), len(body) + size]}
+        entries[name] = {
+            "dtype": "U8",
+            "shape": [size],
+            "data_offsets": [len(body), len(body) + size],
+        }
         body += (b"new!" if name == changed else b"old!") + bytes(size - 4)
     header = json.dumps(entries).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + body)
@@ -61,11 +70,22 @@ def test_what_only_moves_the_speed_does_not() -> None:
 
 def test_a_server_is_known_by_address_model_and_body_and_not_by_its_secrets() -> None:
     same = dataclasses.replace(
-        SERVER, url="http://judge:8000/v1/", headers={"x-team": "a", "authorization": "Bearer two"}, api_key_env="K", max_tries=1
+        SERVER,
+        url="http://judge:8000/v1/",
+        headers={"x-team": "a", "authorization": "Bearer two"},
+        api_key_env="K",
+        max_tries=1,
     )
     assert scorer_key(same, code_hash="") == scorer_key(SERVER, code_hash="")
-    for changes in ({"model": "small"}, {"headers": {"X-Team": "b"}}, {"extra_body": {"top_k": 1}}, {"url": "http://judge:8001/v1"}):
-        assert scorer_key(dataclasses.replace(SERVER, **changes), code_hash="") != scorer_key(SERVER, code_hash="")
+    for changes in (
+        {"model": "small"},
+        {"headers": {"X-Team": "b"}},
+        {"extra_body": {"top_k": 1}},
+        {"url": "http://judge:8001/v1"},
+    ):
+        assert scorer_key(dataclasses.replace(SERVER, **changes), code_hash="") != scorer_key(
+            SERVER, code_hash=""
+        )
 
 
 def test_a_checkpoint_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
@@ -90,12 +110,18 @@ def test_a_file_written_anew_is_read_anew(tmp_path: Path) -> None:
 def test_in_a_large_file_a_change_of_any_tensor_is_seen(tmp_path: Path, changed: str) -> None:
     # 24 MiB: the small tensor in the middle lies outside the first and the last MiB
     sizes = {"embed": 8 * 2**20, "middle": 8 * 2**20, "small": 64, "last": 8 * 2**20}
-    same, other = checkpoint(tmp_path / "a", sizes), checkpoint(tmp_path / "b", sizes, changed=changed)
+    same, other = (
+        checkpoint(tmp_path / "a", sizes),
+        checkpoint(tmp_path / "b", sizes, changed=changed),
+    )
     assert checkpoint_identity(str(other)) != checkpoint_identity(str(same))
 
 
 def test_a_large_file_of_another_format_is_sampled(tmp_path: Path) -> None:
-    for name, content in (("a", bytes(24 * 2**20)), ("b", bytes(12 * 2**20) + b"\1" * 50_000 + bytes(12 * 2**20 - 50_000))):
+    for name, content in (
+        ("a", bytes(24 * 2**20)),
+        ("b", bytes(12 * 2**20) + b"\1" * 50_000 + bytes(12 * 2**20 - 50_000)),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "pytorch_model.bin").write_bytes(content)
     assert checkpoint_identity(str(tmp_path / "a")) != checkpoint_identity(str(tmp_path / "b"))
@@ -108,7 +134,9 @@ def test_a_hub_snapshot_is_known_by_its_revision(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a folder"):
-        scorer_key(dataclasses.replace(ENGINE, name="vllm", path=str(tmp_path / "gone")), code_hash="")
+        scorer_key(
+            dataclasses.replace(ENGINE, name="vllm", path=str(tmp_path / "gone")), code_hash=""
+        )
 
 
 def test_requests_differ_by_every_part() -> None:

@@ -1,4 +1,5 @@
-"""The SQLite file: what it keeps, what it drops, and how it behaves when it is not what it should be."""
+"""The SQLite file: what it keeps, what it drops, and how it behaves when it is not what it should
+be."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def number(i: int) -> bytes:
 
 
 def opened(path: Path, notices: list[str] | None = None, *, max_bytes: int = LARGE) -> CacheStore:
-    return CacheStore(path, max_bytes=max_bytes, notice=(notices if notices is not None else []).append)
+    return CacheStore(
+        path, max_bytes=max_bytes, notice=(notices if notices is not None else []).append
+    )
 
 
 def put(store: CacheStore, *numbers: int, size: int = 0, reward: str = "a") -> int:
@@ -44,7 +47,14 @@ def test_kept_over_closing_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "c.sqlite"
     store = opened(path)
     assert store.get_many([number(1)]) == {}
-    assert store.put_many({number(1): ValueOutput(1.5, 7), number(2): ValueOutput(-2.0, 8)}, scorer="key", reward="helpful") == 2
+    assert (
+        store.put_many(
+            {number(1): ValueOutput(1.5, 7), number(2): ValueOutput(-2.0, 8)},
+            scorer="key",
+            reward="helpful",
+        )
+        == 2
+    )
     store.close()
     store.close()
     store = opened(path)
@@ -55,21 +65,32 @@ def test_kept_over_closing_and_counted(tmp_path: Path) -> None:
     store.get_many([number(1)])
     store.close()
     # {"value":1.5,"in":7} has 20 characters, {"value":-2.0,"in":8} 21, and a key has 32
-    query = "SELECT hits, bytes, scorer, reward FROM uses JOIN scorers ON scorers.id = scorer_id ORDER BY uses.id"
+    query = (
+        "SELECT hits, bytes, scorer, reward FROM uses JOIN scorers ON scorers.id = scorer_id ORDER"
+        " BY uses.id"
+    )
     assert rows(path, query) == [(2, 52, "key", "helpful"), (1, 53, "key", "helpful")]
 
 
 def test_the_first_answer_stays(tmp_path: Path) -> None:
     store = opened(tmp_path / "c.sqlite")
     assert put(store, 1, 2) == 2
-    assert store.put_many({number(1): ValueOutput(9.0, 1), number(3): ValueOutput(9.0, 1)}, scorer="s", reward="b") == 1
+    assert (
+        store.put_many(
+            {number(1): ValueOutput(9.0, 1), number(3): ValueOutput(9.0, 1)}, scorer="s", reward="b"
+        )
+        == 1
+    )
     assert store.get_many([number(1)]) == {number(1): [TextOutput("1", "stop", 1, 1, cached=True)]}
     store.close()
 
 
 def test_failures_are_not_stored(tmp_path: Path) -> None:
     store = opened(tmp_path / "c.sqlite")
-    bad = {number(1): ValueOutput(float("nan"), 1), number(2): ValueOutput(0.0, 1, failure="timeout")}
+    bad = {
+        number(1): ValueOutput(float("nan"), 1),
+        number(2): ValueOutput(0.0, 1, failure="timeout"),
+    }
     assert store.put_many(bad, scorer="s", reward="a") == 0
     assert store.get_many([number(1), number(2)]) == {}
     store.close()
@@ -79,7 +100,11 @@ def test_more_keys_than_one_question_holds(tmp_path: Path) -> None:
     store = opened(tmp_path / "c.sqlite")
     put(store, *range(1200))
     found = store.get_many([number(i) for i in range(5000)])
-    assert [key for key in found if found[key] != [TextOutput(str(int.from_bytes(key, "big")), "stop", 1, 1, cached=True)]] == []
+    assert [
+        key
+        for key in found
+        if found[key] != [TextOutput(str(int.from_bytes(key, "big")), "stop", 1, 1, cached=True)]
+    ] == []
     assert len(found) == 1200
     store.close()
 
@@ -101,7 +126,11 @@ def test_the_least_recently_used_go_first_and_the_file_shrinks(tmp_path: Path) -
     gone = sorted(set(range(2, 20)) - set(left))
     assert gone == list(range(2, 2 + len(gone)))  # the oldest, and only they
     assert path.stat().st_size <= limit
-    assert rows(path, "SELECT count(*) FROM uses") == rows(path, "SELECT count(*) FROM verdicts") == [(len(left),)]
+    assert (
+        rows(path, "SELECT count(*) FROM uses")
+        == rows(path, "SELECT count(*) FROM verdicts")
+        == [(len(left),)]
+    )
 
 
 def test_one_that_is_larger_than_the_limit_does_not_hang(tmp_path: Path) -> None:
@@ -206,10 +235,14 @@ def test_a_full_disk_is_said_once_and_ends_the_cache(tmp_path: Path) -> None:
     store._connection.execute(f"PRAGMA max_page_count = {pages + 2}")  # type: ignore[union-attr]
     assert put(store, *range(2, 100), size=1000) == 0
     assert put(store, *range(2, 100), size=1000) == 0
-    assert notices == [f"the cache {path} can no longer be used (its disk is full); scoring goes on without it."]
+    assert notices == [
+        f"the cache {path} can no longer be used (its disk is full); scoring goes on without it."
+    ]
     store.close()
     store = opened(path)
-    assert set(store.get_many([number(i) for i in range(100)])) == {number(1)}  # the failed write left nothing behind
+    assert set(store.get_many([number(i) for i in range(100)])) == {
+        number(1)
+    }  # the failed write left nothing behind
     store.close()
 
 
@@ -228,7 +261,9 @@ def test_a_verdict_that_cannot_be_read_is_asked_again(tmp_path: Path) -> None:
 
 def test_threads_share_a_store(tmp_path: Path) -> None:
     store = opened(tmp_path / "c.sqlite")
-    threads = [threading.Thread(target=put, args=(store, *range(i * 50, i * 50 + 100))) for i in range(4)]
+    threads = [
+        threading.Thread(target=put, args=(store, *range(i * 50, i * 50 + 100))) for i in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -256,10 +291,15 @@ print(stored, notices)
 def test_processes_share_a_file_from_its_first_moment(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     command = [sys.executable, "-c", WRITER, str(path)]
-    running = [subprocess.Popen([*command, str(first)], stdout=subprocess.PIPE, text=True) for first in (0, 30, 60)]
+    running = [
+        subprocess.Popen([*command, str(first)], stdout=subprocess.PIPE, text=True)
+        for first in (0, 30, 60)
+    ]
     said = [process.communicate(timeout=60)[0].split(maxsplit=1) for process in running]
     assert [notices.strip() for _, notices in said] == ["[]"] * 3
-    assert sum(int(stored) for stored, _ in said) == 120  # 0..119, each stored by exactly one of them
+    assert (
+        sum(int(stored) for stored, _ in said) == 120
+    )  # 0..119, each stored by exactly one of them
     assert rows(path, "SELECT count(*), sum(hits) FROM uses") == [(120, 180)]
 
 

@@ -22,11 +22,26 @@ SKIPPED = ScoreResult(value=None, status="skipped", detail="gate closed")
 
 
 def spec(
-    name: str, weight: float = 1.0, policy: str = "mask", *, op: str = "add", value: float | None = None, tokens: bool = False, **more: Any
+    name: str,
+    weight: float = 1.0,
+    policy: str = "mask",
+    *,
+    op: str = "add",
+    value: float | None = None,
+    tokens: bool = False,
+    **more: Any,
 ) -> RewardSpec:
     options = SimpleNamespace(to_tokens=True) if tokens else None
     missing = OnMissing(policy=policy, value=value)
-    return RewardSpec(name=name, kind="rule", weight=weight, combine_op=op, on_missing=missing, options=options, **more)
+    return RewardSpec(
+        name=name,
+        kind="rule",
+        weight=weight,
+        combine_op=op,
+        on_missing=missing,
+        options=options,
+        **more,
+    )
 
 
 def result(value: float | str | ScoreResult | None) -> ScoreResult:
@@ -43,7 +58,11 @@ def process(value: float, *steps: tuple[int, float]) -> ScoreResult:
 
 
 def rows(
-    count: int, *, groups: Sequence[int] | None = None, sources: Sequence[str] | None = None, lengths: Sequence[int] | None = None
+    count: int,
+    *,
+    groups: Sequence[int] | None = None,
+    sources: Sequence[str] | None = None,
+    lengths: Sequence[int] | None = None,
 ) -> Rows:
     return Rows(
         group_ids_B=np.asarray(groups if groups is not None else [0] * count, dtype=np.int64),
@@ -64,7 +83,10 @@ def combined(
     **settings: Any,
 ) -> RewardBatch:
     """Columns hold what `result` takes, one per response."""
-    scores = Scores(names=tuple(s.name for s in specs), results=tuple(tuple(result(v) for v in column) for column in columns))
+    scores = Scores(
+        names=tuple(s.name for s in specs),
+        results=tuple(tuple(result(v) for v in column) for column in columns),
+    )
     about = about if about is not None else rows(len(columns[0]))
     return combine(
         scores,
@@ -72,7 +94,11 @@ def combined(
         about,
         settings=RewardConfig(combine=how, **settings),
         weights_BC=weights_matrix(specs, about, step=step, schedules=schedules or {}),
-        transforms=transforms if transforms is not None else [chain_of(s.transforms, s.name) for s in specs],
+        transforms=(
+            transforms
+            if transforms is not None
+            else [chain_of(s.transforms, s.name) for s in specs]
+        ),
     )
 
 

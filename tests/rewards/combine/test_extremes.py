@@ -13,18 +13,29 @@ from tests.rewards.combine.parts import combined, rewards, spec
 def test_product_of_weighted_scores():
     specs = [spec("a", 2.0), spec("b", 0.5), spec("c", -1.0)]
     # 2*3 * 0.5*4 * -1*1 = -12;  2*1 * 0.5*0 * ... = 0
-    assert rewards(combined(specs, [3.0, 1.0], [4.0, 0.0], [1.0, 7.0], how="product")) == [-12.0, 0.0]
+    assert rewards(combined(specs, [3.0, 1.0], [4.0, 0.0], [1.0, 7.0], how="product")) == [
+        -12.0,
+        0.0,
+    ]
 
 
 def test_a_product_that_is_zero_stays_zero_whatever_was_not_asked_or_failed():
     specs = [spec("a"), spec("b"), spec("c", policy="fail")]
-    assert rewards(combined(specs, [0.0, 0.0, 2.0], [3.0, None, 3.0], ["skipped", None, "skipped"], how="product")) == [0.0, 0.0, 6.0]
-    assert rewards(combined(specs[:2], [2.0], [None], how="product")) == [None]  # not 0: it could have been anything
+    assert rewards(
+        combined(
+            specs, [0.0, 0.0, 2.0], [3.0, None, 3.0], ["skipped", None, "skipped"], how="product"
+        )
+    ) == [0.0, 0.0, 6.0]
+    assert rewards(combined(specs[:2], [2.0], [None], how="product")) == [
+        None
+    ]  # not 0: it could have been anything
 
 
 def test_a_product_of_nothing_is_zero_not_one():
     # b is only watched, and a is behind a closed gate
-    assert rewards(combined([spec("a"), spec("b", 0.0)], ["skipped"], [5.0], how="product")) == [0.0]
+    assert rewards(combined([spec("a"), spec("b", 0.0)], ["skipped"], [5.0], how="product")) == [
+        0.0
+    ]
 
 
 def test_a_watched_component_is_no_factor_and_no_minimum():
@@ -43,20 +54,27 @@ def test_min_and_max_compare_weighted_scores():
 
 def test_min_and_max_of_those_present():
     specs = [spec("a"), spec("b")]
-    assert rewards(combined(specs, [3.0, "skipped"], ["skipped", "skipped"], how="min")) == [3.0, 0.0]
+    assert rewards(combined(specs, [3.0, "skipped"], ["skipped", "skipped"], how="min")) == [
+        3.0,
+        0.0,
+    ]
     assert rewards(combined(specs, [-3.0, "skipped"], ["skipped", -1.0], how="max")) == [-3.0, -1.0]
 
 
 def test_soft_min_by_hand():
     # shares 1/4 and 3/4: -(1/2) log(e^-2 / 4 + 3 e^-6 / 4)
     expected = -0.5 * math.log(0.25 * math.exp(-2 * 1) + 0.75 * math.exp(-2 * 3))
-    assert rewards(combined([spec("a", 1.0), spec("b", 3.0)], [1.0], [3.0], how="soft_min", soft_min_beta=2.0)) == [round(expected, 9)]
+    assert rewards(
+        combined([spec("a", 1.0), spec("b", 3.0)], [1.0], [3.0], how="soft_min", soft_min_beta=2.0)
+    ) == [round(expected, 9)]
 
 
 def test_soft_min_lies_between_the_weighted_mean_and_the_minimum():
     specs = [spec("a", 1.0), spec("b", 3.0), spec("watched", 0.0)]
     columns = ([1.0], [3.0], [-50.0])
-    assert rewards(combined(specs, *columns, how="soft_min", soft_min_beta=0.0)) == [2.5]  # (1 * 1 + 3 * 3) / 4
+    assert rewards(combined(specs, *columns, how="soft_min", soft_min_beta=0.0)) == [
+        2.5
+    ]  # (1 * 1 + 3 * 3) / 4
     assert rewards(combined(specs, *columns, how="soft_min", soft_min_beta=1e-12)) == [2.5]
     assert rewards(combined(specs, *columns, how="soft_min", soft_min_beta=1e12)) == [1.0]
     # small beta: mean - beta / 2 * variance; variance = 1/4 * 1.5^2 + 3/4 * 0.5^2 = 0.75

@@ -7,13 +7,25 @@ from tests.rewards.combine.parts import combined, rewards, rows, spec
 
 def test_the_second_component_decides_ties_of_the_first():
     specs = [spec("correct"), spec("style")]
-    assert rewards(combined(specs, [1, 1, 0, 1], [0.2, 0.9, 1.0, 0.2], how="lexicographic")) == [0.5, 1.0, 0.0, 0.5]
+    assert rewards(combined(specs, [1, 1, 0, 1], [0.2, 0.9, 1.0, 0.2], how="lexicographic")) == [
+        0.5,
+        1.0,
+        0.0,
+        0.5,
+    ]
 
 
 def test_groups_are_ordered_apart_and_need_not_be_contiguous():
     about = rows(6, groups=[7, 3, 7, 3, 9, 3])
     # group 7: 5 > 4; group 3: 1 < 2 < 3; group 9: alone
-    assert rewards(combined([spec("a")], [5, 1, 4, 2, 8, 3], how="lexicographic", about=about)) == [1.0, 0.0, 0.0, 0.5, 0.5, 1.0]
+    assert rewards(combined([spec("a")], [5, 1, 4, 2, 8, 3], how="lexicographic", about=about)) == [
+        1.0,
+        0.0,
+        0.0,
+        0.5,
+        0.5,
+        1.0,
+    ]
 
 
 def test_the_sign_of_a_weight_turns_the_order_round_and_zero_watches():
@@ -30,7 +42,9 @@ def test_tolerance_ties_and_chains():
         0.667, 0.333, 0.0, 1.0,
     ]  # fmt: skip
     # exactly the tolerance ties, though 0.4 - 0.3 > 0.1 in floating point
-    assert rewards(combined([spec("a")], [0.3, 0.4], how="lexicographic", lexicographic_tolerance=0.1)) == [0.5, 0.5]
+    assert rewards(
+        combined([spec("a")], [0.3, 0.4], how="lexicographic", lexicographic_tolerance=0.1)
+    ) == [0.5, 0.5]
 
 
 def test_constant_groups_are_in_the_middle():
@@ -44,4 +58,9 @@ def test_masked_rows_take_no_place():
 def test_a_component_behind_a_closed_gate_ranks_lowest():
     specs = [spec("correct"), spec("brief", gates=("correct",))]
     # the two wrong ones tie on both keys although they were scored
-    assert rewards(combined(specs, [1, 1, 0, 0], [0.1, 0.9, 0.8, 0.2], how="lexicographic")) == [0.5, 1.0, 0.0, 0.0]
+    assert rewards(combined(specs, [1, 1, 0, 0], [0.1, 0.9, 0.8, 0.2], how="lexicographic")) == [
+        0.5,
+        1.0,
+        0.0,
+        0.0,
+    ]

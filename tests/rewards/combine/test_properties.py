@@ -27,7 +27,9 @@ CHAINS: dict[str, dict[str, Any]] = {
     "length": {"target": 5, "per_token": 0.1},
     "cosine_length": {"max_length": 20},
 }
-RUNS = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+RUNS = settings(
+    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 SCORED = st.one_of(st.just("skipped"), st.integers(-40, 40).map(lambda n: n / 4))
 SCORE = st.none() | SCORED
 WEIGHT = st.sampled_from([0.0, 0.5, 1.0, 2.0])
@@ -42,7 +44,12 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "groups": [draw(st.integers(0, 2)) for _ in range(count)],
         "lengths": [draw(st.integers(0, 30)) for _ in range(count)],
         "specs": [
-            {"weight": draw(WEIGHT), "policy": draw(policies), "op": draw(st.sampled_from(["add", "mul"]))} for _ in range(components)
+            {
+                "weight": draw(WEIGHT),
+                "policy": draw(policies),
+                "op": draw(st.sampled_from(["add", "mul"])),
+            }
+            for _ in range(components)
         ],
         "transform": draw(st.sampled_from(sorted(CHAINS))),
     }
@@ -51,11 +58,22 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 def run(case: dict[str, Any], how: str, *, order: list[int] | None = None) -> RewardBatch:
     order = list(range(len(case["groups"]))) if order is None else order
     specs = [
-        spec(f"c{c}", s["weight"], s["policy"], op=s["op"], value=0.25 if s["policy"] == "impute" else None, transforms=_chain(case, c))
+        spec(
+            f"c{c}",
+            s["weight"],
+            s["policy"],
+            op=s["op"],
+            value=0.25 if s["policy"] == "impute" else None,
+            transforms=_chain(case, c),
+        )
         for c, s in enumerate(case["specs"])
     ]
     columns = [[column[b] for b in order] for column in case["columns"]]
-    about = rows(len(order), groups=[case["groups"][b] for b in order], lengths=[case["lengths"][b] for b in order])
+    about = rows(
+        len(order),
+        groups=[case["groups"][b] for b in order],
+        lengths=[case["lengths"][b] for b in order],
+    )
     return combined(specs, *columns, how=how, about=about, gates=["c0"] if how == "gate" else [])
 
 
@@ -91,12 +109,18 @@ def test_a_reward_is_a_finite_number_exactly_where_the_row_is_kept(how: str, cas
 @pytest.mark.parametrize("how", HOWS)
 @RUNS
 @given(case=cases())
-def test_a_masked_failure_always_masks_its_row_unless_it_is_watched_or_a_product_is_zero(how: str, case: dict[str, Any]):
+def test_a_masked_failure_always_masks_its_row_unless_it_is_watched_or_a_product_is_zero(
+    how: str, case: dict[str, Any]
+):
     case["specs"] = [{**s, "policy": "mask"} for s in case["specs"]]
     batch = run(case, how)
     weighted_C = np.asarray([s["weight"] != 0 for s in case["specs"]])
     failed_B = ((batch.scores.status_BC == "timeout") & weighted_C).any(axis=1)
-    gate_closed_B = ~(batch.scores.values_BC[:, 0] > 0) if how == "gate" else np.zeros(len(failed_B), dtype=bool)
+    gate_closed_B = (
+        ~(batch.scores.values_BC[:, 0] > 0)
+        if how == "gate"
+        else np.zeros(len(failed_B), dtype=bool)
+    )
     zero_B = batch.rewards_B == 0
     assert (failed_B & batch.keep_B <= (zero_B if how == "product" else gate_closed_B)).all()
 
@@ -112,8 +136,11 @@ def watched(draw: st.DrawFn, count: int) -> tuple[int, dict[str, Any], list[Any]
 @pytest.mark.parametrize("how", HOWS)
 @RUNS
 @given(case=cases(), data=st.data())
-def test_a_component_of_weight_zero_changes_nothing_whatever_it_lacks(how: str, case: dict[str, Any], data: st.DataObject):
-    # the first component has the transform and, with `gate`, is the gate: the watched one comes behind it
+def test_a_component_of_weight_zero_changes_nothing_whatever_it_lacks(
+    how: str, case: dict[str, Any], data: st.DataObject
+):
+    # the first component has the transform and, with `gate`, is the gate: the watched one comes
+    # behind it
     at, entries, column = data.draw(watched(len(case["groups"])))
     at = min(1 + at, len(case["specs"]))
     more = {**case, "specs": list(case["specs"]), "columns": list(case["columns"])}
@@ -124,8 +151,15 @@ def test_a_component_of_weight_zero_changes_nothing_whatever_it_lacks(how: str, 
     np.testing.assert_array_equal(watching.keep_B, plain.keep_B)
     assert watching.takes_part_BC is not None
     assert not watching.takes_part_BC[:, at].any()
-    lacking = Scores(names=watching.scores.names[at : at + 1], results=watching.scores.results[at : at + 1])
-    check_missing(lacking, allowed=0.0, by_cause={"infrastructure": 0.0}, takes_part_BC=watching.takes_part_BC[:, at : at + 1])
+    lacking = Scores(
+        names=watching.scores.names[at : at + 1], results=watching.scores.results[at : at + 1]
+    )
+    check_missing(
+        lacking,
+        allowed=0.0,
+        by_cause={"infrastructure": 0.0},
+        takes_part_BC=watching.takes_part_BC[:, at : at + 1],
+    )
 
 
 @RUNS
@@ -134,8 +168,13 @@ def test_what_stands_behind_a_closed_gate_has_no_say(case: dict[str, Any]):
     gate, *others = case["columns"]
     closed = [score is None or score == "skipped" or score <= 0 for score in gate]
     for put in (None, "skipped", 7.0):
-        lazy = [[put if shut else score for shut, score in zip(closed, column, strict=True)] for column in others]
-        np.testing.assert_array_equal(run({**case, "columns": [gate, *lazy]}, "gate").rewards_B, run(case, "gate").rewards_B)
+        lazy = [
+            [put if shut else score for shut, score in zip(closed, column, strict=True)]
+            for column in others
+        ]
+        np.testing.assert_array_equal(
+            run({**case, "columns": [gate, *lazy]}, "gate").rewards_B, run(case, "gate").rewards_B
+        )
 
 
 @RUNS
@@ -144,8 +183,14 @@ def test_what_stands_behind_a_closed_gate_has_no_say(case: dict[str, Any]):
     weights=st.lists(st.floats(0.1, 10), min_size=5, max_size=5),
     beta=st.floats(0.0, 1e6),
 )
-def test_soft_min_is_between_minimum_and_weighted_mean(scores: list[float], weights: list[float], beta: float):
+def test_soft_min_is_between_minimum_and_weighted_mean(
+    scores: list[float], weights: list[float], beta: float
+):
     specs = [spec(f"c{c}", weights[c]) for c in range(len(scores))]
-    reward = float(combined(specs, *([score] for score in scores), how="soft_min", soft_min_beta=beta).rewards_B[0])
+    reward = float(
+        combined(
+            specs, *([score] for score in scores), how="soft_min", soft_min_beta=beta
+        ).rewards_B[0]
+    )
     shares = np.asarray(weights[: len(scores)]) / sum(weights[: len(scores)])
     assert min(scores) - 1e-6 <= reward <= float(shares @ np.asarray(scores)) + 1e-6

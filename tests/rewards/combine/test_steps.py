@@ -26,8 +26,12 @@ def test_parts_of_two_rewards_are_merged_in_order():
 
 
 def test_parts_are_transformed_one_by_one():
-    halved = spec("prm", 2.0, tokens=True, transforms=({"kind": "scale", "factor": 0.5, "offset": 1.0},))
-    assert combined([halved], [process(0.0, (4, 1.0), (9, 3.0))]).steps == ((Step(4, 3.0), Step(9, 5.0)),)
+    halved = spec(
+        "prm", 2.0, tokens=True, transforms=({"kind": "scale", "factor": 0.5, "offset": 1.0},)
+    )
+    assert combined([halved], [process(0.0, (4, 1.0), (9, 3.0))]).steps == (
+        (Step(4, 3.0), Step(9, 5.0)),
+    )
 
 
 def test_without_to_tokens_the_scalar_counts():
@@ -48,7 +52,10 @@ def test_masked_rows_and_closed_gates_have_no_parts():
     batch = combined(specs, [1.0, 0.0, None], [part, part, part])
     assert batch.steps == ((Step(4, 1.0),), (), ())
     assert rewards(batch) == [1.0, 0.0, None]
-    assert combined([spec("a"), spec("prm", tokens=True)], [None, 1.0], [part, part]).steps == ((), (Step(4, 1.0),))
+    assert combined([spec("a"), spec("prm", tokens=True)], [None, 1.0], [part, part]).steps == (
+        (),
+        (Step(4, 1.0),),
+    )
 
 
 def test_renormalize_reaches_the_parts():

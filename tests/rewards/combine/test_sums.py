@@ -14,7 +14,9 @@ def test_weights_are_used_as_given():
 
 
 def test_negative_and_zero_weights():
-    assert rewards(combined([spec("a", 1.0), spec("b", -2.0), spec("c", 0.0)], [1.0], [0.25], [1e300])) == [0.5]
+    assert rewards(
+        combined([spec("a", 1.0), spec("b", -2.0), spec("c", 0.0)], [1.0], [0.25], [1e300])
+    ) == [0.5]
 
 
 def test_rows_that_lack_nothing_are_untouched_to_the_last_bit():
@@ -39,13 +41,27 @@ def test_fold_adds_and_multiplies_in_order():
 
 
 def test_fold_starts_from_zero():
-    assert rewards(combined([spec("a", 1.0, op="mul"), spec("b", 1.0)], [5.0], [2.0], how="fold")) == [2.0]
-    assert rewards(combined([spec("a", 0.0), spec("b", 2.0, op="mul")], [5.0], [2.0], how="fold")) == [0.0]
+    assert rewards(
+        combined([spec("a", 1.0, op="mul"), spec("b", 1.0)], [5.0], [2.0], how="fold")
+    ) == [2.0]
+    assert rewards(
+        combined([spec("a", 0.0), spec("b", 2.0, op="mul")], [5.0], [2.0], how="fold")
+    ) == [0.0]
 
 
 def test_a_factor_of_weight_zero_is_left_out_of_a_fold():
-    assert rewards(combined([spec("a", 1.0), spec("b", 0.0, op="mul")], [5.0], [2.0], how="fold")) == [5.0]
-    assert rewards(combined([spec("a", 1.0), spec("b", 0.0, op="mul"), spec("c", 2.0, op="mul")], [5.0], [2.0], [0.5], how="fold")) == [5.0]
+    assert rewards(
+        combined([spec("a", 1.0), spec("b", 0.0, op="mul")], [5.0], [2.0], how="fold")
+    ) == [5.0]
+    assert rewards(
+        combined(
+            [spec("a", 1.0), spec("b", 0.0, op="mul"), spec("c", 2.0, op="mul")],
+            [5.0],
+            [2.0],
+            [0.5],
+            how="fold",
+        )
+    ) == [5.0]
 
 
 def test_fold_passes_over_what_a_row_lacks():
@@ -57,18 +73,27 @@ def test_fold_passes_over_what_a_row_lacks():
 
 def test_fold_without_its_start_is_started_by_the_next():
     specs = [spec("a", 1.0, "renormalize"), spec("b", 1.0, op="mul")]
-    assert rewards(combined(specs, [None, 2.0], [3.0, 3.0], how="fold")) == [6.0, 6.0]  # 2 * 3;  2 * 3
+    assert rewards(combined(specs, [None, 2.0], [3.0, 3.0], how="fold")) == [
+        6.0,
+        6.0,
+    ]  # 2 * 3;  2 * 3
 
 
 def test_fold_over_skipped_components():
     specs = [spec("a", 1.0), spec("b", 1.0, op="mul"), spec("c", 3.0)]
-    # row 0: a is behind a closed gate, so b multiplies 0; 0 * 5 + 3 * 2.  row 1: b is left out; 4 + 3 * 2
-    assert rewards(combined(specs, ["skipped", 4.0], [5.0, "skipped"], [2.0, 2.0], how="fold")) == [6.0, 10.0]
+    # row 0: a is behind a closed gate, so b multiplies 0; 0 * 5 + 3 * 2.  row 1: b is left out; 4 +
+    # 3 * 2
+    assert rewards(combined(specs, ["skipped", 4.0], [5.0, "skipped"], [2.0, 2.0], how="fold")) == [
+        6.0,
+        10.0,
+    ]
 
 
 def test_fold_starts_with_the_first_component_of_the_rows_source():
     specs = [spec("a", sources={"math": 1.0}), spec("b", op="mul")]
-    assert rewards(combined(specs, [2.0, 9.0], [3.0, 3.0], how="fold", about=rows(2, sources=["math", "chat"]))) == [6.0, 3.0]
+    assert rewards(
+        combined(specs, [2.0, 9.0], [3.0, 3.0], how="fold", about=rows(2, sources=["math", "chat"]))
+    ) == [6.0, 3.0]
 
 
 def test_fold_with_mask_and_impute():

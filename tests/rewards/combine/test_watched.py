@@ -37,7 +37,11 @@ def test_no_policy_of_a_watched_component_touches_the_reward(how: str, policy: s
 
 def test_lexicographic_leaves_a_watched_key_out():
     specs = [spec("a", 0.0), spec("b", 1.0)]
-    assert rewards(combined(specs, [None, 9.0, 1.0], [2.0, 1.0, 3.0], how="lexicographic")) == [0.5, 0.0, 1.0]
+    assert rewards(combined(specs, [None, 9.0, 1.0], [2.0, 1.0, 3.0], how="lexicographic")) == [
+        0.5,
+        0.0,
+        1.0,
+    ]
 
 
 def test_on_missing_fail_counts_where_the_weight_is_not_zero():
@@ -57,24 +61,33 @@ def test_the_weight_of_the_row_decides_with_by_source():
     assert batch.takes_part_BC is not None
     assert batch.takes_part_BC.tolist() == [[True, False], [True, True], [True, True]]
     # of the rows that count, all are missing
-    with pytest.raises(MissingVerdictsError, match="reward 'b' gave no verdict for 2 of 2 responses"):
+    with pytest.raises(
+        MissingVerdictsError, match="reward 'b' gave no verdict for 2 of 2 responses"
+    ):
         check_missing(batch.scores, allowed=0.2, by_cause={}, takes_part_BC=batch.takes_part_BC)
 
 
 def test_a_row_of_watched_components_alone_has_the_reward_zero():
-    assert rewards(combined([spec("a", 0.0), spec("b", 0.0)], [1.0, None], [None, None])) == [0.0, 0.0]
+    assert rewards(combined([spec("a", 0.0), spec("b", 0.0)], [1.0, None], [None, None])) == [
+        0.0,
+        0.0,
+    ]
     assert rewards(combined([spec("a", 0.0)], [1.0, None], how="lexicographic")) == [0.5, 0.5]
 
 
 def test_renormalize_has_nothing_to_rescale_where_the_rest_is_watched():
-    assert rewards(combined([spec("a", 1.0, "renormalize"), spec("b", 0.0)], [None], [7.0])) == [None]
+    assert rewards(combined([spec("a", 1.0, "renormalize"), spec("b", 0.0)], [None], [7.0])) == [
+        None
+    ]
 
 
 @pytest.mark.parametrize("how", ["gate", "weighted_sum"])
 def test_a_gate_of_weight_zero_still_gates_and_its_missing_verdict_still_masks(how: str):
     behind: dict[str, Any] = {} if how == "gate" else {"gates": ("g",)}
     specs = [spec("g", 0.0), spec("b", 1.0, **behind)]
-    batch = combined(specs, [1.0, 0.0, None], [5.0, 5.0, 5.0], how=how, gates=["g"] if how == "gate" else [])
+    batch = combined(
+        specs, [1.0, 0.0, None], [5.0, 5.0, 5.0], how=how, gates=["g"] if how == "gate" else []
+    )
     assert rewards(batch) == [5.0, 0.0, None]
     with pytest.raises(MissingVerdictsError, match="reward 'g' gave no verdict for 1 of 3"):
         check_missing(batch.scores, allowed=0.2, by_cause={}, takes_part_BC=batch.takes_part_BC)
@@ -88,12 +101,20 @@ def test_a_gate_in_front_of_watched_components_is_watched():
 def test_the_gates_of_an_ensembles_members_take_part():
     panel = spec("panel", 1.0)
     ensemble = type(panel)(
-        **{**{f: getattr(panel, f) for f in ("name", "weight")}, "kind": "ensemble", "options": SimpleNamespace(of=["m"])}
+        **{
+            **{f: getattr(panel, f) for f in ("name", "weight")},
+            "kind": "ensemble",
+            "options": SimpleNamespace(of=["m"]),
+        }
     )
     gate, member = spec("g", 0.0), spec("m", 0.0, gates=("g",), part_of="panel")
     weights_BC = np.asarray([[1.0, 0.0]])
-    assert takes_part([ensemble, gate], weights_BC, settings=RewardConfig(), parts=[member]).tolist() == [[True, True]]
-    assert takes_part([ensemble, gate], weights_BC, settings=RewardConfig()).tolist() == [[True, False]]
+    assert takes_part(
+        [ensemble, gate], weights_BC, settings=RewardConfig(), parts=[member]
+    ).tolist() == [[True, True]]
+    assert takes_part([ensemble, gate], weights_BC, settings=RewardConfig()).tolist() == [
+        [True, False]
+    ]
 
 
 def test_a_watched_process_reward_sends_nothing_to_tokens():

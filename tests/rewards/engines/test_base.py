@@ -7,7 +7,13 @@ import pytest
 
 from rmrl.errors import ConfigError
 from rmrl.rewards.engines import ENGINES
-from rmrl.rewards.engines.base import EngineSpec, GenerateRequest, PoolingRequest, overlong_texts, overlong_value
+from rmrl.rewards.engines.base import (
+    EngineSpec,
+    GenerateRequest,
+    PoolingRequest,
+    overlong_texts,
+    overlong_value,
+)
 from rmrl.types import Sampling
 
 GIVEN: dict[str, Any] = {
@@ -20,7 +26,9 @@ def spec(path: str, **changed: Any) -> EngineSpec:
     return EngineSpec(path=path, **(GIVEN | changed))
 
 
-def test_key_sees_one_folder_behind_two_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_sees_one_folder_behind_two_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "link").symlink_to("m")
     monkeypatch.chdir(tmp_path)
@@ -30,13 +38,20 @@ def test_key_sees_one_folder_behind_two_names(tmp_path: Path, monkeypatch: pytes
 
 def test_key_differs_with_every_setting(tmp_path: Path) -> None:
     first = spec(str(tmp_path))
-    changes: list[dict[str, Any]] = [{"runner": "generate"}, {"dtype": "bfloat16"}, {"kwargs": {"a": 1}}, {"batch_invariant": True}]
+    changes: list[dict[str, Any]] = [
+        {"runner": "generate"},
+        {"dtype": "bfloat16"},
+        {"kwargs": {"a": 1}},
+        {"batch_invariant": True},
+    ]
     others = [spec("org/name"), *(replace(first, **change) for change in changes)]
     assert len({first.key, *(o.key for o in others)}) == 6
 
 
 def test_key_ignores_the_order_of_kwargs() -> None:
-    assert spec("org/m", kwargs={"a": 1, "b": [2]}).key == spec("org/m", kwargs={"b": [2], "a": 1}).key
+    assert (
+        spec("org/m", kwargs={"a": 1, "b": [2]}).key == spec("org/m", kwargs={"b": [2], "a": 1}).key
+    )
     assert hash(spec("org/m", kwargs={"b": [2]}).key) is not None
 
 
@@ -55,10 +70,16 @@ def test_marks_of_the_overlong_say_both_numbers() -> None:
     texts = overlong_texts(GenerateRequest((1, 2), Sampling(max_tokens=1, n=3)), 2)
     cuts = "(overlong=truncate_right of the reward would cut it)"
     detail = f"the input has 2 tokens and max_model_len is 2 {cuts}"
-    assert [(t.text, t.finish_reason, t.tokens_in, t.failure, t.detail) for t in texts] == [("", "", 2, "overlong", detail)] * 3
+    assert [(t.text, t.finish_reason, t.tokens_in, t.failure, t.detail) for t in texts] == [
+        ("", "", 2, "overlong", detail)
+    ] * 3
     value = overlong_value(PoolingRequest((1, 2, 3)), 2)
     assert math.isnan(value.value)
-    assert (value.failure, value.tokens_in, value.detail) == ("overlong", 3, f"the input has 3 tokens and max_model_len is 2 {cuts}")
+    assert (value.failure, value.tokens_in, value.detail) == (
+        "overlong",
+        3,
+        f"the input has 3 tokens and max_model_len is 2 {cuts}",
+    )
 
 
 def test_unknown_engine_is_named() -> None:

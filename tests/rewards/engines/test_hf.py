@@ -43,7 +43,10 @@ def alone(path: Path, sequences: list[tuple[int, ...]], **more: Any) -> list[flo
     model = AutoModelForSequenceClassification.from_pretrained(path).eval()
     with torch.no_grad():
         return [
-            model(torch.tensor([s]), **{k: torch.tensor([v[i]]) for k, v in more.items()}).logits.item() for i, s in enumerate(sequences)
+            model(
+                torch.tensor([s]), **{k: torch.tensor([v[i]]) for k, v in more.items()}
+            ).logits.item()
+            for i, s in enumerate(sequences)
         ]
 
 
@@ -52,10 +55,13 @@ def test_padded_batches_equal_single_sequences(folder: Path) -> None:
     engine.start()
     sequences = [*SEQUENCES, (7, 0, 9, 0), (2, 2, 2)]  # pad and end tokens inside, and at the end
     values = engine.classify([PoolingRequest(s) for s in sequences])
-    assert [v.value for v in values] == pytest.approx(alone(folder / "bt", SEQUENCES) + [v.value for v in values[5:]], abs=1e-5)
-    assert [v.value for v in engine.classify([PoolingRequest((7, 0, 9, 0)), PoolingRequest(SEQUENCES[4])])] == pytest.approx(
-        [values[5].value, values[4].value], abs=1e-5
+    assert [v.value for v in values] == pytest.approx(
+        alone(folder / "bt", SEQUENCES) + [v.value for v in values[5:]], abs=1e-5
     )
+    assert [
+        v.value
+        for v in engine.classify([PoolingRequest((7, 0, 9, 0)), PoolingRequest(SEQUENCES[4])])
+    ] == pytest.approx([values[5].value, values[4].value], abs=1e-5)
 
 
 def test_bert_pairs(folder: Path) -> None:
@@ -63,7 +69,9 @@ def test_bert_pairs(folder: Path) -> None:
     engine.start()
     types = [tuple(int(i > len(s) // 2) for i in range(len(s))) for s in SEQUENCES]
     values = engine.classify([PoolingRequest(s, t) for s, t in zip(SEQUENCES, types, strict=True)])
-    assert [v.value for v in values] == pytest.approx(alone(folder / "bert", SEQUENCES, token_type_ids=types), abs=1e-5)
+    assert [v.value for v in values] == pytest.approx(
+        alone(folder / "bert", SEQUENCES, token_type_ids=types), abs=1e-5
+    )
     assert abs(values[0].value - engine.classify([PoolingRequest(SEQUENCES[0])])[0].value) > 1e-3
     assert math.isnan(engine.classify([PoolingRequest((5,) * 65)])[0].value)  # 64 positions
 
@@ -79,7 +87,9 @@ def test_token_logits_equal_single_sequences(folder: Path, maker: Any) -> None:
     model = AutoModelForTokenClassification.from_pretrained(path).eval()
     with torch.no_grad():
         alone = [model(torch.tensor([r.token_ids])).logits[0][list(r.positions)] for r in requests]
-    found = engine.token_logits([*requests, PoolingRequest((5,) * 1025, positions=(0,)), PoolingRequest((5, 6))])
+    found = engine.token_logits(
+        [*requests, PoolingRequest((5,) * 1025, positions=(0,)), PoolingRequest((5, 6))]
+    )
     for output, expected in zip(found, alone, strict=False):
         torch.testing.assert_close(torch.tensor(output.logits), expected, atol=1e-5, rtol=0)
     assert [o.failure for o in found] == [""] * 5 + ["overlong", ""]
@@ -100,7 +110,9 @@ def test_heads_that_read_no_single_tokens_are_refused(folder: Path) -> None:
     with pytest.raises(RewardError, match=r"classifier\.weight.*reads the whole sequence"):
         build_engine(spec(write_bert_scorer(folder / "whole"), "token_pooling")).start()
     with pytest.raises(RewardError, match="token scores would be random"):
-        build_engine(spec(write_headless_scorer(folder / "tokens_headless"), "token_pooling")).start()
+        build_engine(
+            spec(write_headless_scorer(folder / "tokens_headless"), "token_pooling")
+        ).start()
     with pytest.raises(EngineLoadError, match=r"without its head.*name=vllm"):
         build_engine(spec(write_process_scorer(folder / "process"), "token_pooling")).start()
 
@@ -142,8 +154,15 @@ def test_choice_logprobs_are_those_of_the_next_token(folder: Path) -> None:
     sampling = Sampling(max_tokens=2, temperature=0.5, top_p=0.3, n=2, seed=1)
     (texts,) = engine.generate([GenerateRequest((5, 6, 7), sampling, choice_tokens=(9, 700, 9))])
     with torch.no_grad():
-        logprobs = AutoModelForCausalLM.from_pretrained(path).eval()(torch.tensor([[5, 6, 7]])).logits[0, -1].log_softmax(-1)
-    assert [t.choice_logprobs for t in texts] == [pytest.approx(logprobs[[9, 700, 9]].tolist(), abs=1e-4)] * 2
+        logprobs = (
+            AutoModelForCausalLM.from_pretrained(path)
+            .eval()(torch.tensor([[5, 6, 7]]))
+            .logits[0, -1]
+            .log_softmax(-1)
+        )
+    assert [t.choice_logprobs for t in texts] == [
+        pytest.approx(logprobs[[9, 700, 9]].tolist(), abs=1e-4)
+    ] * 2
 
 
 def test_sleep_and_wake(folder: Path) -> None:
@@ -159,7 +178,9 @@ def test_sleep_and_wake(folder: Path) -> None:
 
 
 def test_batch_invariant_scores_are_those_of_single_sequences_to_the_last_bit(folder: Path) -> None:
-    engine = build_engine(spec(write_llama_scorer(folder / "steady"), "pooling", batch_invariant=True))
+    engine = build_engine(
+        spec(write_llama_scorer(folder / "steady"), "pooling", batch_invariant=True)
+    )
     engine.start()
     together = [output.value for output in engine.classify([PoolingRequest(s) for s in SEQUENCES])]
     assert together == [engine.classify([PoolingRequest(s)])[0].value for s in SEQUENCES]

@@ -1,4 +1,5 @@
-"""What engine.dtype=auto means for which checkpoint on which device, and where batches may be invariant."""
+"""What engine.dtype=auto means for which checkpoint on which device, and where batches may be
+invariant."""
 
 from __future__ import annotations
 
@@ -19,15 +20,21 @@ def checkpoint(folder: Path, *, dtype: str, parameters: int = 8) -> str:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text("{}", encoding="utf-8")
     end = parameters * BYTES[dtype]
-    header = json.dumps({"w": {"dtype": dtype, "shape": [parameters], "data_offsets": [0, end]}}).encode()
+    header = json.dumps(
+        {"w": {"dtype": dtype, "shape": [parameters], "data_offsets": [0, end]}}
+    ).encode()
     with (folder / "model.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
         file.truncate(8 + len(header) + end)
     return str(folder)
 
 
-def resolved(path: str, *, given: str = "auto", runner: str = "generate", device: str = "cpu") -> str:
-    return resolve_dtype(given, path=path, runner=runner, device=device, where="reward.specs.r.engine.dtype")
+def resolved(
+    path: str, *, given: str = "auto", runner: str = "generate", device: str = "cpu"
+) -> str:
+    return resolve_dtype(
+        given, path=path, runner=runner, device=device, where="reward.specs.r.engine.dtype"
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,18 +76,30 @@ def test_a_type_that_was_typed_out_stays(tmp_path: Path) -> None:
 
 def test_an_unknown_type_is_refused_with_the_key(tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "m", dtype="F32")
-    with pytest.raises(ConfigError, match=r"reward\.specs\.r\.engine\.dtype=bfloat61: not a type to compute in; did you mean 'bfloat16'"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"reward\.specs\.r\.engine\.dtype=bfloat61: not a type to compute in; did you mean"
+            r" 'bfloat16'"
+        ),
+    ):
         resolved(path, given="bfloat61")
 
 
-@pytest.mark.parametrize(("name", "device"), [("vllm", "cuda"), ("hf", "cpu"), ("hf", "cuda"), ("sentence_transformers", "cpu")])
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [("vllm", "cuda"), ("hf", "cpu"), ("hf", "cuda"), ("sentence_transformers", "cpu")],
+)
 def test_batch_invariance_is_taken_where_the_engine_has_it(name: str, device: str) -> None:
     check_batch_invariant(name, device=device, where="reward.engine.batch_invariant")
 
 
 @pytest.mark.parametrize(
     ("name", "device", "says"),
-    [("vllm", "cpu", "this engine runs on CPU; leave it out and use engine.dtype=float32"), ("sglang", "cuda", "use engine.name=vllm")],
+    [
+        ("vllm", "cpu", "this engine runs on CPU; leave it out and use engine.dtype=float32"),
+        ("sglang", "cuda", "use engine.name=vllm"),
+    ],
 )
 def test_batch_invariance_is_refused_elsewhere(name: str, device: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:

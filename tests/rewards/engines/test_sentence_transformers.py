@@ -7,7 +7,14 @@ import torch
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
 from rmrl.rewards.engines import build_engine
-from rmrl.rewards.engines.base import EmbedOutput, EmbedRequest, EngineSpec, PoolingRequest, RewardEngine, overlong_detail
+from rmrl.rewards.engines.base import (
+    EmbedOutput,
+    EmbedRequest,
+    EngineSpec,
+    PoolingRequest,
+    RewardEngine,
+    overlong_detail,
+)
 from tests.engine_models import write_encoder
 
 GIVEN: dict[str, Any] = {
@@ -39,7 +46,8 @@ def embedded(engine: RewardEngine, texts: list[str]) -> list[EmbedOutput]:
 
 
 def mean_vector(path: Path, text: str) -> torch.Tensor:
-    """The mean over the tokens of the last layer, of length 1, by transformers itself; one text at a time, so nothing is padded."""
+    """The mean over the tokens of the last layer, of length 1, by transformers itself; one text at
+    a time, so nothing is padded."""
     from transformers import AutoModel, AutoTokenizer
 
     inputs = AutoTokenizer.from_pretrained(path)(text, return_tensors="pt")
@@ -51,7 +59,9 @@ def mean_vector(path: Path, text: str) -> torch.Tensor:
 def test_a_plain_encoder_gives_the_mean_of_its_tokens(encoder: Path, engine: RewardEngine) -> None:
     # its tokenizer has a chat template, which must not be applied
     for text, output in zip(TEXTS[:4], embedded(engine, TEXTS[:4]), strict=True):
-        torch.testing.assert_close(torch.tensor(output.vector), mean_vector(encoder, text), atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            torch.tensor(output.vector), mean_vector(encoder, text), atol=1e-5, rtol=0
+        )
         assert output.tokens_in == len(text)  # a token a character
 
 
@@ -95,8 +105,12 @@ def test_other_runners_are_refused(encoder: Path, engine: RewardEngine) -> None:
         engine.classify([PoolingRequest((1,))])
 
 
-def test_a_missing_package_is_named_with_its_cure(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)  # as python marks what cannot be imported
+def test_a_missing_package_is_named_with_its_cure(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        sys.modules, "sentence_transformers", None
+    )  # as python marks what cannot be imported
     with pytest.raises(ConfigError, match=r'pip install "rmrl-toolkit\[similarity\]"'):
         build_engine(spec(encoder)).start()
 
@@ -112,11 +126,22 @@ def test_a_real_model(all_minilm: Path) -> None:
     pytest.importorskip("sentence_transformers")
     engine = build_engine(spec(all_minilm))
     engine.start()
-    texts = ["A man is eating food.", "A man is eating a piece of bread.", "The girl is carrying a baby.", "word " * 255]
+    texts = [
+        "A man is eating food.",
+        "A man is eating a piece of bread.",
+        "The girl is carrying a baby.",
+        "word " * 255,
+    ]
     eating, bread, baby, overlong = embedded(engine, texts)
-    cosines = [sum(a * b for a, b in zip(eating.vector, other.vector, strict=True)) for other in (bread, baby)]
+    cosines = [
+        sum(a * b for a, b in zip(eating.vector, other.vector, strict=True))
+        for other in (bread, baby)
+    ]
     assert cosines == pytest.approx([0.755, -0.105], abs=0.005)
-    assert (overlong.failure, overlong.tokens_in) == ("overlong", 257)  # the folder allows 256, two of them special
+    assert (overlong.failure, overlong.tokens_in) == (
+        "overlong",
+        257,
+    )  # the folder allows 256, two of them special
 
 
 def test_a_vector_does_not_depend_on_its_batch(engine: RewardEngine) -> None:

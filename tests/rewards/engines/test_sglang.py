@@ -1,4 +1,5 @@
-"""SGLang's native wire against a recorded server: a real HTTP server on 127.0.0.1 that knows the recorded requests and no others."""
+"""SGLang's native wire against a recorded server: a real HTTP server on 127.0.0.1 that knows the
+recorded requests and no others."""
 
 import contextlib
 import json
@@ -13,7 +14,13 @@ import psutil
 import pytest
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RewardError
-from rmrl.rewards.engines.base import EmbedRequest, EngineSpec, GenerateRequest, PoolingRequest, TextOutput
+from rmrl.rewards.engines.base import (
+    EmbedRequest,
+    EngineSpec,
+    GenerateRequest,
+    PoolingRequest,
+    TextOutput,
+)
 from rmrl.rewards.engines.sglang import SGLangEngine
 from rmrl.rewards.engines.sglang_wire import launch_command
 from rmrl.types import Sampling
@@ -55,7 +62,9 @@ def recorded(name: str) -> Iterator[Server]:
         for entry in entries:
             if (entry["path"], entry["request"]) == (seen.path, seen.body):
                 return Reply(entry["response"], entry["status"])
-        return Reply({"error": {"message": f"not recorded: {seen.path} {json.dumps(seen.body)}"}}, 501)
+        return Reply(
+            {"error": {"message": f"not recorded: {seen.path} {json.dumps(seen.body)}"}}, 501
+        )
 
     with serving(replay) as server:
         yield server
@@ -73,7 +82,13 @@ def spec_of(runner: Any = "generate", **changes: Any) -> EngineSpec:
 @contextlib.contextmanager
 def attached(name: str, runner: Any, **changes: Any) -> Iterator[tuple[SGLangEngine, Server]]:
     with recorded(name) as server:
-        engine = SGLangEngine(spec_of(runner, kwargs={"base_url": server.url + "/", **changes.pop("kwargs", {})}, **changes))
+        engine = SGLangEngine(
+            spec_of(
+                runner,
+                kwargs={"base_url": server.url + "/", **changes.pop("kwargs", {})},
+                **changes,
+            )
+        )
         assert engine.ping() == "cold"
         engine.start()
         try:
@@ -83,10 +98,14 @@ def attached(name: str, runner: Any, **changes: Any) -> Iterator[tuple[SGLangEng
 
 
 def test_texts() -> None:
-    sampled = Sampling(max_tokens=8, temperature=0.7, top_p=0.9, top_k=20, n=2, seed=5, stop=("###",))
+    sampled = Sampling(
+        max_tokens=8, temperature=0.7, top_p=0.9, top_k=20, n=2, seed=5, stop=("###",)
+    )
     with attached("judge", "generate") as (engine, _):
         assert engine.ping() == "awake"
-        outputs = engine.generate([GenerateRequest((21, 22), sampled), GenerateRequest((11, 12, 13, 14), GREEDY)])
+        outputs = engine.generate(
+            [GenerateRequest((21, 22), sampled), GenerateRequest((11, 12, 13, 14), GREEDY)]
+        )
     assert outputs == [
         [TextOutput("a", "stop", 2, 1), TextOutput("b c d", "length", 2, 8)],
         [TextOutput("Score: 7", "stop", 4, 3)],
@@ -99,7 +118,9 @@ def test_structured_output() -> None:
         Sampling(max_tokens=8, temperature=0.0, json_schema='{"type": "object"}'),
     ]
     with attached("judge", "generate") as (engine, _):
-        outputs = engine.generate([GenerateRequest((41,), wanted[0]), GenerateRequest((42,), wanted[1])])
+        outputs = engine.generate(
+            [GenerateRequest((41,), wanted[0]), GenerateRequest((42,), wanted[1])]
+        )
     assert [o.text for [o] in outputs] == ["123", "{}"]
 
 
@@ -113,7 +134,9 @@ def test_logprobs_of_choices_in_the_order_asked_for() -> None:
 
 def test_greedy_samples_are_drawn_once() -> None:
     with attached("judge", "generate") as (engine, server):
-        [outputs] = engine.generate([GenerateRequest((11, 12, 13, 14), Sampling(max_tokens=8, temperature=0.0, n=3))])
+        [outputs] = engine.generate(
+            [GenerateRequest((11, 12, 13, 14), Sampling(max_tokens=8, temperature=0.0, n=3))]
+        )
     assert [o.text for o in outputs] == ["Score: 7"] * 3
     assert [seen.path for seen in server.seen].count("/generate") == 1
 
@@ -145,7 +168,10 @@ def test_a_failing_server_is_an_infrastructure_error() -> None:
 
 def test_an_engine_is_started_first() -> None:
     engine = SGLangEngine(spec_of())
-    for ask in (lambda: engine.generate([GenerateRequest((45,), GREEDY)]), lambda: engine.classify([PoolingRequest((1,))])):
+    for ask in (
+        lambda: engine.generate([GenerateRequest((45,), GREEDY)]),
+        lambda: engine.classify([PoolingRequest((1,))]),
+    ):
         with pytest.raises(InfrastructureError, match="start it first"):
             ask()
 
@@ -154,11 +180,21 @@ def test_values_are_raw_and_in_order() -> None:
     with attached("reward", "pooling") as (engine, server):
         # the server says 6, the spec 64: the smaller one counts
         assert engine.context_length == 6
-        outputs = engine.classify([PoolingRequest((1, 2, 3)), PoolingRequest((1,) * 7), PoolingRequest((4, 5)), PoolingRequest((6,))])
+        outputs = engine.classify(
+            [
+                PoolingRequest((1, 2, 3)),
+                PoolingRequest((1,) * 7),
+                PoolingRequest((4, 5)),
+                PoolingRequest((6,)),
+            ]
+        )
         assert [o.value for o in outputs if not o.failure] == [-3.296875, 12.1875, 0.5]
         assert [o.failure for o in outputs] == ["", "overlong", "", ""]
         assert math.isnan(outputs[1].value)
-        assert [len(s.body["input_ids"]) for s in server.seen if s.path == "/classify"] == [2, 1]  # posts of max_num_seqs = 2
+        assert [len(s.body["input_ids"]) for s in server.seen if s.path == "/classify"] == [
+            2,
+            1,
+        ]  # posts of max_num_seqs = 2
         assert engine.classify([]) == []
 
 
@@ -177,7 +213,9 @@ def test_heads_that_are_no_scalars() -> None:
 
 def test_vectors_have_length_one() -> None:
     with attached("embedding", "embed") as (engine, _):
-        outputs = engine.embed([EmbedRequest("Once upon a time"), EmbedRequest("nothing"), EmbedRequest("too much")])
+        outputs = engine.embed(
+            [EmbedRequest("Once upon a time"), EmbedRequest("nothing"), EmbedRequest("too much")]
+        )
     # (3, 0, -4) has length 5
     assert outputs[0].vector == pytest.approx((0.6, 0.0, -0.8))
     assert outputs[0].tokens_in == 4
@@ -193,7 +231,10 @@ def test_sleep_and_wake() -> None:
         engine.wake()
         engine.wake()
         assert engine.ping() == "awake"
-    assert [s.path for s in server.seen if "occupation" in s.path] == ["/release_memory_occupation", "/resume_memory_occupation"]
+    assert [s.path for s in server.seen if "occupation" in s.path] == [
+        "/release_memory_occupation",
+        "/resume_memory_occupation",
+    ]
 
 
 def test_weights_without_a_copy_are_read_again() -> None:
@@ -240,7 +281,12 @@ def test_without_sglang_the_way_out_is_said() -> None:
 def test_the_command_line(tmp_path: Path) -> None:
     path = str(checkpoint(tmp_path / "rm", head=True))
     words = launch_command(
-        spec_of("pooling", path=path, kwargs={"attention_backend": "triton", "load_timeout_s": 5, "log_level": "error"}), 30001
+        spec_of(
+            "pooling",
+            path=path,
+            kwargs={"attention_backend": "triton", "load_timeout_s": 5, "log_level": "error"},
+        ),
+        30001,
     )
     assert words[1:3] == ["-m", "sglang.launch_server"]
     options = dict(zip(words, [*words[1:], ""], strict=True))
@@ -253,7 +299,8 @@ def test_the_command_line(tmp_path: Path) -> None:
 
 @pytest.fixture
 def fake_sglang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package named sglang whose launch_server replays the recording, and a scalar checkpoint to give it; the checkpoint's path."""
+    """A package named sglang whose launch_server replays the recording, and a scalar checkpoint to
+    give it; the checkpoint's path."""
     package = tmp_path / "packages" / "sglang"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("", encoding="utf-8")
@@ -268,19 +315,29 @@ def test_a_server_of_our_own_starts_and_ends_with_the_engine(fake_sglang: str) -
     engine = SGLangEngine(spec_of("pooling", path=fake_sglang, device="cpu"))
     engine.start()
     processes = psutil.Process().children(recursive=True)
-    assert [o.value for o in engine.classify([PoolingRequest((1, 2, 3)), PoolingRequest((4, 5))])] == [-3.296875, 12.1875]
+    assert [
+        o.value for o in engine.classify([PoolingRequest((1, 2, 3)), PoolingRequest((4, 5))])
+    ] == [-3.296875, 12.1875]
     assert engine.resident_bytes() > 2**20
     assert engine.ping() == "awake"
     engine.close()
     assert engine.ping() == "cold"
-    assert not [p for p in psutil.wait_procs(processes, timeout=5)[1] if "launch_server" in " ".join(p.cmdline())]
+    assert not [
+        p
+        for p in psutil.wait_procs(processes, timeout=5)[1]
+        if "launch_server" in " ".join(p.cmdline())
+    ]
 
 
 def test_a_server_that_dies_is_noticed(fake_sglang: str) -> None:
     engine = SGLangEngine(spec_of("pooling", path=fake_sglang, device="cpu"))
     engine.start()
     try:
-        [server] = [p for p in psutil.Process().children(recursive=True) if "sglang.launch_server" in p.cmdline()[2:3]]
+        [server] = [
+            p
+            for p in psutil.Process().children(recursive=True)
+            if "sglang.launch_server" in p.cmdline()[2:3]
+        ]
         server.kill()
         deadline = time.monotonic() + 5
         while engine._child is not None and engine._child.alive() and time.monotonic() < deadline:
@@ -293,7 +350,9 @@ def test_a_server_that_dies_is_noticed(fake_sglang: str) -> None:
         engine.close()
 
 
-def test_a_server_that_cannot_start_says_why(fake_sglang: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_start_says_why(
+    fake_sglang: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FAKE_SGLANG_FAILS", "1")
     engine = SGLangEngine(spec_of("pooling", path=fake_sglang, device="cpu"))
     with pytest.raises(EngineLoadError, match="ValueError: unknown architecture"):

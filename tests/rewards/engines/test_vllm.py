@@ -1,4 +1,5 @@
-"""Real vLLM against the transformers reference; one process starts all engines, the tests read what it found."""
+"""Real vLLM against the transformers reference; one process starts all engines, the tests read what
+it found."""
 
 import json
 import math
@@ -52,7 +53,9 @@ SCHEMA = json.dumps({
 })  # fmt: skip
 
 
-def scenario(lm: str, bt: str, bert: str, headless: str, tokens: str, scalar_tokens: str, process: str) -> dict[str, Any]:
+def scenario(
+    lm: str, bt: str, bert: str, headless: str, tokens: str, scalar_tokens: str, process: str
+) -> dict[str, Any]:
     return {
         "lm": _judge(lm),
         "bt": _scalar(bt),
@@ -104,7 +107,10 @@ def _pairs(path: str) -> dict[str, Any]:
     engine = VLLMEngine(spec(path, "pooling"))
     engine.start()
     pairs = [PoolingRequest(p, t) for p, t in zip(SHORT, TYPES, strict=True)]
-    found = {"pairs": engine.classify(pairs), "plain": engine.classify([PoolingRequest(p) for p in SHORT])}
+    found = {
+        "pairs": engine.classify(pairs),
+        "plain": engine.classify([PoolingRequest(p) for p in SHORT]),
+    }
     found["mixed"] = engine.classify([pairs[0], PoolingRequest(SHORT[1])])
     engine.sleep(2)
     engine.wake()
@@ -112,12 +118,17 @@ def _pairs(path: str) -> dict[str, Any]:
 
 
 def _labels(path: str, runner: str) -> dict[str, Any]:
-    """A token-level head, twice (the second time from the prefix cache, if anything were), and after each sleep."""
+    """A token-level head, twice (the second time from the prefix cache, if anything were), and
+    after each sleep."""
     engine = VLLMEngine(spec(path, runner))
     engine.start()
     requests = [PoolingRequest(p, positions=(len(p) - 1, 0)) for p in PROMPTS]
     ask = engine.token_logits if runner == "token_pooling" else engine.classify
-    found: dict[str, Any] = {"first": ask(requests), "again": ask(requests), "overlong": ask([PoolingRequest(TOO_LONG), requests[0]])}
+    found: dict[str, Any] = {
+        "first": ask(requests),
+        "again": ask(requests),
+        "overlong": ask([PoolingRequest(TOO_LONG), requests[0]]),
+    }
     for level in (1, 2):
         engine.sleep(level)
         found[f"state {level}"] = engine.ping()
@@ -129,7 +140,10 @@ def _labels(path: str, runner: str) -> dict[str, Any]:
 def _refused(headless: str, lm: str) -> dict[str, str]:
     found = {}
     small = spec(lm, "generate", kv_cache_bytes=2**19)
-    for name, kind, engine_spec in (("headless", RewardError, spec(headless, "pooling")), ("no room", EngineLoadError, small)):
+    for name, kind, engine_spec in (
+        ("headless", RewardError, spec(headless, "pooling")),
+        ("no room", EngineLoadError, small),
+    ):
         try:
             VLLMEngine(engine_spec).start()
         except kind as error:
@@ -168,7 +182,9 @@ def values(outputs: list[Any]) -> list[float]:
 
 
 def test_greedy_texts_equal_the_reference(folders: dict[str, Path], found: dict[str, Any]) -> None:
-    expected = reference(folders["lm"], "generate").generate([GenerateRequest(p, GREEDY) for p in PROMPTS])
+    expected = reference(folders["lm"], "generate").generate(
+        [GenerateRequest(p, GREEDY) for p in PROMPTS]
+    )
     assert found["lm"]["texts"][:4] == expected
 
 
@@ -183,7 +199,9 @@ def test_structured_output_and_overlong_in_one_batch(found: dict[str, Any]) -> N
 
 def test_json_is_compact_and_of_its_schema(found: dict[str, Any]) -> None:
     for sample in found["lm"]["texts"][7]:
-        assert sample.finish_reason == "stop"  # white space, which a random model loves, would have used up all 40 tokens
+        assert (
+            sample.finish_reason == "stop"
+        )  # white space, which a random model loves, would have used up all 40 tokens
         assert not any(c.isspace() for c in sample.text)
         verdict = json.loads(sample.text)
         assert 0 <= verdict["score"] <= 10
@@ -194,12 +212,16 @@ def test_json_is_compact_and_of_its_schema(found: dict[str, Any]) -> None:
 def test_sleep_frees_memory_and_wake_restores(found: dict[str, Any], level: int) -> None:
     state, freed = found["lm"]["sleep"][level]
     assert state == f"asleep {level}"
-    assert freed > (50 * 2**20 if level == 1 else 0)  # the KV cache alone is 64 MiB; after waking only what was touched since is there
+    assert freed > (
+        50 * 2**20 if level == 1 else 0
+    )  # the KV cache alone is 64 MiB; after waking only what was touched since is there
     assert found["lm"][f"after {level}"] == found["lm"]["texts"][:4]
 
 
 def test_scalars_equal_the_reference(folders: dict[str, Path], found: dict[str, Any]) -> None:
-    expected = values(reference(folders["bt"], "pooling").classify([PoolingRequest(p) for p in PROMPTS]))
+    expected = values(
+        reference(folders["bt"], "pooling").classify([PoolingRequest(p) for p in PROMPTS])
+    )
     assert max(expected) - min(expected) > 0.1
     for way in ("batched", "shuffled", "alone", "woken"):
         assert values(found["bt"][way]) == pytest.approx(expected, abs=1e-4), way
@@ -214,7 +236,9 @@ def test_an_overlong_sequence_harms_no_other(found: dict[str, Any]) -> None:
 
 def test_bert_pairs_equal_the_reference(folders: dict[str, Path], found: dict[str, Any]) -> None:
     engine = reference(folders["bert"], "pooling")
-    pairs = values(engine.classify([PoolingRequest(p, t) for p, t in zip(SHORT, TYPES, strict=True)]))
+    pairs = values(
+        engine.classify([PoolingRequest(p, t) for p, t in zip(SHORT, TYPES, strict=True)])
+    )
     plain = values(engine.classify([PoolingRequest(p) for p in SHORT]))
     assert found["bert"]["context"] == 64
     assert values(found["bert"]["pairs"]) == pytest.approx(pairs, abs=1e-3)
@@ -226,10 +250,14 @@ def test_bert_pairs_equal_the_reference(folders: dict[str, Path], found: dict[st
 
 def test_token_heads_equal_the_reference(folders: dict[str, Path], found: dict[str, Any]) -> None:
     requests = [PoolingRequest(p, positions=(len(p) - 1, 0)) for p in PROMPTS]
-    expected = torch.tensor([o.logits for o in reference(folders["tokens"], "token_pooling").token_logits(requests)])
+    expected = torch.tensor(
+        [o.logits for o in reference(folders["tokens"], "token_pooling").token_logits(requests)]
+    )
     assert expected.shape == (4, 2, 3)
     for way in ("first", "again", "after 1", "after 2"):
-        torch.testing.assert_close(torch.tensor([o.logits for o in found["tokens"][way]]), expected, atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            torch.tensor([o.logits for o in found["tokens"][way]]), expected, atol=1e-4, rtol=0
+        )
     overlong, first = found["tokens"]["overlong"]
     assert (overlong.failure, overlong.logits) == ("overlong", ())
     torch.testing.assert_close(torch.tensor(first.logits), expected[0], atol=1e-4, rtol=0)
@@ -240,20 +268,28 @@ def test_a_head_with_a_bias_keeps_its_weights_while_asleep(found: dict[str, Any]
     assert found["process"]["state 2"] == "asleep 2"
 
 
-def test_a_token_head_of_one_label_is_read_at_the_last_token(folders: dict[str, Path], found: dict[str, Any]) -> None:
-    expected = values(reference(folders["last token"], "pooling").classify([PoolingRequest(p) for p in PROMPTS]))
+def test_a_token_head_of_one_label_is_read_at_the_last_token(
+    folders: dict[str, Path], found: dict[str, Any]
+) -> None:
+    expected = values(
+        reference(folders["last token"], "pooling").classify([PoolingRequest(p) for p in PROMPTS])
+    )
     for way in ("first", "again", "after 1", "after 2"):
         assert values(found["last token"][way]) == pytest.approx(expected, abs=1e-4), way
 
 
-def test_a_process_reward_model_equals_its_definition(folders: dict[str, Path], found: dict[str, Any]) -> None:
+def test_a_process_reward_model_equals_its_definition(
+    folders: dict[str, Path], found: dict[str, Any]
+) -> None:
     """Two linear layers with a ReLU between, on the last hidden state."""
     from safetensors.torch import load_file
     from transformers import Qwen2Config, Qwen2Model
 
     tensors = load_file(folders["process"] / "model.safetensors")
     model = Qwen2Model(Qwen2Config.from_pretrained(folders["process"])).eval()
-    model.load_state_dict({n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
+    model.load_state_dict(
+        {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
+    )
     linear = torch.nn.functional.linear
     for way in ("first", "again", "after 1", "after 2"):
         for prompt, output in zip(PROMPTS, found["process"][way], strict=True):
@@ -267,7 +303,9 @@ def test_a_process_reward_model_equals_its_definition(folders: dict[str, Path], 
 def test_what_cannot_work_is_refused(folders: dict[str, Path], found: dict[str, Any]) -> None:
     assert str(folders["headless"]) in found["refused"]["headless"]
     assert "score.weight" in found["refused"]["headless"]
-    assert "KV cache" in found["refused"]["no room"]  # vLLM's own words: a whole sequence needs 1 MiB
+    assert (
+        "KV cache" in found["refused"]["no room"]
+    )  # vLLM's own words: a whole sequence needs 1 MiB
 
 
 def real_pairs(path: str, requests: list[PoolingRequest]) -> list[float]:
@@ -281,11 +319,18 @@ def test_a_real_cross_encoder(ms_marco: Path) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(ms_marco)
     question = "How many people live in Berlin?"
-    answers = ["Berlin has 3.7 million inhabitants.", "Berlin is known for its museums.", "I like trains.", "Berlin. " * 300]
+    answers = [
+        "Berlin has 3.7 million inhabitants.",
+        "Berlin is known for its museums.",
+        "I like trains.",
+        "Berlin. " * 300,
+    ]
     encoded = [tokenizer(question, answer) for answer in answers]
     requests = [PoolingRequest(tuple(e["input_ids"]), tuple(e["token_type_ids"])) for e in encoded]
     scores = run_in_engine_process(real_pairs, os.fspath(ms_marco), requests)
-    assert scores[:3] == pytest.approx(values(reference(ms_marco, "pooling").classify(requests[:3])), abs=1e-3)
+    assert scores[:3] == pytest.approx(
+        values(reference(ms_marco, "pooling").classify(requests[:3])), abs=1e-3
+    )
     assert scores[0] > scores[1] > scores[2]
     assert math.isnan(scores[3])  # 512 positions
 
@@ -303,14 +348,22 @@ def test_a_real_encoder_equals_sentence_transformers(all_minilm: Path) -> None:
     pytest.importorskip("sentence_transformers")
     from rmrl.rewards.engines import build_engine
 
-    texts = ["A man is eating food.", "", "Bread", "the quick brown fox jumps over the lazy dog " * 20, "word " * 255]
+    texts = [
+        "A man is eating food.",
+        "",
+        "Bread",
+        "the quick brown fox jumps over the lazy dog " * 20,
+        "word " * 255,
+    ]
     first, woken = run_in_engine_process(real_vectors, os.fspath(all_minilm), texts)
     engine = build_engine(spec(os.fspath(all_minilm), "embed", name="sentence_transformers"))
     engine.start()
     expected = engine.embed([EmbedRequest(t) for t in texts])
     assert [o.failure for o in expected] == ["", "", "", "", "overlong"]
     for outputs in (first, woken):
-        assert [(o.failure, o.tokens_in, o.detail) for o in outputs] == [(o.failure, o.tokens_in, o.detail) for o in expected]
+        assert [(o.failure, o.tokens_in, o.detail) for o in outputs] == [
+            (o.failure, o.tokens_in, o.detail) for o in expected
+        ]
         for output, wanted in zip(outputs, expected, strict=True):
             assert output.vector == pytest.approx(wanted.vector, abs=1e-5)
 
@@ -323,7 +376,11 @@ def parallel(path: str, answer: str) -> None:
     judge.sleep(2)
     judge.wake()
     woken = judge.generate([GenerateRequest(p, GREEDY) for p in PROMPTS])
-    found = {"texts": [t[0].text for t in texts], "choices": [t[0].choice_logprobs for t in texts], "woken": [t[0].text for t in woken]}
+    found = {
+        "texts": [t[0].text for t in texts],
+        "choices": [t[0].choice_logprobs for t in texts],
+        "woken": [t[0].text for t in woken],
+    }
     Path(answer + ".part").write_text(json.dumps(found | {"bytes": judge.resident_bytes()}))
     Path(answer + ".part").rename(answer)
     time.sleep(600)
@@ -349,13 +406,20 @@ def wait_for(condition: Any, what: str, *, seconds: float) -> None:
         time.sleep(0.2)
 
 
-def test_two_processes_equal_one_and_die_with_their_parent(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_two_processes_equal_one_and_die_with_their_parent(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
     import psutil
 
     answer = tmp_path / "answer.json"
-    call = f"from tests.rewards.engines.test_vllm import parallel; parallel({str(folders['lm'])!r}, {str(answer)!r})"
+    call = (
+        f"from tests.rewards.engines.test_vllm import parallel; parallel({str(folders['lm'])!r},"
+        f" {str(answer)!r})"
+    )
     environment = os.environ | engine_environment(device="cpu", threads=1)
-    process = subprocess.Popen([sys.executable, "-c", call], env=environment, cwd=Path(__file__).parents[3])
+    process = subprocess.Popen(
+        [sys.executable, "-c", call], env=environment, cwd=Path(__file__).parents[3]
+    )
     try:
         wait_for(lambda: answer.exists() or process.poll() is not None, "an answer", seconds=400)
         found = json.loads(answer.read_text())
@@ -364,10 +428,18 @@ def test_two_processes_equal_one_and_die_with_their_parent(folders: dict[str, Pa
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait(10)
-    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the workers' end", seconds=30)
-    wait_for(lambda: not any(Path(name).exists() for name in segments), "the end of shared memory", seconds=10)
+    wait_for(
+        lambda: not any(psutil.pid_exists(pid) for pid in pids), "the workers' end", seconds=30
+    )
+    wait_for(
+        lambda: not any(Path(name).exists() for name in segments),
+        "the end of shared memory",
+        seconds=10,
+    )
     assert len(pids) >= 3
     assert segments
-    expected = reference(folders["lm"], "generate").generate([GenerateRequest(p, GREEDY, choice_tokens=(5, 700)) for p in PROMPTS])
+    expected = reference(folders["lm"], "generate").generate(
+        [GenerateRequest(p, GREEDY, choice_tokens=(5, 700)) for p in PROMPTS]
+    )
     assert found["texts"] == found["woken"] == [t[0].text for t in expected]
     assert found["choices"] == [pytest.approx(t[0].choice_logprobs, abs=1e-4) for t in expected]

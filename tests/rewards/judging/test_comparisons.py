@@ -29,11 +29,16 @@ from rmrl.rewards.judging.comparisons import (
 JUDGE_DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "judge"
 
 
-def played(schedule: Schedule, strength: list[float], *, failing: frozenset[Pair] = frozenset()) -> list[list[Pair]]:
+def played(
+    schedule: Schedule, strength: list[float], *, failing: frozenset[Pair] = frozenset()
+) -> list[list[Pair]]:
     """All rounds, the stronger one winning each game."""
     rounds = [next(schedule)]
     while True:
-        values = [None if pair in failing else float(strength[pair[0]] > strength[pair[1]]) for pair in rounds[-1]]
+        values = [
+            None if pair in failing else float(strength[pair[0]] > strength[pair[1]])
+            for pair in rounds[-1]
+        ]
         try:
             rounds.append(schedule.send(values))
         except StopIteration:
@@ -71,7 +76,11 @@ def test_a_swiss_tournament_is_short_and_never_repeats_a_pair(n: int) -> None:
     rounds = played(swiss(n, rounds=0, rng=random.Random(n)), strength)
     pairs = [frozenset(pair) for pairs in rounds for pair in pairs]
     assert len(pairs) == len(set(pairs)) <= math.ceil(math.log2(n)) * (n // 2)
-    games = [Game(*pair, float(strength[pair[0]] > strength[pair[1]])) for pairs in rounds for pair in pairs]
+    games = [
+        Game(*pair, float(strength[pair[0]] > strength[pair[1]]))
+        for pairs in rounds
+        for pair in pairs
+    ]
     rates = win_rates(n, games)
     assert rates[n - 1] == 1.0
     assert rates[0] == 0.0
@@ -83,12 +92,16 @@ def test_in_a_swiss_tournament_those_with_equal_points_meet() -> None:
     points = Counter(max(pair) for pair in rounds[0])
     assert all(points[i] == points[j] for i, j in rounds[1])
     points += Counter(max(pair) for pair in rounds[1])
-    assert [points[i] + points[j] for i, j in rounds[2]].count(4) == 2  # the four unbeaten ones among themselves
+    assert [points[i] + points[j] for i, j in rounds[2]].count(
+        4
+    ) == 2  # the four unbeaten ones among themselves
 
 
 def test_a_tournament_goes_on_without_a_verdict() -> None:
     rounds = played(
-        swiss(4, rounds=3, rng=random.Random(0)), [1, 2, 3, 4], failing=frozenset(next(swiss(4, rounds=3, rng=random.Random(0))))
+        swiss(4, rounds=3, rng=random.Random(0)),
+        [1, 2, 3, 4],
+        failing=frozenset(next(swiss(4, rounds=3, rng=random.Random(0)))),
     )
     assert len(rounds) == 3
 
@@ -111,7 +124,9 @@ def test_three_rounds_of_two_end_after_the_only_pair() -> None:
         ([1.0], (1.0, False)),
     ],
 )
-def test_what_two_orders_say(values: list[float | None], settled: tuple[float | None, bool]) -> None:
+def test_what_two_orders_say(
+    values: list[float | None], settled: tuple[float | None, bool]
+) -> None:
     assert settle(values) == settled
 
 
@@ -120,14 +135,20 @@ def test_what_two_orders_say(values: list[float | None], settled: tuple[float | 
     [
         ([1.0, 0.5], "judgebench", 1.0),  # a win beside a tie is a win
         ([0.5, 0.0], "judgebench", 0.0),
-        ([0.5, 0.75], "judgebench", 0.75),  # the tie takes no side, so the other verdict is the pair's
+        (
+            [0.5, 0.75],
+            "judgebench",
+            0.75,
+        ),  # the tie takes no side, so the other verdict is the pair's
         ([1.0, 0.0], "judgebench", 0.5),
         ([1.0, 0.5], "average", 0.75),
         ([0.5, 0.0], "average", 0.25),
         ([1.0, 0.0], "average", 0.5),
     ],
 )
-def test_what_a_flip_is_worth_is_a_choice_and_stays_a_flip(values: list[float | None], rule: str, value: float) -> None:
+def test_what_a_flip_is_worth_is_a_choice_and_stays_a_flip(
+    values: list[float | None], rule: str, value: float
+) -> None:
     assert settle(values, rule) == (value, True)
 
 
@@ -140,7 +161,11 @@ def test_no_rule_changes_what_both_orders_agree_on_or_what_is_missing(rule: str)
 
 def test_a_ranking_is_a_game_for_each_pair() -> None:
     # Shown in the order 2, 0, 1 and scored 5, 1, 5: 2 ties with 1, and both beat 0.
-    assert ranking_games([2, 0, 1], [5.0, 1.0, 5.0]) == [Game(2, 0, 1.0), Game(2, 1, 0.5), Game(0, 1, 0.0)]
+    assert ranking_games([2, 0, 1], [5.0, 1.0, 5.0]) == [
+        Game(2, 0, 1.0),
+        Game(2, 1, 0.5),
+        Game(0, 1, 0.0),
+    ]
 
 
 def test_win_rates() -> None:
@@ -150,18 +175,25 @@ def test_win_rates() -> None:
 
 def games(*results: tuple[int, int, int, int]) -> list[Game]:
     """(i, j, games won by i, games won by j)."""
-    return [game for i, j, won, lost in results for game in [Game(i, j, 1.0)] * won + [Game(j, i, 1.0)] * lost]
+    return [
+        game
+        for i, j, won, lost in results
+        for game in [Game(i, j, 1.0)] * won + [Game(j, i, 1.0)] * lost
+    ]
 
 
 def test_bradley_terry_finds_the_strengths_that_made_the_games() -> None:
-    # Strengths 4 : 2 : 1, each pair playing exactly as expected: 4/(4+2) = 2/3, 2/(2+1) = 2/3, 4/(4+1) = 4/5.
+    # Strengths 4 : 2 : 1, each pair playing exactly as expected: 4/(4+2) = 2/3, 2/(2+1) = 2/3,
+    # 4/(4+1) = 4/5.
     logs = bradley_terry(3, games((0, 1, 2, 1), (1, 2, 2, 1), (0, 2, 4, 1)), prior=0.0)
     assert logs == pytest.approx([math.log(2), 0.0, -math.log(2)], abs=1e-6)
 
 
 def test_with_a_prior_the_unbeaten_stay_finite() -> None:
-    # A beats B and C, B beats C, prior of one game. By symmetry s_B = 1 and s_C = 1 / s_A. Points of A with half the prior, 2.5, are
-    # those expected of it: 2 s/(s+1) [B and the prior] + s/(s + 1/s) [C]  <=>  s^3 - 3 s^2 - s - 5 = 0  <=>  s = 3.64936
+    # A beats B and C, B beats C, prior of one game. By symmetry s_B = 1 and s_C = 1 / s_A. Points
+    # of A with half the prior, 2.5, are
+    # those expected of it: 2 s/(s+1) [B and the prior] + s/(s + 1/s) [C]  <=>  s^3 - 3 s^2 - s - 5
+    # = 0  <=>  s = 3.64936
     logs = bradley_terry(3, games((0, 1, 1, 0), (1, 2, 1, 0), (0, 2, 1, 0)), prior=1.0)
     s = math.exp(logs[0] or 0.0)
     assert s**3 - 3 * s**2 - s - 5 == pytest.approx(0.0, abs=1e-4)
@@ -169,7 +201,8 @@ def test_with_a_prior_the_unbeaten_stay_finite() -> None:
 
 
 def slow_strengths(n: int, games: list[Game], prior: float) -> list[float]:
-    """The same model by minorization-maximization: s_i <- points_i / sum over games of 1 / (s_i + s_j)."""
+    """The same model by minorization-maximization: s_i <- points_i / sum over games of 1 / (s_i +
+    s_j)."""
     points, strength = [prior / 2] * n, [1.0] * n
     for game in games:
         points[game.first] += game.value
@@ -221,7 +254,8 @@ def records(name: str) -> list[dict[str, Any]]:
 
 
 def test_flips_are_what_was_published_as_disagreement_of_the_orders() -> None:
-    """Real judges' verdicts in both orders -> agreement, and accuracy averaged over the orders, for every judge and subset."""
+    """Real judges' verdicts in both orders -> agreement, and accuracy averaged over the orders, for
+    every judge and subset."""
     verdicts: dict[tuple[str, ...], list[tuple[float | None, bool]]] = defaultdict(list)
     share = {"1": 1.0, "2": 0.0, None: 0.5}  # None: the judge had no preference
     for record in records("llmbar_judge_outputs.jsonl"):

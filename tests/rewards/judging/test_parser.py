@@ -1,4 +1,5 @@
-"""A user's own regular expression as a parser: what it reads, what is wrong with it, and how long it may take."""
+"""A user's own regular expression as a parser: what it reads, what is wrong with it, and how long
+it may take."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ def test_copies_out_of_the_response_do_not_count():
         ("(?P<score>[", "no regular expression: unterminated character set at position 11"),
         ("(?P<score>a", "no regular expression: missing ) at position 11"),
         (r"(\d+)", "has no named group; name the one that holds the verdict, as in (?P<score>...)"),
-        (r"(?P<grade>\d)", "has the named groups grade; name the one that holds the verdict, as in (?P<score>...)"),
+        (
+            r"(?P<grade>\d)",
+            "has the named groups grade; name the one that holds the verdict, as in (?P<score>...)",
+        ),
         (7, "give a regular expression with (?P<score>...) as text"),
     ],
 )

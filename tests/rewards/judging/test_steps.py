@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmrl.rewards.judging.steps import cut_steps, last_tokens, locate_steps, step_ends, tokens_of_parts
+from rmrl.rewards.judging.steps import (
+    cut_steps,
+    last_tokens,
+    locate_steps,
+    step_ends,
+    tokens_of_parts,
+)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,8 @@ def test_a_slow_tokenizer_is_asked_part_by_part() -> None:
 
 @pytest.mark.parametrize("special", [True, False])
 def test_byte_level_tokens_end_where_the_steps_end(smollm2: Path, special: bool) -> None:
-    """Decoding up to the token found gives the text up to the step's end, whatever the tokenizer trims from its offsets."""
+    """Decoding up to the token found gives the text up to the step's end, whatever the tokenizer
+    trims from its offsets."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(smollm2)

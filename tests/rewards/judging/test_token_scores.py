@@ -21,7 +21,9 @@ def bpe(smollm2: Path) -> Any:
     return AutoTokenizer.from_pretrained(smollm2)
 
 
-def scored(values: dict[str, float], logprobs: list[float]) -> tuple[float, dict[str, float]] | None:
+def scored(
+    values: dict[str, float], logprobs: list[float]
+) -> tuple[float, dict[str, float]] | None:
     return ScoreTokens(values, None, where="w").score(logprobs)
 
 
@@ -62,7 +64,12 @@ def test_an_answer_that_is_one_token_only_the_other_way(bpe: Any):
 
 
 def test_answers_of_several_tokens_are_named(bpe: Any):
-    with pytest.raises(ConfigError, match=r"reward.specs.j.score_tokens: '10' is 2 tokens of the judge's tokenizer \('1', '0'\)"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"reward.specs.j.score_tokens: '10' is 2 tokens of the judge's tokenizer \('1', '0'\)"
+        ),
+    ):
         ScoreTokens({"10": 1.0, "1": 0.0}, bpe, where="reward.specs.j").ids_after("\n")
 
 

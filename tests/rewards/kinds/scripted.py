@@ -19,13 +19,16 @@ GREEDY = Sampling(max_tokens=16, temperature=0.0)
 
 
 class Scripted:
-    """A way to an engine that answers each request with `answer(request)` and writes down what it was asked."""
+    """A way to an engine that answers each request with `answer(request)` and writes down what it
+    was asked."""
 
     def __init__(self, answer: Callable[[Any], Any]) -> None:
         self.answer = answer
         self.asked: list[tuple[str, list[Any], bool]] = []
 
-    async def submit(self, method: str, requests: Sequence[Any], *, deterministic: bool) -> list[Any]:
+    async def submit(
+        self, method: str, requests: Sequence[Any], *, deterministic: bool
+    ) -> list[Any]:
         self.asked.append((method, list(requests), deterministic))
         return [self.answer(request) for request in requests]
 
@@ -49,8 +52,20 @@ def dropin(folder: Path, code: str) -> DropIn:
 def spec(kind: str, *, roles: Sequence[str] = ("main",), **entries: Any) -> RewardSpec:
     """A model reward named "r" with an engine for each role; greedy unless told otherwise."""
     runners = {"main": "pooling" if kind == "bradley_terry" else "generate", "scorer": "pooling"}
-    engines = {role: dataclasses.replace(ENGINE, path=f"/models/{role}", runner=runners[role]) for role in roles}  # type: ignore[arg-type]
-    return RewardSpec(**{"name": "r", "kind": kind, "weight": 1.0, "engines": engines, "sampling": GREEDY, **entries})
+    engines = {
+        role: dataclasses.replace(ENGINE, path=f"/models/{role}", runner=runners[role])
+        for role in roles
+    }  # type: ignore[arg-type]
+    return RewardSpec(
+        **{
+            "name": "r",
+            "kind": kind,
+            "weight": 1.0,
+            "engines": engines,
+            "sampling": GREEDY,
+            **entries,
+        }
+    )
 
 
 def context(tokenizer: Any, **calls: Scripted) -> KindContext:

@@ -22,11 +22,22 @@ Ask = Callable[..., Any]
 def ask(tokenizer: Any, tmp_path: Path) -> Ask:
     """ask(responses..., value=..., code=...): the results, and the requests the engine got."""
 
-    async def run(*responses: str, output: ValueOutput | None = None, code: str = "") -> tuple[list[ScoreResult], list[PoolingRequest]]:
-        engine = Scripted(lambda request: output or ValueOutput(float(len(request.token_ids)), len(request.token_ids)))
+    async def run(
+        *responses: str, output: ValueOutput | None = None, code: str = ""
+    ) -> tuple[list[ScoreResult], list[PoolingRequest]]:
+        engine = Scripted(
+            lambda request: (
+                output or ValueOutput(float(len(request.token_ids)), len(request.token_ids))
+            )
+        )
         made = spec("bradley_terry", sampling=None, dropin=dropin(tmp_path, code) if code else None)
-        results = await BradleyTerryReward.from_spec(made, context(tokenizer, main=engine)).score(items(*responses))
-        assert all((method, deterministic) == ("classify", True) for method, _, deterministic in engine.asked)
+        results = await BradleyTerryReward.from_spec(made, context(tokenizer, main=engine)).score(
+            items(*responses)
+        )
+        assert all(
+            (method, deterministic) == ("classify", True)
+            for method, _, deterministic in engine.asked
+        )
         return results, engine.requests
 
     return run
@@ -39,11 +50,16 @@ async def test_the_raw_logit_is_the_score(ask: Ask):
 
 async def test_it_reads_the_conversation(ask: Ask):
     (result,), (request,) = await ask("r<|im_end|>")
-    assert result.rendered == "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nr< |im_end|><|im_end|>\n"
+    assert (
+        result.rendered
+        == "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nr< |im_end|><|im_end|>\n"
+    )
     assert result.value == len(request.token_ids)
 
 
-async def test_without_a_template_it_reads_the_pair(ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
+async def test_without_a_template_it_reads_the_pair(
+    ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(tokenizer, "chat_template", None)
     (result,), _ = await ask("r")
     assert result.rendered == "Q\n---\nr"
@@ -52,14 +68,29 @@ async def test_without_a_template_it_reads_the_pair(ask: Ask, tokenizer: Any, mo
 @pytest.mark.parametrize(
     ("output", "status", "detail"),
     [
-        (ValueOutput(math.nan, 9, failure="overlong", detail="9 tokens and 8"), "overlong", "9 tokens and 8"),
+        (
+            ValueOutput(math.nan, 9, failure="overlong", detail="9 tokens and 8"),
+            "overlong",
+            "9 tokens and 8",
+        ),
         (ValueOutput(math.nan, 9, failure="worker_lost", detail="gone"), "worker_lost", "gone"),
         (ValueOutput(math.nan, 9), "provider_error", "the model gave nan"),
         (ValueOutput(math.inf, 9), "provider_error", "the model gave inf"),
     ],
 )
-@pytest.mark.parametrize("code", ["", "def rm_preprocess(p, r, t):\n    return r\ndef rm_postprocess(results):\n    return [1 / 0]\n"])
-async def test_what_is_no_number_is_no_verdict(ask: Ask, output: ValueOutput, status: str, detail: str, code: str):
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        (
+            "def rm_preprocess(p, r, t):\n    return r\ndef rm_postprocess(results):\n    return [1"
+            " / 0]\n"
+        ),
+    ],
+)
+async def test_what_is_no_number_is_no_verdict(
+    ask: Ask, output: ValueOutput, status: str, detail: str, code: str
+):
     (result,), _ = await ask("r", output=output, code=code)
     assert (result.value, result.status, result.detail) == (None, status, detail)
 
@@ -70,7 +101,10 @@ async def test_a_cached_logit_is_marked(ask: Ask):
 
 
 async def test_a_scalar_model_is_told_of_no_fence(ask: Ask):
-    code = "def rm_preprocess(p, r, t):\n    return r\ndef rm_postprocess(results):\n    return results\n"
+    code = (
+        "def rm_preprocess(p, r, t):\n    return r\ndef rm_postprocess(results):\n    return"
+        " results\n"
+    )
     (result,), _ = await ask("r<|im_end|>", code=code)
     assert result.rendered == "r< |im_end|>"
 
@@ -85,7 +119,10 @@ async def test_a_drop_in_shapes_input_and_score(ask: Ask):
 
 
 async def test_a_drop_in_may_say_none(ask: Ask):
-    code = "def rm_preprocess(p, r, t):\n    return r\ndef rm_postprocess(results):\n    return [None for r in results]\n"
+    code = (
+        "def rm_preprocess(p, r, t):\n    return r\ndef rm_postprocess(results):\n    return [None"
+        " for r in results]\n"
+    )
     results, _ = await ask("ab", "", code=code)
     assert [r.status for r in results] == ["unparseable", "user_error"]
 
@@ -97,6 +134,12 @@ async def test_no_responses(ask: Ask):
 def test_the_prompt_as_one_text():
     item = items("r")[0]
     assert prompt_text(item) == "Q"
-    turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    turns = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "a"},
+        {"role": "user", "content": "b"},
+    ]
     assert prompt_text(ScoreItem(prompt_id="", messages=[], response="", rm_prompt=turns)) == "b"
-    assert prompt_text(ScoreItem(prompt_id="", messages=[], response="", rm_prompt=turns[:1])) == "s"
+    assert (
+        prompt_text(ScoreItem(prompt_id="", messages=[], response="", rm_prompt=turns[:1])) == "s"
+    )

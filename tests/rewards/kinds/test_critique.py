@@ -42,7 +42,9 @@ class Pair:
 def ask(tokenizer: Any, tmp_path: Path) -> Ask:
     """ask(pair, responses...): the results."""
 
-    async def run(pair: Pair, *responses: str, code: str = "", temperature: float = 0.0, **options: Any) -> list[ScoreResult]:
+    async def run(
+        pair: Pair, *responses: str, code: str = "", temperature: float = 0.0, **options: Any
+    ) -> list[ScoreResult]:
         n = len(pair.critic.answer(None))
         made = spec(
             "critique",
@@ -51,7 +53,9 @@ def ask(tokenizer: Any, tmp_path: Path) -> Ask:
             sampling=Sampling(max_tokens=16, temperature=temperature, n=n),
             options=Options(scorer=SCORER, **options),
         )
-        return await CritiqueReward.from_spec(made, context(tokenizer, main=pair.critic, scorer=pair.scorer)).score(items(*responses))
+        return await CritiqueReward.from_spec(
+            made, context(tokenizer, main=pair.critic, scorer=pair.scorer)
+        ).score(items(*responses))
 
     return run
 
@@ -60,18 +64,26 @@ async def test_the_scorer_reads_the_critique_in_a_turn_of_its_own(ask: Ask, toke
     pair = Pair([said("<think>hm</think>Too short. <|im_end|>")], [ValueOutput(-1.5, 40)])
     (result,) = await ask(pair, "r<|im_end|>")
     assert (result.value, result.raw_text) == (-1.5, "<think>hm</think>Too short. <|im_end|>")
-    assert (result.tokens_in, result.tokens_out) == (50, len(result.raw_text))  # 10 of the critic, 40 of the scorer
+    assert (result.tokens_in, result.tokens_out) == (
+        50,
+        len(result.raw_text),
+    )  # 10 of the critic, 40 of the scorer
     (request,) = pair.scorer.requests
     read = (
         "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nr< |im_end|><|im_end|>\n"
         "<|im_start|>user\nA critique of the reply above:\nToo short. < |im_end|><|im_end|>\n"
     )
     assert request.token_ids == tuple(tokenizer(read, add_special_tokens=False)["input_ids"])
-    assert [(method, known) for method, _, known in (*pair.critic.asked, *pair.scorer.asked)] == [("generate", True), ("classify", True)]
+    assert [(method, known) for method, _, known in (*pair.critic.asked, *pair.scorer.asked)] == [
+        ("generate", True),
+        ("classify", True),
+    ]
 
 
 async def test_the_critic_is_asked_with_the_shipped_template(ask: Ask):
-    (result,) = await ask(Pair([said("Fine.")], [ValueOutput(1.0, 4)]), "r {question}", rubric="Is it kind?")
+    (result,) = await ask(
+        Pair([said("Fine.")], [ValueOutput(1.0, 4)]), "r {question}", rubric="Is it kind?"
+    )
     fence = new_fence("r {question}", salt="Q")
     assert result.rendered.startswith(f"<|im_start|>user\n{fence.note()}\n\nYou review a response")
     assert f"Response:\n{fence.wrap('r {question}')}\n" in result.rendered
@@ -80,7 +92,9 @@ async def test_the_critic_is_asked_with_the_shipped_template(ask: Ask):
     assert "Response:\nr\n" in result.rendered
 
 
-async def test_without_a_template_the_scorer_reads_a_pair(ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
+async def test_without_a_template_the_scorer_reads_a_pair(
+    ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(tokenizer, "chat_template", None)
     pair = Pair([said("Bad.")], [ValueOutput(1.0, 4)])
     await ask(pair, "r")
@@ -90,7 +104,11 @@ async def test_without_a_template_the_scorer_reads_a_pair(ask: Ask, tokenizer: A
 @pytest.mark.parametrize(
     ("output", "status", "words"),
     [
-        (said("It is too", "length"), "judge_truncated", "the critic ran out of tokens; raise sampling.max_tokens"),
+        (
+            said("It is too", "length"),
+            "judge_truncated",
+            "the critic ran out of tokens; raise sampling.max_tokens",
+        ),
         (said("<think>It is too", "length"), "judge_truncated", "inside its thinking block"),
         (said(" "), "unparseable", "no critique in ' '"),
         (said("I'm sorry, but I can't help with that."), "judge_refused", "the critic refused"),
@@ -98,7 +116,9 @@ async def test_without_a_template_the_scorer_reads_a_pair(ask: Ask, tokenizer: A
         (said("", failure="provider_error", detail="HTTP 500"), "provider_error", "HTTP 500"),
     ],
 )
-async def test_without_a_critique_the_scorer_is_not_asked(ask: Ask, output: TextOutput, status: str, words: str):
+async def test_without_a_critique_the_scorer_is_not_asked(
+    ask: Ask, output: TextOutput, status: str, words: str
+):
     pair = Pair([output], [])
     (result,) = await ask(pair, "r")
     assert (result.value, result.status, pair.scorer.asked) == (None, status, [])
@@ -106,7 +126,13 @@ async def test_without_a_critique_the_scorer_is_not_asked(ask: Ask, output: Text
 
 
 async def test_the_scorers_failures_are_statuses(ask: Ask):
-    pair = Pair([said("ok")], [ValueOutput(math.nan, 9, failure="overlong", detail="9 tokens and 8"), ValueOutput(math.nan, 9)])
+    pair = Pair(
+        [said("ok")],
+        [
+            ValueOutput(math.nan, 9, failure="overlong", detail="9 tokens and 8"),
+            ValueOutput(math.nan, 9),
+        ],
+    )
     results = await ask(pair, "a", "b")
     assert [(r.value, r.status) for r in results] == [(None, "overlong"), (None, "provider_error")]
     assert [r.raw_text for r in results] == ["ok", "ok"]
@@ -124,9 +150,10 @@ async def test_several_critiques_are_averaged(ask: Ask):
 
 
 async def test_a_drop_in_shapes_all_of_it(ask: Ask, tokenizer: Any):
-    code = DROPIN + (
-        "def rm_critique(text_prompts, text_responses, critiques, tgt_tokenizer, ground_truths):\n"
-        "    return ['|'.join(row) for row in zip(text_prompts, text_responses, critiques, ground_truths, strict=True)]\n"
+    code = (
+        DROPIN + "def rm_critique(text_prompts, text_responses, critiques, tgt_tokenizer,"
+        " ground_truths):\n    return ['|'.join(row) for row in zip(text_prompts, text_responses,"
+        " critiques, ground_truths, strict=True)]\n"
     )
     pair = Pair([said("Bad.")], [ValueOutput(2.0, 4)])
     (result,) = await ask(pair, "r", code=code)
@@ -144,9 +171,13 @@ async def test_a_drop_in_without_rm_critique(ask: Ask):
 
 async def test_rm_critique_that_miscounts_or_raises(ask: Ask):
     start = "def rm_critique(text_prompts, text_responses, critiques, tgt_tokenizer):\n    "
-    with pytest.raises(RewardFunctionError, match="rm_critique of reward 'd' returned 0 inputs for 1 responses"):
+    with pytest.raises(
+        RewardFunctionError, match="rm_critique of reward 'd' returned 0 inputs for 1 responses"
+    ):
         await ask(Pair([said("Bad.")], []), "r", code=DROPIN + start + "return []\n")
-    with pytest.raises(RewardFunctionError, match="rm_critique of reward 'd' raised ZeroDivisionError"):
+    with pytest.raises(
+        RewardFunctionError, match="rm_critique of reward 'd' raised ZeroDivisionError"
+    ):
         await ask(Pair([said("Bad.")], []), "r", code=DROPIN + start + "1 / 0\n")
 
 
@@ -159,7 +190,10 @@ async def test_rows_with_and_without_a_critique_stay_in_order(ask: Ask):
 
 
 async def test_a_quoted_response_does_not_reach_the_scorer(ask: Ask, tokenizer: Any):
-    pair = Pair([said(f"It says {new_fence('Perfect!', salt='Q').wrap('Perfect!')} and that is all.")], [ValueOutput(1.0, 4)])
+    pair = Pair(
+        [said(f"It says {new_fence('Perfect!', salt='Q').wrap('Perfect!')} and that is all.")],
+        [ValueOutput(1.0, 4)],
+    )
     await ask(pair, "Perfect!")
     read = tokenizer.decode(pair.scorer.requests[0].token_ids)
     assert read.count("Perfect!") == 1  # in the reply's own turn
@@ -170,7 +204,9 @@ async def test_a_remote_critic_and_a_scorer_of_ours(tokenizer: Any):
     pair = Pair([said("Bad.")], [ValueOutput(2.0, 4)])
     remote = HTTPSpec(url="http://localhost/v1", wire="openai")
     made = spec("critique", roles=("scorer",), remote=remote, options=Options(scorer=SCORER))
-    (result,) = await CritiqueReward.from_spec(made, context(tokenizer, remote=pair.critic, scorer=pair.scorer)).score(items("r"))
+    (result,) = await CritiqueReward.from_spec(
+        made, context(tokenizer, remote=pair.critic, scorer=pair.scorer)
+    ).score(items("r"))
     assert result.value == 2.0
     assert pair.critic.requests[0].token_ids == ()
     assert pair.critic.requests[0].messages[0][0] == "user"

@@ -42,12 +42,22 @@ def test_the_four_ways():
 def test_ensemble_and_standardize_divide_by_the_same():
     # 1, 2, 3: unbiased std 1, that of the population 0.816
     assert values_of("lower_bound", [1.0], [2.0], [3.0]) == [1.0]
-    group = Rows(group_ids_B=np.zeros(3, dtype=np.int64), lengths_B=np.ones(3), truncated_B=np.zeros(3, dtype=bool), sources=("",) * 3)
+    group = Rows(
+        group_ids_B=np.zeros(3, dtype=np.int64),
+        lengths_B=np.ones(3),
+        truncated_B=np.zeros(3, dtype=bool),
+        sources=("",) * 3,
+    )
     for by in ("group", "batch", "running"):
         chain = chain_of([{"kind": "standardize", "by": by, "eps": 0.0}], "w")
-        np.testing.assert_allclose(chain.apply(np.asarray([1.0, 2.0, 3.0]), group, np.ones(3, dtype=bool)), [-1.0, 0.0, 1.0])
+        np.testing.assert_allclose(
+            chain.apply(np.asarray([1.0, 2.0, 3.0]), group, np.ones(3, dtype=bool)),
+            [-1.0, 0.0, 1.0],
+        )
         chain = chain_of([{"kind": "standardize", "by": by, "eps": 0.0}], "w")
-        assert chain.apply(np.asarray([7.0]), group.select([0]), np.ones(1, dtype=bool)).tolist() == [0.0]  # a single score
+        assert chain.apply(
+            np.asarray([7.0]), group.select([0]), np.ones(1, dtype=bool)
+        ).tolist() == [0.0]  # a single score
 
 
 def test_the_transformed_scores_count_and_stand_in_extra():
@@ -61,7 +71,9 @@ def test_a_missing_member_makes_the_ensemble_missing():
     members = [[scored(1.0)], [scored(None, "timeout", detail="after 10 s")]]
     [result] = ensemble_results(members, np.asarray([[1.0], [np.nan]]), options("a", "b"), "judges")
     assert (result.value, result.status) == (None, "timeout")
-    assert result.detail == "ensemble 'judges': its member 'b' gave no verdict (timeout): after 10 s"
+    assert (
+        result.detail == "ensemble 'judges': its member 'b' gave no verdict (timeout): after 10 s"
+    )
     assert result.extra == {"a": 1.0, "b": None}
 
 
@@ -70,10 +82,16 @@ def test_a_skipped_member_skips_and_a_failure_goes_first():
     nan = np.full((3, 1), np.nan)
     [result] = ensemble_results([[skipped], [skipped], [skipped]], nan, options("a", "b", "c"), "e")
     assert result.status == "skipped"
-    assert result.detail == "ensemble 'e': its member 'a' was skipped (3 of 3 members lack one): gate closed"
+    assert (
+        result.detail
+        == "ensemble 'e': its member 'a' was skipped (3 of 3 members lack one): gate closed"
+    )
     [result] = ensemble_results([[skipped], [failed], [failed]], nan, options("a", "b", "c"), "e")
     assert result.status == "unparseable"
-    assert result.detail == "ensemble 'e': its member 'b' gave no verdict (unparseable) (2 of 3 members lack one)"
+    assert (
+        result.detail
+        == "ensemble 'e': its member 'b' gave no verdict (unparseable) (2 of 3 members lack one)"
+    )
 
 
 def test_costs_are_those_of_the_members():
@@ -82,7 +100,12 @@ def test_costs_are_those_of_the_members():
         [scored(1.0, latency_s=1.0, tokens_in=5, tokens_out=0)],
     ]
     [result] = ensemble_results(members, np.ones((2, 1)), options("a", "b"), "e")
-    assert (result.latency_s, result.tokens_in, result.tokens_out, result.cached) == (2.0, 15, 3, False)
+    assert (result.latency_s, result.tokens_in, result.tokens_out, result.cached) == (
+        2.0,
+        15,
+        3,
+        False,
+    )
 
 
 def test_no_rows():
@@ -95,9 +118,18 @@ def test_no_rows():
         (options(), "reward.specs.e.of=[]: name at least two rewards"),
         (Ensemble.Options(of="ab"), "reward.specs.e.of=ab: name at least two rewards"),  # type: ignore[arg-type]
         (options("a", "a"), "reward.specs.e.of names one reward twice (a, a)"),
-        (options("a", "b", how="maen"), "reward.specs.e.how='maen': not a choice; did you mean 'mean'?"),
-        (options("a", "b", how="lower_bound", k=-1.0), "reward.specs.e.k=-1.0: give a finite number"),
-        (options("a", "b", k=2.0), "reward.specs.e.k belongs to how: lower_bound and has no effect on mean"),
+        (
+            options("a", "b", how="maen"),
+            "reward.specs.e.how='maen': not a choice; did you mean 'mean'?",
+        ),
+        (
+            options("a", "b", how="lower_bound", k=-1.0),
+            "reward.specs.e.k=-1.0: give a finite number",
+        ),
+        (
+            options("a", "b", k=2.0),
+            "reward.specs.e.k belongs to how: lower_bound and has no effect on mean",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(given: Any, said: str):

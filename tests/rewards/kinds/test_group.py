@@ -49,15 +49,23 @@ class Asker:
         self, rows: Sequence[ScoreItem], judge: Callable[[str], TextOutput | list[TextOutput]] = better, *, options: Options = FREE,
         code: str = "", sampling: Sampling = GREEDY, remote: bool = False,
     ) -> list[ScoreResult]:  # fmt: skip
+
         def answer(request: GenerateRequest) -> list[TextOutput]:
             self.reads.append(request.messages[-1][1] if request.messages else request.text)
             told = judge(self.reads[-1])
             return told if isinstance(told, list) else [told]
 
         self.engine, self.reads = Scripted(answer), []
-        entries: dict[str, Any] = {"sampling": sampling, "options": options, "dropin": dropin(self.folder, code) if code else None}
+        entries: dict[str, Any] = {
+            "sampling": sampling,
+            "options": options,
+            "dropin": dropin(self.folder, code) if code else None,
+        }
         if remote:
-            entries |= {"remote": HTTPSpec(url="http://127.0.0.1:9/v1", wire="openai", model="m"), "roles": ()}
+            entries |= {
+                "remote": HTTPSpec(url="http://127.0.0.1:9/v1", wire="openai", model="m"),
+                "roles": (),
+            }
         self.context = context(self.tokenizer, **{"remote" if remote else "main": self.engine})
         return await GroupReward.from_spec(spec("group", **entries), self.context).score(rows)
 
@@ -67,14 +75,18 @@ def ask(tokenizer: Any, tmp_path: Path) -> Asker:
     return Asker(tokenizer, tmp_path)
 
 
-# --- pairwise ------------------------------------------------------------------------------------------------------
+# --- pairwise
 
 
 async def test_every_pair_in_both_orders(ask: Asker):
     results = await ask(group("q1", "q3", "q2"))
     assert len(ask.reads) == 6
     assert [r.value for r in results] == [0.0, 1.0, 0.5]
-    assert [r.extra for r in results] == [{"wins": 0, "games": 2}, {"wins": 2, "games": 2}, {"wins": 1, "games": 2}]
+    assert [r.extra for r in results] == [
+        {"wins": 0, "games": 2},
+        {"wins": 2, "games": 2},
+        {"wins": 1, "games": 2},
+    ]
     assert ask.context.counts.found == {"position_flips": [0, 3]}
     assert sum(r.tokens_in for r in results) == 60  # each comparison once
     assert sum(r.tokens_out for r in results) == 6
@@ -86,24 +98,39 @@ async def test_a_judge_that_likes_the_first_place_says_nothing(ask: Asker):
     assert ask.context.counts.found == {"position_flips": [3, 3]}
 
 
-@pytest.mark.parametrize(("on_flip", "values"), [("tie", [0.5, 0.5]), ("judgebench", [1.0, 0.0]), ("average", [0.75, 0.25])])
+@pytest.mark.parametrize(
+    ("on_flip", "values"),
+    [("tie", [0.5, 0.5]), ("judgebench", [1.0, 0.0]), ("average", [0.75, 0.25])],
+)
 @pytest.mark.parametrize("how", ["pairwise", "tournament"])
-async def test_a_win_beside_a_tie_counts_as_the_user_says(ask: Asker, how: str, on_flip: str, values: list[float]):
+async def test_a_win_beside_a_tie_counts_as_the_user_says(
+    ask: Asker, how: str, on_flip: str, values: list[float]
+):
     # "A" where the better response stands first, a tie in the other order
     def judge(read: str) -> TextOutput:
         return said("A") if QUALITY.findall(read) == ["3", "1"] else said("tie")
 
-    results = await ask(group("q3", "q1"), judge, options=Options(fence=False, how=how, on_flip=on_flip))
+    results = await ask(
+        group("q3", "q1"), judge, options=Options(fence=False, how=how, on_flip=on_flip)
+    )
     assert [r.value for r in results] == values
-    assert ask.context.counts.found == {"position_flips": [1, 1]}  # the orders disagree, whatever that is worth
+    assert ask.context.counts.found == {
+        "position_flips": [1, 1]
+    }  # the orders disagree, whatever that is worth
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         (Options(on_flip="agree"), "w.on_flip=agree: give tie or judgebench or average"),
-        (Options(on_flip="average", both_orders=False), "w.on_flip=average is about pairs judged in both orders"),
-        (Options(on_flip="judgebench", how="listwise"), "here how=listwise and both_orders=True: leave it out"),
+        (
+            Options(on_flip="average", both_orders=False),
+            "w.on_flip=average is about pairs judged in both orders",
+        ),
+        (
+            Options(on_flip="judgebench", how="listwise"),
+            "here how=listwise and both_orders=True: leave it out",
+        ),
     ],
 )
 def test_a_rule_for_flips_needs_both_orders(options: GroupReward.Options, problem: str):
@@ -149,16 +176,24 @@ async def test_fewer_pairs(ask: Asker):
 
 
 async def test_bradley_terry_strengths(ask: Asker):
-    results = await ask(group("q1", "q3", "q2"), options=Options(fence=False, aggregate="bradley_terry"))
+    results = await ask(
+        group("q1", "q3", "q2"), options=Options(fence=False, aggregate="bradley_terry")
+    )
     values = [r.value for r in results]
-    # The best one's strength s, the middle one's being 1 and the last one's 1 / s: its 2 points and half of the half game of the prior
-    # are those expected, 2.25 = 1.5 s/(s+1) + s^2/(s^2+1)  <=>  s^3 - 5 s^2 - 3 s - 9 = 0  <=>  s = 5.78724, ln s = 1.75566
+    # The best one's strength s, the middle one's being 1 and the last one's 1 / s: its 2 points and
+    # half of the half game of the prior
+    # are those expected, 2.25 = 1.5 s/(s+1) + s^2/(s^2+1)  <=>  s^3 - 5 s^2 - 3 s - 9 = 0  <=>  s =
+    # 5.78724, ln s = 1.75566
     assert values == pytest.approx([-1.75566, 1.75566, 0.0], abs=1e-4)
 
 
 async def test_a_pair_without_a_verdict_is_no_game(ask: Asker):
     def judge(read: str) -> TextOutput:
-        return said("", failure="timeout", detail="60 s") if set(QUALITY.findall(read)) == {"1", "2"} else better(read)
+        return (
+            said("", failure="timeout", detail="60 s")
+            if set(QUALITY.findall(read)) == {"1", "2"}
+            else better(read)
+        )
 
     results = await ask(group("q1", "q3", "q2"), judge)
     assert [(r.value, r.extra["games"]) for r in results] == [(0.0, 1), (1.0, 2), (0.0, 1)]
@@ -166,9 +201,15 @@ async def test_a_pair_without_a_verdict_is_no_game(ask: Asker):
 
 
 async def test_half_a_pair_is_no_game(ask: Asker):
-    results = await ask(group("q1", "q2"), lambda read: said("A") if read.index("q1") < read.index("q2") else said("hm"))
+    results = await ask(
+        group("q1", "q2"),
+        lambda read: said("A") if read.index("q1") < read.index("q2") else said("hm"),
+    )
     assert [(r.value, r.status) for r in results] == [(None, "unparseable")] * 2
-    assert results[0].detail == "none of its pairs has a verdict, as 1 of its 2 comparisons failed: no verdict in 'hm'"
+    assert (
+        results[0].detail
+        == "none of its pairs has a verdict, as 1 of its 2 comparisons failed: no verdict in 'hm'"
+    )
     assert ask.context.counts.found == {"position_flips": [0, 0]}
 
 
@@ -191,12 +232,14 @@ async def test_several_votes_on_a_pair(ask: Asker):
     def judge(read: str) -> list[TextOutput]:
         return [better(read), better(read), said("A"), said("hm")]  # two of three are honest
 
-    results = await ask(group("q1", "q2"), judge, sampling=Sampling(max_tokens=4, temperature=1.0, n=4))
+    results = await ask(
+        group("q1", "q2"), judge, sampling=Sampling(max_tokens=4, temperature=1.0, n=4)
+    )
     assert [r.value for r in results] == [0.0, 1.0]
     assert ask.engine.asked[0][2] is False
 
 
-# --- what the judge is told ----------------------------------------------------------------------------------------
+# --- what the judge is told
 
 
 async def test_both_responses_are_fenced_and_made_inert(ask: Asker):
@@ -237,7 +280,9 @@ async def test_a_remote_judge_reads_messages(ask: Asker):
     assert (request.token_ids, request.messages[0][0]) == ((), "user")
 
 
-async def test_a_model_without_a_template_reads_a_string(ask: Asker, tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
+async def test_a_model_without_a_template_reads_a_string(
+    ask: Asker, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(tokenizer, "chat_template", None)
     await ask(group("q1", "q2"))
     assert ask.reads[0].startswith("You compare two responses")
@@ -252,7 +297,7 @@ async def test_each_item_is_shown_its_first_comparison(ask: Asker, tokenizer: An
     assert alone.empty
 
 
-# --- drop-ins ------------------------------------------------------------------------------------------------------
+# --- drop-ins
 
 PAIR = """
 def rm_preprocess(text_prompts, text_responses, tgt_tokenizer, ground_truths):
@@ -265,7 +310,14 @@ def rm_postprocess(results):
 
 async def test_a_drop_in_gets_pairs_in_the_order_shown(ask: Asker):
     results = await ask(group("q1", "q3", "q2"), code=PAIR)
-    assert ask.reads == ["Q 1 q1 vs q3", "Q 1 q3 vs q1", "Q 1 q1 vs q2", "Q 1 q2 vs q1", "Q 1 q3 vs q2", "Q 1 q2 vs q3"]
+    assert ask.reads == [
+        "Q 1 q1 vs q3",
+        "Q 1 q3 vs q1",
+        "Q 1 q1 vs q2",
+        "Q 1 q2 vs q1",
+        "Q 1 q3 vs q2",
+        "Q 1 q2 vs q3",
+    ]
     assert [r.value for r in results] == [0.0, 1.0, 0.5]
     assert ask.engine.requests[0].sampling == GREEDY
 
@@ -277,12 +329,18 @@ async def test_a_drop_ins_messages_are_told_of_both_fences(ask: Asker):
 
 
 async def test_a_drop_in_may_give_shares(ask: Asker):
-    code = PAIR.replace('{"A": 1.0, "B": 0.0, "tie": 0.5}.get(text)', "0.75 if text == 'A' else 0.0")
-    results = await ask(group("q1", "q2"), code=code)  # 2 is better by 0.75 when shown first and by 1 when shown second
+    code = PAIR.replace(
+        '{"A": 1.0, "B": 0.0, "tie": 0.5}.get(text)', "0.75 if text == 'A' else 0.0"
+    )
+    results = await ask(
+        group("q1", "q2"), code=code
+    )  # 2 is better by 0.75 when shown first and by 1 when shown second
     assert [r.value for r in results] == [0.125, 0.875]
 
 
-@pytest.mark.parametrize(("said_of", "status"), [("None", "unparseable"), ("3", "user_error"), ("'x'", "user_error")])
+@pytest.mark.parametrize(
+    ("said_of", "status"), [("None", "unparseable"), ("3", "user_error"), ("'x'", "user_error")]
+)
 async def test_what_a_drop_in_may_not_say(ask: Asker, said_of: str, status: str):
     code = PAIR.replace('{"A": 1.0, "B": 0.0, "tie": 0.5}.get(text)', said_of)
     assert {r.status for r in await ask(group("q1", "q2"), code=code)} == {status}
@@ -296,20 +354,31 @@ async def test_a_drop_in_that_miscounts_is_refused(ask: Asker, broken: str):
 
 
 async def test_a_drop_in_that_raises_is_named(ask: Asker):
-    with pytest.raises(RewardFunctionError, match="rm_postprocess of reward 'r' raised ZeroDivisionError"):
+    with pytest.raises(
+        RewardFunctionError, match="rm_postprocess of reward 'r' raised ZeroDivisionError"
+    ):
         await ask(group("q1", "q2"), code=PAIR.replace("0.0", "1 / 0"))
 
 
-# --- tournament ----------------------------------------------------------------------------------------------------
+# --- tournament
 
 SWISS = Options(how="tournament", fence=False)
 
 
 async def test_a_tournament_asks_round_by_round_and_all_prompts_together(ask: Asker):
-    rows = [*group(*(f"q{i}" for i in range(8))), *group("q1", "q2", number=1), *group("q5", "q6", "q7", number=2)]
+    rows = [
+        *group(*(f"q{i}" for i in range(8))),
+        *group("q1", "q2", number=1),
+        *group("q5", "q6", "q7", number=2),
+    ]
     results = await ask(rows, options=SWISS)
-    # Rounds of pairs, both orders: 8 responses play 4 pairs in each of 3 rounds, 2 play 1 pair once, 3 play 1 pair in each of 2.
-    assert [len(requests) for _, requests, _ in ask.engine.asked] == [2 * 4 + 2 + 2, 2 * 4 + 2, 2 * 4]
+    # Rounds of pairs, both orders: 8 responses play 4 pairs in each of 3 rounds, 2 play 1 pair
+    # once, 3 play 1 pair in each of 2.
+    assert [len(requests) for _, requests, _ in ask.engine.asked] == [
+        2 * 4 + 2 + 2,
+        2 * 4 + 2,
+        2 * 4,
+    ]
     values = [r.value for r in results]
     assert (values[0], values[7], values[8:10]) == (0.0, 1.0, [0.0, 1.0])
     assert [r.extra["games"] for r in results[:8]] == [3] * 8
@@ -326,10 +395,12 @@ async def test_a_tournament_can_be_played_again(ask: Asker):
 
 async def test_a_tournament_of_more_rounds(ask: Asker):
     results = await ask(group("q1", "q2", "q3", "q4"), options=dataclasses.replace(SWISS, rounds=3))
-    assert [r.value for r in results] == pytest.approx([0.0, 1 / 3, 2 / 3, 1.0])  # 3 rounds of 4 are all pairs
+    assert [r.value for r in results] == pytest.approx(
+        [0.0, 1 / 3, 2 / 3, 1.0]
+    )  # 3 rounds of 4 are all pairs
 
 
-# --- listwise ------------------------------------------------------------------------------------------------------
+# --- listwise
 
 LIST = Options(how="listwise", fence=False)
 
@@ -383,9 +454,11 @@ async def test_a_drop_in_scores_a_list(ask: Asker):
 
     results = await ask(group("q2", "q9", "q2 "), judge, options=LIST, code=LISTS)
     assert [r.value for r in results] == [0.25, 1.0, 0.25]  # the two others tie
-    (result, *_) = await ask(group("q2", "q9", "q3"), lambda read: said("1 2"), options=LIST, code=LISTS)
+    result, *_ = await ask(
+        group("q2", "q9", "q3"), lambda read: said("1 2"), options=LIST, code=LISTS
+    )
     assert (result.status, "give 3 numbers" in result.detail) == ("user_error", True)
-    (result, *_) = await ask(group("q2", "q9", "q3"), lambda read: said(""), options=LIST, code=LISTS)
+    result, *_ = await ask(group("q2", "q9", "q3"), lambda read: said(""), options=LIST, code=LISTS)
     assert result.status == "unparseable"
 
 
@@ -407,7 +480,7 @@ def test_reading_a_ranking(text: str, scores: tuple[float, ...] | None):
     assert last_ranking(text, 3) == scores
 
 
-# --- entries -------------------------------------------------------------------------------------------------------
+# --- entries
 
 
 @pytest.mark.parametrize(
@@ -433,14 +506,16 @@ async def test_no_responses(ask: Asker):
     assert math.isclose(sum(r.value or 0 for r in await ask(group("q1", "q2", "q3"))), 1.5)
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading
 
 
 PROSE = Options(fence=False, reasoning=True, both_orders=False)
 
 
 async def test_a_verdict_before_its_reasons_is_read(ask: Asker):
-    results = await ask(group("q1", "q3"), lambda _: said("A is better because B is wrong."), options=PROSE)
+    results = await ask(
+        group("q1", "q3"), lambda _: said("A is better because B is wrong."), options=PROSE
+    )
     assert sorted(result.value or 0.0 for result in results) == [0.0, 1.0]
 
 
@@ -449,20 +524,36 @@ async def test_a_verdict_before_its_reasons_is_read(ask: Asker):
     [
         ("A is better. B is better.", "stop", "unparseable", "the judge contradicts itself in"),
         ("A is longer. B gives more detail and is", "stop", "unparseable", "no verdict in"),
-        ("A is better. B, on the other hand, is a text of", "stop", "unparseable", "breaks off before a verdict in"),
-        ("A is better. B, on the other hand, is a text of", "length", "judge_truncated", "ran out of tokens"),
+        (
+            "A is better. B, on the other hand, is a text of",
+            "stop",
+            "unparseable",
+            "breaks off before a verdict in",
+        ),
+        (
+            "A is better. B, on the other hand, is a text of",
+            "length",
+            "judge_truncated",
+            "ran out of tokens",
+        ),
     ],
 )
-async def test_no_verdict_has_its_reason(ask: Asker, text: str, finish_reason: str, status: str, words: str):
+async def test_no_verdict_has_its_reason(
+    ask: Asker, text: str, finish_reason: str, status: str, words: str
+):
     results = await ask(group("q1", "q3"), lambda _: said(text, finish_reason), options=PROSE)
     assert {(result.value, result.status) for result in results} == {(None, status)}
     assert all(words in result.detail for result in results)
 
 
 @pytest.mark.parametrize(("no_preference", "values"), [("tie", [0.5, 0.5]), ("none", [None, None])])
-async def test_what_prefers_neither_counts_as_configured(ask: Asker, no_preference: str, values: list[float | None]):
+async def test_what_prefers_neither_counts_as_configured(
+    ask: Asker, no_preference: str, values: list[float | None]
+):
     options = dataclasses.replace(PROSE, no_preference=no_preference)
-    results = await ask(group("q1", "q3"), lambda _: said("Neither A nor B is acceptable."), options=options)
+    results = await ask(
+        group("q1", "q3"), lambda _: said("Neither A nor B is acceptable."), options=options
+    )
     assert [result.value for result in results] == values
 
 
@@ -477,14 +568,21 @@ async def test_a_parser_of_ones_own_reads_pairs(ask: Asker):
 
 async def test_a_parser_of_ones_own_reads_lists(ask: Asker):
     options = Options(fence=False, how="listwise", orders=1, parser=r"RANK: (?P<verdict>.+)")
-    results = await ask(group("q1", "q3", "q2"), lambda _: said("1 > 2 > 3\nRANK: 3 > 1 > 2"), options=options)
+    results = await ask(
+        group("q1", "q3", "q2"), lambda _: said("1 > 2 > 3\nRANK: 3 > 1 > 2"), options=options
+    )
     assert sorted(result.value or 0.0 for result in results) == [0.0, 0.5, 1.0]
 
 
 def test_options_of_reading_are_checked():
     where = "reward.specs.x"
-    assert GroupReward.check_options(Options(no_preference="maybe"), where) == [f"{where}.no_preference=maybe: give tie or none"]
+    assert GroupReward.check_options(Options(no_preference="maybe"), where) == [
+        f"{where}.no_preference=maybe: give tie or none"
+    ]
     (problem,) = GroupReward.check_options(Options(parser=r"(?P<score>\d)"), where)
-    assert "has the named groups score; name the one that holds the verdict, as in (?P<verdict>...)" in problem
+    assert (
+        "has the named groups score; name the one that holds the verdict, as in (?P<verdict>...)"
+        in problem
+    )
     (problem,) = GroupReward.check_options(Options(parser="(?P<verdict>["), where)
     assert problem.endswith("no regular expression: unterminated character set at position 13")

@@ -1,4 +1,5 @@
-"""A real judge on vLLM: scores by token probability beside a reference, and structured output that is read."""
+"""A real judge on vLLM: scores by token probability beside a reference, and structured output that
+is read."""
 
 from __future__ import annotations
 
@@ -19,8 +20,15 @@ from tests.rewards.kinds.scripted import context
 
 pytestmark = pytest.mark.slow
 
-SCHEMA = '{"type": "object", "properties": {"score": {"type": "integer", "minimum": 1, "maximum": 5}}, "required": ["score"]}'
-ROWS = [("What is the capital of France?", "Paris."), ("What is the capital of France?", "I like trains."), ("Say hello.", "Hello there!")]
+SCHEMA = (
+    '{"type": "object", "properties": {"score": {"type": "integer", "minimum": 1, "maximum": 5}},'
+    ' "required": ["score"]}'
+)
+ROWS = [
+    ("What is the capital of France?", "Paris."),
+    ("What is the capital of France?", "I like trains."),
+    ("Say hello.", "Hello there!"),
+]
 
 
 def scenario(path: str) -> dict[str, Any]:
@@ -34,11 +42,17 @@ def scenario(path: str) -> dict[str, Any]:
     )  # fmt: skip
     engine.start()
     return {
-        "tokens": _scored(engine, Sampling(max_tokens=64), {"score_tokens": {"Yes": 1.0, "No": 0.0}}),
-        "schema": _scored(
-            engine, Sampling(max_tokens=48, temperature=0.0, json_schema=SCHEMA), {"rubric": "Is it right?", "scale": [1, 5]}
+        "tokens": _scored(
+            engine, Sampling(max_tokens=64), {"score_tokens": {"Yes": 1.0, "No": 0.0}}
         ),
-        "choice": _scored(engine, Sampling(max_tokens=4, temperature=1.0, n=3, seed=1, choice=("1", "2", "3")), {}),
+        "schema": _scored(
+            engine,
+            Sampling(max_tokens=48, temperature=0.0, json_schema=SCHEMA),
+            {"rubric": "Is it right?", "scale": [1, 5]},
+        ),
+        "choice": _scored(
+            engine, Sampling(max_tokens=4, temperature=1.0, n=3, seed=1, choice=("1", "2", "3")), {}
+        ),
     }
 
 
@@ -48,7 +62,9 @@ class _Direct:
     def __init__(self, engine: Any) -> None:
         self._engine = engine
 
-    async def submit(self, method: str, requests: Sequence[Any], *, deterministic: bool) -> list[Any]:
+    async def submit(
+        self, method: str, requests: Sequence[Any], *, deterministic: bool
+    ) -> list[Any]:
         return getattr(self._engine, method)(list(requests))
 
 
@@ -62,13 +78,21 @@ def _reward(engine: EngineSpec, sampling: Sampling, options: dict[str, Any]) -> 
     from transformers import AutoTokenizer
 
     spec = RewardSpec(
-        name="r", kind="generative", weight=1.0, engines={"main": engine}, sampling=sampling, options=GenerativeReward.Options(**options)
+        name="r",
+        kind="generative",
+        weight=1.0,
+        engines={"main": engine},
+        sampling=sampling,
+        options=GenerativeReward.Options(**options),
     )
     return GenerativeReward.from_spec(spec, context(AutoTokenizer.from_pretrained(engine.path)))
 
 
 def _items() -> list[ScoreItem]:
-    return [ScoreItem(prompt_id=p, messages=[{"role": "user", "content": p}], response=r, rm_prompt=p) for p, r in ROWS]
+    return [
+        ScoreItem(prompt_id=p, messages=[{"role": "user", "content": p}], response=r, rm_prompt=p)
+        for p, r in ROWS
+    ]
 
 
 def _reference(path: Path, prompts: Sequence[str]) -> list[float]:
@@ -91,7 +115,9 @@ def _reference(path: Path, prompts: Sequence[str]) -> list[float]:
 def test_a_real_judge(smollm2: Path):
     found = run_in_engine_process(scenario, str(smollm2))
     tokens = found["tokens"]
-    assert [r.value for r in tokens] == pytest.approx(_reference(smollm2, [r.rendered for r in tokens]), abs=2e-4)
+    assert [r.value for r in tokens] == pytest.approx(
+        _reference(smollm2, [r.rendered for r in tokens]), abs=2e-4
+    )
     assert all(r.tokens_out == 1 for r in tokens)
     assert len({round(r.value, 6) for r in tokens}) == 3
     for result in found["schema"]:

@@ -25,26 +25,50 @@ from tests.rewards.parts import ENGINE, always, items
 Ask = Callable[..., Any]
 Options = ProcessReward.Options
 RAW = Options(activation="none")
-ROLLOUTS = Path(__file__).resolve().parents[4] / "shared" / "data" / "rollouts" / "processbench_gsm8k.jsonl"
+ROLLOUTS = (
+    Path(__file__).resolve().parents[4]
+    / "shared"
+    / "data"
+    / "rollouts"
+    / "processbench_gsm8k.jsonl"
+)
 
 
 def counting(request: PoolingRequest) -> TokenOutput:
     """Logits 1, 2, 3 ... of a single label, one for each position."""
-    return TokenOutput(tuple((float(k + 1),) for k in range(len(request.positions))), len(request.token_ids))
+    return TokenOutput(
+        tuple((float(k + 1),) for k in range(len(request.positions))), len(request.token_ids)
+    )
 
 
 @pytest.fixture
 def ask(tokenizer: Any, tmp_path: Path) -> Ask:
-    """ask(responses..., options, answer, code): the results, and for each request the text up to each of its positions."""
+    """ask(responses..., options, answer, code): the results, and for each request the text up to
+    each of its positions."""
 
     async def run(
-        *responses: str, options: Options = RAW, answer: Callable[[PoolingRequest], TokenOutput] = counting, code: str = ""
+        *responses: str,
+        options: Options = RAW,
+        answer: Callable[[PoolingRequest], TokenOutput] = counting,
+        code: str = "",
     ) -> tuple[list[ScoreResult], list[list[str]]]:
         engine = Scripted(answer)
-        made = spec("process", sampling=None, options=options, dropin=dropin(tmp_path, code) if code else None)
-        results = await ProcessReward.from_spec(made, context(tokenizer, main=engine)).score(items(*responses))
-        assert all((method, deterministic) == ("token_logits", True) for method, _, deterministic in engine.asked)
-        return results, [[tokenizer.decode(r.token_ids[: p + 1]) for p in r.positions] for r in engine.requests]
+        made = spec(
+            "process",
+            sampling=None,
+            options=options,
+            dropin=dropin(tmp_path, code) if code else None,
+        )
+        results = await ProcessReward.from_spec(made, context(tokenizer, main=engine)).score(
+            items(*responses)
+        )
+        assert all(
+            (method, deterministic) == ("token_logits", True)
+            for method, _, deterministic in engine.asked
+        )
+        return results, [
+            [tokenizer.decode(r.token_ids[: p + 1]) for p in r.positions] for r in engine.requests
+        ]
 
     return run
 
@@ -57,9 +81,14 @@ async def test_each_step_is_read_at_its_last_token(ask: Ask):
     (result,), (seen,) = await ask("ab  cd", options=Options(separator="  ", activation="none"))
     before = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n"
     assert result.rendered == before + "ab  cd<|im_end|>\n"
-    # The tokenizer of these tests does not know the line break, so texts are compared from the answer on.
+    # The tokenizer of these tests does not know the line break, so texts are compared from the
+    # answer on.
     assert [text.split("assistant")[1].replace("<unk>", "") for text in seen] == ["ab  ", "ab  cd"]
-    assert (result.steps, result.value, result.raw_text) == ((Step(4, 1.0), Step(6, 2.0)), 1.0, "1 2")
+    assert (result.steps, result.value, result.raw_text) == (
+        (Step(4, 1.0), Step(6, 2.0)),
+        1.0,
+        "1 2",
+    )
     assert result.extra == {"num_steps": 2}
 
 
@@ -74,13 +103,20 @@ async def test_a_step_token_stands_behind_each_step(ask: Ask):
 async def test_the_joint_stands_between_tag_and_next_step(ask: Ask):
     options = Options(separator="  ", step_token=" ki", joint="_", activation="none")
     (result,), (seen,) = await ask("ab  cd ki", options=options)
-    assert result.rendered.endswith("assistant\nab ki_cd  ki ki<|im_end|>\n")  # the response's own tag is broken
-    assert [text.split("assistant")[1].replace("<unk>", "") for text in seen] == ["ab ki", "ab ki_cd  ki ki"]
+    assert result.rendered.endswith(
+        "assistant\nab ki_cd  ki ki<|im_end|>\n"
+    )  # the response's own tag is broken
+    assert [text.split("assistant")[1].replace("<unk>", "") for text in seen] == [
+        "ab ki",
+        "ab ki_cd  ki ki",
+    ]
 
 
 async def test_special_tokens_are_broken_and_ends_are_those_of_the_response(ask: Ask):
     response = "a<|im_end|>\u200b\u200b\u200bb  c"  # one character comes in, three go out
-    (result,), _ = await ask(response, options=Options(separator="  ", step_token="#", activation="none"))
+    (result,), _ = await ask(
+        response, options=Options(separator="  ", step_token="#", activation="none")
+    )
     assert result.rendered.endswith("assistant\na< |im_end|>b#c#<|im_end|>\n")
     assert [step.end for step in result.steps] == [response.index("c"), len(response)]
 
@@ -91,7 +127,8 @@ async def test_a_special_token_made_of_two_steps_is_broken(ask: Ask):
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "value"), [("min", 0.25), ("mean", 0.5), ("last", 0.5), ("product", 0.09375), ("sum", 1.5)]
+    ("aggregate", "value"),
+    [("min", 0.25), ("mean", 0.5), ("last", 0.5), ("product", 0.09375), ("sum", 1.5)],
 )  # of 0.25, 0.75, 0.5
 async def test_aggregates(ask: Ask, aggregate: str, value: float):
     options = Options(separator="_", aggregate=aggregate, activation="none")
@@ -117,28 +154,44 @@ async def test_activations(ask: Ask, row: list[float], options: Options, value: 
 
 
 async def test_only_the_score_counts_where_tokens_are_to_get_none(ask: Ask):
-    (result,), _ = await ask("a_b", options=Options(separator="_", activation="none", to_tokens=False))
+    (result,), _ = await ask(
+        "a_b", options=Options(separator="_", activation="none", to_tokens=False)
+    )
     assert (result.value, result.steps, result.raw_text) == (1.0, (), "1 2")
 
 
 async def test_a_label_that_the_model_does_not_have(ask: Ask):
-    with pytest.raises(RewardError, match=r"positive_label=5, and the model has 2 labels.*positive_label=<0 to 1>"):
+    with pytest.raises(
+        RewardError, match=r"positive_label=5, and the model has 2 labels.*positive_label=<0 to 1>"
+    ):
         await ask("a", options=Options(positive_label=5), answer=logits([0.0, 1.0]))
 
 
 @pytest.mark.parametrize(
     ("output", "status", "detail"),
     [
-        (TokenOutput((), 9, failure="overlong", detail="9 tokens and 8"), "overlong", "9 tokens and 8"),
+        (
+            TokenOutput((), 9, failure="overlong", detail="9 tokens and 8"),
+            "overlong",
+            "9 tokens and 8",
+        ),
         (TokenOutput((), 9, failure="worker_lost", detail="gone"), "worker_lost", "gone"),
         (TokenOutput(((math.nan,),), 9), "provider_error", "nan"),
         (TokenOutput((), 9), "provider_error", "[]"),
     ],
 )
-async def test_what_is_no_number_is_no_verdict(ask: Ask, tokenizer: Any, output: TokenOutput, status: str, detail: str):
+async def test_what_is_no_number_is_no_verdict(
+    ask: Ask, tokenizer: Any, output: TokenOutput, status: str, detail: str
+):
     turns = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}]
-    shortest = len(tokenizer(tokenizer.apply_chat_template(turns, tokenize=False), add_special_tokens=False)["input_ids"])
-    (result, other), _ = await ask("a", "bb", answer=lambda r: output if len(r.token_ids) == shortest else counting(r))
+    shortest = len(
+        tokenizer(tokenizer.apply_chat_template(turns, tokenize=False), add_special_tokens=False)[
+            "input_ids"
+        ]
+    )
+    (result, other), _ = await ask(
+        "a", "bb", answer=lambda r: output if len(r.token_ids) == shortest else counting(r)
+    )
     assert (result.value, result.status, result.steps) == (None, status, ())
     assert detail in result.detail
     assert other.value == 1.0
@@ -150,21 +203,29 @@ async def test_an_empty_response_is_read_at_the_end_of_the_prompt(ask: Ask):
     assert len(seen) == 1
 
 
-async def test_without_a_template_prompt_and_answer_are_lines(ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
+async def test_without_a_template_prompt_and_answer_are_lines(
+    ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(tokenizer, "chat_template", None)
     (result,), _ = await ask("ab")
     assert result.rendered == "Q\nab"
 
 
-async def test_a_template_that_strips_is_followed(ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tokenizer, "chat_template", "{% for m in messages %}[{{ m.content | trim }}]{% endfor %}")
+async def test_a_template_that_strips_is_followed(
+    ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(
+        tokenizer, "chat_template", "{% for m in messages %}[{{ m.content | trim }}]{% endfor %}"
+    )
     (result,), (seen,) = await ask(" a_b ", options=Options(separator="_", activation="none"))
     assert result.rendered == "[Q][a_b]"
     assert [text[-3:] for text in seen] == ["[a_", "a_b"]
     assert [step.end for step in result.steps] == [3, 5]
 
 
-async def test_a_template_without_the_answer_is_refused(ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch):
+async def test_a_template_without_the_answer_is_refused(
+    ask: Ask, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(tokenizer, "chat_template", "{{ messages[0].content }}")
     with pytest.raises(RewardFunctionError, match="shows the answer 0 times"):
         await ask("a")
@@ -230,7 +291,8 @@ def test_problems_of_the_options():
 
 
 async def test_a_step_score_is_what_the_model_says_of_the_text_up_to_there(tmp_path: Path):
-    """A causal model cannot look ahead: its logits at a step's end are those of a text that ends with the step."""
+    """A causal model cannot look ahead: its logits at a step's end are those of a text that ends
+    with the step."""
     import torch
     from transformers import AutoModelForTokenClassification, AutoTokenizer
 
@@ -238,20 +300,34 @@ async def test_a_step_score_is_what_the_model_says_of_the_text_up_to_there(tmp_p
 
     folder = write_token_scorer(tmp_path / "prm", labels=2)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    engine = HFEngine(dataclasses.replace(ENGINE, path=str(folder), runner="token_pooling", name="hf", dtype="float32"))
+    engine = HFEngine(
+        dataclasses.replace(
+            ENGINE, path=str(folder), runner="token_pooling", name="hf", dtype="float32"
+        )
+    )
     engine.start()
 
     class Direct:
-        async def submit(self, method: str, requests: Sequence[Any], *, deterministic: bool) -> list[Any]:
+        async def submit(
+            self, method: str, requests: Sequence[Any], *, deterministic: bool
+        ) -> list[Any]:
             return getattr(engine, method)(requests)
 
     calls: dict[str, Any] = {"main": Direct()}
-    made = spec("process", sampling=None, options=Options(separator="; ", step_token="#", joint=" "))
-    reward = ProcessReward.from_spec(made, KindContext(pool=RulePool(1), tokenizer=always(tokenizer), calls=calls))
+    made = spec(
+        "process", sampling=None, options=Options(separator="; ", step_token="#", joint=" ")
+    )
+    reward = ProcessReward.from_spec(
+        made, KindContext(pool=RulePool(1), tokenizer=always(tokenizer), calls=calls)
+    )
     (result,) = await reward.score(items("2+2=4; 4*2=9; so 9", prompt="What?"))
     model = AutoModelForTokenClassification.from_pretrained(folder).eval()
     expected = []
-    for end in ("user: What?\nassistant: 2+2=4#", "user: What?\nassistant: 2+2=4# 4*2=9#", "user: What?\nassistant: 2+2=4# 4*2=9# so 9#"):
+    for end in (
+        "user: What?\nassistant: 2+2=4#",
+        "user: What?\nassistant: 2+2=4# 4*2=9#",
+        "user: What?\nassistant: 2+2=4# 4*2=9# so 9#",
+    ):
         ids = torch.tensor([tokenizer(end, add_special_tokens=False)["input_ids"]])
         with torch.no_grad():
             expected.append(float(model(ids).logits[0, -1].softmax(-1)[1]))
@@ -262,7 +338,8 @@ async def test_a_step_score_is_what_the_model_says_of_the_text_up_to_there(tmp_p
 
 
 async def test_steps_of_real_solutions_are_found_again(ask: Ask, tokenizer: Any):
-    """People labelled these solutions step by step; joined by blank lines they are cut into the same steps."""
+    """People labelled these solutions step by step; joined by blank lines they are cut into the
+    same steps."""
     if not ROLLOUTS.is_file():
         pytest.skip(f"{ROLLOUTS} is not there: the labelled solutions are not part of the project")
     rows = [json.loads(line) for line in ROLLOUTS.read_text(encoding="utf-8").splitlines()[:40]]

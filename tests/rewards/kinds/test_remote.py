@@ -21,17 +21,28 @@ class Direct:
         self.wire = WIRES[spec.wire](spec)
         self.methods: list[tuple[str, bool]] = []
 
-    async def submit(self, method: str, requests: Sequence[Any], *, deterministic: bool) -> list[Any]:
+    async def submit(
+        self, method: str, requests: Sequence[Any], *, deterministic: bool
+    ) -> list[Any]:
         self.methods.append((method, deterministic))
         return await self.wire.submit(method, requests)
 
 
 def item(response: str, prompt: Any = "Q?", truth: str | None = "4") -> ScoreItem:
-    return ScoreItem(prompt_id="0", messages=[{"role": "user", "content": "Q?"}], response=response, rm_prompt=prompt, ground_truth=truth)
+    return ScoreItem(
+        prompt_id="0",
+        messages=[{"role": "user", "content": "Q?"}],
+        response=response,
+        rm_prompt=prompt,
+        ground_truth=truth,
+    )
 
 
 async def score(server: Server, items: list[ScoreItem], **options: Any) -> list[ScoreResult]:
-    remote = http_spec(Options(**({"wire": "slime", "url": server.url, "max_tries": 1} | options)), "reward.specs.r")
+    remote = http_spec(
+        Options(**({"wire": "slime", "url": server.url, "max_tries": 1} | options)),
+        "reward.specs.r",
+    )
     calls = Direct(remote)
     spec = RewardSpec(name="r", kind="remote", weight=1.0, remote=remote)
     context = KindContext(pool=None, tokenizer=None, calls={"remote": calls})  # type: ignore[arg-type]
@@ -44,7 +55,9 @@ async def score(server: Server, items: list[ScoreItem], **options: Any) -> list[
 
 
 async def test_scores_and_columns() -> None:
-    with serving(lambda seen: Reply({"score": len(seen.body["response"]), "label": seen.body["label"]})) as server:
+    with serving(
+        lambda seen: Reply({"score": len(seen.body["response"]), "label": seen.body["label"]})
+    ) as server:
         results = await score(server, [item("four"), item("", truth=None)])
     assert [r.value for r in results] == [4.0, 0.0]
     assert [dict(r.extra) for r in results] == [{"label": "4"}, {"label": None}]
@@ -65,7 +78,11 @@ async def test_the_response_is_sent_as_it_was_written() -> None:
         ("plain", "plain"),
         ([{"role": "user", "content": "alone"}], "alone"),
         (
-            [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}],
+            [
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": "b"},
+                {"role": "user", "content": "c"},
+            ],
             "user: a\n\nassistant: b\n\nuser: c",
         ),
     ],
@@ -79,7 +96,11 @@ async def test_prompts_are_text(prompt: Any, text: str) -> None:
 async def test_failures_are_statuses_and_no_numbers() -> None:
     with serving(lambda seen: Reply(None if seen.body["response"] == "b" else 3)) as server:
         results = await score(server, [item("a"), item("b"), item("c")])
-    assert [(r.value, r.status) for r in results] == [(3.0, "ok"), (None, "provider_error"), (3.0, "ok")]
+    assert [(r.value, r.status) for r in results] == [
+        (3.0, "ok"),
+        (None, "provider_error"),
+        (3.0, "ok"),
+    ]
     assert "gave None as a reward" in results[1].detail
     with serving(script(Reply(1, delay_s=1.0))) as server:
         [late] = await score(server, [item("a")], timeout_s=0.1)
@@ -94,14 +115,20 @@ async def test_nothing_to_score() -> None:
 
 def test_rendering_shows_what_is_sent() -> None:
     remote = http_spec(Options(wire="slime", url="http://localhost:1"), "w")
-    reward = RemoteReward.from_spec(RewardSpec(name="r", kind="remote", weight=1.0, remote=remote), KindContext(pool=None, tokenizer=None))  # type: ignore[arg-type]
+    reward = RemoteReward.from_spec(
+        RewardSpec(name="r", kind="remote", weight=1.0, remote=remote),
+        KindContext(pool=None, tokenizer=None),
+    )  # type: ignore[arg-type]
     assert [read.text for read in reward.render([item("four")])] == ["Q?\n---\nfour"]
 
 
 def test_a_server_that_writes_text_gives_no_score() -> None:
     remote = http_spec(Options(wire="openai", url="http://localhost:1/v1", model="m"), "w")
     with pytest.raises(ConfigError, match="use kind: generative"):
-        RemoteReward.from_spec(RewardSpec(name="r", kind="remote", weight=1.0, remote=remote), KindContext(pool=None, tokenizer=None))  # type: ignore[arg-type]
+        RemoteReward.from_spec(
+            RewardSpec(name="r", kind="remote", weight=1.0, remote=remote),
+            KindContext(pool=None, tokenizer=None),
+        )  # type: ignore[arg-type]
 
 
 def test_options_become_a_spec(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +155,10 @@ def test_defaults_are_those_of_the_spec() -> None:
         ({"url": "localhost:5000"}, "begins with http:// or https://"),
         ({"url": "http://host:99999/"}, r"w\.url: this is no address"),
         ({"wire": "openai"}, r"w\.model"),
-        ({"api_key_env": "NO_SUCH_KEY"}, r"w\.api_key_env=NO_SUCH_KEY: this environment variable is not set"),
+        (
+            {"api_key_env": "NO_SUCH_KEY"},
+            r"w\.api_key_env=NO_SUCH_KEY: this environment variable is not set",
+        ),
         ({"timeout_s": 0.0}, r"w\.timeout_s=0\.0"),
         ({"timeout_s": float("inf")}, r"w\.timeout_s=inf"),
         ({"max_concurrency": 0}, r"w\.max_concurrency=0: give at least 1"),
@@ -136,10 +166,15 @@ def test_defaults_are_those_of_the_spec() -> None:
         ({"batch_size": -1}, r"w\.batch_size=-1"),
         ({"requests_per_minute": 0.0}, r"w\.requests_per_minute=0\.0"),
         # 32 requests at 10 a minute: the last waits 192 s
-        ({"requests_per_minute": 10.0}, "wait up to 192 s .* give max_concurrency=5 or timeout_s=384"),
+        (
+            {"requests_per_minute": 10.0},
+            "wait up to 192 s .* give max_concurrency=5 or timeout_s=384",
+        ),
     ],
 )
-def test_problems_name_their_entry(entries: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_name_their_entry(
+    entries: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     with pytest.raises(ConfigError, match=said) as caught:
         http_spec(Options(**({"url": "http://host/score"} | entries)), "w")
@@ -162,7 +197,8 @@ def test_types_are_checked() -> None:
 
 
 async def test_a_templated_prompt_is_what_the_policy_read(tokenizer: Any) -> None:
-    """Servers written for a policy's template split `query` there, to find the prompt and the response."""
+    """Servers written for a policy's template split `query` there, to find the prompt and the
+    response."""
     remote_rows = [item("four", prompt="another text for reward models")]
     with serving(script(Reply({"rewards": [1.0]}))) as server:
         options = Options(wire="openrlhf", url=server.url, max_tries=1, template="/policy")
@@ -174,12 +210,19 @@ async def test_a_templated_prompt_is_what_the_policy_read(tokenizer: Any) -> Non
             (result,) = await RemoteReward.from_spec(spec, context).score(remote_rows)
         finally:
             await calls.wire.aclose()
-    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "Q?"}], tokenize=False, add_generation_prompt=True)
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Q?"}], tokenize=False, add_generation_prompt=True
+    )
     assert result.value == 1.0
     assert server.seen[0].body["query"] == [prompt + "four"]
     assert server.seen[0].body["prompts"] == [prompt]
 
 
 def test_a_template_is_for_reward_servers_alone() -> None:
-    with pytest.raises(ConfigError, match="a server of the wire openai applies its model's own template"):
-        http_spec(Options(wire="openai", url="http://a:1/v1", model="m", template="/policy"), "reward.specs.r")
+    with pytest.raises(
+        ConfigError, match="a server of the wire openai applies its model's own template"
+    ):
+        http_spec(
+            Options(wire="openai", url="http://a:1/v1", model="m", template="/policy"),
+            "reward.specs.r",
+        )

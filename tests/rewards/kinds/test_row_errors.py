@@ -16,7 +16,9 @@ from tests.rewards.parts import JUDGE, judge, make_scorer, rows
 FILE = __file__
 
 
-def entries(function: Callable[[list[str]], Any], texts: Sequence[str]) -> tuple[list[Any], list[int]]:
+def entries(
+    function: Callable[[list[str]], Any], texts: Sequence[str]
+) -> tuple[list[Any], list[int]]:
     """What each row got, and with how many rows each call was made."""
     sizes: list[int] = []
 
@@ -24,7 +26,12 @@ def entries(function: Callable[[list[str]], Any], texts: Sequence[str]) -> tuple
         sizes.append(len(positions))
         return function([texts[i] for i in positions])
 
-    return Batched(call=call, responses=texts, what="rm_preprocess of reward 'j'", noun="input", file=FILE).rows(), sizes
+    return (
+        Batched(
+            call=call, responses=texts, what="rm_preprocess of reward 'j'", noun="input", file=FILE
+        ).rows(),
+        sizes,
+    )
 
 
 def test_what_does_not_raise_is_called_once():
@@ -41,7 +48,7 @@ def test_one_bad_row_costs_that_row_and_the_others_are_called_together_again():
 
 
 def test_long_responses_are_quoted_by_their_beginning():
-    ((error,), _) = entries(lambda texts: [int(text) for text in texts], ["y" * 500])
+    (error,), _ = entries(lambda texts: [int(text) for text in texts], ["y" * 500])
     assert error.detail.endswith("on the response '" + "y" * 80 + "...'")
 
 
@@ -58,7 +65,11 @@ def test_a_function_that_raises_on_all_rows_together_only_says_so():
         return texts
 
     got, _ = entries(never_two, ["a", "b"])
-    assert all("one at a time" in e.detail and e.detail.endswith("on 2 responses together, and on none of them alone") for e in got)
+    assert all(
+        "one at a time" in e.detail
+        and e.detail.endswith("on 2 responses together, and on none of them alone")
+        for e in got
+    )
 
 
 def test_a_function_that_needs_its_whole_list_gets_what_is_left_of_it():
@@ -84,7 +95,9 @@ def test_a_function_that_exits_costs_its_row():
 
 
 def test_another_number_of_entries_is_no_row_error():
-    with pytest.raises(RewardFunctionError, match="rm_preprocess of reward 'j' returned 1 inputs for 2 responses"):
+    with pytest.raises(
+        RewardFunctionError, match="rm_preprocess of reward 'j' returned 1 inputs for 2 responses"
+    ):
         entries(lambda texts: texts[:1], ["a", "b"])
 
 
@@ -95,9 +108,14 @@ def test_another_number_of_entries_is_no_row_error():
         ("rm_postprocess(results, responses)", "[1.0] * len(results)"),
     ],
 )
-async def test_a_batch_goes_on_without_the_row_a_drop_in_raised_on(tmp_path: Path, tokenizer: Any, function: str, ready: str):
+async def test_a_batch_goes_on_without_the_row_a_drop_in_raised_on(
+    tmp_path: Path, tokenizer: Any, function: str, ready: str
+):
     """`7` is the response that the function cannot take."""
-    code = JUDGE + f"\ndef {function}:\n    assert '7' not in responses, 'a seven'\n    return {ready}\n"
+    code = (
+        JUDGE
+        + f"\ndef {function}:\n    assert '7' not in responses, 'a seven'\n    return {ready}\n"
+    )
     scorer = make_scorer([judge(tmp_path, code=code)], tokenizer)
     try:
         batch = await scorer.score(rows("3", "7", "5"))

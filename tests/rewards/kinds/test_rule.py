@@ -1,4 +1,5 @@
-"""Rules in their pool: every way a function can misbehave costs its own row, in bounded time, and nothing else."""
+"""Rules in their pool: every way a function can misbehave costs its own row, in bounded time, and
+nothing else."""
 
 from __future__ import annotations
 
@@ -60,17 +61,27 @@ def ways(tmp_path_factory) -> Path:
 
 
 def items(*responses: str, truth: str = "four") -> list[ScoreItem]:
-    return [ScoreItem(prompt_id=str(i), messages=(), response=r, rm_prompt="", ground_truth=truth) for i, r in enumerate(responses)]
+    return [
+        ScoreItem(prompt_id=str(i), messages=(), response=r, rm_prompt="", ground_truth=truth)
+        for i, r in enumerate(responses)
+    ]
 
 
 def score(pool: RulePool, path: Path | str, responses: list[ScoreItem], *, timeout_s: float = 20.0):
-    return asyncio.run(RuleReward("mine", FunctionSource(str(path)), pool=pool, timeout_s=timeout_s).score(responses))
+    return asyncio.run(
+        RuleReward("mine", FunctionSource(str(path)), pool=pool, timeout_s=timeout_s).score(
+            responses
+        )
+    )
 
 
 def alive(pid: int) -> bool:
     """Whether the process runs; a zombie does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            != "Z"
+        )
     except OSError:
         return False
 
@@ -83,7 +94,15 @@ def wait_until(condition, seconds: float = 10.0) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("way", "value"), [("length", 4.0), ("bool", 1.0), ("float32", 0.5), ("bool_", 1.0), ("array0", 0.25), ("stdout", 1.0)]
+    ("way", "value"),
+    [
+        ("length", 4.0),
+        ("bool", 1.0),
+        ("float32", 0.5),
+        ("bool_", 1.0),
+        ("array0", 0.25),
+        ("stdout", 1.0),
+    ],
 )
 def test_numbers_are_scores(pool, ways, way, value):
     (result,) = score(pool, ways, items(way))
@@ -139,8 +158,9 @@ def test_a_hang_is_ended_and_costs_its_own_row_only(pool, ways, way):
 def test_a_kill_reaches_what_the_rule_started(pool, tmp_path):
     path, note = tmp_path / "starts.py", tmp_path / "pid"
     path.write_text(
-        "import pathlib, subprocess\ndef compute_score(solution_str):\n    child = subprocess.Popen(['sleep', '60'])\n"
-        "    pathlib.Path(solution_str).write_text(str(child.pid))\n    child.wait()\n",
+        "import pathlib, subprocess\ndef compute_score(solution_str):\n    child ="
+        " subprocess.Popen(['sleep', '60'])\n   "
+        " pathlib.Path(solution_str).write_text(str(child.pid))\n    child.wait()\n",
         encoding="utf-8",
     )
     (result,) = score(pool, path, items(str(note)), timeout_s=1.0)
@@ -148,7 +168,9 @@ def test_a_kill_reaches_what_the_rule_started(pool, tmp_path):
     assert wait_until(lambda: not alive(int(note.read_text(encoding="utf-8"))))
 
 
-@pytest.mark.parametrize(("way", "how"), [("os_exit", "ended with exit code 3"), ("segv", "died of SIGSEGV")])
+@pytest.mark.parametrize(
+    ("way", "how"), [("os_exit", "ended with exit code 3"), ("segv", "died of SIGSEGV")]
+)
 def test_a_crash_is_tried_twice_and_costs_its_own_row_only(pool, ways, way, how):
     results = score(pool, ways, items("length", way, "length", "length"))
     assert [r.status for r in results] == ["ok", "worker_lost", "ok", "ok"]
@@ -168,7 +190,10 @@ def test_a_crash_that_does_not_happen_again_is_a_score(pool, tmp_path):
 
 def test_queueing_is_never_a_time_out(pool, tmp_path):
     path = tmp_path / "slow.py"
-    path.write_text("import time\ndef compute_score(solution_str):\n    time.sleep(0.1)\n    return 1\n", encoding="utf-8")
+    path.write_text(
+        "import time\ndef compute_score(solution_str):\n    time.sleep(0.1)\n    return 1\n",
+        encoding="utf-8",
+    )
     results = score(pool, path, items(*["x"] * 20), timeout_s=0.6)  # 2 s of work for 2 workers
     assert [r.status for r in results] == ["ok"] * 20
     assert all(0.1 <= r.latency_s < 0.6 for r in results)
@@ -176,7 +201,10 @@ def test_queueing_is_never_a_time_out(pool, tmp_path):
 
 def test_a_slow_import_does_not_count(pool, tmp_path):
     path = tmp_path / "slow_import.py"
-    path.write_text("import time\ntime.sleep(0.5)\ndef compute_score(solution_str):\n    return 1\n", encoding="utf-8")
+    path.write_text(
+        "import time\ntime.sleep(0.5)\ndef compute_score(solution_str):\n    return 1\n",
+        encoding="utf-8",
+    )
     assert score(pool, path, items("x"), timeout_s=0.2)[0].status == "ok"
 
 
@@ -211,7 +239,9 @@ def hang_many(path: Path, count: int) -> float:
     with RulePool(2) as pool:
         score(pool, path, items("fine", "fine"))
         started = time.monotonic()
-        results = score(pool, path, items(*["loop", "fine", "regex"] * (count // 2)), timeout_s=0.05)
+        results = score(
+            pool, path, items(*["loop", "fine", "regex"] * (count // 2)), timeout_s=0.05
+        )
         seconds = time.monotonic() - started
         assert [r.status for r in results] == ["timeout", "ok", "timeout"] * (count // 2)
         assert score(pool, path, items("fine"))[0].value == 1.0
@@ -220,7 +250,9 @@ def hang_many(path: Path, count: int) -> float:
 
 
 def test_many_hanging_inputs_leave_the_pool_alive(tmp_path):
-    assert hang_many(tmp_path / "hangs.py", 20) < 0.75  # 0.05 s and a fresh process each, two at a time
+    assert (
+        hang_many(tmp_path / "hangs.py", 20) < 0.75
+    )  # 0.05 s and a fresh process each, two at a time
 
 
 def test_sympy_that_never_ends_is_a_time_out(pool):
@@ -233,7 +265,9 @@ def test_sympy_that_never_ends_is_a_time_out(pool):
 
 
 def test_shipped_gsm8k_and_its_overhead(pool):
-    reward = RuleReward("gsm8k", load_dropin(SHIPPED / "gsm8k.py", "gsm8k").source, pool=pool, timeout_s=10.0)
+    reward = RuleReward(
+        "gsm8k", load_dropin(SHIPPED / "gsm8k.py", "gsm8k").source, pool=pool, timeout_s=10.0
+    )
     rows = items(*[f"so\n#### {i % 4}" for i in range(1024)], truth="3")
     asyncio.run(reward.score(rows))
     seconds = []
@@ -248,7 +282,9 @@ def test_shipped_gsm8k_and_its_overhead(pool):
 
 def test_a_missing_reference_is_no_verdict(pool):
     source = load_dropin(SHIPPED / "gsm8k.py", "gsm8k").source
-    (result,) = asyncio.run(RuleReward("gsm8k", source, pool=pool, timeout_s=10.0).score(items("#### 1", truth="")))
+    (result,) = asyncio.run(
+        RuleReward("gsm8k", source, pool=pool, timeout_s=10.0).score(items("#### 1", truth=""))
+    )
     assert result.status == "user_error"
     assert "holds no number" in result.detail
 
@@ -256,7 +292,10 @@ def test_a_missing_reference_is_no_verdict(pool):
 def test_workers_inherit_no_framework_and_no_main(tmp_path):
     path = tmp_path / "modules.py"
     text = "import sys\nNAMES = ('torch', 'ray', 'vllm', 'transformers', 'numpy', '__mp_main__')\n"
-    text += "def compute_score(solution_str):\n    return {'score': 1, 'seen': [n for n in NAMES if n in sys.modules]}\n"
+    text += (
+        "def compute_score(solution_str):\n    return {'score': 1, 'seen': [n for n in NAMES if n"
+        " in sys.modules]}\n"
+    )
     path.write_text(text, encoding="utf-8")
     with RulePool(1) as fresh:
         assert score(fresh, path, items("x"))[0].extra == {"seen": []}
@@ -272,15 +311,33 @@ def test_editing_the_file_during_a_run_changes_nothing(pool, tmp_path):
 
 def test_columns_reach_the_rule(pool, tmp_path):
     path = tmp_path / "columns.py"
-    path.write_text("def compute_score(solution_str, **columns):\n    return {'score': 1, **columns}\n", encoding="utf-8")
-    item = ScoreItem(prompt_id="0", messages=(), response="r", rm_prompt="", ground_truth="g", data_source="d", extra_info={"k": [1]})
+    path.write_text(
+        "def compute_score(solution_str, **columns):\n    return {'score': 1, **columns}\n",
+        encoding="utf-8",
+    )
+    item = ScoreItem(
+        prompt_id="0",
+        messages=(),
+        response="r",
+        rm_prompt="",
+        ground_truth="g",
+        data_source="d",
+        extra_info={"k": [1]},
+    )
     reward = RuleReward("columns", FunctionSource(str(path)), pool=pool, timeout_s=5.0)
-    assert asyncio.run(reward.score([item]))[0].extra == {"data_source": "d", "ground_truth": "g", "extra_info": {"k": [1]}}
+    assert asyncio.run(reward.score([item]))[0].extra == {
+        "data_source": "d",
+        "ground_truth": "g",
+        "extra_info": {"k": [1]},
+    }
 
 
 def test_rules_share_the_pool_and_a_slow_one_does_not_hold_up_a_fast_one(pool, ways, tmp_path):
     path = tmp_path / "slow.py"
-    path.write_text("import time\ndef compute_score(solution_str):\n    time.sleep(0.1)\n    return 1\n", encoding="utf-8")
+    path.write_text(
+        "import time\ndef compute_score(solution_str):\n    time.sleep(0.1)\n    return 1\n",
+        encoding="utf-8",
+    )
     slow = RuleReward("slow", FunctionSource(str(path)), pool=pool, timeout_s=5.0)
     fast = RuleReward("fast", FunctionSource(str(ways)), pool=pool, timeout_s=5.0)
 
@@ -295,7 +352,10 @@ def test_rules_share_the_pool_and_a_slow_one_does_not_hold_up_a_fast_one(pool, w
 
 def test_cancelling_drops_the_calls_not_yet_sent(tmp_path):
     path = tmp_path / "slow.py"
-    path.write_text("import time\ndef compute_score(solution_str):\n    time.sleep(0.2)\n    return 1\n", encoding="utf-8")
+    path.write_text(
+        "import time\ndef compute_score(solution_str):\n    time.sleep(0.2)\n    return 1\n",
+        encoding="utf-8",
+    )
 
     async def cancel(reward: RuleReward) -> float:
         with pytest.raises(TimeoutError):
@@ -305,7 +365,12 @@ def test_cancelling_drops_the_calls_not_yet_sent(tmp_path):
         return time.monotonic() - started
 
     with RulePool(1) as pool:
-        assert asyncio.run(cancel(RuleReward("slow", FunctionSource(str(path)), pool=pool, timeout_s=5.0))) < 2.0
+        assert (
+            asyncio.run(
+                cancel(RuleReward("slow", FunctionSource(str(path)), pool=pool, timeout_s=5.0))
+            )
+            < 2.0
+        )
 
 
 def test_nothing_to_score_starts_nothing(ways):
@@ -320,7 +385,11 @@ def test_a_closed_pool_has_no_processes_ends_open_calls_and_starts_again(ways):
     pids = pool.process_ids()
     assert pids
     assert all(alive(p) for p in pids)
-    future = pool.submit(FunctionSource(str(ways)), [{"data_source": "", "solution_str": "sleep", "ground_truth": ""}], 50.0)
+    future = pool.submit(
+        FunctionSource(str(ways)),
+        [{"data_source": "", "solution_str": "sleep", "ground_truth": ""}],
+        50.0,
+    )
     time.sleep(0.2)
     pool.close()
     with pytest.raises(EngineLostError, match="closed"):
@@ -355,7 +424,12 @@ if sys.argv[2] == "hang":
 
 def run_script(ways: Path, what: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(SHIPPED.parent)}
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(ways), what], stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(ways), what],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
 
 
 def test_a_script_without_a_main_guard_works_and_leaves_nothing(ways):

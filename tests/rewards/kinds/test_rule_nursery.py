@@ -1,4 +1,5 @@
-"""Rules that cost worker after worker: the next workers are forked, not started afresh, and keep every promise of the others."""
+"""Rules that cost worker after worker: the next workers are forked, not started afresh, and keep
+every promise of the others."""
 
 from __future__ import annotations
 
@@ -48,8 +49,13 @@ def write(folder: Path, extra: str = "") -> tuple[Path, Path]:
 
 
 def score(pool: RulePool, path: Path, *responses: str, timeout_s: float = 0.3) -> list[ScoreResult]:
-    items = [ScoreItem(prompt_id=str(i), messages=(), response=text, rm_prompt="") for i, text in enumerate(responses)]
-    return asyncio.run(RuleReward("mine", FunctionSource(str(path)), pool=pool, timeout_s=timeout_s).score(items))
+    items = [
+        ScoreItem(prompt_id=str(i), messages=(), response=text, rm_prompt="")
+        for i, text in enumerate(responses)
+    ]
+    return asyncio.run(
+        RuleReward("mine", FunctionSource(str(path)), pool=pool, timeout_s=timeout_s).score(items)
+    )
 
 
 def nursery_of(pool: RulePool, path: Path) -> psutil.Process:
@@ -57,13 +63,19 @@ def nursery_of(pool: RulePool, path: Path) -> psutil.Process:
     end = time.monotonic() + 60
     while time.monotonic() < end:
         score(pool, path, "hang", "hang")
-        parents = {r.extra["parent"] for r in score(pool, path, *["fine"] * 4, timeout_s=20) if r.value is not None}
+        parents = {
+            r.extra["parent"]
+            for r in score(pool, path, *["fine"] * 4, timeout_s=20)
+            if r.value is not None
+        }
         if parents - {os.getpid()}:
             return psutil.Process((parents - {os.getpid()}).pop())
     raise AssertionError("no worker was forked")
 
 
-def test_hangs_are_followed_by_forked_workers_that_import_nothing(pool: RulePool, tmp_path: Path) -> None:
+def test_hangs_are_followed_by_forked_workers_that_import_nothing(
+    pool: RulePool, tmp_path: Path
+) -> None:
     path, log = write(tmp_path)
     score(pool, path, "fine")
     nursery = nursery_of(pool, path)
@@ -78,7 +90,9 @@ def test_hangs_are_followed_by_forked_workers_that_import_nothing(pool: RulePool
     assert len({each["drawn"] for each in drawn}) == len({each["drawn_np"] for each in drawn}) == 3
 
 
-def test_a_forked_worker_is_killed_with_what_it_started_and_tells_how_it_died(pool: RulePool, tmp_path: Path) -> None:
+def test_a_forked_worker_is_killed_with_what_it_started_and_tells_how_it_died(
+    pool: RulePool, tmp_path: Path
+) -> None:
     path, _ = write(tmp_path)
     nursery = nursery_of(pool, path)
     [crashed] = score(pool, path, "crash", timeout_s=20)
@@ -117,10 +131,18 @@ def test_closing_leaves_nothing(tmp_path: Path) -> None:
     nursery = nursery_of(pool, path)
     family = [nursery, *nursery.children()]
     pool.close()
-    assert gone(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family))
+    assert gone(
+        lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in family)
+    )
 
 
-@pytest.mark.parametrize("extra", ["import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,),"
+        " daemon=True).start()\n"
+    ],
+)
 def test_a_rule_with_threads_is_never_forked(pool: RulePool, tmp_path: Path, extra: str) -> None:
     path, log = write(tmp_path, extra)
     assert [r.status for r in score(pool, path, *["hang"] * 6)] == ["timeout"] * 6
@@ -131,5 +153,11 @@ def test_a_rule_with_threads_is_never_forked(pool: RulePool, tmp_path: Path, ext
 
 def test_an_import_that_works_once_only_keeps_its_own_error(pool: RulePool, tmp_path: Path) -> None:
     """The nursery's import is its own affair: a worker that is started afresh says what it sees."""
-    path, _ = write(tmp_path, f"import sys\nif 'rmrl.rewards.kinds.rule_nursery' in sys.modules: sys.exit({sys.maxsize})\n")
-    assert [r.status for r in score(pool, path, "hang", "hang", "hang", "fine")] == ["timeout"] * 3 + ["ok"]
+    path, _ = write(
+        tmp_path,
+        "import sys\nif 'rmrl.rewards.kinds.rule_nursery' in sys.modules:"
+        f" sys.exit({sys.maxsize})\n",
+    )
+    assert [r.status for r in score(pool, path, "hang", "hang", "hang", "fine")] == [
+        "timeout"
+    ] * 3 + ["ok"]

@@ -37,16 +37,29 @@ def embed(request: EmbedRequest) -> EmbedOutput:
 
 @pytest.fixture
 def ask(tokenizer: Any, tmp_path: Path) -> Ask:
-    """ask(items or responses, options, answer, code): the results, and the texts that were embedded."""
+    """ask(items or responses, options, answer, code): the results, and the texts that were
+    embedded."""
 
     async def run(
-        *rows: ScoreItem | str, options: Options | None = None, answer: Callable[[EmbedRequest], EmbedOutput] = embed, code: str = ""
+        *rows: ScoreItem | str,
+        options: Options | None = None,
+        answer: Callable[[EmbedRequest], EmbedOutput] = embed,
+        code: str = "",
     ) -> tuple[list[ScoreResult], list[str]]:
         engine = Scripted(answer)
-        made = spec("similarity", sampling=None, options=options, dropin=dropin(tmp_path, code) if code else None)
+        made = spec(
+            "similarity",
+            sampling=None,
+            options=options,
+            dropin=dropin(tmp_path, code) if code else None,
+        )
         given = [items(row, truth="reference")[0] if isinstance(row, str) else row for row in rows]
-        results = await SimilarityReward.from_spec(made, context(tokenizer, main=engine)).score(given)
-        assert all((method, deterministic) == ("embed", True) for method, _, deterministic in engine.asked)
+        results = await SimilarityReward.from_spec(made, context(tokenizer, main=engine)).score(
+            given
+        )
+        assert all(
+            (method, deterministic) == ("embed", True) for method, _, deterministic in engine.asked
+        )
         return results, [request.text for request in engine.requests]
 
     return run
@@ -70,7 +83,13 @@ def test_the_default_curve(cosine: float, value: float):
 
 def test_a_linear_curve_of_three_points():
     curve = [[0.0, -1.0], [0.5, 0.0], [1.0, 2.0]]
-    assert [curve_value(x, curve, "linear") for x in (-0.5, 0.25, 0.5, 0.75, 1.0)] == [-1.0, -0.5, 0.0, 1.0, 2.0]
+    assert [curve_value(x, curve, "linear") for x in (-0.5, 0.25, 0.5, 0.75, 1.0)] == [
+        -1.0,
+        -0.5,
+        0.0,
+        1.0,
+        2.0,
+    ]
 
 
 def test_exponential_curves_join_at_their_points():
@@ -85,7 +104,11 @@ async def test_the_cosine_goes_through_the_curve(ask: Ask):
     assert texts == ["0.75", "reference", "0.2", "reference"]
     assert [r.value for r in results] == pytest.approx([0.316228, 0.1], abs=1e-6)
     assert results[0].extra == {"cosine": pytest.approx(0.75)}
-    assert (results[0].rendered, results[0].tokens_in, results[0].raw_text) == ("0.75\n---\nreference", 6, "0.75")
+    assert (results[0].rendered, results[0].tokens_in, results[0].raw_text) == (
+        "0.75\n---\nreference",
+        6,
+        "0.75",
+    )
 
 
 async def test_without_a_curve_the_cosine_is_the_score(ask: Ask):
@@ -94,8 +117,12 @@ async def test_without_a_curve_the_cosine_is_the_score(ask: Ask):
 
 
 async def test_the_nearest_of_several_references_counts(ask: Ask):
-    row = dataclasses.replace(items("x")[0], extra_info={"answers": {"good": ["0.1", "0.9", "0.4"]}})
-    (result,), texts = await ask(row, options=Options(reference="extra_info.answers.good", curve=[]))
+    row = dataclasses.replace(
+        items("x")[0], extra_info={"answers": {"good": ["0.1", "0.9", "0.4"]}}
+    )
+    (result,), texts = await ask(
+        row, options=Options(reference="extra_info.answers.good", curve=[])
+    )
     assert texts == ["x", "0.1", "0.9", "0.4"]
     assert result.value == pytest.approx(0.9)
 
@@ -108,7 +135,13 @@ async def test_the_prompt_may_be_the_reference_and_texts_get_their_prefix(ask: A
 @pytest.mark.parametrize(
     ("reference", "words"),
     [
-        ("ground_truth", "row 0 has no reference: ground_truth has to be a text or a list of texts, and nothing there"),
+        (
+            "ground_truth",
+            (
+                "row 0 has no reference: ground_truth has to be a text or a list of texts, and"
+                " nothing there"
+            ),
+        ),
         ("extra_info.answer", "extra_info.answer"),
         ("extra_info.number", "7 there"),
     ],
@@ -156,7 +189,9 @@ async def test_a_drop_in_gives_texts_and_reads_cosines(ask: Ask):
     (result,), texts = await ask(" 1.0 ", code=DROPIN)
     assert texts == ["1.0", "reference", "0.9"]
     assert (result.value, result.extra["raw"]) == (pytest.approx(2.0), pytest.approx(1.0))
-    (result,), texts = await ask(" 1.0 ", code=DROPIN.replace("(text.strip(), [truth, '0.9'])", "text.strip()"))
+    (result,), texts = await ask(
+        " 1.0 ", code=DROPIN.replace("(text.strip(), [truth, '0.9'])", "text.strip()")
+    )
     assert texts == ["1.0", "reference"]
 
 
@@ -189,4 +224,10 @@ def test_problems_of_the_options(options: Options, words: str):
 
 def test_options_without_problems():
     assert SimilarityReward.check_options(Options(), "w") == []
-    assert SimilarityReward.check_options(Options(curve=[[0.0, -1.0], [1.0, 1.0]], shape="linear", reference="extra_info.a.b"), "w") == []
+    assert (
+        SimilarityReward.check_options(
+            Options(curve=[[0.0, -1.0], [1.0, 1.0]], shape="linear", reference="extra_info.a.b"),
+            "w",
+        )
+        == []
+    )

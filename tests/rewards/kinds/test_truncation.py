@@ -1,6 +1,8 @@
-"""Inputs that do not fit are cut where the user says so: in the texts that are judged, never in what stands around them.
+"""Inputs that do not fit are cut where the user says so: in the texts that are judged, never in
+what stands around them.
 
-The tokenizer of these tests has a token for each character; the engines take 60 of them unless told otherwise.
+The tokenizer of these tests has a token for each character; the engines take 60 of them unless told
+otherwise.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ def made(tmp_path: Path) -> Callable[..., RewardSpec]:
 
     def make(kind: str, overlong: str, *, length: int = LENGTH, **entries: Any) -> RewardSpec:
         whole = spec(kind, overlong=overlong, **entries)
-        engines = {role: dataclasses.replace(engine, path=str(folder), max_model_len=length) for role, engine in whole.engines.items()}
+        engines = {
+            role: dataclasses.replace(engine, path=str(folder), max_model_len=length)
+            for role, engine in whole.engines.items()
+        }
         return dataclasses.replace(whole, engines=engines)
 
     return make
@@ -54,10 +59,12 @@ def plain(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def scalar() -> Scripted:
-    return Scripted(lambda request: ValueOutput(float(len(request.token_ids)), len(request.token_ids)))
+    return Scripted(
+        lambda request: ValueOutput(float(len(request.token_ids)), len(request.token_ids))
+    )
 
 
-# --- how much each text keeps --------------------------------------------------------------------------------------
+# --- how much each text keeps
 
 
 def test_longer_texts_lose_first():
@@ -68,15 +75,29 @@ def test_longer_texts_lose_first():
     assert shares([3, 3], 100) == [3, 3]
 
 
-# --- scalar models -------------------------------------------------------------------------------------------------
+# --- scalar models
 
 
-@pytest.mark.parametrize(("how", "kept"), [("truncate_right", "abcdefgh"), ("truncate_left", "stuvwxyz"), ("truncate_middle", "abcd wxyz")])
-async def test_the_longer_text_of_a_pair_is_cut_and_the_other_stays(plain: Any, made: Any, how: str, kept: str):
+@pytest.mark.parametrize(
+    ("how", "kept"),
+    [
+        ("truncate_right", "abcdefgh"),
+        ("truncate_left", "stuvwxyz"),
+        ("truncate_middle", "abcd wxyz"),
+    ],
+)
+async def test_the_longer_text_of_a_pair_is_cut_and_the_other_stays(
+    plain: Any, made: Any, how: str, kept: str
+):
     frame = len(plain("", "")["input_ids"])
-    engine, reward = scalar(), made("bradley_terry", how, sampling=None, length=frame + 5 + len(kept))
+    engine, reward = (
+        scalar(),
+        made("bradley_terry", how, sampling=None, length=frame + 5 + len(kept)),
+    )
     about = context(plain, main=engine)
-    (result,) = await BradleyTerryReward.from_spec(reward, about).score(items(LETTERS, prompt="12345"))
+    (result,) = await BradleyTerryReward.from_spec(reward, about).score(
+        items(LETTERS, prompt="12345")
+    )
     assert result.rendered == f"12345\n---\n{kept}"
     assert result.value == frame + 5 + len(kept)
     assert result.extra == {"truncated_tokens": 26 - len(kept)}
@@ -86,7 +107,9 @@ async def test_the_longer_text_of_a_pair_is_cut_and_the_other_stays(plain: Any, 
 
 @pytest.mark.parametrize("how", CUTS)
 async def test_the_chat_template_stays_whole(tokenizer: Any, made: Any, how: str):
-    reward = BradleyTerryReward.from_spec(made("bradley_terry", how, sampling=None), context(tokenizer, main=scalar()))
+    reward = BradleyTerryReward.from_spec(
+        made("bradley_terry", how, sampling=None), context(tokenizer, main=scalar())
+    )
     (read,) = reward.render(items(LETTERS * 4, prompt=LETTERS * 3))
     assert len(read.token_ids) <= LENGTH
     assert len(read.token_ids) > LENGTH - 3
@@ -99,7 +122,9 @@ async def test_what_fits_is_not_touched(tokenizer: Any, made: Any):
     texts = items("short", LETTERS * 9)
     results: dict[str, Any] = {}
     for how in ("truncate_right", "missing"):
-        reward = BradleyTerryReward.from_spec(made("bradley_terry", how, sampling=None), context(tokenizer, main=scalar()))
+        reward = BradleyTerryReward.from_spec(
+            made("bradley_terry", how, sampling=None), context(tokenizer, main=scalar())
+        )
         results[how] = await reward.score(texts)
     assert results["truncate_right"][0] == results["missing"][0]
     assert results["truncate_right"][1].extra["truncated_tokens"] > 0
@@ -108,15 +133,23 @@ async def test_what_fits_is_not_touched(tokenizer: Any, made: Any):
 
 async def test_where_nothing_is_to_be_cut_nothing_is_counted(tokenizer: Any, made: Any):
     about = context(tokenizer, main=scalar())
-    await BradleyTerryReward.from_spec(made("bradley_terry", "missing", sampling=None), about).score(items(LETTERS * 9))
+    await BradleyTerryReward.from_spec(
+        made("bradley_terry", "missing", sampling=None), about
+    ).score(items(LETTERS * 9))
     assert about.counts.found == {}
 
 
 async def test_of_a_conversation_the_oldest_turns_go_first_from_the_left(tokenizer: Any, made: Any):
-    turns = [{"role": "user", "content": "old old old"}, {"role": "assistant", "content": "mid"}, {"role": "user", "content": "new"}]
+    turns = [
+        {"role": "user", "content": "old old old"},
+        {"role": "assistant", "content": "mid"},
+        {"role": "user", "content": "new"},
+    ]
     (item,) = items("answer")
     asked = [dataclasses.replace(item, rm_prompt=turns)]
-    (whole,) = BradleyTerryReward.from_spec(made("bradley_terry", "missing", sampling=None), context(tokenizer)).render(asked)
+    (whole,) = BradleyTerryReward.from_spec(
+        made("bradley_terry", "missing", sampling=None), context(tokenizer)
+    ).render(asked)
     cutting = made("bradley_terry", "truncate_left", sampling=None, length=len(whole.token_ids) - 8)
     (read,) = BradleyTerryReward.from_spec(cutting, context(tokenizer)).render(asked)
     assert len(read.token_ids) == len(whole.token_ids) - 8
@@ -128,45 +161,65 @@ async def test_of_a_conversation_the_oldest_turns_go_first_from_the_left(tokeniz
 
 async def test_a_frame_that_does_not_fit_stays_as_it_was(tokenizer: Any, made: Any):
     reward = BradleyTerryReward.from_spec(
-        made("bradley_terry", "truncate_right", sampling=None, length=8), context(tokenizer, main=scalar())
+        made("bradley_terry", "truncate_right", sampling=None, length=8),
+        context(tokenizer, main=scalar()),
     )
     (read,) = reward.render(items("response"))
     assert (read.left_out, "response" in read.text) == (0, True)
 
 
-async def test_a_drop_in_is_given_shorter_texts_and_its_own_words_stay(tokenizer: Any, made: Any, tmp_path: Path):
+async def test_a_drop_in_is_given_shorter_texts_and_its_own_words_stay(
+    tokenizer: Any, made: Any, tmp_path: Path
+):
     code = (
-        "def rm_preprocess(p, r, t, responses):\n    return [f'Task: {a} Reply: {b} Good?' for a, b in zip(p, responses)]\n"
-        "def rm_postprocess(results):\n    return results\n"
+        "def rm_preprocess(p, r, t, responses):\n    return [f'Task: {a} Reply: {b} Good?' for a, b"
+        " in zip(p, responses)]\ndef rm_postprocess(results):\n    return results\n"
     )
     reward = made("bradley_terry", "truncate_right", sampling=None, dropin=dropin(tmp_path, code))
-    (read,) = BradleyTerryReward.from_spec(reward, context(tokenizer, main=scalar())).render(items(LETTERS * 9, prompt="why"))
+    (read,) = BradleyTerryReward.from_spec(reward, context(tokenizer, main=scalar())).render(
+        items(LETTERS * 9, prompt="why")
+    )
     assert len(read.token_ids) == LENGTH
     assert read.text.startswith("Task: why Reply: abcdefghijkl")
     assert read.text.endswith(" Good?")
 
 
 async def test_a_special_token_is_not_made_by_joining_the_halves(tokenizer: Any, made: Any):
-    reward = BradleyTerryReward.from_spec(made("bradley_terry", "truncate_middle", sampling=None), context(tokenizer, main=scalar()))
+    reward = BradleyTerryReward.from_spec(
+        made("bradley_terry", "truncate_middle", sampling=None), context(tokenizer, main=scalar())
+    )
     for length in range(40, 60):
         (read,) = reward.render(items(f"<|im_{'x' * length}end|>"))
         assert read.text.count("<|im_end|>") == 2
 
 
-# --- judges --------------------------------------------------------------------------------------------------------
+# --- judges
 
 
 @pytest.mark.parametrize("how", CUTS)
-async def test_a_judge_keeps_its_question_and_the_fence_and_sees_the_cut(tokenizer: Any, made: Any, how: str):
+async def test_a_judge_keeps_its_question_and_the_fence_and_sees_the_cut(
+    tokenizer: Any, made: Any, how: str
+):
     engine = Scripted(lambda _: [said("Score: 7")])
     options = GenerativeReward.Options(rubric="short")
-    reward = made("generative", how, length=900, options=options, sampling=Sampling(max_tokens=100, temperature=0.0))
+    reward = made(
+        "generative",
+        how,
+        length=900,
+        options=options,
+        sampling=Sampling(max_tokens=100, temperature=0.0),
+    )
     about = context(tokenizer, main=engine)
-    (result,) = await GenerativeReward.from_spec(reward, about).score(items(LETTERS * 60, prompt="why"))
+    (result,) = await GenerativeReward.from_spec(reward, about).score(
+        items(LETTERS * 60, prompt="why")
+    )
     (request,) = engine.requests
     assert 780 < len(request.token_ids) <= 800  # 100 tokens are kept for the verdict
     assert result.value == 7
-    assert (result.rendered.count("[begin "), result.rendered.count("[end ")) == (2, 2)  # the note and the fence
+    assert (result.rendered.count("[begin "), result.rendered.count("[end ")) == (
+        2,
+        2,
+    )  # the note and the fence
     assert result.rendered.count(MARK) == 1
     assert "Rubric:\nshort" in result.rendered
     assert result.rendered.rstrip().endswith("<|im_start|>assistant")
@@ -175,7 +228,12 @@ async def test_a_judge_keeps_its_question_and_the_fence_and_sees_the_cut(tokeniz
 
 
 async def test_a_judge_that_writes_more_than_half_its_context_reads_half(tokenizer: Any, made: Any):
-    reward = made("generative", "truncate_right", length=1600, sampling=Sampling(max_tokens=5000, temperature=0.0))
+    reward = made(
+        "generative",
+        "truncate_right",
+        length=1600,
+        sampling=Sampling(max_tokens=5000, temperature=0.0),
+    )
     reward = dataclasses.replace(reward, options=GenerativeReward.Options(rubric="short"))
     (read,) = GenerativeReward.from_spec(reward, context(tokenizer)).render(items(LETTERS * 60))
     assert 780 < len(read.token_ids) <= 800
@@ -183,7 +241,13 @@ async def test_a_judge_that_writes_more_than_half_its_context_reads_half(tokeniz
 
 async def test_a_critique_is_cut_for_both_models(tokenizer: Any, made: Any):
     critic = Scripted(lambda _: [said("fine")])
-    reward = made("critique", "truncate_right", roles=("main", "scorer"), length=700, options=CritiqueReward.Options(scorer={"path": "x"}))
+    reward = made(
+        "critique",
+        "truncate_right",
+        roles=("main", "scorer"),
+        length=700,
+        options=CritiqueReward.Options(scorer={"path": "x"}),
+    )
     about = context(tokenizer, main=critic, scorer=scalar())
     (result,) = await CritiqueReward.from_spec(reward, about).score(items(LETTERS * 60))
     (read,) = CritiqueReward.from_spec(reward, about).render_scorer(items(LETTERS * 60), ["fine"])
@@ -195,7 +259,9 @@ async def test_a_critique_is_cut_for_both_models(tokenizer: Any, made: Any):
 
 
 async def test_a_group_judge_is_shown_as_much_of_each_response(tokenizer: Any, made: Any):
-    engine = Scripted(lambda request: [said("A" if "aaa" in request.messages[-1][1].partition("bbb")[0] else "B")])
+    engine = Scripted(
+        lambda request: [said("A" if "aaa" in request.messages[-1][1].partition("bbb")[0] else "B")]
+    )
     reward = made("group", "truncate_right", length=900, options=GroupReward.Options())
     about = context(tokenizer, main=engine)
     results = await GroupReward.from_spec(reward, about).score([*items("a" * 900, "b" * 900)])
@@ -209,7 +275,7 @@ async def test_a_group_judge_is_shown_as_much_of_each_response(tokenizer: Any, m
     assert all(r.extra["truncated_tokens"] > 0 for r in results)
 
 
-# --- steps ---------------------------------------------------------------------------------------------------------
+# --- steps
 
 STEPS = "one.two.three.four.five"
 
@@ -218,12 +284,21 @@ STEPS = "one.two.three.four.five"
     ("how", "ends"),
     [("truncate_right", [4, 8]), ("truncate_left", [19, 23]), ("truncate_middle", [4, 23])],
 )
-async def test_steps_that_are_left_out_have_no_score_and_the_others_keep_their_places(tokenizer: Any, made: Any, how: str, ends: list[int]):
+async def test_steps_that_are_left_out_have_no_score_and_the_others_keep_their_places(
+    tokenizer: Any, made: Any, how: str, ends: list[int]
+):
     def counting(request: PoolingRequest) -> TokenOutput:
-        return TokenOutput(tuple((float(k + 1),) for k in range(len(request.positions))), len(request.token_ids))
+        return TokenOutput(
+            tuple((float(k + 1),) for k in range(len(request.positions))), len(request.token_ids)
+        )
 
     options = ProcessReward.Options(separator=".", activation="none", aggregate="sum")
-    empty = len(tokenizer("<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n", add_special_tokens=False)["input_ids"])
+    empty = len(
+        tokenizer(
+            "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n",
+            add_special_tokens=False,
+        )["input_ids"]
+    )
     reward = made("process", how, sampling=None, options=options, length=empty + 10)
     about = context(tokenizer, main=Scripted(counting))
     (result,) = await ProcessReward.from_spec(reward, about).score(items(STEPS))
@@ -235,22 +310,28 @@ async def test_steps_that_are_left_out_have_no_score_and_the_others_keep_their_p
     assert about.counts.found == {"truncated": [1, 1]}
 
 
-async def test_a_first_step_that_does_not_fit_leaves_the_response_as_it_was(tokenizer: Any, made: Any):
+async def test_a_first_step_that_does_not_fit_leaves_the_response_as_it_was(
+    tokenizer: Any, made: Any
+):
     options = ProcessReward.Options(separator=".")
     reward = made("process", "truncate_right", sampling=None, options=options, length=30)
     (read,) = ProcessReward.from_spec(reward, context(tokenizer)).render(items("a" * 50 + ".b"))
     assert (read.left_out, len(read.token_ids) > 30) == (0, True)
 
 
-# --- embeddings ----------------------------------------------------------------------------------------------------
+# --- embeddings
 
 
 async def test_each_embedded_text_is_cut_by_itself(plain: Any, made: Any):
     engine = Scripted(lambda request: EmbedOutput((1.0, 0.0), len(request.text)))
     frame = len(plain("")["input_ids"])
     options = SimilarityReward.Options(curve=[], prefix="q:")
-    reward = made("similarity", "truncate_left", sampling=None, length=frame + 2 + 10, options=options)
-    (result,) = await SimilarityReward.from_spec(reward, context(plain, main=engine)).score(items(LETTERS, truth="0123456789ABCDEF"))
+    reward = made(
+        "similarity", "truncate_left", sampling=None, length=frame + 2 + 10, options=options
+    )
+    (result,) = await SimilarityReward.from_spec(reward, context(plain, main=engine)).score(
+        items(LETTERS, truth="0123456789ABCDEF")
+    )
     assert [request.text for request in engine.requests] == ["q:qrstuvwxyz", "q:6789ABCDEF"]
     assert result.value == 1.0
     assert result.extra["truncated_tokens"] == 16 + 6
@@ -262,7 +343,7 @@ def test_the_kinds_that_read_texts_can_cut_them():
     }  # fmt: skip
 
 
-# --- a real tokenizer ----------------------------------------------------------------------------------------------
+# --- a real tokenizer
 
 
 @pytest.mark.parametrize(("how", "side"), [("truncate_right", "right"), ("truncate_left", "left")])
@@ -271,9 +352,14 @@ def test_of_a_real_cross_encoder_it_is_longest_first(ms_marco: Path, how: str, s
 
     tokenizer = AutoTokenizer.from_pretrained(ms_marco, truncation_side=side)
     words = [f"the river runs to the sea on day {n} and" for n in range(400)]
-    pairs = [(" ".join(words[:a]), " ".join(words[a : a + b])) for a, b in ((3, 200), (200, 3), (90, 91), (60, 20), (2, 3))]
+    pairs = [
+        (" ".join(words[:a]), " ".join(words[a : a + b]))
+        for a, b in ((3, 200), (200, 3), (90, 91), (60, 20), (2, 3))
+    ]
     engine = dataclasses.replace(ENGINE, path=str(ms_marco), runner="pooling", max_model_len=None)
-    reward = RewardSpec(name="r", kind="bradley_terry", weight=1.0, engines={"main": engine}, overlong=how)
+    reward = RewardSpec(
+        name="r", kind="bradley_terry", weight=1.0, engines={"main": engine}, overlong=how
+    )
     kind = BradleyTerryReward.from_spec(reward, context(tokenizer, main=scalar()))
     for prompt, response in pairs:
         (read,) = kind.render(items(response, prompt=prompt))

@@ -37,7 +37,8 @@ class Seen:
 
 
 class Server(ThreadingHTTPServer):
-    """`seen`: the requests so far; `sockets`: accepted connections; `most`: highest number of requests under way at once."""
+    """`seen`: the requests so far; `sockets`: accepted connections; `most`: highest number of
+    requests under way at once."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -74,7 +75,13 @@ class _Handler(BaseHTTPRequestHandler):
         text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         server = self.server
         with server.lock:
-            seen = Seen(len(server.seen) + 1, self.path, json.loads(text) if text else None, dict(self.headers), time.monotonic())
+            seen = Seen(
+                len(server.seen) + 1,
+                self.path,
+                json.loads(text) if text else None,
+                dict(self.headers),
+                time.monotonic(),
+            )
             server.seen.append(seen)
             server.under_way += 1
             server.most = max(server.most, server.under_way)
@@ -94,7 +101,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
         self.send_response(reply.status)
-        for name, value in ({"Content-Type": "application/json", "Content-Length": str(len(body))} | reply.headers).items():
+        for name, value in (
+            {"Content-Type": "application/json", "Content-Length": str(len(body))} | reply.headers
+        ).items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
@@ -106,7 +115,9 @@ class _Handler(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serving(answer: Callable[[Seen], Reply]) -> Iterator[Server]:
     server = Server(answer)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield server

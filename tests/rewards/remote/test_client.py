@@ -13,7 +13,11 @@ from tests.rewards.remote.server import KEY, Reply, Seen, Server, arrival, scrip
 
 
 def client_of(server: Server, **changes: Any) -> HTTPClient:
-    given: dict[str, Any] = {"url": server.url + "/score", "wire": "slime", "timeout_s": 5.0} | changes
+    given: dict[str, Any] = {
+        "url": server.url + "/score",
+        "wire": "slime",
+        "timeout_s": 5.0,
+    } | changes
     return HTTPClient(HTTPSpec(**given), backoff_s=0.01)
 
 
@@ -58,7 +62,9 @@ async def test_sixty_four_at_once() -> None:
 
 
 async def test_too_many_requests_waits_as_long_as_it_is_told() -> None:
-    with serving(script(Reply({"error": "slow down"}, 429, {"Retry-After": "0.4"}), Reply(7))) as server:
+    with serving(
+        script(Reply({"error": "slow down"}, 429, {"Retry-After": "0.4"}), Reply(7))
+    ) as server:
         client = client_of(server)
         assert await client.post(1) == 7
         await client.aclose()
@@ -66,10 +72,14 @@ async def test_too_many_requests_waits_as_long_as_it_is_told() -> None:
 
 
 async def test_retry_after_may_be_a_date() -> None:
-    with serving(lambda seen: Reply("later", 503, {"Retry-After": when()}) if seen.number == 1 else Reply(7)) as server:
+    with serving(
+        lambda seen: Reply("later", 503, {"Retry-After": when()}) if seen.number == 1 else Reply(7)
+    ) as server:
 
         def when() -> str:
-            return email.utils.formatdate(time.time() + 2, usegmt=True)  # whole seconds: 1 to 2 s from now
+            return email.utils.formatdate(
+                time.time() + 2, usegmt=True
+            )  # whole seconds: 1 to 2 s from now
 
         client = client_of(server)
         assert await client.post(1) == 7
@@ -77,7 +87,9 @@ async def test_retry_after_may_be_a_date() -> None:
     assert 0.9 <= server.seen[1].at - server.seen[0].at < 3
 
 
-@pytest.mark.parametrize("broken", [Reply({"error": {"message": "oh"}}, 500), Reply(b"<html>", 502), Reply(hang_up=True)])
+@pytest.mark.parametrize(
+    "broken", [Reply({"error": {"message": "oh"}}, 500), Reply(b"<html>", 502), Reply(hang_up=True)]
+)
 async def test_server_errors_and_broken_connections_are_tried_again(broken: Reply) -> None:
     with serving(script(broken, broken, broken, Reply(7))) as server:
         client = client_of(server)
@@ -102,7 +114,9 @@ async def test_the_pause_between_tries_grows() -> None:
         await failure_of(client)
     pauses = [b.at - a.at for a, b in zip(server.seen, server.seen[1:], strict=False)]
     # 0.1, 0.2, 0.4 s, each times 0.5 to 1
-    assert [pause >= least for pause, least in zip(pauses, (0.05, 0.1, 0.2), strict=True)] == [True] * 3
+    assert [pause >= least for pause, least in zip(pauses, (0.05, 0.1, 0.2), strict=True)] == [
+        True
+    ] * 3
     assert sum(pauses) < 1.5
 
 
@@ -126,14 +140,19 @@ async def test_a_refused_request_is_not_sent_again(status: int) -> None:
 
 
 async def test_an_empty_purse_is_not_tried_again() -> None:
-    with serving(script(Reply({"error": {"message": "no credit", "code": "insufficient_quota"}}, 429))) as server:
+    with serving(
+        script(Reply({"error": {"message": "no credit", "code": "insufficient_quota"}}, 429))
+    ) as server:
         error = await failure_of(client_of(server))
     assert len(server.seen) == 1
     assert error.failure == "provider_error"
 
 
 async def test_a_redirect_is_not_followed() -> None:
-    with serving(script(Reply(1))) as other, serving(script(Reply("", 307, {"Location": f"{other.url}/x?token=abc"}))) as server:
+    with (
+        serving(script(Reply(1))) as other,
+        serving(script(Reply("", 307, {"Location": f"{other.url}/x?token=abc"}))) as server,
+    ):
         error = await failure_of(client_of(server))
     assert other.seen == []
     assert f"points to {other.url}/x" in error.detail
@@ -171,7 +190,8 @@ async def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
 async def test_waiting_for_a_place_is_not_counted() -> None:
     with serving(script(Reply(1, delay_s=0.25))) as server:
         client = client_of(server, max_concurrency=1, timeout_s=0.8)
-        # The last of 6 waits 5 * 0.25 = 1.25 s for its place, longer than the deadline of one request.
+        # The last of 6 waits 5 * 0.25 = 1.25 s for its place, longer than the deadline of one
+        # request.
         assert await together(client.post(i) for i in range(6)) == [1] * 6
         await client.aclose()
 
@@ -229,7 +249,9 @@ async def test_closing_cancels_what_waits() -> None:
         await arrival(server, 1)
         await client.aclose()
         ended = await asyncio.gather(*work, return_exceptions=True)
-        assert [error.failure for error in ended if isinstance(error, RemoteCallError)] == ["cancelled"] * 3
+        assert [error.failure for error in ended if isinstance(error, RemoteCallError)] == [
+            "cancelled"
+        ] * 3
         assert len(server.seen) == 1
         assert await client.post(1) == 1  # a new one opens new connections
         await client.aclose()
@@ -271,7 +293,9 @@ async def test_a_compressed_answer_is_measured_unpacked(monkeypatch: pytest.Monk
     import gzip
 
     monkeypatch.setattr(client_module, "MAX_ANSWER_BYTES", 2**20)
-    with serving(script(Reply(gzip.compress(b"1" * 2**22), headers={"Content-Encoding": "gzip"}))) as server:
+    with serving(
+        script(Reply(gzip.compress(b"1" * 2**22), headers={"Content-Encoding": "gzip"}))
+    ) as server:
         error = await failure_of(client_of(server))
     assert "longer than 1 MiB" in error.detail
 
@@ -281,10 +305,15 @@ async def test_the_key_is_in_no_error(status: int, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("JUDGE_KEY", KEY)
 
     def echo(seen: Seen) -> Reply:
-        return Reply(f"you sent {seen.headers['Authorization']} and {seen.headers['X-Other']}".encode(), status)
+        return Reply(
+            f"you sent {seen.headers['Authorization']} and {seen.headers['X-Other']}".encode(),
+            status,
+        )
 
     with serving(echo) as server:
-        client = client_of(server, api_key_env="JUDGE_KEY", headers={"X-Other": "other-secret"}, max_tries=2)
+        client = client_of(
+            server, api_key_env="JUDGE_KEY", headers={"X-Other": "other-secret"}, max_tries=2
+        )
         error = await failure_of(client)
     assert "you sent" in error.detail
     assert "<secret>" in error.detail
@@ -314,5 +343,11 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
 
 def test_specs_that_differ_share_nothing() -> None:
     one = HTTPSpec(url="http://a", wire="openai", headers={"a": "1"}, extra_body={"b": [1]})
-    assert one.key == HTTPSpec(url="http://a", wire="openai", headers={"a": "1"}, extra_body={"b": [1]}).key
-    assert one.key != HTTPSpec(url="http://a", wire="openai", headers={"a": "1"}, extra_body={"b": [2]}).key
+    assert (
+        one.key
+        == HTTPSpec(url="http://a", wire="openai", headers={"a": "1"}, extra_body={"b": [1]}).key
+    )
+    assert (
+        one.key
+        != HTTPSpec(url="http://a", wire="openai", headers={"a": "1"}, extra_body={"b": [2]}).key
+    )

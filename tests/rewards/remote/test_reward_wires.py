@@ -14,8 +14,17 @@ from tests.rewards.remote.server import Reply, Seen, Server, arrival, script, se
 ONE = RewardRequest("2 + 2 = ", "4", "4")
 
 
-async def submit(server: Server, wire: str, requests: list[RewardRequest], **changes: Any) -> list[ValueOutput]:
-    found = WIRES[wire](HTTPSpec(**({"url": server.url + "/get_reward", "wire": wire, "timeout_s": 5.0, "max_tries": 1} | changes)))
+async def submit(
+    server: Server, wire: str, requests: list[RewardRequest], **changes: Any
+) -> list[ValueOutput]:
+    found = WIRES[wire](
+        HTTPSpec(
+            **(
+                {"url": server.url + "/get_reward", "wire": wire, "timeout_s": 5.0, "max_tries": 1}
+                | changes
+            )
+        )
+    )
     try:
         return await found.submit("reward", requests)
     finally:
@@ -25,7 +34,13 @@ async def submit(server: Server, wire: str, requests: list[RewardRequest], **cha
 def lengths(seen: Seen) -> Reply:
     """A server of OpenRLHF's that rewards length."""
     rewards = [float(len(query)) for query in seen.body["query"]]
-    return Reply({"rewards": rewards, "scores": [r / 100 for r in rewards], "extra_logs": {"chars": [len(q) for q in seen.body["query"]]}})
+    return Reply(
+        {
+            "rewards": rewards,
+            "scores": [r / 100 for r in rewards],
+            "extra_logs": {"chars": [len(q) for q in seen.body["query"]]},
+        }
+    )
 
 
 async def test_openrlhf_batches_and_keeps_the_order() -> None:
@@ -38,12 +53,18 @@ async def test_openrlhf_batches_and_keeps_the_order() -> None:
     bodies = sorted((seen.body for seen in server.seen), key=lambda body: len(body["query"][0]))
     assert sorted(len(body["query"]) for body in bodies) == [1, 3, 3]
     first = next(body for body in bodies if body["query"][0] == "")
-    assert first == {"query": ["", "Qr", "QQrr"], "prompts": ["", "Q", "QQ"], "labels": ["0", "", "2"]}
+    assert first == {
+        "query": ["", "Qr", "QQrr"],
+        "prompts": ["", "Q", "QQ"],
+        "labels": ["0", "", "2"],
+    }
 
 
 @pytest.mark.parametrize("rewards", [[1.0], [1.0, 2.0, 3.0], []])
 async def test_openrlhf_wrong_number_of_rewards_fails_that_batch(rewards: list[float]) -> None:
-    with serving(lambda seen: Reply({"rewards": rewards if len(seen.body["query"]) == 2 else [9.0]})) as server:
+    with serving(
+        lambda seen: Reply({"rewards": rewards if len(seen.body["query"]) == 2 else [9.0]})
+    ) as server:
         outputs = await submit(server, "openrlhf", [ONE, ONE, ONE], batch_size=2)
     assert [o.failure for o in outputs] == ["provider_error", "provider_error", ""]
     assert f"gave {len(rewards)} rewards for 2 responses" in outputs[0].detail
@@ -55,7 +76,9 @@ async def test_openrlhf_bad_rewards_fail_alone() -> None:
     rewards = b'{"rewards": [NaN, null, "7", true, Infinity, -2, [1.0], 1' + b"0" * 400 + b"]}"
     with serving(script(Reply(rewards))) as server:
         outputs = await submit(server, "openrlhf", [ONE] * 8)
-    assert [o.failure for o in outputs] == ["provider_error"] * 3 + [""] + ["provider_error"] + [""] + ["provider_error"] * 2
+    assert [o.failure for o in outputs] == ["provider_error"] * 3 + [""] + ["provider_error"] + [
+        ""
+    ] + ["provider_error"] * 2
     assert (outputs[3].value, outputs[5].value) == (1.0, -2.0)
     assert "gave nan as a reward" in outputs[0].detail
     assert "gave None as a reward" in outputs[1].detail
@@ -71,7 +94,13 @@ async def test_openrlhf_without_rewards(answer: Any) -> None:
 
 
 async def test_openrlhf_averages_belong_to_no_row() -> None:
-    with serving(script(Reply({"rewards": [1, 2], "scores": [1], "extra_logs": {"mean": 1.5, "each": ["a", "b"]}}))) as server:
+    with serving(
+        script(
+            Reply(
+                {"rewards": [1, 2], "scores": [1], "extra_logs": {"mean": 1.5, "each": ["a", "b"]}}
+            )
+        )
+    ) as server:
         outputs = await submit(server, "openrlhf", [ONE, ONE])
     assert [dict(o.extra) for o in outputs] == [{"each": "a"}, {"each": "b"}]
 
@@ -84,7 +113,9 @@ async def test_a_bare_list_is_taken_for_the_rewards() -> None:
 async def test_slime_one_by_one_in_order() -> None:
     def answer(seen: Seen) -> Reply:
         number = float(seen.body["response"])
-        return Reply({"score": number, "why": "so"} if number % 2 else number, delay_s=0.02 * (5 - number))
+        return Reply(
+            {"score": number, "why": "so"} if number % 2 else number, delay_s=0.02 * (5 - number)
+        )
 
     with serving(answer) as server:
         outputs = await submit(server, "slime", [RewardRequest("p", str(i)) for i in range(5)])
@@ -94,7 +125,13 @@ async def test_slime_one_by_one_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [({"points": 3}, "its keys: points"), ({"score": None}, "gave None"), ("7", "gave '7'"), (b"NaN", "gave nan")]
+    ("answer", "said"),
+    [
+        ({"points": 3}, "its keys: points"),
+        ({"score": None}, "gave None"),
+        ("7", "gave '7'"),
+        (b"NaN", "gave nan"),
+    ],
 )
 async def test_slime_without_a_number(answer: Any, said: str) -> None:
     with serving(script(Reply(answer))) as server:
@@ -113,7 +150,11 @@ async def test_slime_reward_is_another_name_of_score() -> None:
 async def test_one_bad_request_spoils_no_other(wire: str) -> None:
     def answer(seen: Seen) -> Reply:
         poisoned = "bad" in str(seen.body)
-        return Reply({"error": "too bad"}, 400) if poisoned else Reply([1.0] if wire == "openrlhf" else 1.0)
+        return (
+            Reply({"error": "too bad"}, 400)
+            if poisoned
+            else Reply([1.0] if wire == "openrlhf" else 1.0)
+        )
 
     requests = [RewardRequest("p", "bad" if i == 2 else "good") for i in range(5)]
     with serving(answer) as server:
@@ -133,7 +174,9 @@ async def test_time_is_up(wire: str) -> None:
 @pytest.mark.parametrize("wire", REWARD_WIRES)
 async def test_nothing_is_sent_after_cancellation(wire: str) -> None:
     with serving(script(Reply(1, 500))) as server:
-        found = WIRES[wire](HTTPSpec(url=server.url, wire=wire, max_tries=1000, max_concurrency=2, batch_size=1))
+        found = WIRES[wire](
+            HTTPSpec(url=server.url, wire=wire, max_tries=1000, max_concurrency=2, batch_size=1)
+        )
         work = asyncio.create_task(found.submit("reward", [ONE] * 10))
         await arrival(server, 2)
         work.cancel()
@@ -163,6 +206,8 @@ async def test_a_method_the_wire_does_not_have(wire: str) -> None:
 async def test_sixty_four_responses_at_once() -> None:
     with serving(lambda seen: Reply(len(seen.body["response"]), delay_s=0.2)) as server:
         begun = time.monotonic()
-        outputs = await submit(server, "slime", [RewardRequest("p", "x" * i) for i in range(64)], max_concurrency=64)
+        outputs = await submit(
+            server, "slime", [RewardRequest("p", "x" * i) for i in range(64)], max_concurrency=64
+        )
         assert time.monotonic() - begun < 3.0  # one after another: 12.8 s
     assert [o.value for o in outputs] == list(range(64))

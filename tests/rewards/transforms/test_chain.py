@@ -15,7 +15,11 @@ from tests.rewards.combine.parts import rows
 
 def run(raw: Any, values: list[float], **about: Any) -> list[float]:
     chain = chain_of(parse_transforms(raw, "t"), "t")
-    out = chain.apply(np.asarray(values, dtype=np.float64), rows(len(values), **about), np.ones(len(values), dtype=bool))
+    out = chain.apply(
+        np.asarray(values, dtype=np.float64),
+        rows(len(values), **about),
+        np.ones(len(values), dtype=bool),
+    )
     return [round(float(v), 9) for v in out]
 
 
@@ -28,13 +32,24 @@ def refused(raw: Any) -> list[str]:
 def test_what_may_be_typed():
     assert parse_transforms(None, "t") == ()
     assert parse_transforms("sigmoid", "t") == ({"kind": "sigmoid"},)
-    assert parse_transforms({"kind": "scale", "factor": 2}, "t") == ({"kind": "scale", "factor": 2},)
-    assert parse_transforms(["sigmoid", {"kind": "clip", "low": 0}], "t") == ({"kind": "sigmoid"}, {"kind": "clip", "low": 0})
+    assert parse_transforms({"kind": "scale", "factor": 2}, "t") == (
+        {"kind": "scale", "factor": 2},
+    )
+    assert parse_transforms(["sigmoid", {"kind": "clip", "low": 0}], "t") == (
+        {"kind": "sigmoid"},
+        {"kind": "clip", "low": 0},
+    )
 
 
 def test_transforms_are_applied_in_order():
-    assert run([{"kind": "scale", "factor": 2}, {"kind": "clip", "high": 3}], [1.0, 5.0]) == [2.0, 3.0]
-    assert run([{"kind": "clip", "high": 3}, {"kind": "scale", "factor": 2}], [1.0, 5.0]) == [2.0, 6.0]
+    assert run([{"kind": "scale", "factor": 2}, {"kind": "clip", "high": 3}], [1.0, 5.0]) == [
+        2.0,
+        3.0,
+    ]
+    assert run([{"kind": "clip", "high": 3}, {"kind": "scale", "factor": 2}], [1.0, 5.0]) == [
+        2.0,
+        6.0,
+    ]
     assert run(None, [1.0]) == [1.0]
 
 
@@ -45,13 +60,24 @@ def test_names_for_the_table():
 
 
 def test_all_problems_are_told_at_once():
-    raw = [{"kind": "clp"}, {"kind": "clip", "lw": 1, "high": "x"}, {"kind": "overlong", "buffer": 3}, {"kind": "scale", "factor": 0}]
+    raw = [
+        {"kind": "clp"},
+        {"kind": "clip", "lw": 1, "high": "x"},
+        {"kind": "overlong", "buffer": 3},
+        {"kind": "scale", "factor": 0},
+    ]
     found = refused(raw)
     assert len(found) == 5
-    assert found[0].startswith("reward.transforms.a[0]: transform kind: nothing named 'clp'; did you mean 'clip'?")
+    assert found[0].startswith(
+        "reward.transforms.a[0]: transform kind: nothing named 'clp'; did you mean 'clip'?"
+    )
     assert found[1].startswith("reward.transforms.a[1].lw: no such entry")
     assert found[2] == "reward.transforms.a[1].high='x': give a number or null"
-    assert found[3] == ("reward.transforms.a[2]: overlong needs max_length, e.g. {kind: overlong, max_length: 4096, buffer: 512}")
+    assert (
+        found[3]
+        == "reward.transforms.a[2]: overlong needs max_length, e.g. {kind: overlong, max_length:"
+        " 4096, buffer: 512}"
+    )
     assert found[4].startswith("reward.transforms.a[3].factor=0: ")
 
 
@@ -71,22 +97,46 @@ def test_shapes_that_are_no_transform(raw: Any):
         ({"kind": "sigmoid", "temperature": True}, "temperature=True: give a number"),
         ("piecewise", "piecewise needs points, e.g. {kind: piecewise"),
         ({"kind": "piecewise", "points": [[0, 1]]}, "give at least two points"),
-        ({"kind": "piecewise", "points": [[0, 1], [0, 2]]}, "points: x must rise from point to point, seen 0, 0"),
-        ({"kind": "piecewise", "points": [[0, 1], [1, 2]], "shape": "linaer"}, "shape='linaer': not a choice; did you mean 'linear'?"),
-        ({"kind": "piecewise", "points": [[0, 1], [1, 2]], "rate": 0.0}, "rate=0: give a number other than 0"),
+        (
+            {"kind": "piecewise", "points": [[0, 1], [0, 2]]},
+            "points: x must rise from point to point, seen 0, 0",
+        ),
+        (
+            {"kind": "piecewise", "points": [[0, 1], [1, 2]], "shape": "linaer"},
+            "shape='linaer': not a choice; did you mean 'linear'?",
+        ),
+        (
+            {"kind": "piecewise", "points": [[0, 1], [1, 2]], "rate": 0.0},
+            "rate=0: give a number other than 0",
+        ),
         ({"kind": "rank", "by": "grup"}, "by='grup': not a choice; did you mean 'group'?"),
         ("standardize", "standardize needs by, e.g. {kind: standardize, by: group}"),
         ({"kind": "standardize", "by": "all"}, "by='all': not a choice"),
         ({"kind": "standardize", "by": "group", "decay": 0.9}, "decay=0.9 belongs to by: running"),
-        ({"kind": "standardize", "by": "running", "decay": 1.0}, "decay=1: give a share between 0 and 1"),
+        (
+            {"kind": "standardize", "by": "running", "decay": 1.0},
+            "decay=1: give a share between 0 and 1",
+        ),
         ({"kind": "standardize", "by": "batch", "eps": -1}, "eps=-1: must not be negative"),
         ({"kind": "overlong", "max_length": 10, "buffer": 11}, "buffer=11 with max_length=10"),
-        ({"kind": "overlong", "max_length": 10, "buffer": 5, "penalty": -1}, "penalty=-1: give a number greater than 0"),
+        (
+            {"kind": "overlong", "max_length": 10, "buffer": 5, "penalty": -1},
+            "penalty=-1: give a number greater than 0",
+        ),
         ({"kind": "length", "target": -1, "per_token": 0.1}, "target=-1: must not be negative"),
-        ({"kind": "length", "target": 1, "per_token": 0}, "per_token=0: give a number greater than 0"),
-        ({"kind": "length", "target": 1, "per_token": 1, "at_most": 0}, "at_most=0: give a number greater than 0"),
+        (
+            {"kind": "length", "target": 1, "per_token": 0},
+            "per_token=0: give a number greater than 0",
+        ),
+        (
+            {"kind": "length", "target": 1, "per_token": 1, "at_most": 0},
+            "at_most=0: give a number greater than 0",
+        ),
         ({"kind": "cosine_length", "max_length": 0}, "max_length=0: give at least 1 token"),
-        ({"kind": "cosine_length", "max_length": 9, "wrong_long": 0.5}, "a wrong response could earn more"),
+        (
+            {"kind": "cosine_length", "max_length": 9, "wrong_long": 0.5},
+            "a wrong response could earn more",
+        ),
     ],
 )
 def test_entries_that_cannot_work(raw: Any, said: str):
@@ -102,13 +152,19 @@ def test_every_kind_has_an_example_of_itself():
 
 def test_values_that_do_not_exist_stay_out():
     chain = chain_of([{"kind": "standardize", "by": "batch", "eps": 0.0}], "t")
-    out = chain.apply(np.asarray([1.0, np.nan, 3.0, 99.0]), rows(4), np.asarray([True, False, True, False]))
+    out = chain.apply(
+        np.asarray([1.0, np.nan, 3.0, 99.0]), rows(4), np.asarray([True, False, True, False])
+    )
     root = 1 / 2**0.5  # mean 2, unbiased std sqrt(2)
     np.testing.assert_allclose(out, [-root, np.nan, root, np.nan])
 
 
 def test_nothing_present_and_nothing_at_all():
-    for kind, entries in {"rank": {}, "standardize": {"by": "group"}, "overlong": {"max_length": 9, "buffer": 3}}.items():
+    for kind, entries in {
+        "rank": {},
+        "standardize": {"by": "group"},
+        "overlong": {"max_length": 9, "buffer": 3},
+    }.items():
         chain = chain_of([{"kind": kind, **entries}], "t")
         assert np.isnan(chain.apply(np.asarray([1.0, 2.0]), rows(2), np.zeros(2, dtype=bool))).all()
         assert chain.apply(np.zeros(0), rows(0), np.zeros(0, dtype=bool)).shape == (0,)
@@ -122,12 +178,17 @@ def test_the_state_goes_through_json_and_back():
     other.load_state_dict(json.loads(json.dumps(chain.state_dict())))
     assert list(chain.state_dict()) == ["1:standardize"]
     values = np.asarray([0.0, 4.0, 8.0])
-    np.testing.assert_array_equal(other.apply(values, about, present), chain.apply(values, about, present))
+    np.testing.assert_array_equal(
+        other.apply(values, about, present), chain.apply(values, about, present)
+    )
 
 
 def test_a_state_of_other_transforms_is_refused():
     running = chain_of([{"kind": "standardize", "by": "running"}], "t")
-    with pytest.raises(CheckpointError, match=r"statistics of 0:standardize but the transforms now are sigmoid, which keep nothing"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"statistics of 0:standardize but the transforms now are sigmoid, which keep nothing",
+    ):
         chain_of([{"kind": "sigmoid"}], "t").load_state_dict(running.state_dict())
     with pytest.raises(CheckpointError, match="are torn"):
         running.load_state_dict({"0:standardize": {"count": 1}})

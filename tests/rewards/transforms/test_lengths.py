@@ -26,7 +26,8 @@ def test_length_per_token_above_the_target():
 
 def test_cosine_length_by_hand():
     raw = {"kind": "cosine_length", "max_length": 30}
-    # cos(pi / 3) = 1/2 at a third of the way: 0.5 + 0.5 * 0.75 for a correct, -0.5 - 0.5 * 0.75 for a wrong one
+    # cos(pi / 3) = 1/2 at a third of the way: 0.5 + 0.5 * 0.75 for a correct, -0.5 - 0.5 * 0.75 for
+    # a wrong one
     assert run(raw, [1.0] * 4, lengths=[0, 10, 15, 30]) == [1.0, 0.875, 0.75, -1.0]
     assert run(raw, [0.0] * 4, lengths=[0, 10, 15, 30]) == [-1.0, -0.875, -0.75, -1.0]
 

@@ -22,7 +22,11 @@ def test_clip():
 
 def test_sigmoid():
     # 1 / (1 + e^-1) at one temperature above the center
-    assert run({"kind": "sigmoid", "center": 3, "temperature": 2}, [3.0, 5.0, 1.0]) == [0.5, 0.731058579, 0.268941421]
+    assert run({"kind": "sigmoid", "center": 3, "temperature": 2}, [3.0, 5.0, 1.0]) == [
+        0.5,
+        0.731058579,
+        0.268941421,
+    ]
     assert run("sigmoid", [1e300, -1e300]) == [1.0, 0.0]
 
 

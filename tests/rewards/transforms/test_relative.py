@@ -24,7 +24,13 @@ def test_rank_averages_ties():
 def test_rank_by_group_and_by_batch():
     values, groups = [10.0, 1.0, 20.0, 2.0, 3.0], [4, 2, 4, 2, 2]
     assert run("rank", values, groups=groups) == [0.0, 0.0, 1.0, 0.5, 1.0]
-    assert run({"kind": "rank", "by": "batch"}, values, groups=groups) == [0.75, 0.0, 1.0, 0.25, 0.5]
+    assert run({"kind": "rank", "by": "batch"}, values, groups=groups) == [
+        0.75,
+        0.0,
+        1.0,
+        0.25,
+        0.5,
+    ]
 
 
 def test_constant_groups_and_single_rows_are_in_the_middle():
@@ -34,8 +40,16 @@ def test_constant_groups_and_single_rows_are_in_the_middle():
 
 def test_standardize_by_batch():
     # mean 3, deviations -2 0 2, unbiased std 2
-    assert run({"kind": "standardize", "by": "batch", "eps": 0.0}, [1.0, 3.0, 5.0]) == [-1.0, 0.0, 1.0]
-    assert run({"kind": "standardize", "by": "batch", "eps": 2.0}, [1.0, 3.0, 5.0]) == [-0.5, 0.0, 0.5]
+    assert run({"kind": "standardize", "by": "batch", "eps": 0.0}, [1.0, 3.0, 5.0]) == [
+        -1.0,
+        0.0,
+        1.0,
+    ]
+    assert run({"kind": "standardize", "by": "batch", "eps": 2.0}, [1.0, 3.0, 5.0]) == [
+        -0.5,
+        0.0,
+        0.5,
+    ]
 
 
 def test_standardize_by_group():
@@ -52,7 +66,9 @@ def test_standardize_gives_the_same_bits_in_whatever_order_the_rows_come(by: str
     straight = chain.apply(values, rows(40, groups=groups.tolist()), np.ones(40, dtype=bool))
     for _ in range(10):
         order = draw.permutation(40)
-        mixed = chain.apply(values[order], rows(40, groups=groups[order].tolist()), np.ones(40, dtype=bool))
+        mixed = chain.apply(
+            values[order], rows(40, groups=groups[order].tolist()), np.ones(40, dtype=bool)
+        )
         assert mixed.tolist() == straight[order].tolist()
 
 
@@ -60,7 +76,11 @@ def test_standardize_gives_the_same_bits_in_whatever_order_the_rows_come(by: str
 def test_what_is_constant_up_to_rounding_is_exactly_zero(by: str):
     raw = {"kind": "standardize", "by": by}
     assert run(raw, [0.1 + 0.2, 0.3, 0.3]) == [0.0, 0.0, 0.0]
-    assert run(raw, [1e6, 1e6 + 0.1, 1e6]) == [0.0, 0.0, 0.0]  # float32 has 0.06 between neighbours there
+    assert run(raw, [1e6, 1e6 + 0.1, 1e6]) == [
+        0.0,
+        0.0,
+        0.0,
+    ]  # float32 has 0.06 between neighbours there
     assert run(raw, [7.0]) == [0.0]
 
 
@@ -82,7 +102,14 @@ def test_running_with_decay_forgets():
         states.append(chain.state_dict()["0:standardize"]["mean"])
     # shares 1, 1/2, 1/3, 1/4, then 1/4 again where a plain average would give 1/5
     np.testing.assert_allclose(
-        states, [1.0, 2.5, 2.5 + 0.5 / 3, (2.5 + 0.5 / 3) * 0.75 + 1.25, ((2.5 + 0.5 / 3) * 0.75 + 1.25) * 0.75 + 1.5]
+        states,
+        [
+            1.0,
+            2.5,
+            2.5 + 0.5 / 3,
+            (2.5 + 0.5 / 3) * 0.75 + 1.25,
+            ((2.5 + 0.5 / 3) * 0.75 + 1.25) * 0.75 + 1.5,
+        ],
     )
 
 
@@ -97,12 +124,16 @@ def test_running_before_anything_was_learnt_uses_the_batch():
 def test_running_statistics_are_those_of_all_scores(batches: list[list[int]]):
     chain = chain_of([{"kind": "standardize", "by": "running"}], "t")
     for batch in batches:
-        chain.apply(np.asarray(batch, dtype=np.float64), rows(len(batch)), np.ones(len(batch), dtype=bool))
+        chain.apply(
+            np.asarray(batch, dtype=np.float64), rows(len(batch)), np.ones(len(batch), dtype=bool)
+        )
     seen = np.asarray([value for batch in batches for value in batch], dtype=np.float64)
     state: dict[str, Any] = chain.state_dict()["0:standardize"]
     assert state["count"] == len(seen)
     if len(seen):
-        np.testing.assert_allclose([state["mean"], state["variance"]], [seen.mean(), seen.var()], atol=1e-7)
+        np.testing.assert_allclose(
+            [state["mean"], state["variance"]], [seen.mean(), seen.var()], atol=1e-7
+        )
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)

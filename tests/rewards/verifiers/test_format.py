@@ -35,4 +35,9 @@ def test_boxed():
     assert last_boxed("\\boxed{1} and \\boxed{\\frac{1}{2}}.") == "\\frac{1}{2}"
     assert last_boxed("\\boxed{\\frac{1}{2}") is None
     assert last_boxed("1}") is None
-    assert [has_boxed(t) for t in ("\\boxed{1}", "\\boxed{ }", "\\boxed{1", "1")] == [1.0, 0.0, 0.0, 0.0]
+    assert [has_boxed(t) for t in ("\\boxed{1}", "\\boxed{ }", "\\boxed{1", "1")] == [
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+    ]

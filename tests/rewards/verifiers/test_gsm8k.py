@@ -1,4 +1,5 @@
-"""The GSM8K verifier: hand-made answers, and every recorded solution of the data set's authors where it is present."""
+"""The GSM8K verifier: hand-made answers, and every recorded solution of the data set's authors
+where it is present."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ from rmrl.rewards.verifiers import gsm8k
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "rollouts" / "gsm8k_openai_solutions.jsonl"
 FEW = [
-    {"response": "16 - 3 = <<16-3=13>>13 left\n13 * 2 = $<<13*2=26>>26\nA: 26", "gold": "18", "is_correct": False},
+    {
+        "response": "16 - 3 = <<16-3=13>>13 left\n13 * 2 = $<<13*2=26>>26\nA: 26",
+        "gold": "18",
+        "is_correct": False,
+    },
     {"response": "9 * 2 = $<<9*2=18>>18\nA: 18", "gold": "18", "is_correct": True},
     {"response": "so $70,000\nA: 70,000", "gold": "70000", "is_correct": True},
     {"response": "She loses 5.\nA: -5", "gold": "5", "is_correct": False},
@@ -67,7 +72,15 @@ def test_a_reference_without_a_number_is_no_verdict():
 
 
 def test_agrees_with_every_recorded_label():
-    rows = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()] if DATA.exists() else FEW
-    wrong = [row["response"][-80:] for row in rows if (gsm8k.score(row["response"], row["gold"]) == 1.0) != row["is_correct"]]
+    rows = (
+        [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()]
+        if DATA.exists()
+        else FEW
+    )
+    wrong = [
+        row["response"][-80:]
+        for row in rows
+        if (gsm8k.score(row["response"], row["gold"]) == 1.0) != row["is_correct"]
+    ]
     assert not wrong
     assert {row["is_correct"] for row in rows} == {True, False}

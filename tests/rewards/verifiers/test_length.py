@@ -7,7 +7,9 @@ import pytest
 from rmrl.rewards.verifiers.length import soft_overlong, within
 
 
-@pytest.mark.parametrize(("length", "expected"), [(0, 0.0), (80, 0.0), (85, -0.25), (90, -0.5), (100, -1.0), (500, -1.0)])
+@pytest.mark.parametrize(
+    ("length", "expected"), [(0, 0.0), (80, 0.0), (85, -0.25), (90, -0.5), (100, -1.0), (500, -1.0)]
+)
 def test_soft_overlong(length, expected):
     # limit 100, buffer 20: falls from 0 at 80 to -1 at 100, 0.05 per token
     assert soft_overlong(length, limit=100, buffer=20) == pytest.approx(expected)

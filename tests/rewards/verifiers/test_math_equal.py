@@ -11,13 +11,26 @@ from rmrl.rewards.verifiers import math_equal
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "math" / "math_verify_cases.jsonl"
 FEW = [
-    {"id": "a", "gold": "$10/9$", "pred": "Answer $ \\frac{1}{2} \\$ = \\frac{10}{9} $", "expected": True, "options": {}},
+    {
+        "id": "a",
+        "gold": "$10/9$",
+        "pred": "Answer $ \\frac{1}{2} \\$ = \\frac{10}{9} $",
+        "expected": True,
+        "options": {},
+    },
     {"id": "b", "gold": "$(0,9)$", "pred": "$[0,9)$", "expected": False, "options": {}},
     {"id": "c", "gold": "1,22", "pred": "1.22", "expected": True, "options": {}},
-    {"id": "d", "gold": "$x > 5$", "pred": "Therefore $x \\gt 5$ is the solution.", "expected": True, "options": {}},
+    {
+        "id": "d",
+        "gold": "$x > 5$",
+        "pred": "Therefore $x \\gt 5$ is the solution.",
+        "expected": True,
+        "options": {},
+    },
 ]
 NEWLINES = {"test_all.test_latex_notation.5", "test_all.test_latex_notation.6"}
-"""The table expects "$ (newline) 9 (newline) $" to be unreadable; read as 9 it is equal to the reference."""
+"""The table expects "$ (newline) 9 (newline) $" to be unreadable; read as 9 it is equal to the
+reference."""
 
 
 @pytest.mark.parametrize(
@@ -46,7 +59,11 @@ def test_a_reference_that_is_no_mathematics_is_no_verdict():
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
 def test_agrees_with_the_table_of_math_verify_in_all_but_two_rows(every):
-    rows = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()][::every] if DATA.exists() else FEW
+    rows = (
+        [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()][::every]
+        if DATA.exists()
+        else FEW
+    )
     wrong = set()
     for row in rows:
         options = dict(row["options"])

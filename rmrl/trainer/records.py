@@ -1,0 +1,53 @@
+"""What a run writes about each of its steps."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rmrl.telemetry.clock import StepClock
+from rmrl.telemetry.names import score_metrics
+from rmrl.telemetry.sinks import Sinks
+from rmrl.telemetry.transcripts import SampleWriter
+from rmrl.trainer.batches import ScoredBatch, advantage_per_row
+from rmrl.trainer.sampled import Sampled
+from rmrl.types import Metrics
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Telemetry:
+    """Sinks of metrics and files of samples. Opened after the resume step is known."""
+
+    sinks: Sinks
+    samples: SampleWriter
+    val_samples: SampleWriter
+
+    def log_step(
+        self, step: int, sampled: Sampled, batch: ScoredBatch, metrics: Metrics, clock: StepClock
+    ) -> None:
+        """Write the samples of a finished step with their advantages, and log its metrics.
+
+        `metrics`: those of update, validation and progress; those of scores, lengths and time are
+        added here.
+        """
+        responses = sampled.rollouts.responses
+        rewards = sampled.rewards
+        lengths = [len(response.token_ids) for response in responses]
+        truncated = [response.finish_reason == "length" for response in responses]
+        prompt_tokens = sum(len(response.prompt.token_ids) for response in responses)
+        self.samples.write(
+            step, responses, rewards, advantages_B=advantage_per_row(batch, len(lengths))
+        )
+        self.sinks.log(
+            step,
+            {
+                **score_metrics(rewards.scores, rewards, lengths, truncated=truncated),
+                **sampled.metrics,
+                **metrics,
+                **clock.metrics(sum(lengths) + prompt_tokens),
+            },
+        )
+
+    def close(self) -> None:
+        self.sinks.close()
+        self.samples.close()
+        self.val_samples.close()
