@@ -32,10 +32,10 @@ from rmrl.cluster.devices import cores
 from rmrl.cluster.processes import RayHost
 from rmrl.cluster.session import ray_session
 from rmrl.config.schema import RewardEngineConfig
-from rmrl.rewards.engines.base import EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.environment import engine_environment
+from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, PoolingRequest
 from rmrl.rewards.residency import Budget, EnginePlan, Residency, Room, plan_engines, sized
-from rmrl.rewards.spec import RewardSpec
-from rmrl.serving.environment import engine_environment
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.tokenizer import load_tokenizer
 from rmrl.types import Metrics, Sampling
 

@@ -26,11 +26,11 @@ from benchmarks.rewards.rig import open_scorer
 from rmrl.cluster.devices import cores, resolve_device
 from rmrl.cluster.processes import RayHost
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
-from rmrl.rewards.engines.base import EngineSpec
-from rmrl.rewards.items import ResponseRow
-from rmrl.rewards.scorer import Scorer
-from rmrl.serving.arguments import ServingSettings, engine_arguments
-from rmrl.serving.environment import engine_environment
+from rmrl.inference.environment import engine_environment
+from rmrl.inference.scoring_base import EngineSpec
+from rmrl.inference.vllm.arguments import ServingSettings, engine_arguments
+from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.types import Prompt
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -27,8 +27,8 @@ from rmrl.exit import exit_code, say
 
 if TYPE_CHECKING:
     from rmrl.offline.check import CheckedScoring
-    from rmrl.rewards.items import ResponseRow
-    from rmrl.rewards.spec import RewardSpec
+    from rmrl.rewards.scoring.items import ResponseRow
+    from rmrl.rewards.specs.spec import RewardSpec
     from rmrl.types import Prompt
 
     Shown = tuple[CheckedScoring, list[ResponseRow], list[ResponseRow]]
@@ -142,7 +142,7 @@ def _reference(prompt: Prompt, groups: bool) -> list[str]:
 
 
 def _response_rows(prompts: Sequence[Prompt], texts: Sequence[Sequence[str]]) -> list[ResponseRow]:
-    from rmrl.rewards.items import ResponseRow
+    from rmrl.rewards.scoring.items import ResponseRow
 
     pairs = zip(prompts, texts, strict=True)
     return [

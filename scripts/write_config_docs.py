@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.config.schema import Config, ScoreConfig, ScoreDataConfig, ScoreTrainerConfig
-from rmrl.rewards.entries import sampling_of
 from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.specs.entries import sampling_of
 from rmrl.types import Sampling
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"

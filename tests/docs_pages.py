@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from tests.rewards.parts import checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent

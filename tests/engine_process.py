@@ -10,7 +10,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from rmrl.serving.environment import engine_environment
+from rmrl.inference.environment import engine_environment
 
 
 def run_in_engine_process(

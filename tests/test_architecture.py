@@ -36,8 +36,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("exit",),
     ("trainer", "offline"),
     ("scoring",),
-    ("rollout", "rewards", "backends", "cluster", "telemetry"),
-    ("algorithms", "data", "models", "serving"),
+    ("rewards", "backends", "cluster", "telemetry"),
+    ("inference",),
+    ("algorithms", "data", "models"),
     ("tokenizer",),
     ("config",),
     ("types",),
@@ -48,7 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 WHO_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Library -> the only places under rmrl/ that may import it; a folder ends in "/".
     "ray": ("cluster/",),
-    "vllm": ("rollout/", "rewards/engines/", "serving/"),
+    "vllm": ("inference/vllm/", "inference/weights/sender.py"),
     "megatron": ("backends/megatron/",),
     "hydra": ("config/load.py", "cli.py", "main_"),
     "omegaconf": ("config/load.py", "cli.py", "main_"),
@@ -68,11 +69,11 @@ FORBIDDEN_CALLS: dict[str, str] = {
 ALLOWED_CALLS: dict[tuple[str, str], str] = {
     # (file, call) -> why it is safe there.
     (
-        "rewards/dropin.py",
+        "rewards/rules/dropin.py",
         "exec",
     ): "loads the user's own reward function, from the text that was hashed",
     (
-        "rewards/kinds/rule_worker.py",
+        "rewards/rules/worker.py",
         "pickle.loads",
     ): "reads the socket pair inherited from its own parent process",
 }

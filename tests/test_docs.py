@@ -19,8 +19,8 @@ from rmrl.config.check_reward import reward_problems
 from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config, register, to_config
 from rmrl.config.schema import Config, ScoreConfig
-from rmrl.rewards.dropin import load_dropin
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.scoring.resolve import resolve
 from rmrl.types import RewardBatch
 from scripts.write_config_docs import PAGE, page

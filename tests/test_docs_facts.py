@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 
 from rmrl.config.schema import RewardConfig, RewardMonitorConfig
-from rmrl.rewards.build_spec import SHARED_KEYS
+from rmrl.inference.scoring import ENGINES
 from rmrl.rewards.combine import COMBINERS, CombineInputs, combine, weights_matrix
-from rmrl.rewards.dropin import KNOWN_ARGUMENTS
-from rmrl.rewards.engines import ENGINES
+from rmrl.rewards.combine.schedules import schedules_of
 from rmrl.rewards.judging import verdicts
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.ensemble import ensemble_results
-from rmrl.rewards.missing import CAUSES
 from rmrl.rewards.remote import WIRES
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
-from rmrl.rewards.rows import Rows
-from rmrl.rewards.schedules import schedules_of
-from rmrl.rewards.spec import OnMissing, RewardSpec
+from rmrl.rewards.rules.dropin import KNOWN_ARGUMENTS
+from rmrl.rewards.scoring.missing import CAUSES
+from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.specs.build import SHARED_KEYS
+from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.rewards.transforms import TRANSFORMS, Chain, chain_of
 from rmrl.types import STATUSES, ScoreItem, ScoreResult, Scores
 from tests import docs_pages

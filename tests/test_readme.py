@@ -10,7 +10,7 @@ import pytest
 
 from rmrl.config.check import config_problems
 from rmrl.config.load import compose_config
-from rmrl.rewards.dropin import load_dropin
+from rmrl.rewards.rules.dropin import load_dropin
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [

@@ -32,15 +32,15 @@ class Judge:
 
     def __init__(self, path: str, threads: int) -> None:
         from rmrl.cluster.devices import resolve_device
-        from rmrl.serving.environment import engine_environment
+        from rmrl.inference.environment import engine_environment
 
         self.device = resolve_device("auto")
         os.environ.update(engine_environment(device=self.device, threads=threads))  # type: ignore[arg-type]
         from rmrl.config.schema import RewardEngineConfig
-        from rmrl.rewards.dropin import load_dropin
-        from rmrl.rewards.engines.base import EngineSpec
-        from rmrl.rewards.engines.vllm import VLLMEngine
+        from rmrl.inference.scoring_base import EngineSpec
+        from rmrl.inference.vllm.scoring import VLLMEngine
         from rmrl.rewards.judging.untrusted import neutraliser
+        from rmrl.rewards.rules.dropin import load_dropin
         from rmrl.tokenizer import load_tokenizer
 
         self.tokenizer = load_tokenizer(path, trust_remote_code=False)
@@ -71,7 +71,7 @@ class Judge:
         self, shown: Sequence[tuple[Solution, str]], *, fenced: bool = False
     ) -> list[Reading]:
         """answer_judge's verdicts on (solution, text shown in its place), as they are or fenced."""
-        from rmrl.rewards.engines.base import GenerateRequest
+        from rmrl.inference.scoring_base import GenerateRequest
         from rmrl.types import Sampling
 
         assert self._dropin.postprocess is not None
@@ -122,7 +122,7 @@ class Judge:
     def yes(self, shown: Sequence[tuple[Solution, str]], *, fenced: bool = False) -> list[float]:
         """How probable Yes is against No where the shipped template asks whether the response is
         correct; NaN where it is not told."""
-        from rmrl.rewards.engines.base import GenerateRequest
+        from rmrl.inference.scoring_base import GenerateRequest
         from rmrl.rewards.judging.token_scores import ScoreTokens
         from rmrl.rewards.kinds.rendering import tokenize
         from rmrl.types import Sampling

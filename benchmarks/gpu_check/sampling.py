@@ -16,9 +16,9 @@ from benchmarks.gpu_check.model import Plain
 from benchmarks.gpu_check.rig import Numbers, Rig, Skip, apart, require
 from benchmarks.gpu_check.training import FLOOR, as_near, engine
 from rmrl.config.schema import RolloutConfig
-from rmrl.rollout import build_engine
-from rmrl.rollout.base import RolloutEngineSettings
-from rmrl.serving.environment import engine_environment
+from rmrl.inference.environment import engine_environment
+from rmrl.inference.rollout import build_engine
+from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.types import Generation, Ragged, Sampling, TrainBatch
 
 PROMPTS, N = 4, 2

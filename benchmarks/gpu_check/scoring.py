@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.gpu_check.rig import Numbers, Rig, Skip, require
 from benchmarks.gpu_check.training import on_cuda
-from rmrl.rewards.engines.base import EngineSpec, GenerateRequest, PoolingRequest, Runner
-from rmrl.serving.environment import engine_environment
+from rmrl.inference.environment import engine_environment
+from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, PoolingRequest, Runner
 from rmrl.types import Sampling
 
 ROWS = 64
@@ -63,7 +63,7 @@ def _engine(rig: Rig, runner: Runner, path: str) -> Any:
     os.environ.update(
         engine_environment(device=rig.device, threads=rig.threads, batch_invariant=True)
     )
-    from rmrl.rewards.engines.vllm import VLLMEngine
+    from rmrl.inference.vllm.scoring import VLLMEngine
 
     spec = EngineSpec(
         path=path, runner=runner, name="vllm", dtype=rig.dtype, max_model_len=1024, max_num_seqs=ROWS, max_num_batched_tokens=8192,

@@ -17,8 +17,8 @@ import psutil
 from benchmarks.rewards.memory import peak_memory
 from benchmarks.rewards.rig import ROOT, Sizes, Step, ratios, say, spread
 from rmrl.cluster.devices import resolve_device
-from rmrl.rewards.items import ResponseRow
-from rmrl.serving.environment import engine_environment
+from rmrl.inference.environment import engine_environment
+from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.types import ScoreResult
 
 WAYS = ("one_by_one", "batched")

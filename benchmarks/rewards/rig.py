@@ -13,8 +13,8 @@ from typing import Any
 from rmrl.cluster.devices import resolve_device
 from rmrl.config.schema import RewardConfig, ScoreTrainerConfig
 from rmrl.errors import ConfigError
-from rmrl.rewards.items import ResponseRow
-from rmrl.rewards.scorer import Scorer
+from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.scoring.build import standalone_scorer
 from rmrl.scoring.memory import budget_of, budgets, prepare_engines, scoring_plan
 from rmrl.scoring.resolve import resolve

@@ -33,9 +33,9 @@ from rmrl.backends.random_state import read_rng, write_rng
 from rmrl.backends.schedule import learning_rate
 from rmrl.backends.totals import Totals
 from rmrl.errors import ConfigError
+from rmrl.inference.weights.file import write_weights
 from rmrl.models.export import save_hf_folder
 from rmrl.models.loading import torch_dtype
-from rmrl.serving.weight_file import write_weights
 from rmrl.tokenizer import policy_tokenizer
 from rmrl.types import Metrics, Ragged, TrainBatch
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.backends.base import ProcessSettings, TrainSettings
-from rmrl.serving.weight_sender import TransferLink, WeightSender
+from rmrl.inference.weights.sender import TransferLink, WeightSender
 from rmrl.types import TrainEngine
 
 

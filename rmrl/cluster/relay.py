@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rmrl.cluster.processes import RayHost, RayProcess, finish
 from rmrl.errors import RmrlError
-from rmrl.serving.shared_memory import weight_folder
+from rmrl.inference.weights.shared_memory import weight_folder
 
 CHUNK_BYTES = 64 * 2**20
 _WINDOW = 2

@@ -22,8 +22,8 @@ from rmrl.offline.columns import FURTHER
 from rmrl.offline.manifest import parts_folder
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.residency import Budget, EnginePlan
-from rmrl.rewards.spec import RewardSpec
-from rmrl.rewards.table import reward_table
+from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.rewards.specs.table import reward_table
 from rmrl.scoring.memory import budget_of, budgets, prepare_engines, scoring_plan
 from rmrl.scoring.resolve import kind_of, resolve
 from rmrl.scoring.rules_by_source import choose_rules_of

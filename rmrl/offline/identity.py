@@ -14,7 +14,7 @@ from rmrl.errors import DataError
 from rmrl.files import digest_of
 from rmrl.offline.check import CheckedScoring
 from rmrl.rewards.cache.keys import scorer_key
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 
 MAY_CHANGE = REWARD_MAY_CHANGE | {
     # the rows and the code count with their content, wherever they are

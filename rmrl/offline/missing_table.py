@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmrl.config.schema import RewardConfig
-from rmrl.rewards.missing import CAUSES, VerdictCounts, is_missing, overruns
+from rmrl.rewards.scoring.missing import CAUSES, VerdictCounts, is_missing, overruns
 
 _MOST_CHARACTERS = 160
 

@@ -22,8 +22,8 @@ from rmrl.offline.missing_table import broken_budgets, missing_table
 from rmrl.offline.progress import counting
 from rmrl.offline.stopping import stop_signals
 from rmrl.offline.summary import Summary
-from rmrl.rewards.items import ResponseRow
-from rmrl.rewards.scorer import Scorer
+from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.scoring.build import standalone_scorer
 
 Notice = Callable[[str], None]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from rmrl.rewards.engines.precision import REDUCED
-from rmrl.rewards.items import ResponseRow
+from rmrl.inference.precision import REDUCED
 from rmrl.rewards.kinds import REWARD_KINDS
-from rmrl.rewards.scorer import Scorer
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreResult
 
 

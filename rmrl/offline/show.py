@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from rmrl.config.schema import RewardCacheConfig
 from rmrl.offline.check import CheckedScoring
 from rmrl.offline.shift import shift_lines
-from rmrl.rewards.items import ResponseRow, score_item
-from rmrl.rewards.scorer import Scorer
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.scoring.items import ResponseRow, score_item
+from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Metrics, RewardBatch, ScoreResult
 
 _MOST_CHARACTERS = 4000

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.rewards.missing import VerdictCounts
+from rmrl.rewards.scoring.missing import VerdictCounts
 from rmrl.types import RewardBatch
 
 

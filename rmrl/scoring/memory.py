@@ -17,7 +17,7 @@ from rmrl.cluster.ledger import MEMORY, PHASES, Claim, MemoryPlan
 from rmrl.cluster.pools import pool_sizes
 from rmrl.config.schema import ScoreTrainerConfig, TrainerConfig
 from rmrl.rewards.residency import Budget, EnginePlan, Room, placed, plan_engines, sized
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 
 HOST_MEMORY = "host memory"
 """Of a machine with GPUs: what sleeps at level 1 or is offloaded stays there."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from rmrl.errors import RewardFunctionError
+from rmrl.inference.scoring import ENGINES
 from rmrl.registry import missing_package
-from rmrl.rewards.engines import ENGINES
-from rmrl.rewards.items import ResponseRow, score_item
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.rule import call_of
-from rmrl.rewards.kinds.rule_pool import LOAD_TIMEOUT_S, RulePool
 from rmrl.rewards.remote.reach import unreachable
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.rules.pool import LOAD_TIMEOUT_S, RulePool
+from rmrl.rewards.scoring.items import ResponseRow, score_item
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreResult
 
 TRIAL_ROWS = 2

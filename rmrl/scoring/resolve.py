@@ -10,9 +10,9 @@ from rmrl.errors import ConfigError
 from rmrl.models.checkpoint_inspect import checkpoint_kind
 from rmrl.rewards.combine import combine_problems
 from rmrl.rewards.combine.steps import step_problems
-from rmrl.rewards.missing import budget_problems
-from rmrl.rewards.resolve import Resolved, Surroundings, functions_dirs, resolve_rewards
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.scoring.missing import budget_problems
+from rmrl.rewards.specs.resolve import Resolved, Surroundings, functions_dirs, resolve_rewards
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain, chain_of
 
 

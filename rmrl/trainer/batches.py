@@ -12,7 +12,7 @@ from rmrl.algorithms import ADVANTAGES, pf_ppo, rollout_correction
 from rmrl.algorithms.kl import KLController
 from rmrl.algorithms.rewards import kl_token_rewards
 from rmrl.config.schema import AlgorithmConfig
-from rmrl.rewards.items import ResponseRow
+from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.trainer.sampled import Sampled
 from rmrl.trainer.step_rewards import rewards_with_steps, step_token_rewards
 from rmrl.types import AdvantageInputs, Metrics, Ragged, Response, Step, TrainBatch

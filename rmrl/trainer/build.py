@@ -14,8 +14,8 @@ from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
 from rmrl.cluster.processes import node_lines
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import Seats, reserve_seats
-from rmrl.rewards.monitor import Monitor
-from rmrl.rewards.scorer import Scorer
+from rmrl.rewards.scoring.monitor import Monitor
+from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.scoring.build import make_residency, make_scorer, slots
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import SinkContext, open_sinks

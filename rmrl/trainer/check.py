@@ -22,14 +22,14 @@ from rmrl.config.schema import Config, CriticConfig
 from rmrl.data.dataset import PromptTable, iterate_rows, load_prompts, make_prompt
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import ConfigError, Problems
+from rmrl.inference.rollout import ROLLOUT_ENGINES
 from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions, read_config
 from rmrl.registry import Registry
-from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.residency import Budget, EnginePlan
-from rmrl.rewards.resolve import Resolved
-from rmrl.rewards.spec import RewardSpec
-from rmrl.rewards.table import reward_table
-from rmrl.rollout import ROLLOUT_ENGINES
+from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.specs.resolve import Resolved
+from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.rewards.specs.table import reward_table
 from rmrl.scoring.memory import budget_of, budgets, prepare_engines
 from rmrl.scoring.preflight import package_problem, reward_preflight
 from rmrl.scoring.resolve import kind_of, resolve
@@ -90,12 +90,11 @@ def check(
     device = _settle(config, problems, notice=notice)
     rewards = Resolved()
     if not problems:
-        trust = config.actor_rollout_ref.model.trust_remote_code
         rewards = resolve(
             config.reward,
             device=device,
             shipped_functions=shipped_functions,
-            trust_remote_code=trust,
+            trust_remote_code=config.actor_rollout_ref.model.trust_remote_code,
         )
     _first_round(config, rewards, problems, device=device, needs_out=needs_out, notice=notice)
     for line in [*_advice(config), *process_advice(config, device=device)]:
@@ -115,16 +114,12 @@ def check(
             config, rewards.specs, device=device, extras=extras, notice=notice
         )
     problems.raise_any()
-    total_steps, folder = _total_steps(config, train), out_dir(config)
+    total_steps = _total_steps(config, train)
+    folder = out_dir(config)
     if train is not None and not config.trainer.val_only:
-        notice(
-            step_cost(
-                config,
-                device=device,
-                reference=extras.reference,
-                prompt_tokens=float(train.lengths.mean()),
-            )
-        )
+        tokens = float(train.lengths.mean())
+        cost = step_cost(config, device=device, reference=extras.reference, prompt_tokens=tokens)
+        notice(cost)
     return Checked(
         config=config,
         device=device,

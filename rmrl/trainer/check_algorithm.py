@@ -15,7 +15,7 @@ from rmrl.algorithms import (
 )
 from rmrl.config.schema import Config, CriticConfig
 from rmrl.registry import did_you_mean
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.sampled import BEFORE_TRANSFORMS
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from rmrl.cluster.engine_client import EngineClient
 from rmrl.cluster.relay import NodeFiles
-from rmrl.serving.weight_sender import TransferLink
+from rmrl.inference.weights.sender import TransferLink
 from rmrl.trainer.policy import TrainedModel
 from rmrl.trainer.rollouts import RolloutPool
 

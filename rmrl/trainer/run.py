@@ -29,8 +29,8 @@ from rmrl.config.schema import Config, CriticConfig, TrainedConfig
 from rmrl.data.dataset import PromptTable
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import CheckpointError, ClusterLostError, Interrupted
-from rmrl.rewards.monitor import Monitor
-from rmrl.rewards.table import observed_table
+from rmrl.rewards.scoring.monitor import Monitor
+from rmrl.rewards.specs.table import observed_table
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.curve import draw_curves
 from rmrl.telemetry.sample_text import sample_text

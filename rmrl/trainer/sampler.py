@@ -13,7 +13,7 @@ import numpy as np
 from rmrl.config.schema import Config
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import RewardError
-from rmrl.rewards.scorer import Scorer
+from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.progress import counting
 from rmrl.trainer.batches import response_row

@@ -10,7 +10,7 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.dealing import dealing
 from rmrl.cluster.worker_group import Seats, WorkerGroup
 from rmrl.config.schema import TrainedConfig
-from rmrl.serving.environment import train_environment
+from rmrl.inference.environment import train_environment
 from rmrl.trainer.check import Checked
 from rmrl.trainer.places import Places, all_or_none, threads
 from rmrl.trainer.policy import Models, TrainedModel, TrainGroup

@@ -8,9 +8,9 @@ from rmrl.cluster.engine_client import EngineClient
 from rmrl.cluster.pools import pool_sizes
 from rmrl.cluster.relay import node_files
 from rmrl.config.schema import Config
+from rmrl.inference.environment import engine_environment
+from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.models.checkpoint_inspect import local_checkpoint, weight_bytes
-from rmrl.rollout.base import RolloutEngineSettings
-from rmrl.serving.environment import engine_environment
 from rmrl.trainer.check import Checked
 from rmrl.trainer.places import Places, all_or_none, threads
 from rmrl.trainer.policy import Models
@@ -71,7 +71,7 @@ async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
             seat, environment, devices=rollout.tensor_parallel_size, asynchronous=True
         )
         process = await host.spawn(
-            "rmrl.rollout:build_engine",
+            "rmrl.inference.rollout:build_engine",
             {"name": rollout.name, "settings": settings},
             name=f"rollout-{replica}",
         )

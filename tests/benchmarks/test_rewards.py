@@ -17,7 +17,7 @@ from benchmarks.rewards.show import ratio
 from benchmarks.rewards.solutions import WRONG, Solutions, solutions
 from rmrl.config.schema import RewardConfig
 from rmrl.rewards.residency import Residency, plan_engines
-from rmrl.rewards.scorer import Scorer
+from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.scoring.resolve import resolve
 from rmrl.types import RewardBatch, ScoreResult, Scores
 from tests.rewards import parts

@@ -14,9 +14,9 @@ from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import Seats, reserve_seats
 from rmrl.errors import InfrastructureError
-from rmrl.rewards.engines.base import EngineSpec, PoolingRequest
+from rmrl.inference.scoring_base import EngineSpec, PoolingRequest
 from rmrl.rewards.residency import Budget, EnginePlan, Residency, Room, placed, plan_engines, sized
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ProcessHost
 
 pytestmark = pytest.mark.slow

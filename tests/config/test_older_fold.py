@@ -17,9 +17,9 @@ import pytest
 from rmrl.config.legacy import translate
 from rmrl.config.schema import Config
 from rmrl.rewards.combine import combine, weights_matrix
-from rmrl.rewards.names import named_rewards
-from rmrl.rewards.rows import Rows
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.specs.names import named_rewards
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import chain_of
 from rmrl.types import ScoreResult, Scores
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from rmrl.rewards.engines import build_engine
-from rmrl.rewards.engines.base import EmbedRequest, EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.scoring import build_engine
+from rmrl.inference.scoring_base import EmbedRequest, EngineSpec, GenerateRequest, PoolingRequest
 from rmrl.types import Sampling
 from tests.engine_models import (
     write_bert_scorer,

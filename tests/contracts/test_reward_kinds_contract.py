@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.types import Prompt, ScoreResult
 from tests.faults.injections import FINE, answer, specs_of
 from tests.rewards.parts import chat_tokenizer, make_scorer

@@ -26,14 +26,14 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.config.schema import ActorConfig, FSDPConfig, ModelConfig, OptimConfig
 from rmrl.config.schema.rollout import RolloutConfig
 from rmrl.errors import DataError, InfrastructureError, RmrlError
-from rmrl.rollout import ROLLOUT_ENGINES, build_engine
-from rmrl.rollout.base import RolloutEngineSettings
-from rmrl.serving.weight_file import write_weights
+from rmrl.inference.rollout import ROLLOUT_ENGINES, build_engine
+from rmrl.inference.rollout_base import RolloutEngineSettings
+from rmrl.inference.weights.file import write_weights
 from rmrl.types import Generation, Ragged, Sampling, TrainBatch
 from tests.engine_models import write_llama
 from tests.engine_process import run_in_engine_process
+from tests.inference.rollout.sglang_server import Protocol
 from tests.rewards.remote.server import serving
-from tests.rollout.sglang_server import Protocol
 
 NAMES = [
     "fake",

@@ -11,7 +11,7 @@ import pytest
 
 from rmrl.config.schema import DataConfig
 from rmrl.data.dataset import iterate_rows
-from rmrl.rewards.verifiers import math_equal
+from rmrl.rewards.rules.verifiers import math_equal
 
 ROOT = Path(__file__).parents[2]
 MATH500 = ROOT.parent / "shared" / "data" / "math" / "math500.jsonl"

@@ -16,7 +16,7 @@ import pytest
 
 from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config
-from rmrl.rewards.dropin import load_dropin
+from rmrl.rewards.rules.dropin import load_dropin
 from tests.config.reference_lines import TWO_JUDGES, changed, typed
 from tests.trainer.job import run_typed
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmrl.rewards.dropin import load_dropin
-from rmrl.rewards.engines.base import FAILURES, EngineSpec
+from rmrl.inference.scoring_base import FAILURES, EngineSpec
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.critique import CritiqueReward
 from rmrl.rewards.kinds.ensemble import Ensemble
 from rmrl.rewards.kinds.generative import GenerativeReward
 from rmrl.rewards.kinds.remote import Options, http_spec
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling
 from tests.rewards.parts import ENGINE, rule
 from tests.rewards.remote.server import Reply, Seen

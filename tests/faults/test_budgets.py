@@ -25,7 +25,7 @@ from rmrl.errors import (
     RewardFunctionError,
     StallError,
 )
-from rmrl.rewards.spec import OnMissing, RewardSpec
+from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.trainer.batches import ScoredBatch, add_advantages, keep_informative, response_row
 from rmrl.trainer.sampled import Sampled
 from rmrl.types import Prompt, Response, RewardBatch, Rollouts

@@ -16,8 +16,8 @@ import pytest
 from rmrl.cluster.processes import RayHost, RayProcess
 from rmrl.cluster.session import ray_session
 from rmrl.errors import EngineLostError
-from rmrl.rewards.engines.base import EngineSpec
-from rmrl.serving.environment import engine_environment
+from rmrl.inference.environment import engine_environment
+from rmrl.inference.scoring_base import EngineSpec
 from rmrl.types import Sampling
 from tests.rewards.parts import judge, make_scorer, rows
 

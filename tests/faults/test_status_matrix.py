@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.types import STATUSES, Prompt, RewardBatch
 from tests.faults.injections import BAD, IMPOSSIBLE, INJECTIONS, Injection, answer, specs_of
 from tests.rewards.parts import make_scorer

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rmrl.rewards.dropin import FunctionSource, load_dropin
 from rmrl.rewards.kinds.rule import RuleReward
-from rmrl.rewards.kinds.rule_pool import RulePool
+from rmrl.rewards.rules.dropin import FunctionSource, load_dropin
+from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem, ScoreResult
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

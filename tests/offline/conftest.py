@@ -19,7 +19,7 @@ from rmrl.offline.check import CheckedScoring, check_scoring
 from rmrl.offline.score import score_files
 from rmrl.offline.summary import Summary
 from rmrl.rewards.residency import Residency
-from rmrl.rewards.scorer import Scorer
+from rmrl.rewards.scoring.scorer import Scorer
 from tests.rewards import parts
 
 LENGTH = """

@@ -15,7 +15,7 @@ from rmrl.offline.job import Job
 from rmrl.offline.missing_table import REMEDIES, broken_budgets, missing_table
 from rmrl.offline.score import judge_missing
 from rmrl.offline.summary import Summary
-from rmrl.rewards.missing import CAUSES
+from rmrl.rewards.scoring.missing import CAUSES
 from rmrl.types import RewardBatch, ScoreResult, Scores
 from tests.offline.conftest import Bench
 

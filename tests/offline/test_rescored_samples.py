@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rmrl.rewards.residency import Residency
-from rmrl.rewards.scorer import Scorer
+from rmrl.rewards.scoring.scorer import Scorer
 from tests.offline.conftest import Bench
 from tests.trainer.fake_run import (
     PARITY,

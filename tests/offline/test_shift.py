@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from rmrl.data.responses import answered_rows
+from rmrl.inference.fake.scoring import FakeEngine
+from rmrl.inference.scoring_base import PoolingRequest, ValueOutput
 from rmrl.offline.score import response_rows
 from rmrl.offline.shift import compared
 from rmrl.offline.show import for_looking, show
-from rmrl.rewards.engines.base import PoolingRequest, ValueOutput
-from rmrl.rewards.engines.fake import FakeEngine
 from rmrl.types import ScoreResult
 from tests.offline.conftest import Bench
 

@@ -12,20 +12,20 @@ from typing import Any
 
 from rmrl.cluster.fake import FakeHost
 from rmrl.config.schema import RewardConfig
-from rmrl.rewards.dropin import load_dropin
-from rmrl.rewards.engines.base import (
+from rmrl.inference.fake.scoring import FakeEngine
+from rmrl.inference.scoring_base import (
     EngineSpec,
     GenerateRequest,
     PoolingRequest,
     TextOutput,
     ValueOutput,
 )
-from rmrl.rewards.engines.fake import FakeEngine
-from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.kinds.generative import GenerativeReward
 from rmrl.rewards.residency import Budget, Residency, plan_engines
-from rmrl.rewards.scorer import Scorer
-from rmrl.rewards.spec import OnMissing, RewardSpec
+from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.types import Prompt, Sampling, ScoreItem
 
 ENGINE = EngineSpec(

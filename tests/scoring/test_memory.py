@@ -11,10 +11,10 @@ import pytest
 from rmrl.cluster.ledger import PHASES
 from rmrl.config.schema import ScoreTrainerConfig
 from rmrl.errors import ConfigError, MemoryPlanError
-from rmrl.rewards.engines.base import EngineSpec
+from rmrl.inference.scoring_base import EngineSpec
 from rmrl.rewards.residency import Budget, EnginePlan, Room, placed, plan_engines, sized
 from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.scoring.memory import budget_of, budgets, engine_claims, prepare_engines, scoring_plan
 
 # embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two

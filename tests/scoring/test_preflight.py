@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmrl.config.schema import RewardConfig
-from rmrl.rewards.items import ResponseRow
 from rmrl.rewards.remote.reach import unreachable
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.scoring.preflight import package_problem, reward_preflight
 from rmrl.scoring.resolve import resolve
 from rmrl.types import Prompt

@@ -26,12 +26,12 @@ from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.config.schema import Config
 from rmrl.data.dataset import PromptTable, load_prompts
 from rmrl.data.write import write_rows
-from rmrl.rewards.dropin import FunctionSource
+from rmrl.inference.fake.rollout import FakeRollout
+from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.rewards.residency import Residency
-from rmrl.rewards.scorer import Scorer
-from rmrl.rewards.spec import RewardSpec
-from rmrl.rollout.base import RolloutEngineSettings
-from rmrl.rollout.fake import FakeRollout
+from rmrl.rewards.rules.dropin import FunctionSource
+from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import SinkContext, open_sinks
 from rmrl.telemetry.transcripts import SampleWriter
@@ -126,7 +126,7 @@ def prompts(config: Config, *, split: str = "train", count: int = 16) -> PromptT
 
 
 def rollout_engine(*, replica: int = 0, **script: Any) -> FakeProcess:
-    """A started fake engine. `script`: see rmrl.rollout.fake."""
+    """A started fake engine. `script`: see rmrl.inference.fake.rollout."""
     settings = RolloutEngineSettings.of(
         Config().actor_rollout_ref.rollout,
         path="toy",

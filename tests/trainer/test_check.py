@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmrl.config.schema import Config, MegatronConfig
-from rmrl.rewards.dropin import FunctionSource
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.rules.dropin import FunctionSource
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.check import _advice, _part_problems, _vocabulary_problems
 from rmrl.trainer.check_algorithm import (
     _estimator_problems,

@@ -11,7 +11,7 @@ from rmrl.config.schema import Config
 from rmrl.errors import MemoryPlanError
 from rmrl.rewards.residency import plan_engines, sized
 from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.scoring.memory import budget_of, plan_of, scoring_plan
 from rmrl.trainer.check_algorithm import critic_settings
 from rmrl.trainer.plan import (

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.rewards.engines.base import EmbedOutput, TextOutput, TokenOutput, ValueOutput
+from rmrl.inference.scoring_base import EmbedOutput, TextOutput, TokenOutput, ValueOutput
 
 Output = TextOutput | ValueOutput | TokenOutput | EmbedOutput
 Result = list[TextOutput] | ValueOutput | TokenOutput | EmbedOutput

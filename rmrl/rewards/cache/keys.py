@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.errors import ConfigError
+from rmrl.inference.scoring_base import EngineSpec
 from rmrl.models.checkpoint_inspect import local_checkpoint
-from rmrl.rewards.engines.base import EngineSpec
 from rmrl.rewards.remote.spec import HTTPSpec
 
 _VERSION = "1"

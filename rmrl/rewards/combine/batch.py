@@ -15,8 +15,8 @@ from rmrl.rewards.combine.steps import rows_with_steps, step_problems, to_tokens
 from rmrl.rewards.combine.table import COMBINERS, CombineInputs
 from rmrl.rewards.combine.watched import takes_part
 from rmrl.rewards.combine.weights import common_weights
-from rmrl.rewards.rows import Rows
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain
 from rmrl.types import RewardBatch, Scores, Step
 
@@ -45,8 +45,7 @@ def combine(
     for on_missing=fail, ConfigError where `to_tokens` does not go with the combiner or the
     transforms.
     """
-    problems = step_problems(specs, transforms, settings=settings)
-    if problems:
+    if problems := step_problems(specs, transforms, settings=settings):
         raise ConfigError(problems)
     applies_BC = ~np.isnan(weights_BC)
     takes_part_BC = takes_part(specs, weights_BC, settings=settings, parts=parts)
@@ -62,8 +61,8 @@ def combine(
     values_BC, present_BC, keep_B = apply_missing(
         columns_BC, missing_BC, specs, scores.results, how=settings.combine
     )
-    weights, left_B = rescaled(weights, present_BC, how=settings.combine)
-    keep_B &= left_B & applies_BC.any(axis=1)
+    weights, has_weight_B = rescaled(weights, present_BC, how=settings.combine)
+    keep_B &= has_weight_B & applies_BC.any(axis=1)
     weighted_BC = applies_BC & (weights_BC != 0)
     counted_BC = ~absent_BC & ~zeroed_BC & weighted_BC & keep_B[:, None]
     apart_BC = rows_with_steps(scores, specs) & counted_BC
@@ -74,11 +73,10 @@ def combine(
         closed_BC=absent_BC & applies_BC,
         watched_BC=applies_BC & ~weighted_BC,
     )
-    rewards_B = _rewards(parts_of_rows, keep_B=keep_B, rows=rows, specs=specs, settings=settings)
     return RewardBatch(
         scores=scores,
         weights_C=common_weights(weights_BC, specs),
-        rewards_B=rewards_B,
+        rewards_B=_rewards(parts_of_rows, keep_B=keep_B, rows=rows, specs=specs, settings=settings),
         keep_B=keep_B,
         steps=_steps(scores, specs, transforms, rows=rows, weights_BC=weights, counted_BC=apart_BC),
         columns_BC=columns_BC,

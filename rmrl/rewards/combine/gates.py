@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rmrl.config.schema.reward import RewardConfig
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Scores
 
 

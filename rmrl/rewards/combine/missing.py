@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rmrl.errors import RewardError
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreResult
 
 _NOT_RESCALED = ("product", "min", "max", "soft_min", "lexicographic")

@@ -10,9 +10,9 @@ from typing import Any, cast
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
+from rmrl.rewards.combine.schedules import schedule_problems
 from rmrl.rewards.combine.steps import needs_sum
 from rmrl.rewards.combine.table import COMBINERS
-from rmrl.rewards.schedules import schedule_problems
 from rmrl.rewards.transforms import parse_transforms
 
 _OPS = ("add", "mul")

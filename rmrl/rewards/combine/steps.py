@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from rmrl.config.schema.reward import RewardConfig
-from rmrl.rewards.rows import Rows
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain
 from rmrl.types import Scores, Step
 

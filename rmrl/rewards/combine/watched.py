@@ -18,7 +18,7 @@ import numpy as np
 
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.rewards.combine.gates import gates_of
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 
 
 def takes_part(

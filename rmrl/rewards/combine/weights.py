@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rmrl.rewards.rows import Rows
-from rmrl.rewards.schedules import Schedule
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.combine.schedules import Schedule
+from rmrl.rewards.scoring.rows import Rows
+from rmrl.rewards.specs.spec import RewardSpec
 
 
 def weights_matrix(

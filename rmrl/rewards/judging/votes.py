@@ -14,7 +14,7 @@ from typing import Any
 from rmrl.rewards.judging.parser import TIME_LIMIT_S, Parser
 from rmrl.rewards.judging.reader import read_number
 from rmrl.rewards.judging.reading import EXPLANATIONS, Reading
-from rmrl.rewards.verdict import Verdict
+from rmrl.rewards.rules.verdict import Verdict
 
 VOTES = ("mean", "median", "majority")
 

@@ -7,14 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rmrl.rewards.dropin import DropIn
-from rmrl.rewards.engines.base import PoolingRequest, Runner, ValueOutput
+from rmrl.inference.scoring_base import PoolingRequest, Runner, ValueOutput
 from rmrl.rewards.judging.untrusted import neutraliser
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rendering import Rendered, fill_in, postprocess, preprocess, tokenize
 from rmrl.rewards.kinds.truncation import fit_items, pooling_limit, with_cuts
-from rmrl.rewards.spec import RewardSpec
-from rmrl.rewards.verdict import check_verdict
+from rmrl.rewards.rules.dropin import DropIn
+from rmrl.rewards.rules.verdict import check_verdict
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Message, ScoreItem, ScoreResult
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from rmrl.rewards.kinds.rule_pool import RulePool
+    from rmrl.rewards.rules.pool import RulePool
 
 
 class Calls(Protocol):

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.dropin import DropIn, call_with_known_arguments, describe_exception
-from rmrl.rewards.engines.base import Runner, TextOutput
+from rmrl.inference.scoring_base import Runner, TextOutput
 from rmrl.rewards.judging.asking import conversation_text, fill, question_of, template
 from rmrl.rewards.judging.refusal import is_refusal
 from rmrl.rewards.judging.untrusted import neutraliser
@@ -43,7 +42,8 @@ from rmrl.rewards.kinds.rendering import (
     tokenize,
 )
 from rmrl.rewards.kinds.truncation import fit_items, judge_limit, pooling_limit, with_cut, with_cuts
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.rules.dropin import DropIn, call_with_known_arguments, describe_exception
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult, Status
 
 QUESTION = (

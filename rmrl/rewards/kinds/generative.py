@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rmrl.errors import ConfigError
-from rmrl.rewards.dropin import DropIn
-from rmrl.rewards.engines.base import Runner, TextOutput
+from rmrl.inference.scoring_base import Runner, TextOutput
 from rmrl.rewards.judging.asking import answer_form, conversation_text, fill, question_of, template
 from rmrl.rewards.judging.parser import Parser, parser_problem
 from rmrl.rewards.judging.refusal import is_refusal
@@ -37,8 +36,9 @@ from rmrl.rewards.kinds.rendering import (
     tokenize,
 )
 from rmrl.rewards.kinds.truncation import fit_items, judge_limit, with_cuts
-from rmrl.rewards.spec import RewardSpec
-from rmrl.rewards.verdict import Verdict, check_verdict
+from rmrl.rewards.rules.dropin import DropIn
+from rmrl.rewards.rules.verdict import Verdict, check_verdict
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult, Status
 
 RATE = "How good is the response?"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rmrl.rewards.engines.base import Runner
+from rmrl.inference.scoring_base import Runner
 from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.judging.comparisons import (
     FLIP_RULES,
@@ -39,7 +39,7 @@ from rmrl.rewards.kinds.group_judge import Asking, GroupJudge
 from rmrl.rewards.kinds.group_votes import Heard
 from rmrl.rewards.kinds.rendering import Rendered
 from rmrl.rewards.kinds.truncation import with_cuts
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult, Status
 
 WAYS = ("pairwise", "tournament", "listwise")

@@ -13,8 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.dropin import DropIn, call_with_known_arguments, describe_exception
-from rmrl.rewards.engines.base import GenerateRequest
+from rmrl.inference.scoring_base import GenerateRequest
 from rmrl.rewards.judging.asking import answer_form, conversation_text, fill, question_of, template
 from rmrl.rewards.judging.parser import Parser
 from rmrl.rewards.judging.untrusted import Fence
@@ -41,7 +40,8 @@ from rmrl.rewards.kinds.rendering import (
     with_note,
 )
 from rmrl.rewards.kinds.truncation import Cutting, fitted, item_passages, items_rebuilt, judge_limit
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.rules.dropin import DropIn, call_with_known_arguments, describe_exception
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem
 
 

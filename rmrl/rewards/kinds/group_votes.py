@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rmrl.rewards.engines.base import TextOutput
+from rmrl.inference.scoring_base import TextOutput
 from rmrl.rewards.judging.parser import TIME_LIMIT_S, Match, Parser
 from rmrl.rewards.judging.reader import read_choice
 from rmrl.rewards.judging.reading import EXPLANATIONS
 from rmrl.rewards.judging.refusal import is_refusal
 from rmrl.rewards.judging.thinking import opens_thinking, strip_thinking
 from rmrl.rewards.kinds.rendering import Exhibit, Rendered
-from rmrl.rewards.verdict import check_verdict
+from rmrl.rewards.rules.verdict import check_verdict
 from rmrl.types import Status
 
 CHOICES: Mapping[str, float] = {"A": 1.0, "B": 0.0, "tie": 0.5}

@@ -16,15 +16,15 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from rmrl.errors import RewardError, RewardFunctionError
-from rmrl.rewards.engines.base import PoolingRequest, Runner, TokenOutput
+from rmrl.inference.scoring_base import PoolingRequest, Runner, TokenOutput
 from rmrl.rewards.judging.steps import cut_steps, locate_steps, step_ends, tokens_of_parts
 from rmrl.rewards.judging.untrusted import neutralised_with_map
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.process_frame import Frame, frame_of, plain_frame
 from rmrl.rewards.kinds.rendering import Rendered, nothing_to_read, postprocess, preprocess
 from rmrl.rewards.kinds.truncation import Limit, kept_numbers, pooling_limit, with_cuts
-from rmrl.rewards.spec import RewardSpec
-from rmrl.rewards.verdict import RowError, check_verdict
+from rmrl.rewards.rules.verdict import RowError, check_verdict
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Message, ScoreItem, ScoreResult, Step
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {

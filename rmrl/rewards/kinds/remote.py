@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from rmrl.errors import ConfigError
+from rmrl.inference.scoring_base import ValueOutput
 from rmrl.registry import did_you_mean
-from rmrl.rewards.engines.base import ValueOutput
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rendering import Rendered
 from rmrl.rewards.remote import REWARD_WIRES, WIRES
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult
 
 

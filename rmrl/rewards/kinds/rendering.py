@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.dropin import DropIn, call_with_known_arguments, describe_exception
-from rmrl.rewards.engines.base import GenerateRequest
+from rmrl.inference.scoring_base import GenerateRequest
 from rmrl.rewards.judging.untrusted import Fence, neutraliser, new_fence
 from rmrl.rewards.kinds.row_errors import Batched, checked_length
-from rmrl.rewards.verdict import RowError
+from rmrl.rewards.rules.dropin import DropIn, call_with_known_arguments, describe_exception
+from rmrl.rewards.rules.verdict import RowError
 from rmrl.types import Messages, Sampling, ScoreItem, ScoreResult
 
 __all__ = [

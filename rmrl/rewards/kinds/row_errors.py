@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.dropin import describe_exception
-from rmrl.rewards.verdict import RowError
+from rmrl.rewards.rules.dropin import describe_exception
+from rmrl.rewards.rules.verdict import RowError
 
 SHOWN = 80
 """Characters of a response that an error quotes."""

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rmrl.rewards.dropin import FunctionSource, rule_arguments
-from rmrl.rewards.kinds.rule_pool import RulePool
-from rmrl.rewards.kinds.rule_worker import GROUP
+from rmrl.rewards.rules.dropin import FunctionSource, rule_arguments
+from rmrl.rewards.rules.pool import RulePool
+from rmrl.rewards.rules.worker import GROUP
 from rmrl.types import ScoreItem, ScoreResult
 
 if TYPE_CHECKING:
     from rmrl.rewards.kinds.context import KindContext
-    from rmrl.rewards.spec import RewardSpec
+    from rmrl.rewards.specs.spec import RewardSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

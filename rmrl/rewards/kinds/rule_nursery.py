@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.dropin import FunctionSource
-from rmrl.rewards.kinds.rule_worker import HEADER, Rule, die_with, loaded, received, send, serve
+from rmrl.rewards.rules.dropin import FunctionSource
+from rmrl.rewards.rules.worker import HEADER, Rule, die_with, loaded, received, send, serve
 
 _THREADS = Path("/proc/self/task")
 

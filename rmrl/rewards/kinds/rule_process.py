@@ -15,8 +15,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from rmrl.rewards.dropin import FunctionSource
-from rmrl.rewards.kinds.rule_worker import BOOT, HEADER, frame
+from rmrl.rewards.rules.dropin import FunctionSource
+from rmrl.rewards.rules.worker import BOOT, HEADER, frame
 
 SEND_TIMEOUT_S = 30.0
 """Deadline of handing a frame to a worker that is waiting for one."""
@@ -99,7 +99,7 @@ class WorkerProcess:
         with theirs:
             try:
                 self.process = (
-                    Plain(theirs, "rmrl.rewards.kinds.rule_worker")
+                    Plain(theirs, "rmrl.rewards.rules.worker")
                     if nursery is None
                     else nursery.fork(theirs)
                 )

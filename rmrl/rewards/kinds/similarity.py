@@ -17,14 +17,14 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from rmrl.errors import RewardError, RewardFunctionError
+from rmrl.inference.scoring_base import EmbedOutput, EmbedRequest, Runner
 from rmrl.models.checkpoint_inspect import sentence_settings
-from rmrl.rewards.engines.base import EmbedOutput, EmbedRequest, Runner
 from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rendering import Rendered, postprocess, preprocess
 from rmrl.rewards.kinds.truncation import Cutting, Limit, fitted, with_cuts
-from rmrl.rewards.spec import RewardSpec
-from rmrl.rewards.verdict import RowError, check_verdict
+from rmrl.rewards.rules.verdict import RowError, check_verdict
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult
 
 SHAPES = ("exponential", "linear")

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from rmrl.rewards.kinds.context import Counts
 from rmrl.rewards.kinds.rendering import Rendered
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult
 
 WAYS = ("missing", "truncate_left", "truncate_right", "truncate_middle")

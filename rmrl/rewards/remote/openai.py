@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.errors import RewardError
-from rmrl.rewards.engines.base import GenerateRequest, TextOutput
+from rmrl.inference.scoring_base import GenerateRequest, TextOutput
 from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
 from rmrl.rewards.remote.reward_wires import with_extra
 from rmrl.rewards.remote.spec import HTTPSpec

@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from rmrl.rewards.engines.base import EngineSpec
-from rmrl.rewards.spec import RewardSpec
+from rmrl.inference.scoring_base import EngineSpec
+from rmrl.rewards.specs.spec import RewardSpec
 
 RESIDENCIES = ("on_demand", "auto", "resident")
 """From least to most time in memory; the last one that a reward of the engine asks for wins."""

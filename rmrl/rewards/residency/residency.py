@@ -15,10 +15,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from rmrl.errors import EngineLostError, InfrastructureError, MemoryPlanError, StallError
-from rmrl.rewards.read_ahead import ReadAhead
 from rmrl.rewards.residency.budget import Budget
 from rmrl.rewards.residency.placing import turns
 from rmrl.rewards.residency.plan import EnginePlan
+from rmrl.rewards.residency.read_ahead import ReadAhead
 from rmrl.rewards.residency.slot import HostOf, Slot
 from rmrl.types import Metrics
 

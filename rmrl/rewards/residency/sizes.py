@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from rmrl.errors import ConfigError
+from rmrl.inference.scoring_base import EngineSpec
 from rmrl.models.checkpoint_inspect import local_checkpoint, read_config, weight_bytes
-from rmrl.rewards.engines.base import EngineSpec
 from rmrl.rewards.residency.plan import EnginePlan
 
 ENGINE_PROCESS_BYTES = {"cpu": 900 * 2**20, "cuda": 600 * 2**20}

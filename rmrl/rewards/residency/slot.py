@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmrl.errors import EngineLoadError, EngineLostError, InfrastructureError, StallError
-from rmrl.rewards.replicas import Replicas, spawn_all
 from rmrl.rewards.residency.plan import EnginePlan
+from rmrl.rewards.residency.replicas import Replicas, spawn_all
 from rmrl.types import Metrics, ProcessHandle, ProcessHost
 
-PROCESS_FACTORY = "rmrl.rewards.engines:build_engine"
+PROCESS_FACTORY = "rmrl.inference.scoring:build_engine"
 _SLEEP_LEVEL = {"sleep1": 1, "sleep2": 2}
 _SLEEP_DEADLINE_S = 300.0
 _MEASURE_DEADLINE_S = 30.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmrl.rewards.rows import Rows
+from rmrl.rewards.scoring.rows import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

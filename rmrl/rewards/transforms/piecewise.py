@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.registry import did_you_mean
-from rmrl.rewards.rows import Rows
+from rmrl.rewards.scoring.rows import Rows
 
 SHAPES = ("linear", "exponential")
 

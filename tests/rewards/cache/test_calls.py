@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from rmrl.errors import InfrastructureError
-from rmrl.rewards.cache.calls import CachedCalls, CacheStats
-from rmrl.rewards.cache.store import CacheStore
-from rmrl.rewards.engines.base import (
+from rmrl.inference.scoring_base import (
     EmbedRequest,
     GenerateRequest,
     PoolingRequest,
     TextOutput,
     ValueOutput,
 )
+from rmrl.rewards.cache.calls import CachedCalls, CacheStats
+from rmrl.rewards.cache.store import CacheStore
 from rmrl.types import Sampling
 
 GREEDY = Sampling(max_tokens=4, temperature=0.0)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmrl.inference.scoring_base import FAILURES, EmbedOutput, TextOutput, TokenOutput, ValueOutput
 from rmrl.rewards.cache.codec import decode, encode
-from rmrl.rewards.engines.base import FAILURES, EmbedOutput, TextOutput, TokenOutput, ValueOutput
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 sample = st.builds(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmrl.rewards.spec import RewardSpec, SourceWeights
+from rmrl.rewards.specs.spec import RewardSpec, SourceWeights
 from tests.rewards.combine.parts import combined, rewards, rows, spec
 
 

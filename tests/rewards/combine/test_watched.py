@@ -11,8 +11,8 @@ import pytest
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import MissingVerdictsError, RewardError
 from rmrl.rewards.combine import takes_part
-from rmrl.rewards.missing import check_missing
-from rmrl.rewards.schedules import Schedule
+from rmrl.rewards.combine.schedules import Schedule
+from rmrl.rewards.scoring.missing import check_missing
 from tests.rewards.combine.parts import combined, process, rewards, rows, spec
 
 HOWS = ("weighted_sum", "fold", "product", "min", "max", "soft_min")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rmrl.rewards.combine import weights_matrix
-from rmrl.rewards.schedules import Schedule
+from rmrl.rewards.combine.schedules import Schedule
 from tests.rewards.combine.parts import combined, rewards, rows, spec
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmrl.rewards.dropin import DropIn, load_dropin
-from rmrl.rewards.engines.base import TextOutput
+from rmrl.inference.scoring_base import TextOutput
 from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.rule_pool import RulePool
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.rules.dropin import DropIn, load_dropin
+from rmrl.rewards.rules.pool import RulePool
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling
 from tests.rewards.parts import ENGINE, always
 

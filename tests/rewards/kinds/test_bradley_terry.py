@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmrl.rewards.engines.base import PoolingRequest, ValueOutput
+from rmrl.inference.scoring_base import PoolingRequest, ValueOutput
 from rmrl.rewards.kinds.bradley_terry import BradleyTerryReward, prompt_text
 from rmrl.types import ScoreItem, ScoreResult
 from tests.rewards.kinds.scripted import Scripted, context, dropin, spec

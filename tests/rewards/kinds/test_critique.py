@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.engines.base import TextOutput, ValueOutput
+from rmrl.inference.scoring_base import TextOutput, ValueOutput
 from rmrl.rewards.judging.untrusted import new_fence
 from rmrl.rewards.kinds.critique import CritiqueReward
 from rmrl.rewards.remote.spec import HTTPSpec

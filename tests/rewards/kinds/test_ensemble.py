@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rmrl.rewards.kinds.ensemble import Ensemble, ensemble_results
-from rmrl.rewards.rows import Rows
+from rmrl.rewards.scoring.rows import Rows
 from rmrl.rewards.transforms import chain_of
 from rmrl.types import ScoreResult
 

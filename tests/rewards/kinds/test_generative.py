@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import ConfigError, RewardFunctionError
-from rmrl.rewards.engines.base import TextOutput
+from rmrl.inference.scoring_base import TextOutput
 from rmrl.rewards.judging.untrusted import new_fence
 from rmrl.rewards.kinds.generative import GenerativeReward
 from rmrl.rewards.remote.spec import HTTPSpec

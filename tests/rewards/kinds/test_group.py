@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.engines.base import GenerateRequest, TextOutput
+from rmrl.inference.scoring_base import GenerateRequest, TextOutput
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.group import GroupReward
 from rmrl.rewards.kinds.group_votes import last_ranking

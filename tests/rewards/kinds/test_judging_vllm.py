@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rmrl.rewards.engines.base import EngineSpec
+from rmrl.inference.scoring_base import EngineSpec
 from rmrl.rewards.kinds.generative import GenerativeReward
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem, ScoreResult
 from tests.engine_process import run_in_engine_process
 from tests.rewards.kinds.scripted import context
@@ -32,7 +32,7 @@ ROWS = [
 
 
 def scenario(path: str) -> dict[str, Any]:
-    from rmrl.rewards.engines.vllm import VLLMEngine
+    from rmrl.inference.vllm.scoring import VLLMEngine
 
     engine = VLLMEngine(
         EngineSpec(

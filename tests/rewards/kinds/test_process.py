@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from rmrl.errors import RewardError, RewardFunctionError
-from rmrl.rewards.engines.base import PoolingRequest, TokenOutput
-from rmrl.rewards.engines.hf import HFEngine
+from rmrl.inference.hf.scoring import HFEngine
+from rmrl.inference.scoring_base import PoolingRequest, TokenOutput
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.process import ProcessReward
-from rmrl.rewards.kinds.rule_pool import RulePool
+from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreResult, Step
 from tests.rewards.kinds.scripted import Scripted, context, dropin, spec
 from tests.rewards.parts import ENGINE, always, items

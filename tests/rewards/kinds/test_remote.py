@@ -4,12 +4,12 @@ from typing import Any
 import pytest
 
 from rmrl.errors import ConfigError
-from rmrl.rewards.entries import known_entries
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.remote import Options, RemoteReward, http_spec
 from rmrl.rewards.remote import WIRES
 from rmrl.rewards.remote.spec import HTTPSpec
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.entries import known_entries
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult
 from tests.rewards.remote.server import Reply, Server, script, serving
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.dropin import DropIn, load_dropin
 from rmrl.rewards.judging.untrusted import new_fence
 from rmrl.rewards.kinds.rendering import (
     Rendered,
@@ -23,6 +22,7 @@ from rmrl.rewards.kinds.rendering import (
     tokenize,
     with_note,
 )
+from rmrl.rewards.rules.dropin import DropIn, load_dropin
 from rmrl.types import ScoreResult
 from tests.rewards.parts import items
 

@@ -10,7 +10,7 @@ import pytest
 
 from rmrl.errors import RewardFunctionError
 from rmrl.rewards.kinds.row_errors import Batched
-from rmrl.rewards.verdict import RowError
+from rmrl.rewards.rules.verdict import RowError
 from tests.rewards.parts import JUDGE, judge, make_scorer, rows
 
 FILE = __file__

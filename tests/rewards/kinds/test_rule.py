@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from rmrl.errors import EngineLostError, RewardFunctionError
-from rmrl.rewards.dropin import FunctionSource, load_dropin
 from rmrl.rewards.kinds.rule import RuleReward
-from rmrl.rewards.kinds.rule_pool import RulePool
+from rmrl.rewards.rules.dropin import FunctionSource, load_dropin
+from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem
 
 SHIPPED = Path(__file__).parents[3] / "reward_functions"
@@ -408,9 +408,9 @@ def test_an_idle_worker_that_is_killed_is_replaced(pool, ways):
 
 SCRIPT = """
 import asyncio, sys
-from rmrl.rewards.dropin import FunctionSource
+from rmrl.rewards.rules.dropin import FunctionSource
 from rmrl.rewards.kinds.rule import RuleReward
-from rmrl.rewards.kinds.rule_pool import RulePool
+from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem
 print("main runs", flush=True)
 pool = RulePool(2)

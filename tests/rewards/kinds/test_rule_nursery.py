@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from rmrl.rewards.dropin import FunctionSource
 from rmrl.rewards.kinds.rule import RuleReward
-from rmrl.rewards.kinds.rule_pool import RulePool
+from rmrl.rewards.rules.dropin import FunctionSource
+from rmrl.rewards.rules.pool import RulePool
 from rmrl.types import ScoreItem, ScoreResult
 
 RULE = """

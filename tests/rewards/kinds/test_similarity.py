@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import RewardError, RewardFunctionError
-from rmrl.rewards.engines.base import EmbedOutput, EmbedRequest
+from rmrl.inference.scoring_base import EmbedOutput, EmbedRequest
 from rmrl.rewards.kinds.similarity import SimilarityReward, curve_value
 from rmrl.types import ScoreItem, ScoreResult
 from tests.rewards.kinds.scripted import Scripted, context, dropin, spec

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rmrl.rewards.engines.base import EmbedOutput, PoolingRequest, TokenOutput, ValueOutput
+from rmrl.inference.scoring_base import EmbedOutput, PoolingRequest, TokenOutput, ValueOutput
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.bradley_terry import BradleyTerryReward
 from rmrl.rewards.kinds.critique import CritiqueReward
@@ -23,7 +23,7 @@ from rmrl.rewards.kinds.group import GroupReward
 from rmrl.rewards.kinds.process import ProcessReward
 from rmrl.rewards.kinds.similarity import SimilarityReward
 from rmrl.rewards.kinds.truncation import MARK, shares
-from rmrl.rewards.spec import RewardSpec
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, Step
 from tests.rewards.kinds.scripted import Scripted, context, dropin, said, spec
 from tests.rewards.parts import ENGINE, checkpoint, items

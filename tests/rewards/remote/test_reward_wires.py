@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import RewardError
-from rmrl.rewards.engines.base import ValueOutput
+from rmrl.inference.scoring_base import ValueOutput
 from rmrl.rewards.remote import REWARD_WIRES, WIRES
 from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
 from tests.rewards.remote.server import Reply, Seen, Server, arrival, script, serving

@@ -1,0 +1,113 @@
+"""A rollout engine without a model: tokens from a hash. For tests and dry runs.
+
+`settings.kwargs` scripts it:
+    vocabulary     tokens are drawn from 0 .. vocabulary - 1 (default 256)
+    lengths        [shortest, longest] response in tokens (default [1, 16]); cut at max_tokens with
+      finish_reason "length"
+    text           what every response says (default: the tokens in decimal, joined by spaces)
+    delay_s        seconds between two samples
+    fail_on_sample number of the sample (from 1, over the engine's life) at which
+      InfrastructureError is raised
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from rmrl.errors import InfrastructureError
+from rmrl.inference.rollout_base import RolloutEngineSettings, refuse_overlong
+from rmrl.types import Generation, Sampling
+
+_BYTES = 2**30
+
+
+class FakeRollout:
+    """A `RolloutEngine`. Equal seed, prompt, sample number and policy version give equal tokens;
+    logprobs are uniform.
+
+    `published` lists the paths of `load_weights`, `log` the other calls.
+    """
+
+    def __init__(self, settings: RolloutEngineSettings) -> None:
+        self.settings = settings
+        self.version = 0
+        self.published: list[str] = []
+        self.log: list[str] = []
+        self._script: dict[str, Any] = dict(settings.kwargs)
+        self._state = "cold"
+        self._samples = 0
+
+    async def start(self) -> None:
+        """Instant."""
+        self.log.append("start")
+        self._state = "awake"
+
+    async def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> AsyncIterator[Generation]:
+        """Samples in order of the prompts."""
+        if self._state != "awake":
+            raise InfrastructureError(
+                f"the rollout engine is {self._state}; start or wake it before generating"
+            )
+        refuse_overlong(prompts, self.settings.max_model_len)
+        for prompt_index, prompt in enumerate(prompts):
+            for sample_index in range(sampling.n):
+                await asyncio.sleep(float(self._script.get("delay_s", 0.0)))
+                self._samples += 1
+                if self._samples == self._script.get("fail_on_sample"):
+                    raise InfrastructureError(
+                        f"the rollout engine was told to fail on sample {self._samples}"
+                    )
+                yield self._generation((prompt_index, sample_index), prompt, sampling)
+
+    async def load_weights(self, path: str, *, version: int) -> None:
+        """Remembers the path; later samples carry `version` and differ from earlier ones."""
+        self.published.append(str(path))
+        self.version = version
+
+    async def sleep(self, level: int = 1) -> None:
+        """`generate` fails until `wake`."""
+        self.log.append(f"sleep {level}")
+        self._state = f"asleep {level}"
+
+    async def wake(self, tags: Sequence[str] | None = None) -> None:
+        """Awake once no tags, or "kv_cache", were asked for."""
+        self.log.append(f"wake {','.join(tags)}" if tags else "wake")
+        if not tags or "kv_cache" in tags:
+            self._state = "awake"
+
+    async def resident_bytes(self) -> int:
+        """1 GiB awake, half of it at level 1, nothing at level 2."""
+        return {"awake": _BYTES, "asleep 1": _BYTES // 2}.get(self._state, 0)
+
+    async def shutdown(self) -> None:
+        """Cold again."""
+        self.log.append("shutdown")
+        self._state = "cold"
+
+    def _generation(
+        self, where: tuple[int, int], prompt: Sequence[int], sampling: Sampling
+    ) -> Generation:
+        vocabulary = int(self._script.get("vocabulary", 256))
+        shortest, longest = self._script.get("lengths", (1, 16))
+        sample_index = 0 if sampling.temperature == 0 else where[1]
+        seed = self.settings.seed if sampling.seed is None else sampling.seed
+        key = f"{seed}|{self.version}|{sample_index}|{list(prompt)}".encode()
+        draw = random.Random(hashlib.sha256(key).digest())
+        length = draw.randint(shortest, longest)
+        tokens = tuple(draw.randrange(vocabulary) for _ in range(min(length, sampling.max_tokens)))
+        return Generation(
+            prompt_index=where[0],
+            sample_index=where[1],
+            text=str(self._script.get("text", " ".join(map(str, tokens)))),
+            token_ids=tokens,
+            logprobs=(-math.log(vocabulary),) * len(tokens),
+            finish_reason="stop" if length <= sampling.max_tokens else "length",
+            policy_version=self.version,
+        )

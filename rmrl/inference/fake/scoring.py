@@ -1,0 +1,274 @@
+"""A reward engine without a model: deterministic, instant, and able to fail on request. For tests
+and dry runs.
+
+What `spec.kwargs` scripts; "the prompt" is the request's tokens joined by spaces, and any of its
+texts:
+    text             what every sample says (default: a digit derived from the prompt's tokens)
+    texts            {substring of the prompt's tokens: text}: the first entry found in the prompt
+      wins over `text`
+    cut              true, or a list of substrings of the prompt: its samples end with finish_reason
+      "length"
+    value            what every sequence, and every asked token, is worth (default: derived from its
+      tokens, see `token_value`)
+    labels           number of labels of `token_logits` (default 1); label k has the value times (1,
+      -1, 1, ...)
+    choice_logprobs  {token id: log-probability} of `choice_tokens` (default: derived from the
+      prompt, their probabilities add up to 1)
+    failures         {substring of the prompt: status}: the first entry found fails the request with
+      that status
+    delay_s          seconds each call takes
+    die_on_call      number of the call (from 1, all scoring methods together) at which the process
+      exits at once, as when killed
+    fail_on_call     number of the call that raises InfrastructureError
+    fail_to_start    reason with which `start` raises EngineLoadError
+    max_model_len    context length (default: the spec's, else 4096); a text has as many tokens as
+      words
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
+from rmrl.inference.fitting import overlong_logits, overlong_vector
+from rmrl.inference.scoring_base import (
+    DEFAULT_MAX_MODEL_LEN,
+    FAILURES,
+    EmbedOutput,
+    EmbedRequest,
+    EngineSpec,
+    GenerateRequest,
+    PoolingRequest,
+    TextOutput,
+    TokenOutput,
+    ValueOutput,
+    overlong_texts,
+    overlong_value,
+)
+from rmrl.types import Status
+
+EXIT_CODE = 17
+"""Of a process that was told to die."""
+
+
+def token_value(token_ids: Sequence[int]) -> float:
+    """A number in [-1, 1) that depends on every token and its position: (sum of (i + 1) * token_i
+    mod 1000) / 500 - 1."""
+    return sum((i + 1) * token for i, token in enumerate(token_ids)) % 1000 / 500 - 1
+
+
+def word_vector(text: str) -> tuple[float, ...]:
+    """32 numbers of length 1: the mean direction of the text's words, whatever their order and
+    case; texts that share words are similar."""
+    words = text.lower().split() or [""]
+    digests = [hashlib.sha256(word.encode()).digest() for word in words]
+    sums = [sum(column) / len(words) - 127.5 for column in zip(*digests, strict=True)]
+    length = math.sqrt(sum(x * x for x in sums))
+    return tuple(x / length for x in sums)
+
+
+class FakeEngine:
+    """A `RewardEngine`; `calls` counts the scoring calls, `log` names every method called. Raises
+    ConfigError for an unknown status."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        self.calls = 0
+        self.log: list[str] = []
+        self._script: dict[str, Any] = dict(spec.kwargs)
+        self._failures = _checked_failures(self._script.get("failures", {}))
+        self._state = "cold"
+        self.context_length = int(
+            self._script.get("max_model_len") or spec.max_model_len or DEFAULT_MAX_MODEL_LEN
+        )
+
+    def start(self) -> None:
+        """Raises EngineLoadError when scripted to."""
+        self.log.append("start")
+        reason = self._script.get("fail_to_start")
+        if reason:
+            raise EngineLoadError(
+                f"the engine of '{self.spec.path}' was told to fail at its start: {reason}"
+            )
+        self._state = "awake"
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        """Scripted texts, cut to max_tokens words; with `sampling.choice` the script falls back to
+        the first choice."""
+        self._begin("generate")
+        return [
+            (
+                self._texts(r)
+                if len(r.token_ids) < self.context_length
+                else overlong_texts(r, self.context_length)
+            )
+            for r in requests
+        ]
+
+    def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
+        """Scripted or derived values."""
+        self._begin("classify")
+        return [
+            self._value(r) if self._fits(r) else overlong_value(r, self.context_length)
+            for r in requests
+        ]
+
+    def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
+        """Scripted values, or those of the tokens up to and with each position, for each label."""
+        self._begin("token_logits")
+        return [
+            self._logits(r) if self._fits(r) else overlong_logits(r, self.context_length)
+            for r in requests
+        ]
+
+    def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
+        """See `word_vector`."""
+        self._begin("embed")
+        return [self._vector(r.text) for r in requests]
+
+    def sleep(self, level: int = 1) -> None:
+        """Calls fail until `wake`."""
+        self.log.append(f"sleep {level}")
+        self._state = f"asleep {level}"
+
+    def wake(self) -> None:
+        """Undo `sleep`."""
+        self.log.append("wake")
+        self._state = "awake"
+
+    def resident_bytes(self) -> int:
+        """1 GiB awake, half of it at level 1, nothing at level 2."""
+        return {"awake": 2**30, "asleep 1": 2**29}.get(self._state, 0)
+
+    def ping(self) -> str:
+        """ "cold", "awake" or "asleep <level>"."""
+        return self._state
+
+    def _begin(self, method: str) -> None:
+        self.log.append(method)
+        self.calls += 1
+        if self._state != "awake":
+            raise InfrastructureError(
+                f"the engine of '{self.spec.path}' is {self._state}; start or wake it first"
+            )
+        time.sleep(float(self._script.get("delay_s", 0.0)))
+        if self.calls == self._script.get("die_on_call"):
+            os._exit(EXIT_CODE)
+        if self.calls == self._script.get("fail_on_call"):
+            raise InfrastructureError(
+                f"the engine of '{self.spec.path}' was told to fail on call {self.calls}"
+            )
+
+    def _fits(self, request: PoolingRequest) -> bool:
+        return 0 < len(request.token_ids) <= self.context_length
+
+    def _failure(self, prompt: Iterable[str]) -> dict[str, Any]:
+        """`failure` and `detail` of the first scripted failure whose substring is in one of the
+        texts; empty if there is none."""
+        texts = list(prompt)
+        for part, status in self._failures.items():
+            if any(part in text for text in texts):
+                return {
+                    "failure": status,
+                    "detail": f"the engine was told to answer '{part}' with {status}",
+                }
+        return {}
+
+    def _texts(self, request: GenerateRequest) -> list[TextOutput]:
+        count, prompt = (
+            len(request.token_ids),
+            (
+                _joined(request.token_ids),
+                request.text,
+                *(content for _, content in request.messages),
+            ),
+        )
+        failure = self._failure(prompt)
+        if failure:
+            return [TextOutput("", "", count, 0, **failure)] * request.sampling.n
+        words = self._text(request).split(" ")
+        kept = words[: request.sampling.max_tokens]
+        finish_reason = "length" if len(kept) < len(words) or self._cut(prompt) else "stop"
+        return [
+            TextOutput(" ".join(kept), finish_reason, count, len(kept), self._choices(request))
+        ] * request.sampling.n
+
+    def _text(self, request: GenerateRequest) -> str:
+        prompt = _joined(request.token_ids)
+        for part, text in self._script.get("texts", {}).items():
+            if part in prompt:
+                return str(text)
+        if "text" in self._script:
+            return str(self._script["text"])
+        return (
+            request.sampling.choice[0]
+            if request.sampling.choice
+            else str(sum(request.token_ids) % 10)
+        )
+
+    def _cut(self, prompt: Iterable[str]) -> bool:
+        cut = self._script.get("cut", False)
+        return (
+            cut if isinstance(cut, bool) else any(part in text for text in prompt for part in cut)
+        )
+
+    def _choices(self, request: GenerateRequest) -> tuple[float, ...]:
+        scripted: Mapping[Any, float] = self._script.get("choice_logprobs", {})
+        if scripted:
+            given = {int(token): float(logprob) for token, logprob in scripted.items()}
+            return tuple(given.get(token, -math.inf) for token in request.choice_tokens)
+        logits = [token_value((*request.token_ids, token)) for token in request.choice_tokens]
+        total = math.log(sum(map(math.exp, logits))) if logits else 0.0
+        return tuple(logit - total for logit in logits)
+
+    def _value(self, request: PoolingRequest) -> ValueOutput:
+        count, failure = len(request.token_ids), self._failure([_joined(request.token_ids)])
+        return (
+            ValueOutput(math.nan, count, **failure)
+            if failure
+            else ValueOutput(self._worth(request.token_ids), count)
+        )
+
+    def _logits(self, request: PoolingRequest) -> TokenOutput:
+        count, failure = len(request.token_ids), self._failure([_joined(request.token_ids)])
+        if failure:
+            return TokenOutput((), count, **failure)
+        values = [self._worth(request.token_ids[: position + 1]) for position in request.positions]
+        labels = range(int(self._script.get("labels", 1)))
+        return TokenOutput(
+            tuple(tuple(-value if label % 2 else value for label in labels) for value in values),
+            count,
+        )
+
+    def _worth(self, token_ids: Sequence[int]) -> float:
+        value = self._script.get("value")
+        return token_value(token_ids) if value is None else float(value)
+
+    def _vector(self, text: str) -> EmbedOutput:
+        count, failure = len(text.split()), self._failure([text])
+        if failure:
+            return EmbedOutput((), count, **failure)
+        return (
+            EmbedOutput(word_vector(text), count)
+            if count <= self.context_length
+            else overlong_vector(count, self.context_length)
+        )
+
+
+def _joined(token_ids: Sequence[int]) -> str:
+    return " ".join(map(str, token_ids))
+
+
+def _checked_failures(script: Mapping[str, str]) -> dict[str, Status]:
+    unknown = sorted(set(script.values()) - set(FAILURES))
+    if unknown:
+        raise ConfigError(
+            f"kwargs.failures of a fake engine has {', '.join(unknown)}; an engine's output can"
+            f" fail with {', '.join(FAILURES)}"
+        )
+    return {str(part): cast(Status, status) for part, status in script.items()}

@@ -1,0 +1,1 @@
+"""transformers and sentence-transformers in one process, without a server."""

@@ -1,0 +1,178 @@
+"""Reference rollout on transformers' `generate`: left-padded batches, logprobs recomputed in one
+clean forward pass. Slow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+
+from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
+from rmrl.inference.rollout_base import (
+    RolloutEngineSettings,
+    refuse_missing,
+    refuse_overlong,
+    sample_seed,
+)
+from rmrl.inference.vllm.sampling import cut_at_end, cut_at_stops, generation_options
+from rmrl.inference.vllm.worker_extension import resident_bytes
+from rmrl.inference.weights.file import read_weights
+from rmrl.types import Generation, Sampling
+
+Result = TypeVar("Result")
+
+
+class HFRollout:
+    """A `RolloutEngine` on transformers. Batches hold at most max_num_seqs samples; structured
+    output is refused.
+
+    All methods belong to one event loop. Calls may overlap: batches and new weights take turns on
+    one thread, for torch has one random state and the model one set of weights.
+    """
+
+    def __init__(self, settings: RolloutEngineSettings) -> None:
+        self.settings = settings
+        self.version = 0
+        self._model: Any = None
+        self._tokenizer: Any = None
+        self._asleep = False
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollout-engine")
+
+    async def start(self) -> None:
+        """Raises EngineLoadError when the checkpoint cannot be loaded."""
+        await self._run(self._load)
+
+    async def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> AsyncIterator[Generation]:
+        """As `RolloutEngine.generate`; samples arrive batch by batch."""
+        if self._model is None or self._asleep:
+            raise InfrastructureError(
+                "the rollout engine is asleep or not started; start or wake it before generating"
+            )
+        if sampling.choice or sampling.regex or sampling.json_schema:
+            raise ConfigError(
+                "actor_rollout_ref.rollout.name=hf cannot restrict the output to a choice, regex or"
+                " JSON schema; use vllm"
+            )
+        refuse_overlong(prompts, self.settings.max_model_len)
+        wanted = [(p, s) for p in range(len(prompts)) for s in range(sampling.n)]
+        for start in range(0, len(wanted), self.settings.max_num_seqs):
+            batch = wanted[start : start + self.settings.max_num_seqs]
+            for generation in await self._run(self._sample, prompts, batch, sampling):
+                yield generation
+
+    async def load_weights(self, path: str, *, version: int) -> None:
+        """Copy in the tensors of a `serving.weight_file`; later samples carry `version`."""
+        refuse_missing(path)
+        await self._run(self._copy_weights, path, version)
+
+    async def sleep(self, level: int = 1) -> None:  # noqa: ARG002 (part of the interface)
+        """Weights move to host memory at either level: the reference has nowhere to read published
+        ones from again."""
+        if self._model is None:
+            raise InfrastructureError("the rollout engine is not started; start it first")
+        self._asleep = True
+        await self._run(self._model.to, "cpu")
+
+    async def wake(self, tags: Sequence[str] | None = None) -> None:
+        """Undo `sleep`; the engine is awake once no tags, or "kv_cache", were asked for."""
+        if self._asleep:
+            await self._run(self._model.to, self.settings.device)
+        if not tags or "kv_cache" in tags:
+            self._asleep = False
+
+    async def resident_bytes(self) -> int:
+        """Resident memory on CPU, reserved device bytes on CUDA."""
+        return torch.cuda.memory_reserved() if self.settings.device == "cuda" else resident_bytes()
+
+    async def shutdown(self) -> None:
+        """Forget the model. The object cannot be started again."""
+        self._model = None
+        self._thread.shutdown(wait=False)
+
+    async def _run(self, work: Callable[..., Result], *args: Any) -> Result:
+        """On the engine's thread, in order."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    def _load(self) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        settings, trust = self.settings, self.settings.trust_remote_code
+        try:
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                settings.path, dtype=getattr(torch, settings.dtype), trust_remote_code=trust
+            )
+            self._tokenizer = AutoTokenizer.from_pretrained(
+                settings.tokenizer or settings.path, trust_remote_code=trust
+            )
+        except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+            raise EngineLoadError(
+                f"transformers could not load the policy '{settings.path}': {error}"
+            ) from error
+        self._model = model.eval().to(settings.device)
+        torch.manual_seed(settings.seed)
+
+    @torch.no_grad()
+    def _copy_weights(self, path: str, version: int) -> None:
+        state = self._model.state_dict()
+        for name, tensor in read_weights(path):
+            if name not in state:
+                raise InfrastructureError(
+                    f"'{path}' holds tensor '{name}', which the policy '{self.settings.path}' does"
+                    " not have"
+                )
+            state[name].copy_(tensor)
+        self.version = version
+
+    @torch.inference_mode()
+    def _sample(
+        self, prompts: Sequence[Sequence[int]], batch: list[tuple[int, int]], sampling: Sampling
+    ) -> list[Generation]:
+        rows = [list(prompts[p]) for p, _ in batch]
+        width = max(map(len, rows))
+        device = self.settings.device
+        ids = torch.tensor([[0] * (width - len(row)) + row for row in rows], device=device)
+        mask = torch.tensor(
+            [[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device
+        )
+        seed = sample_seed(sampling.seed, *batch[0], samples=sampling.n)
+        if seed is not None:
+            torch.manual_seed(seed)
+        out = self._model.generate(
+            ids,
+            attention_mask=mask,
+            **generation_options(sampling, self._tokenizer, self.settings.max_model_len - width),
+        )
+        return [
+            self._generation(where, row, tokens, sampling)
+            for where, row, tokens in zip(batch, rows, out[:, width:].tolist(), strict=True)
+        ]
+
+    def _generation(
+        self, where: tuple[int, int], prompt: list[int], tokens: list[int], sampling: Sampling
+    ) -> Generation:
+        tokens, ended = cut_at_end(
+            tokens, None if sampling.ignore_eos else self._tokenizer.eos_token_id
+        )
+        text, stopped = cut_at_stops(
+            self._tokenizer.decode(tokens, skip_special_tokens=True), sampling.stop
+        )
+        return Generation(
+            prompt_index=where[0],
+            sample_index=where[1],
+            text=text,
+            token_ids=tuple(tokens),
+            logprobs=tuple(self._logprobs(prompt, tokens, sampling.temperature or 1.0)),
+            finish_reason="stop" if ended or stopped else "length",
+            policy_version=self.version,
+        )
+
+    def _logprobs(self, prompt: list[int], tokens: list[int], temperature: float) -> list[float]:
+        """log softmax(logits / temperature)[token]; alone in its batch, so without padding."""
+        ids = torch.tensor([prompt + tokens], device=self.settings.device)
+        logits = self._model(ids).logits[0, len(prompt) - 1 : -1].float() / temperature
+        return logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()

@@ -1,0 +1,291 @@
+"""Reference implementation of a reward engine on transformers: padded batches, sorted by length.
+Slow, and easy to believe.
+
+The last real token is found by the attention mask. Searching for the pad token instead, as model
+classes do, goes wrong for the many checkpoints whose pad token is their end token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from rmrl.errors import ConfigError, EngineLoadError
+from rmrl.inference.fitting import answered, overlong_logits, sorted_batches
+from rmrl.inference.hf.resident_model import HeldModel
+from rmrl.inference.scoring_base import (
+    EmbedOutput,
+    EmbedRequest,
+    EngineSpec,
+    GenerateRequest,
+    PoolingRequest,
+    TextOutput,
+    TokenOutput,
+    ValueOutput,
+    overlong_texts,
+    overlong_value,
+)
+from rmrl.inference.vllm.sampling import cut_at_end, cut_at_stops, generation_options
+from rmrl.models.checkpoint_inspect import architecture, check_scalar_head, check_token_head
+from rmrl.types import Sampling
+
+_LOADERS = {
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForTokenClassification": "AutoModelForTokenClassification",
+    "ForProcessRewardModel": "AutoModel",  # brought by the checkpoint's own code
+}
+
+
+class HFEngine:
+    """A `RewardEngine` on transformers.
+
+    Of the settings it honours dtype, max_model_len, max_num_seqs, max_num_batched_tokens and
+    batch_invariant (a row at a time).
+    """
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        self.context_length = 0
+        self._held = HeldModel(spec, self._load)
+        self._tokenizer: Any = None
+
+    def start(self) -> None:
+        """Raises RewardError when the head is missing, ConfigError for embeddings, EngineLoadError
+        when loading fails."""
+        if self.spec.runner == "embed":
+            self._refuse_embeddings()
+        if self.spec.runner == "pooling":
+            check_scalar_head(self.spec.path)
+        if self.spec.runner == "token_pooling":
+            check_token_head(self.spec.path)
+        self.context_length = self.spec.context_length()
+        self._held.start()
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        """One prompt at a time, its samples together. Structured output (choice, regex,
+        json_schema) is refused with ConfigError."""
+        return answered(
+            requests,
+            lambda r: len(r.token_ids) < self.context_length,
+            run=lambda kept: [self._texts(r) for r in kept],
+            mark=lambda r: overlong_texts(r, self.context_length),
+        )
+
+    def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
+        """Raw logits; batches hold at most max_num_seqs rows and max_num_batched_tokens padded
+        tokens."""
+
+        def run(kept: list[PoolingRequest]) -> list[ValueOutput]:
+            values = self._batched(kept, _last_logits)
+            return [ValueOutput(v, len(r.token_ids)) for v, r in zip(values, kept, strict=True)]
+
+        return answered(
+            requests, self._fits, run=run, mark=lambda r: overlong_value(r, self.context_length)
+        )
+
+    def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
+        """Raw logits of every label at the asked positions; batches as in `classify`."""
+
+        def run(kept: list[PoolingRequest]) -> list[TokenOutput]:
+            logits = self._batched(kept, _position_logits)
+            return [
+                TokenOutput(rows, len(r.token_ids)) for rows, r in zip(logits, kept, strict=True)
+            ]
+
+        return answered(
+            requests, self._fits, run=run, mark=lambda r: overlong_logits(r, self.context_length)
+        )
+
+    def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:  # noqa: ARG002
+        """Refused with ConfigError."""
+        self._refuse_embeddings()
+
+    def sleep(self, level: int = 1) -> None:
+        """1: weights to host memory; 2: weights dropped."""
+        self._held.sleep(level)
+
+    def wake(self) -> None:
+        """Undo `sleep`; after level 2 the checkpoint is read again."""
+        self._held.wake()
+
+    def resident_bytes(self) -> int:
+        """As in `RewardEngine`."""
+        return self._held.resident_bytes()
+
+    def ping(self) -> str:
+        """ "cold", "awake" or "asleep <level>"."""
+        return self._held.state()
+
+    def _load(self) -> Any:
+        import transformers
+
+        trust = self.spec.trust_remote_code
+        try:
+            loader = getattr(transformers, self._loader_name())
+            model = loader.from_pretrained(
+                self.spec.path, dtype=getattr(torch, self.spec.dtype), trust_remote_code=trust
+            )
+            if self.spec.runner == "generate":
+                self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                    self.spec.path, trust_remote_code=trust
+                )
+        except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+            raise EngineLoadError(
+                f"transformers could not load '{self.spec.path}': {error}"
+            ) from error
+        if self.spec.runner == "token_pooling" and not _has_head(model):
+            raise EngineLoadError(
+                f"transformers loads '{self.spec.path}' ({architecture(self.spec.path)}) without"
+                " its head, which is code of the checkpoint's own; use reward.engine.name=vllm, or"
+                " set trust_remote_code if you trust that code"
+            )
+        return model.eval().to(self.spec.device)
+
+    def _loader_name(self) -> str:
+        if self.spec.runner == "generate":
+            return "AutoModelForCausalLM"
+        name = architecture(self.spec.path)
+        return next(
+            (loader for suffix, loader in _LOADERS.items() if name.endswith(suffix)),
+            "AutoModelForSequenceClassification",
+        )
+
+    def _refuse_embeddings(self) -> NoReturn:
+        raise ConfigError(
+            "reward.engine.name=hf makes no embeddings; use"
+            " reward.engine.name=sentence_transformers or vllm"
+        )
+
+    def _fits(self, request: PoolingRequest) -> bool:
+        return 0 < len(request.token_ids) <= self.context_length
+
+    @torch.inference_mode()
+    def _batched(
+        self,
+        requests: Sequence[PoolingRequest],
+        compute: Callable[[Any, list[PoolingRequest]], list[Any]],
+    ) -> list[Any]:
+        """One result of `compute` per request, in order."""
+        model = self._held.awake()
+        results: list[Any] = [None] * len(requests)
+        lengths = [len(r.token_ids) for r in requests]
+        most = 1 if self.spec.batch_invariant else self.spec.max_num_seqs
+        for batch in sorted_batches(
+            lengths, max_rows=most, max_tokens=self.spec.max_num_batched_tokens
+        ):
+            for i, result in zip(batch, compute(model, [requests[i] for i in batch]), strict=True):
+                results[i] = result
+        return results
+
+    @torch.inference_mode()
+    def _texts(self, request: GenerateRequest) -> list[TextOutput]:
+        sampling = request.sampling
+        if sampling.choice or sampling.regex or sampling.json_schema:
+            raise ConfigError(
+                "reward.engine.name=hf cannot restrict the output to a choice, regex or JSON"
+                " schema; use reward.engine.name=vllm"
+            )
+        model, length, greedy = (
+            self._held.awake(),
+            len(request.token_ids),
+            sampling.temperature == 0,
+        )
+        ids = torch.tensor([request.token_ids], device=self.spec.device)
+        if sampling.seed is not None:
+            torch.manual_seed(sampling.seed)
+        options = generation_options(sampling, self._tokenizer, self.context_length - length)
+        options |= {
+            "num_return_sequences": 1 if greedy else sampling.n,
+            "return_dict_in_generate": True,
+        }
+        found = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            **options,
+            output_logits=bool(request.choice_tokens),
+        )
+        choices = _choice_logprobs(found, request.choice_tokens)
+        texts = [
+            self._text(row[length:].tolist(), length, sampling, choices) for row in found.sequences
+        ]
+        return texts * sampling.n if greedy else texts
+
+    def _text(
+        self, tokens: list[int], tokens_in: int, sampling: Sampling, choices: tuple[float, ...]
+    ) -> TextOutput:
+        tokens, ended = cut_at_end(
+            tokens, None if sampling.ignore_eos else self._tokenizer.eos_token_id
+        )
+        text, stopped = cut_at_stops(
+            self._tokenizer.decode(tokens, skip_special_tokens=True), sampling.stop
+        )
+        return TextOutput(
+            text, "stop" if ended or stopped else "length", tokens_in, len(tokens), choices
+        )
+
+
+def _choice_logprobs(found: Any, tokens: tuple[int, ...]) -> tuple[float, ...]:
+    """Of the first generated token, before temperature and filters; the same for all samples of a
+    prompt."""
+    if not tokens:
+        return ()
+    logprobs = found.logits[0][0].float().log_softmax(dim=-1)
+    return tuple(logprobs[list(tokens)].tolist())
+
+
+def _has_head(model: Any) -> bool:
+    return any(getattr(model, name, None) is not None for name in ("score", "classifier"))
+
+
+def _inputs(requests: Sequence[PoolingRequest], device: Any) -> dict[str, torch.Tensor]:
+    """Right-padded ids and mask, token types where a request has them; each of shape [requests,
+    longest]."""
+    lengths = torch.tensor([len(r.token_ids) for r in requests])
+    width = int(lengths.max())
+    mask = (torch.arange(width)[None, :] < lengths[:, None]).long()
+    ids, types = (
+        torch.zeros(len(requests), width, dtype=torch.long),
+        torch.zeros(len(requests), width, dtype=torch.long),
+    )
+    for row, request in enumerate(requests):
+        ids[row, : lengths[row]] = torch.tensor(request.token_ids)
+        if request.token_type_ids is not None:
+            types[row, : lengths[row]] = torch.tensor(request.token_type_ids)
+    inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+    if any(r.token_type_ids is not None for r in requests):
+        inputs["token_type_ids"] = types.to(device)
+    return inputs
+
+
+def _last_logits(model: Any, requests: Sequence[PoolingRequest]) -> list[float]:
+    """The raw scalar of each row: of the whole sequence where the model pools itself over a mask
+    (encoders), else at the last token."""
+    inputs, rows = _inputs(requests, model.device), torch.arange(len(requests))
+    last = torch.tensor([len(r.token_ids) - 1 for r in requests])
+    head = getattr(model, "score", None)
+    if head is None:  # encoders pool over their mask, or read the first token
+        logits = model(**inputs).logits
+        logits = logits[rows, last] if logits.ndim == 3 else logits
+    else:
+        hidden = model.base_model(**inputs).last_hidden_state
+        logits = head(hidden[rows, last.to(hidden.device)])
+    return logits.float().reshape(len(requests)).tolist()
+
+
+def _position_logits(
+    model: Any, requests: Sequence[PoolingRequest]
+) -> list[tuple[tuple[float, ...], ...]]:
+    """[request][position][label], raw. A sequence head, made for the last token, is read at every
+    position."""
+    inputs = _inputs(requests, model.device)
+    if type(model).__name__.endswith("ForSequenceClassification"):
+        logits = model.score(model.base_model(**inputs).last_hidden_state)
+    else:
+        logits = model(**inputs).logits
+    picked = [
+        logits[row, list(r.positions)].float().tolist() if r.positions else []
+        for row, r in enumerate(requests)
+    ]
+    return [tuple(map(tuple, rows)) for rows in picked]

@@ -1,0 +1,159 @@
+"""Embeddings by sentence-transformers: its own folders (modules.json), and plain encoders with the
+mean over their tokens.
+
+Vectors have length 1. A text that does not fit is marked, where sentence-transformers itself would
+cut it without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NoReturn
+
+import torch
+
+from rmrl.errors import ConfigError, EngineLoadError
+from rmrl.inference.fitting import overlong_vector, sorted_batches
+from rmrl.inference.hf.resident_model import HeldModel
+from rmrl.inference.scoring_base import (
+    EmbedOutput,
+    EmbedRequest,
+    EngineSpec,
+    GenerateRequest,
+    PoolingRequest,
+    TextOutput,
+    TokenOutput,
+    ValueOutput,
+)
+from rmrl.models.checkpoint_inspect import local_checkpoint, sentence_settings
+
+_UNCUT = 1 << 30
+"""Token limit that nothing reaches: what is too long is marked before it is computed."""
+
+
+class SentenceTransformersEngine:
+    """A `RewardEngine` for runner=embed. `spec.kwargs` reach the constructor of
+    `SentenceTransformer`.
+
+    Of the settings it honours dtype, max_model_len, max_num_seqs, max_num_batched_tokens and
+    batch_invariant. On CPU it embeds a text at a time in any case: that takes no longer there
+    (measured), and a text's vector then never depends on its batch.
+    """
+
+    package: ClassVar[str] = "sentence_transformers"
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        self.context_length = 0
+        self._held = HeldModel(spec, self._load)
+
+    def start(self) -> None:
+        """Raises ConfigError when the package is missing or another runner is asked for,
+        EngineLoadError when loading fails."""
+        if self.spec.runner != "embed":
+            self._refuse()
+        self.context_length = min(
+            self.spec.context_length(), sentence_settings(self.spec.path).max_tokens
+        )
+        self._held.start()
+
+    def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
+        """Batches of similar length hold at most max_num_seqs rows and max_num_batched_tokens
+        padded tokens; see the class."""
+        model = self._held.awake()
+        lengths = [_token_count(model, r.text) for r in requests]
+        outputs = [overlong_vector(n, self.context_length) for n in lengths]
+        short = [i for i, n in enumerate(lengths) if n <= self.context_length]
+        alone = self.spec.batch_invariant or self.spec.device == "cpu"
+        limits = {
+            "max_rows": 1 if alone else self.spec.max_num_seqs,
+            "max_tokens": self.spec.max_num_batched_tokens,
+        }
+        for batch in sorted_batches([lengths[i] for i in short], **limits):
+            indices = [short[i] for i in batch]
+            vectors = _vectors(model, [requests[i].text for i in indices])
+            for i, vector in zip(indices, vectors, strict=True):
+                outputs[i] = EmbedOutput(tuple(vector), lengths[i])
+        return outputs
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:  # noqa: ARG002
+        """Refused with ConfigError."""
+        self._refuse()
+
+    def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:  # noqa: ARG002
+        """Refused with ConfigError."""
+        self._refuse()
+
+    def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:  # noqa: ARG002
+        """Refused with ConfigError."""
+        self._refuse()
+
+    def sleep(self, level: int = 1) -> None:
+        """1: weights to host memory; 2: weights dropped."""
+        self._held.sleep(level)
+
+    def wake(self) -> None:
+        """Undo `sleep`; after level 2 the checkpoint is read again."""
+        self._held.wake()
+
+    def resident_bytes(self) -> int:
+        """As in `RewardEngine`."""
+        return self._held.resident_bytes()
+
+    def ping(self) -> str:
+        """ "cold", "awake" or "asleep <level>"."""
+        return self._held.state()
+
+    def _load(self) -> Any:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError as error:
+            raise ConfigError(
+                "reward.engine.name=sentence_transformers needs the package sentence-transformers,"
+                ' which is not installed: pip install "rmrl-toolkit[similarity]", or use'
+                " reward.engine.name=vllm"
+            ) from error
+        options: dict[str, Any] = {
+            "device": self.spec.device,
+            "trust_remote_code": self.spec.trust_remote_code,
+        }
+        options |= {"model_kwargs": {"dtype": getattr(torch, self.spec.dtype)}} | dict(
+            self.spec.kwargs
+        )
+        try:
+            model = SentenceTransformer(self.spec.path, **options)
+        except (OSError, ValueError, RuntimeError, KeyError, ImportError, TypeError) as error:
+            raise EngineLoadError(
+                f"sentence-transformers could not load '{self.spec.path}': {error}"
+            ) from error
+        model.max_seq_length = _UNCUT
+        if not (local_checkpoint(self.spec.path) / "modules.json").is_file():
+            # Where a plain checkpoint's tokenizer has a chat template, every text would be wrapped
+            # in it.
+            getattr(model[0], "modality_config", {}).pop("message", None)
+        return model.eval()
+
+    def _refuse(self) -> NoReturn:
+        raise ConfigError(
+            "reward.engine.name=sentence_transformers makes embeddings only, and"
+            f" '{self.spec.path}' is asked for as a {self.spec.runner} model; use"
+            " reward.engine.name=vllm"
+        )
+
+
+def _token_count(model: Any, text: str) -> int:
+    """Tokens of a text as the model reads it: special tokens and the folder's default prompt
+    included."""
+    return int(
+        model.preprocess([text], prompt=model.prompts.get(model.default_prompt_name))[
+            "attention_mask"
+        ].sum()
+    )
+
+
+def _vectors(model: Any, texts: list[str]) -> list[list[float]]:
+    """Of length 1 in float32, whatever the compute type."""
+    vectors = model.encode(
+        texts, batch_size=len(texts), convert_to_tensor=True, show_progress_bar=False
+    )
+    return torch.nn.functional.normalize(vectors.float(), dim=-1).tolist()

@@ -1,0 +1,25 @@
+"""Prompts -> samples. `ROLLOUT_ENGINES[name]` is a class whose constructor takes
+`RolloutEngineSettings`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmrl.inference.rollout_base import RolloutEngineSettings
+from rmrl.registry import Registry
+from rmrl.types import RolloutEngine
+
+ROLLOUT_ENGINES: Registry[Callable[[RolloutEngineSettings], RolloutEngine]] = Registry(
+    "actor_rollout_ref.rollout.name",
+    {
+        "vllm": "rmrl.inference.vllm.rollout:VLLMRollout",
+        "sglang": "rmrl.inference.sglang.rollout:SGLangRollout",
+        "hf": "rmrl.inference.hf.rollout:HFRollout",
+        "fake": "rmrl.inference.fake.rollout:FakeRollout",
+    },
+)
+
+
+def build_engine(name: str, settings: RolloutEngineSettings) -> RolloutEngine:
+    """The engine called `name`; called inside the engine's own process."""
+    return ROLLOUT_ENGINES[name](settings)

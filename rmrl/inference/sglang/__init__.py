@@ -1,0 +1,1 @@
+"""SGLang: both of its users, and the server they start."""

@@ -1,0 +1,405 @@
+"""The policy's sampler on SGLang, asked over its native HTTP server: a server of our own, or one
+that is already there.
+
+This file has been run against recorded answers of that server only
+(tests/inference/rollout/sglang_recording.json, shapes as SGLang documents them, 0.5), not against a live
+SGLang. vLLM is the engine that is measured.
+
+`engine_kwargs.sglang`:
+    base_url           attach to this running server, e.g. http://127.0.0.1:30000; it must read the
+      same file system. Without it, one is
+                       started here: it listens on 127.0.0.1 only and ends with this process
+    load_timeout_s     until the server is healthy (default 900; attached: 30), and of one exchange
+      of weights (default 900)
+    anything else      an option of `python -m sglang.launch_server`: {attention_backend: triton} ->
+      --attention-backend triton
+
+Logprobs are those of training: log softmax(logits / temperature)[token], before top-k and top-p,
+which is what SGLang returns unless SGLANG_RETURN_ORIGINAL_LOGPROB is set in its environment. Seeds
+count under {enable_deterministic_inference: true} only; else equal seeds give different samples.
+`kv_cache_bytes` has no counterpart. Sleeping frees memory on CUDA, with --enable-memory-saver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import itertools
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import httpx
+
+from rmrl.errors import EngineLoadError, InfrastructureError, RmrlError, StallError
+from rmrl.inference.rollout_base import (
+    RolloutEngineSettings,
+    refuse_missing,
+    refuse_overlong,
+    sample_seed,
+)
+from rmrl.inference.sglang.child_server import ChildServer, free_port
+from rmrl.inference.sglang.launch import (
+    ATTACH_TIMEOUT_S,
+    LOAD_TIMEOUT_S,
+    REASON_CHARACTERS,
+    refusal,
+    server_environment,
+)
+from rmrl.inference.sglang.rollout_wire import Sample, generate_body, generation, launch_command
+from rmrl.types import Generation, Sampling
+
+WEIGHTS, KV_CACHE = "weights", "kv_cache"
+
+
+class SGLangRollout:
+    """A `RolloutEngine` on SGLang. All methods belong to one event loop; calls of `generate` may
+    overlap, the server batches them."""
+
+    package: ClassVar[str] = "sglang"
+
+    def __init__(self, settings: RolloutEngineSettings) -> None:
+        self.settings = settings
+        self.version = 0
+        self._child: ChildServer | None = None
+        self._http: httpx.AsyncClient | None = None
+        self._server: Mapping[str, Any] = {}
+        self._slots = asyncio.Semaphore(settings.max_num_seqs)
+        self._calls = itertools.count()
+        self._under_way: set[str] = set()
+        self._asleep: set[str] = set()
+        self._published = ""
+        self._weights_dropped = False
+
+    async def start(self) -> None:
+        """Attach to `base_url` or start a server, and wait until it is healthy.
+
+        Raises EngineLoadError where SGLang is missing, does not become healthy or serves a model
+        that writes no text.
+        """
+        base_url = str(self.settings.kwargs.get("base_url", "")).rstrip("/") or self._launch()
+        limits = httpx.Limits(
+            max_connections=None, max_keepalive_connections=self.settings.max_num_seqs
+        )
+        self._http = httpx.AsyncClient(
+            base_url=base_url, timeout=self._load_timeout_s, limits=limits, trust_env=False
+        )
+        try:
+            await self._wait_until_healthy(base_url)
+            self._server = await self._get("/get_server_info")
+            if (await self._get("/get_model_info")).get("is_generation") is False:
+                raise EngineLoadError(
+                    f"the SGLang server at {base_url} serves a model that writes no text; start it"
+                    " without --is-embedding"
+                )
+        except BaseException:
+            await self.shutdown()
+            raise
+
+    async def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> AsyncIterator[Generation]:
+        """Samples in the order in which they finish, `sampling.n` for each prompt. Closing the
+        iterator aborts the rest.
+
+        Raises DataError for a prompt that does not fit, StallError past `timeout_s`,
+        InfrastructureError when the server fails.
+        """
+        self._refuse_unready()
+        refuse_overlong(prompts, self.settings.max_model_len)
+        call, deadline = next(self._calls), time.monotonic() + self.settings.timeout_s
+        samples = [
+            Sample(
+                p,
+                s,
+                f"rmrl-{id(self):x}-{call}-{p}-{s}",
+                sample_seed(sampling.seed, p, s, samples=sampling.n),
+            )
+            for p, s in itertools.product(range(len(prompts)), range(sampling.n))
+        ]
+        tasks = [
+            asyncio.ensure_future(self._sample(sample, prompts[sample.prompt_index], sampling))
+            for sample in samples
+        ]
+        try:
+            for finished in asyncio.as_completed(
+                tasks, timeout=max(0.0, deadline - time.monotonic())
+            ):
+                yield await self._before_deadline(finished)
+        finally:
+            await self._abandon(tasks, samples)
+
+    async def load_weights(self, path: str, *, version: int) -> None:
+        """Replace the weights by those of a `serving.weight_file`; later samples carry `version`.
+
+        Works on a sleeping engine too: its weights are woken, its KV cache stays freed until
+        `wake`. Samples under way are paused, go on under the new weights, their cached prefix
+        recomputed, and keep the version they began with.
+        """
+        refuse_missing(path)
+        await self._wake({WEIGHTS})
+        paused = bool(self._under_way)
+        if paused:
+            await self._post("/pause_generation", {"mode": "retract"})
+        try:
+            with tempfile.TemporaryDirectory(
+                prefix="rmrl-sglang-", dir=Path(path).parent
+            ) as folder:
+                (Path(folder) / "model.safetensors").symlink_to(
+                    Path(path).resolve()
+                )  # the server reads folders
+                await self._update_weights(folder, version)
+        finally:
+            if paused:
+                await self._post("/continue_generation", {})
+        self.version, self._published, self._weights_dropped = version, str(path), False
+
+    async def sleep(self, level: int = 1) -> None:  # noqa: ARG002 (part of the interface)
+        """Give the device's memory back, weights and KV cache; 2 is as 1, the copy in host memory
+        stays. Refused with samples under way."""
+        if self._under_way:
+            raise InfrastructureError(
+                f"the rollout engine was put to sleep with {len(self._under_way)} samples under"
+                " way; await them first"
+            )
+        awake = [tag for tag in (KV_CACHE, WEIGHTS) if tag not in self._asleep]
+        if awake and self._saves_memory:
+            await self._post("/release_memory_occupation", {"tags": awake})
+            self._weights_dropped = self._weights_dropped or not self._server.get(
+                "enable_weights_cpu_backup"
+            )
+        self._asleep = {WEIGHTS, KV_CACHE}
+
+    async def wake(self, tags: Sequence[str] | None = None) -> None:
+        """Undo `sleep`, or only for "weights" or "kv_cache".
+
+        Weights without a copy in host memory are read again: those published last, else the
+        checkpoint's; call `load_weights` before `wake` and nothing is read twice. Raises
+        InfrastructureError when the weights published last are gone.
+        """
+        await self._wake(set(tags) if tags else {WEIGHTS})
+        if not tags:
+            if self._weights_dropped:
+                await self._restore_weights()
+            await self._wake({KV_CACHE})
+
+    async def resident_bytes(self) -> int:
+        """CPU: of the server's processes; CUDA: weights and KV cache as the server tells them,
+        without what is released."""
+        if self.settings.device == "cpu":
+            return self._child.resident_bytes() if self._child is not None else 0
+        freed = self._asleep if self._saves_memory else set[str]()
+        parts = [
+            part for tag, part in ((WEIGHTS, "weight"), (KV_CACHE, "kvcache")) if tag not in freed
+        ]
+        states = (
+            (await self._get("/get_server_info")).get("internal_states") or [{}] if parts else []
+        )
+        return int(
+            2**30
+            * sum(
+                float(state.get("memory_usage", {}).get(part) or 0)
+                for state in states
+                for part in parts
+            )
+        )
+
+    async def shutdown(self) -> None:
+        """Let go of the server; end it if it is ours. Samples under way raise
+        InfrastructureError."""
+        http, self._http = self._http, None
+        child, self._child = self._child, None
+        if http is not None:
+            await http.aclose()
+        if child is not None:
+            await asyncio.to_thread(child.stop)
+
+    # --- the server
+
+    def _launch(self) -> str:
+        if importlib.util.find_spec("sglang") is None:
+            raise EngineLoadError(
+                "actor_rollout_ref.rollout.name=sglang, and SGLang is not installed: give"
+                " actor_rollout_ref.rollout.engine_kwargs.sglang.base_url with the address of a"
+                " running server, or install it (pip install sglang), or set rollout.name=vllm"
+            )
+        port = free_port()
+        environment = server_environment(device=self.settings.device, threads=self.settings.threads)
+        self._child = ChildServer(launch_command(self.settings, port), environment)
+        return f"http://127.0.0.1:{port}"
+
+    @property
+    def _load_timeout_s(self) -> float:
+        return float(self.settings.kwargs.get("load_timeout_s", LOAD_TIMEOUT_S))
+
+    @property
+    def _saves_memory(self) -> bool:
+        return bool(self._server.get("enable_memory_saver"))
+
+    async def _wait_until_healthy(self, base_url: str) -> None:
+        timeout_s = float(
+            self.settings.kwargs.get(
+                "load_timeout_s", LOAD_TIMEOUT_S if self._child is not None else ATTACH_TIMEOUT_S
+            )
+        )
+        deadline, problem = time.monotonic() + timeout_s, "it has not answered yet"
+        while time.monotonic() < deadline:
+            if self._child is not None and not self._child.alive():
+                raise EngineLoadError(
+                    f"SGLang could not load the policy '{self.settings.path}':"
+                    f" {self._child.last_words()}"
+                )
+            try:
+                answer = await self._connected().get("/health", timeout=5.0)
+                if answer.is_success:
+                    return
+                problem = f"it answered {answer.status_code}"
+            except httpx.TransportError as error:
+                problem = f"{type(error).__name__}: {error}"
+            await asyncio.sleep(0.2)
+        said = f"; it printed: {self._child.last_words()}" if self._child is not None else ""
+        raise EngineLoadError(
+            f"the SGLang server at {base_url} was not healthy within {timeout_s:g} s:"
+            f" {problem}{said}"
+        )
+
+    async def _wake(self, tags: set[str]) -> None:
+        wanted = sorted(tags & self._asleep)
+        if wanted and self._saves_memory:
+            await self._post("/resume_memory_occupation", {"tags": wanted})
+        self._asleep -= set(wanted)
+
+    async def _restore_weights(self) -> None:
+        if not self._published:
+            await self._update_weights(self.settings.path, self.version)
+            self._weights_dropped = False
+        elif Path(self._published).is_file():
+            await self.load_weights(self._published, version=self.version)
+        else:
+            raise InfrastructureError(
+                f"the rollout engine dropped its weights and '{self._published}' is gone; publish"
+                " weights before waking it up fully"
+            )
+
+    async def _update_weights(self, folder: str, version: int) -> None:
+        told = await self._post(
+            "/update_weights_from_disk", {"model_path": str(folder), "weight_version": str(version)}
+        )
+        if not isinstance(told, Mapping) or told.get("success") is not True:
+            said = told.get("message", told) if isinstance(told, Mapping) else told
+            raise InfrastructureError(
+                f"SGLang did not take the weights of version {version}: {said}"
+            )
+
+    def _refuse_unready(self) -> None:
+        if self._http is None or self._asleep or self._weights_dropped:
+            state = (
+                "not started"
+                if self._http is None
+                else "asleep"
+                if self._asleep
+                else "without weights"
+            )
+            raise InfrastructureError(
+                f"the rollout engine is {state}; start or wake it before generating"
+            )
+
+    # --- requests
+
+    async def _sample(
+        self, sample: Sample, prompt: Sequence[int], sampling: Sampling
+    ) -> Generation:
+        async with self._slots:
+            self._under_way.add(sample.rid)
+            version = self.version
+            try:
+                body = generate_body(
+                    sample, prompt, sampling, room=self.settings.max_model_len - len(prompt)
+                )
+                return generation(
+                    sample,
+                    await self._post("/generate", body, timeout_s=self.settings.timeout_s),
+                    version,
+                )
+            finally:
+                self._under_way.discard(sample.rid)
+
+    async def _before_deadline(self, finished: Any) -> Generation:
+        try:
+            return await finished
+        except TimeoutError as error:
+            raise StallError(
+                "generation took longer than"
+                f" actor_rollout_ref.rollout.timeout_s={self.settings.timeout_s:g}; raise it or"
+                " sample less"
+            ) from error
+
+    async def _abandon(
+        self, tasks: Sequence[asyncio.Task[Generation]], samples: Iterable[Sample]
+    ) -> None:
+        """Abort what is under way and forget the rest; nothing where all are finished."""
+        left = [sample.rid for sample in samples if sample.rid in self._under_way]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if left and self._http is not None:
+            aborts = (
+                self._post("/abort_request", {"rid": rid}, timeout_s=ATTACH_TIMEOUT_S)
+                for rid in left
+            )
+            await asyncio.gather(
+                *aborts, return_exceptions=True
+            )  # a server that is gone has nothing under way
+
+    async def _post(
+        self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
+    ) -> Any:
+        """The parsed answer; None where it is empty or no JSON is due."""
+        http = self._connected()
+        try:
+            answer = await http.post(
+                path, json=dict(body), timeout=timeout_s or self._load_timeout_s
+            )
+            if answer.is_error:
+                raise InfrastructureError(
+                    f"SGLang refused {path} with {answer.status_code}: {refusal(answer)}"
+                )
+            return answer.json() if answer.content and path != "/abort_request" else None
+        except httpx.TimeoutException as error:
+            raise TimeoutError(path) from error if path == "/generate" else self._lost(path, error)
+        except (
+            httpx.HTTPError,
+            ValueError,
+            RuntimeError,
+        ) as error:  # RuntimeError: the client was closed meanwhile
+            raise self._lost(path, error) from error
+
+    async def _get(self, path: str) -> Mapping[str, Any]:
+        http = self._connected()
+        try:
+            answer = await http.get(path, timeout=ATTACH_TIMEOUT_S)
+            answer.raise_for_status()
+            told = answer.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise self._lost(path, error) from error
+        return told if isinstance(told, Mapping) else {}
+
+    def _connected(self) -> httpx.AsyncClient:
+        if self._http is None:
+            raise InfrastructureError(
+                "the rollout engine is not started, or was shut down; start it first"
+            )
+        return self._http
+
+    def _lost(self, path: str, error: Exception) -> RmrlError:
+        reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
+        gone = self._http is None or (self._child is not None and not self._child.alive())
+        said = (
+            f"; it printed: {self._child.last_words()}" if self._child is not None and gone else ""
+        )
+        state = " was shut down or has ended" if gone else ""
+        return InfrastructureError(
+            f"the SGLang server of the rollout engine{state} ({path}): {reason}{said}"
+        )

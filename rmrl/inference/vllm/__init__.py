@@ -1,0 +1,1 @@
+"""vLLM: both of its users, and what they share."""

@@ -1,0 +1,359 @@
+"""The policy's sampler on vLLM: continuous batching, every sample handed over as soon as it is
+finished.
+
+The engine runs in this process, on one thread of its own. vLLM's AsyncLLM would put it into a
+second process, which starts later, holds the libraries' memory once more and outlives a killed
+parent; here the event loop stays free because the thread releases the interpreter lock inside every
+kernel and hands control back after each slice of steps.
+
+Logprobs are those of training: log softmax(logits / temperature)[token], before top-k and top-p
+(`WorkerExtension.report_tempered_logprobs`). Greedy samples (temperature 0) report temperature 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError, StallError
+from rmrl.inference.rollout_base import RolloutEngineSettings, refuse_overlong, sample_seed
+from rmrl.inference.vllm import batch_invariance
+from rmrl.inference.vllm.arguments import ServingSettings, engine_arguments
+from rmrl.inference.vllm.sampling import sampling_params
+from rmrl.types import Generation, Sampling
+
+Result = TypeVar("Result")
+WEIGHTS, KV_CACHE = "weights", "kv_cache"
+
+_SLICE_S = 0.02
+"""Engine steps are run in slices of at most this long (a started step is finished), so that new
+requests get in between."""
+_REASON_CHARACTERS = 1500
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request in the engine."""
+
+    prompt_index: int
+    sample_index: int
+    version: int
+    arrivals: asyncio.Queue[Generation | RmrlError]
+
+
+class VLLMRollout:
+    """A `RolloutEngine` on vLLM; the process must have been given
+    `serving.environment.engine_environment`.
+
+    All methods belong to one event loop. Calls of `generate` may overlap; they share the batch.
+    """
+
+    package: ClassVar[str] = "vllm"
+
+    def __init__(self, settings: RolloutEngineSettings) -> None:
+        self.settings = settings
+        self.version = 0
+        self._engine: Any = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollout-engine")
+        self._pending: dict[str, _Pending] = {}
+        self._ids = itertools.count()
+        self._pump: asyncio.Task[None] | None = None
+        self._asleep: set[str] = set()
+        self._weights_dropped = False
+        self._published = ""
+        self._logprobs_before_filters = True
+
+    async def start(self) -> None:
+        """Load the checkpoint. Raises EngineLoadError with the end of vLLM's own reason."""
+        try:
+            await self._run(self._load)
+        except InfrastructureError as error:
+            raise EngineLoadError(
+                f"vLLM could not load the policy '{self.settings.path}' on {self.settings.device}:"
+                f" {error}"
+            ) from error
+
+    async def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> AsyncIterator[Generation]:
+        """Samples in the order in which they finish, `sampling.n` for each prompt. Closing the
+        iterator aborts the rest.
+
+        With `sampling.seed` every sample gets a seed of its own, so results do not depend on what
+        else is in the batch. Raises DataError for a prompt that does not fit, StallError past
+        `timeout_s`, InfrastructureError when the engine fails.
+        """
+        self._refuse_unready(sampling)
+        refuse_overlong(prompts, self.settings.max_model_len)
+        arrivals: asyncio.Queue[Generation | RmrlError] = asyncio.Queue()
+        deadline = time.monotonic() + self.settings.timeout_s
+        ids = self._register(len(prompts), sampling.n, arrivals)
+        try:
+            await self._run(lambda: self._submit(ids, prompts, sampling))
+            self._keep_pumping()
+            for _ in ids:
+                yield await self._next(arrivals, deadline)
+        finally:
+            unfinished = [i for i in ids if self._pending.pop(i, None)]
+            if unfinished:
+                await self._run(lambda: self._engine.abort_request(unfinished))
+
+    async def load_weights(self, path: str, *, version: int) -> None:
+        """Replace the weights by those of a `serving.weight_file`; later samples carry `version`.
+
+        Works on a sleeping engine too: its weights are woken, its KV cache stays freed until
+        `wake`. Samples under way go on under the new weights, their cached prefix recomputed, and
+        keep the version they began with.
+        """
+        await self._wake({WEIGHTS})
+        await self._run(lambda: self._engine.collective_rpc("load_weight_file", args=(str(path),)))
+        await self._run(lambda: self._engine.reset_prefix_cache(reset_running_requests=True))
+        self.version, self._published, self._weights_dropped = version, str(path), False
+
+    async def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Get ready for weights that vLLM itself brings here; needs
+        engine_kwargs.vllm.weight_transfer_config."""
+        await self._rpc("init_weight_transfer_engine", init_info=init_info)
+
+    async def start_weight_update(self) -> None:
+        """A new set of weights begins to arrive. A sleeping engine's weights are woken, its KV
+        cache is not."""
+        await self._wake({WEIGHTS})
+        await self._rpc("start_weight_update")
+
+    async def update_weights(self, update_info: Any) -> None:
+        """A part of them, as vLLM's trainer side describes it."""
+        await self._rpc("update_weights", update_info=update_info)
+
+    async def finish_weight_update(self, version: int) -> None:
+        """All have arrived; later samples carry `version`. Samples under way go on as with
+        `load_weights`."""
+        await self._rpc("finish_weight_update")
+        await self._run(lambda: self._engine.reset_prefix_cache(reset_running_requests=True))
+        self.version, self._published, self._weights_dropped = (
+            version,
+            "the weights sent last",
+            False,
+        )
+
+    async def sleep(self, level: int = 1) -> None:
+        """1: free the KV cache, keep weights in host memory; 2: drop the weights too. Refused while
+        samples are under way."""
+        if self._pending:
+            raise InfrastructureError(
+                f"the rollout engine was put to sleep with {len(self._pending)} samples under way;"
+                " await them first"
+            )
+        if self._asleep and (self._weights_dropped or level < 2):
+            return
+        await self._wake(set(self._asleep))
+        await self._run(lambda: self._engine.sleep(level=level))
+        self._asleep = {WEIGHTS, KV_CACHE}
+        self._weights_dropped = level >= 2
+
+    async def wake(self, tags: Sequence[str] | None = None) -> None:
+        """Undo `sleep`, or only for "weights" or "kv_cache".
+
+        After level 2, `wake()` reads the weights again: those published last, else the
+        checkpoint's. To publish new ones instead, call `load_weights` before `wake` (or after
+        `wake(["weights"])`): nothing is read twice. Raises InfrastructureError when the weights
+        published last are gone.
+        """
+        await self._wake(set(tags) if tags else {WEIGHTS})
+        if not tags:
+            if self._weights_dropped:
+                await self._restore_weights()
+            await self._wake({KV_CACHE})
+
+    async def resident_bytes(self) -> int:
+        """Resident memory on CPU, device bytes on CUDA; summed over a tensor-parallel group."""
+        return sum(await self._run(lambda: self._engine.collective_rpc("worker_bytes")))
+
+    async def shutdown(self) -> None:
+        """Stop the engine; samples under way raise InfrastructureError. The object cannot be
+        started again."""
+        self._fail_all(
+            InfrastructureError("the rollout engine was shut down while samples were under way")
+        )
+        if self._engine is not None:
+            await self._run(lambda: self._engine.engine_core.shutdown())
+            self._engine = None
+        self._thread.shutdown(wait=False)
+
+    # --- on the engine thread ---
+
+    def _load(self) -> None:
+        batch_invariance.check_device()
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        from vllm import EngineArgs
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        self._engine = LLMEngine.from_engine_args(EngineArgs(**_arguments(self.settings)))
+        self._logprobs_before_filters = all(self._engine.collective_rpc("report_tempered_logprobs"))
+
+    def _submit(
+        self, ids: Sequence[str], prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> None:
+        for request_id in ids:
+            pending = self._pending[request_id]
+            seed = sample_seed(
+                sampling.seed, pending.prompt_index, pending.sample_index, samples=sampling.n
+            )
+            params = sampling_params(sampling, n=1, seed=seed, logprobs=0, flat_logprobs=True)
+            self._engine.add_request(
+                request_id, {"prompt_token_ids": list(prompts[pending.prompt_index])}, params
+            )
+
+    def _advance(self) -> list[Any]:
+        """Step until something is finished or the slice is over; the finished outputs."""
+        end = time.monotonic() + _SLICE_S
+        finished: list[Any] = []
+        while not finished and self._engine.has_unfinished_requests() and time.monotonic() < end:
+            finished = [output for output in self._engine.step() if output.finished]
+        return finished
+
+    # --- on the event loop ---
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        """Run on the engine thread, in order; vLLM's errors become InfrastructureError."""
+        if self._engine is None and work != self._load:
+            raise InfrastructureError("the rollout engine is not started; start it first")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except RmrlError:
+            raise
+        except Exception as error:  # vLLM raises every kind of error
+            reason = f"{type(error).__name__}: {error}"[-_REASON_CHARACTERS:]
+            raise InfrastructureError(f"the rollout engine failed: {reason}") from error
+
+    async def _rpc(self, method: str, **kwargs: Any) -> None:
+        """A method of vLLM's worker, in every process of a tensor-parallel group."""
+        await self._run(lambda: self._engine.collective_rpc(method, kwargs=kwargs))
+
+    def _register(
+        self, prompts: int, samples: int, arrivals: asyncio.Queue[Generation | RmrlError]
+    ) -> list[str]:
+        ids: list[str] = []
+        for prompt_index, sample_index in itertools.product(range(prompts), range(samples)):
+            ids.append(str(next(self._ids)))
+            self._pending[ids[-1]] = _Pending(prompt_index, sample_index, self.version, arrivals)
+        return ids
+
+    async def _next(
+        self, arrivals: asyncio.Queue[Generation | RmrlError], deadline: float
+    ) -> Generation:
+        try:
+            arrived = await asyncio.wait_for(arrivals.get(), max(0.0, deadline - time.monotonic()))
+        except TimeoutError as error:
+            raise StallError(
+                "generation took longer than"
+                f" actor_rollout_ref.rollout.timeout_s={self.settings.timeout_s:g}; raise it or"
+                " sample less"
+            ) from error
+        if isinstance(arrived, RmrlError):
+            raise arrived
+        return arrived
+
+    def _keep_pumping(self) -> None:
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.get_running_loop().create_task(self._pump_outputs())
+
+    async def _pump_outputs(self) -> None:
+        while self._pending:
+            try:
+                outputs = await self._run(self._advance)
+            except RmrlError as error:
+                self._fail_all(error)
+                return
+            for output in outputs:
+                pending = self._pending.pop(output.request_id, None)
+                if pending is not None:
+                    pending.arrivals.put_nowait(_generation(pending, output.outputs[0]))
+
+    def _fail_all(self, error: RmrlError) -> None:
+        for pending in self._pending.values():
+            pending.arrivals.put_nowait(error)
+        self._pending.clear()
+
+    async def _wake(self, tags: set[str]) -> None:
+        wanted = sorted(tags & self._asleep)
+        if wanted:
+            await self._run(lambda: self._engine.wake_up(wanted))
+            self._asleep -= set(wanted)
+
+    async def _restore_weights(self) -> None:
+        if not self._published:
+            await self._run(lambda: self._engine.collective_rpc("reload_weights"))
+            self._weights_dropped = False
+        elif Path(self._published).is_file():
+            await self.load_weights(self._published, version=self.version)
+        else:
+            raise InfrastructureError(
+                f"the rollout engine dropped its weights and {self._published} cannot be had again;"
+                " publish before waking it fully"
+            )
+
+    def _refuse_unready(self, sampling: Sampling) -> None:
+        if self._engine is None or self._asleep or self._weights_dropped:
+            state = (
+                "not started"
+                if self._engine is None
+                else "asleep"
+                if self._asleep
+                else "without weights"
+            )
+            raise InfrastructureError(
+                f"the rollout engine is {state}; start or wake it before generating"
+            )
+        filters = sampling.top_p < 1 or sampling.top_k > 0
+        if filters and not self._logprobs_before_filters:
+            raise ConfigError(
+                "this vLLM reports logprobs after top_p/top_k only; use top_p=1 top_k=-1 or unset"
+                " VLLM_USE_V2_MODEL_RUNNER"
+            )
+
+
+def _arguments(settings: RolloutEngineSettings) -> dict[str, Any]:
+    serving = ServingSettings(
+        path=settings.path,
+        tokenizer=settings.tokenizer,
+        runner="generate",
+        device=settings.device,
+        dtype=settings.dtype,
+        max_model_len=settings.max_model_len,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        gpu_memory_utilization=settings.gpu_memory_utilization,
+        kv_cache_bytes=settings.kv_cache_bytes,
+        trust_remote_code=settings.trust_remote_code,
+        seed=settings.seed,
+        kwargs=settings.kwargs,
+    )
+    mine = {
+        "enable_chunked_prefill": settings.enable_chunked_prefill,
+        "enable_prefix_caching": settings.enable_prefix_caching,
+        "logprobs_mode": "processed_logprobs",
+    }
+    if settings.device == "cuda":
+        mine["enforce_eager"] = settings.enforce_eager
+    return mine | engine_arguments(serving)
+
+
+def _generation(pending: _Pending, output: Any) -> Generation:
+    return Generation(
+        prompt_index=pending.prompt_index,
+        sample_index=pending.sample_index,
+        text=output.text,
+        token_ids=tuple(output.token_ids),
+        logprobs=tuple(output.logprobs.logprobs),
+        finish_reason=output.finish_reason or "stop",
+        policy_version=pending.version,
+    )

@@ -1,0 +1,350 @@
+"""Reward models on vLLM, in this process: judges, scalar and token heads, embeddings, chosen by
+`spec.runner`.
+
+Heads give raw logits: vLLM's own default passes them through a sigmoid, which saturates and cannot
+be undone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from rmrl.errors import EngineLoadError, InfrastructureError, RmrlError
+from rmrl.inference.fitting import answered, overlong_logits, overlong_vector
+from rmrl.inference.scoring_base import (
+    EmbedOutput,
+    EmbedRequest,
+    EngineSpec,
+    GenerateRequest,
+    PoolingRequest,
+    TextOutput,
+    TokenOutput,
+    ValueOutput,
+    overlong_texts,
+    overlong_value,
+)
+from rmrl.inference.vllm import batch_invariance
+from rmrl.inference.vllm.arguments import ServingSettings, engine_arguments
+from rmrl.inference.vllm.sampling import sampling_params
+from rmrl.models.checkpoint_inspect import (
+    architecture,
+    check_scalar_head,
+    check_token_head,
+    local_checkpoint,
+    read_config,
+    sentence_settings,
+    tensor_headers,
+)
+
+Result = TypeVar("Result")
+
+_REASON_CHARACTERS = 1500
+
+
+class VLLMEngine:
+    """A `RewardEngine` on vLLM. The process must have been given
+    `serving.environment.engine_environment`.
+
+    With tensor_parallel_size above 1 vLLM starts one process per device; they end by themselves
+    when this process ends, however it does.
+    """
+
+    package: ClassVar[str] = "vllm"
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        self.context_length = 0
+        self._llm: Any = None
+        self._asleep = 0
+        self._task = ""
+        self._prefix = ""
+        self._deepest = 2
+
+    def start(self) -> None:
+        """Check the checkpoint, then load it.
+
+        Raises RewardError when its head is missing and EngineLoadError when the GPU lacks what
+        `spec.batch_invariant` needs or, with the end of vLLM's own reason, when loading fails.
+        """
+        batch_invariance.check_device()
+        self._inspect()
+        arguments: dict[str, Any] = engine_arguments(_settings(self.spec, self.context_length))
+        if self._is_exact:
+            # Attention adds up in another order when a prompt is computed in parts (its beginning
+            # cached, or cut where a step is
+            # full), and when idle threads share a sequence's keys. What spec.kwargs say wins.
+            arguments = {
+                "enable_prefix_caching": False,
+                "enable_chunked_prefill": False,
+            } | arguments
+            os.environ.setdefault("VLLM_CPU_ATTN_SPLIT_KV", "0")
+        if self._task:
+            given = dict(arguments.get("pooler_config") or {})
+            arguments["pooler_config"] = _pooler(self._task, self.spec.path) | given
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        if self.spec.device == "cpu" and self.spec.tensor_parallel_size > 1:
+            # vLLM would bind each worker to a NUMA node of its own, which most machines do not
+            # have.
+            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        try:
+            from vllm import LLM
+
+            self._llm = LLM(**arguments)
+            if self._is_exact:
+                self._llm.collective_rpc("pair_lone_rows")
+        except Exception as error:  # vLLM raises every kind of error here
+            reason = f"{type(error).__name__}: {error}"[-_REASON_CHARACTERS:]
+            raise EngineLoadError(
+                f"vLLM could not load '{self.spec.path}' as a {self.spec.runner} model on"
+                f" {self.spec.device}: {reason}"
+            ) from error
+
+    def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        """See `RewardEngine.generate`; all requests are batched, whatever their sampling."""
+        return answered(
+            requests,
+            lambda r: len(r.token_ids) < self.context_length,
+            run=lambda kept: self._guarded(lambda: self._texts(kept)),
+            mark=lambda r: overlong_texts(r, self.context_length),
+        )
+
+    def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
+        """See `RewardEngine.classify`; a token-level head is read at the last token."""
+
+        def run(kept: list[PoolingRequest]) -> list[ValueOutput]:
+            return [
+                ValueOutput(float(logits.reshape(-1)[-1]), len(r.token_ids))
+                for r, logits in zip(kept, self._pooled(kept), strict=True)
+            ]
+
+        return answered(
+            requests, self._fits, run=run, mark=lambda r: overlong_value(r, self.context_length)
+        )
+
+    def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
+        """See `RewardEngine.token_logits`; the head is computed at every token and read at the
+        asked ones."""
+
+        def run(kept: list[PoolingRequest]) -> list[TokenOutput]:
+            outputs = []
+            for request, logits in zip(kept, self._pooled(kept), strict=True):
+                if logits.ndim != 2 or len(logits) != len(request.token_ids):
+                    raise InfrastructureError(
+                        f"the engine of '{self.spec.path}' gave logits of shape"
+                        f" {list(logits.shape)} for {len(request.token_ids)} tokens; each token"
+                        " needs its own, so kwargs.pooler_config must not choose among them"
+                    )
+                rows = logits[list(request.positions)].tolist()
+                outputs.append(TokenOutput(tuple(map(tuple, rows)), len(request.token_ids)))
+            return outputs
+
+        return answered(
+            requests, self._fits, run=run, mark=lambda r: overlong_logits(r, self.context_length)
+        )
+
+    def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
+        """Vectors of length 1; pooled as the folder's sentence-transformers settings say, else the
+        mean over the tokens."""
+        ids = self._guarded(
+            lambda: [
+                tuple(self._llm.get_tokenizer()(self._prefix + r.text)["input_ids"])
+                for r in requests
+            ]
+        )
+
+        def run(kept: list[PoolingRequest]) -> list[EmbedOutput]:
+            return [
+                EmbedOutput(tuple(_unit(v)), len(r.token_ids))
+                for r, v in zip(kept, self._pooled(kept), strict=True)
+            ]
+
+        return answered(
+            [PoolingRequest(i) for i in ids],
+            self._fits,
+            run=run,
+            mark=lambda r: overlong_vector(len(r.token_ids), self.context_length),
+        )
+
+    def sleep(self, level: int = 1) -> None:
+        """1: weights stay in host memory, the KV cache is freed; 2: weights are dropped as well.
+
+        A linear head with a bias sleeps at level 1 at most: vLLM cannot reload it.
+        """
+        level = min(level, self._deepest)
+        if level > self._asleep:
+            if self._asleep:
+                self.wake()
+            self._guarded(lambda: self._llm.sleep(level=level))
+            self._asleep = level
+
+    def wake(self) -> None:
+        """Undo `sleep`; after level 2 the weights are read from the checkpoint again."""
+        if self._asleep >= 2:
+            self._guarded(lambda: self._llm.wake_up(tags=["weights"]))
+            self._guarded(lambda: self._llm.collective_rpc("reload_weights"))
+            self._guarded(lambda: self._llm.wake_up(tags=["kv_cache"]))
+        elif self._asleep:
+            self._guarded(self._llm.wake_up)
+        self._asleep = 0
+
+    def resident_bytes(self) -> int:
+        """Summed over the workers of a tensor-parallel group."""
+        return sum(self._guarded(lambda: self._llm.collective_rpc("worker_bytes")))
+
+    def ping(self) -> str:
+        """ "cold", "awake" or "asleep <level>"."""
+        if self._llm is None:
+            return "cold"
+        return f"asleep {self._asleep}" if self._asleep else "awake"
+
+    def _inspect(self) -> None:
+        """Read from the checkpoint what can be had of it; sets the pooling task and the context
+        length."""
+        path = self.spec.path
+        self.context_length = self.spec.context_length()
+        if self.spec.runner == "pooling":
+            check_scalar_head(path)
+            self._task = (
+                "token_classify"
+                if architecture(path).endswith("ForTokenClassification")
+                else "classify"
+            )
+        elif self.spec.runner == "token_pooling":
+            check_token_head(path)
+            self._task = "token_classify"
+        if self.spec.runner in ("pooling", "token_pooling"):
+            self._deepest = _deepest_sleep(path)
+        elif self.spec.runner == "embed":
+            settings = sentence_settings(path)
+            self.context_length = min(self.context_length, settings.max_tokens)
+            self._task, self._prefix = "embed", settings.prefix
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether a score is to be the same in any batch, to the last bit: in float32 on CPU."""
+        return self.spec.device == "cpu" and self.spec.dtype == "float32"
+
+    def _fits(self, request: PoolingRequest) -> bool:
+        return 0 < len(request.token_ids) <= self.context_length
+
+    def _texts(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        prompts = [{"prompt_token_ids": list(r.token_ids)} for r in requests]
+        params = [
+            sampling_params(r.sampling, logprob_token_ids=list(r.choice_tokens) or None)
+            for r in requests
+        ]
+        answers = self._llm.generate(prompts, params, use_tqdm=False)
+        return [_outputs(r, a) for r, a in zip(requests, answers, strict=True)]
+
+    def _pooled(self, requests: Sequence[PoolingRequest]) -> list[Any]:
+        """A float32 tensor for each request: [labels], [tokens, labels] or [dimensions], as the
+        task has it."""
+        prompts = [{"prompt_token_ids": list(r.token_ids)} for r in requests]
+        params = [_pooling_params(r) for r in requests]
+        task = self._task
+        outputs = self._guarded(
+            lambda: self._llm.encode(
+                prompts, pooling_params=params, pooling_task=task, use_tqdm=False
+            )
+        )
+        return [output.outputs.data.float() for output in outputs]
+
+    def _guarded(self, work: Callable[[], Result]) -> Result:
+        if self._llm is None:
+            raise InfrastructureError(
+                f"the engine of '{self.spec.path}' was used before start(); start it first"
+            )
+        try:
+            return work()
+        except RmrlError:
+            raise
+        except (
+            Exception
+        ) as error:  # whatever vLLM raises, the batch is lost and the caller needs one type
+            reason = f"{type(error).__name__}: {error}"[-_REASON_CHARACTERS:]
+            raise InfrastructureError(
+                f"the engine of '{self.spec.path}' failed on a batch: {reason}"
+            ) from error
+
+
+def _settings(spec: EngineSpec, context_length: int) -> ServingSettings:
+    return ServingSettings(
+        path=spec.path,
+        tokenizer=None,
+        runner="generate" if spec.runner == "generate" else "pooling",
+        device=spec.device,
+        dtype=spec.dtype,
+        max_model_len=context_length,
+        max_num_seqs=spec.max_num_seqs,
+        max_num_batched_tokens=spec.max_num_batched_tokens,
+        tensor_parallel_size=spec.tensor_parallel_size,
+        gpu_memory_utilization=spec.gpu_memory_utilization,
+        kv_cache_bytes=spec.kv_cache_bytes,
+        trust_remote_code=spec.trust_remote_code,
+        seed=spec.seed,
+        kwargs=spec.kwargs,
+    )
+
+
+def _pooler(task: str, path: str) -> dict[str, Any]:
+    """vLLM's pooler_config: raw values. Of a plain checkpoint the last token of causal models, else
+    the mean, as sentence-transformers."""
+    pooler: dict[str, Any] = {"task": task, "use_activation": False}
+    if task == "token_classify":
+        pooler["tok_pooling_type"] = (
+            "ALL"  # process reward models would otherwise answer at step markers only
+        )
+    if task == "embed" and not (local_checkpoint(path) / "modules.json").is_file():
+        causal = architecture(path).endswith("ForCausalLM") and read_config(path).get(
+            "is_causal", True
+        )
+        pooler["seq_pooling_type"] = "LAST" if causal else "MEAN"
+    return pooler
+
+
+def _deepest_sleep(path: str) -> int:
+    """1 where vLLM could not read all weights again: it sets the bias of a linear head aside while
+    loading, and only the first time."""
+    return 1 if any(t.name == "score.bias" for t in tensor_headers(path)) else 2
+
+
+def _outputs(request: GenerateRequest, answer: Any) -> list[TextOutput]:
+    tokens_in, choices = len(request.token_ids), request.choice_tokens
+    texts = [
+        TextOutput(
+            o.text,
+            o.finish_reason or "stop",
+            tokens_in,
+            len(o.token_ids),
+            _choice_logprobs(choices, o.logprobs),
+        )
+        for o in answer.outputs
+    ]
+    return (
+        texts * request.sampling.n if request.sampling.temperature == 0 else texts
+    )  # a greedy prompt is sampled once
+
+
+def _choice_logprobs(tokens: Sequence[int], positions: Any) -> tuple[float, ...]:
+    """`positions`: one mapping from token id to its log-probability for each generated token; only
+    the first is read."""
+    if not tokens or not positions:
+        return (-math.inf,) * len(tokens)
+    return tuple(positions[0][t].logprob if t in positions[0] else -math.inf for t in tokens)
+
+
+def _unit(vector: Any) -> list[float]:
+    return (vector / vector.norm().clamp_min(1e-12)).tolist()
+
+
+def _pooling_params(request: PoolingRequest) -> Any:
+    from vllm import PoolingParams
+
+    extra = None
+    if request.token_type_ids is not None and 1 in request.token_type_ids:
+        # vLLM's form of "zeros, then ones": the position of the first one.
+        extra = {"compressed_token_type_ids": request.token_type_ids.index(1)}
+    return PoolingParams(use_activation=False, extra_kwargs=extra)

@@ -1,0 +1,91 @@
+"""Methods mixed into vLLM's worker (CPU and CUDA alike) through its `worker_extension_cls`
+argument.
+
+vLLM calls them by name with `collective_rpc`, in every worker process of a tensor-parallel group.
+"""
+
+from __future__ import annotations
+
+import os
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rmrl.inference.weights.file import read_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class WorkerExtension:
+    """Mixed into a worker: `self` has vLLM's `model_runner` and `reload_weights`."""
+
+    model_runner: Any
+    device: Any
+
+    def load_weight_file(self, path: str) -> None:
+        """Replace all weights by those of a file of `rmrl.inference.weights.file`."""
+        self.reload_weights(weights_iterator=read_weights(path))  # type: ignore[attr-defined]
+
+    def worker_bytes(self) -> int:
+        """Bytes held: device memory of this process on CUDA, resident memory of this process on
+        CPU."""
+        return device_bytes(self.device) if self.device.type == "cuda" else resident_bytes()
+
+    def report_tempered_logprobs(self) -> bool:
+        """Make the sampler report log softmax(logits / temperature) before top-k and top-p; False
+        where it cannot be done.
+
+        vLLM offers logprobs before temperature ("raw") or after top-k and top-p ("processed").
+        Training divides the logits by the temperature and knows no top-k, so neither matches once
+        both are in use; this gives training's definition in every case.
+        """
+        sampling = getattr(getattr(self.model_runner, "sampler", None), "topk_topp_sampler", None)
+        if sampling is None:
+            return False
+        inner = sampling.forward
+
+        def forward(
+            _: object, logits: Tensor, generators: dict[int, torch.Generator], *filters: Any
+        ) -> tuple[Tensor, Tensor]:
+            logprobs = logits.log_softmax(
+                dim=-1, dtype=torch.float32
+            )  # a copy: the filters write into `logits`
+            return inner(logits, generators, *filters)[0], logprobs
+
+        sampling.logprobs_mode = (  # else the inner sampler computes a second log softmax
+            "raw_logprobs"
+        )
+        sampling.forward = MethodType(forward, sampling)
+        return True
+
+
+def resident_bytes() -> int:
+    """Resident memory (RSS) of this process."""
+    import psutil
+
+    return psutil.Process().memory_info().rss
+
+
+def device_bytes(device: torch.device) -> int:
+    """Memory of a CUDA device that this process holds.
+
+    PyTorch's own count includes what a sleeping engine has unmapped, so the driver is asked. Where
+    it does not name the process (in some containers), PyTorch's count is returned.
+    """
+    from vllm.third_party import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(
+            f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+        )
+        held = [
+            p.usedGpuMemory
+            for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            if p.pid == os.getpid()
+        ]
+    except pynvml.NVMLError:
+        held = []
+    return int(held[0]) if held and held[0] else torch.cuda.memory_reserved(device)

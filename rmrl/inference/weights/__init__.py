@@ -1,0 +1,1 @@
+"""New weights on their way from a training backend to a rollout engine."""

@@ -1,0 +1,108 @@
+"""A training process's end of vLLM's own weight transfer (vllm.distributed.weight_transfer): CUDA
+IPC handles, or a broadcast over NCCL.
+
+vLLM's trainer-side engine drives the whole exchange; here it is given the tensors and a way to
+reach the rollout engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from rmrl.inference.weights.file import manifest_bytes
+from rmrl.registry import load_attribute
+
+INIT_INFOS = {
+    "ipc": "vllm.distributed.weight_transfer.ipc_engine:IPCTrainerInitInfo",
+    "nccl": "vllm.distributed.weight_transfer.nccl_engine:NCCLTrainerInitInfo",
+}
+"""Transport -> vLLM's settings of its training side; they name the backend of the same name."""
+
+
+class WeightClient(Protocol):
+    """vLLM's VLLMWeightSyncClient: calls that reach every rollout engine, and return when all have
+    answered."""
+
+    version: int
+    """What the next finished update is called."""
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None: ...
+
+    def start_weight_update(self) -> None: ...
+
+    def update_weights(self, update_info: Any) -> None: ...
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None: ...
+
+
+class Weights(Protocol):
+    """What a training engine offers: names, dtypes and shapes, and the whole tensors in the same
+    order, gathered by all processes."""
+
+    def manifest(self, dtype: str) -> Sequence[tuple[str, torch.dtype, tuple[int, ...]]]: ...
+
+    def weights(self, dtype: str) -> Iterator[tuple[str, torch.Tensor]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferLink:
+    """One training process's way to the rollout engines."""
+
+    transport: str
+    """A key of INIT_INFOS; the rollout engines were started with the backend of that name."""
+    rank: int
+    """Of the training process. Rank 0 alone uses the client, and sends over NCCL."""
+    client: WeightClient
+    dtype: str
+    """Of the sent tensors."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of vLLM's: nccl needs master_address, master_port, world_size (1 + the
+    rollout engines' devices)."""
+
+
+class WeightSender:
+    """Made in every training process at the same time; rank 0 shakes hands with the rollout
+    engines."""
+
+    def __init__(self, weights: Weights, link: TransferLink) -> None:
+        from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
+
+        make_info: Any = load_attribute(INIT_INFOS[link.transport])
+        self._link, self._weights = link, weights
+        self._engine: Any = WeightTransferTrainerFactory.trainer_init(
+            make_info(rank=link.rank, **link.options),
+            client=link.client,
+            source=_source(weights, link.dtype),
+        )
+
+    def send(self, version: int) -> int:
+        """Send all weights as `version`; every training process calls it. Returns the tensors'
+        bytes."""
+        self._link.client.version = version
+        self._engine.send_weights()
+        return manifest_bytes(self._weights.manifest(self._link.dtype))
+
+    def close(self) -> None:
+        """Leave the group of processes that exchange weights."""
+        self._engine.shutdown()
+
+
+def _source(weights: Weights, dtype: str) -> Any:
+    from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
+
+    class Source(WeightSource):
+        """Every iteration gathers anew."""
+
+        def metadata(self) -> list[ParamMeta]:
+            return [
+                ParamMeta(name, kind, tuple(shape)) for name, kind, shape in weights.manifest(dtype)
+            ]
+
+        def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+            return iter(weights.weights(dtype))
+
+    return Source()

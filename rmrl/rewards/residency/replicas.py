@@ -1,0 +1,101 @@
+"""Several processes that hold the same model and look like one: requests are dealt by their tokens,
+results stay in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from rmrl.errors import InfrastructureError
+from rmrl.inference.scoring_base import EmbedRequest, GenerateRequest, PoolingRequest
+from rmrl.types import ProcessHandle
+
+_DEALT = ("generate", "classify", "token_logits", "embed")
+_CHARACTERS_PER_TOKEN = 4
+
+
+class Replicas:
+    """Implements rmrl.types.ProcessHandle. A replica that is lost makes the whole engine lost."""
+
+    def __init__(self, handles: Sequence[ProcessHandle]) -> None:
+        """At least one."""
+        assert handles
+        self.handles = tuple(handles)
+
+    async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
+        """Requests are shared out; everything else goes to all: `resident_bytes` is their sum, else
+        the first one's answer counts."""
+        if method in _DEALT:
+            return await self._dealt(method, *args, timeout_s=timeout_s)
+        answers = await asyncio.gather(
+            *(h.call(method, *args, timeout_s=timeout_s, **kwargs) for h in self.handles)
+        )
+        return sum(answers) if method == "resident_bytes" else answers[0]
+
+    async def kill(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*(handle.kill() for handle in self.handles))
+
+    async def _dealt(self, method: str, requests: Sequence[Any], *, timeout_s: float) -> list[Any]:
+        shares = deal([request_cost(request) for request in requests], len(self.handles))
+        busy = [
+            (handle, share) for handle, share in zip(self.handles, shares, strict=True) if share
+        ]
+        answers = await asyncio.gather(
+            *(
+                h.call(method, [requests[i] for i in share], timeout_s=timeout_s)
+                for h, share in busy
+            )
+        )
+        results: list[Any] = [None] * len(requests)
+        for (_, share), answer in zip(busy, answers, strict=True):
+            if len(answer) != len(share):
+                raise InfrastructureError(
+                    f"a replica returned {len(answer)} results of {method} for {len(share)}"
+                    " requests"
+                )
+            for position, result in zip(share, answer, strict=True):
+                results[position] = result
+        return results
+
+
+async def spawn_all(spawns: Sequence[Coroutine[Any, Any, ProcessHandle]]) -> list[ProcessHandle]:
+    """The processes of all; when one cannot be made, or nobody waits any more, the others are ended
+    before the error is raised."""
+    tasks = [asyncio.ensure_future(spawn) for spawn in spawns]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        made = await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(
+            *(handle.kill() for handle in made if not isinstance(handle, BaseException))
+        )
+        raise
+
+
+def deal(costs: Sequence[float], shares: int) -> list[list[int]]:
+    """Positions for each share, ascending, so that the sums of costs are close: the costliest
+    first, each to the least loaded."""
+    load = [0.0] * shares
+    dealt: list[list[int]] = [[] for _ in range(shares)]
+    for position in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+        least = min(range(shares), key=lambda s: (load[s], s))
+        dealt[least].append(position)
+        load[least] += costs[position]
+    return [sorted(share) for share in dealt]
+
+
+def request_cost(request: Any) -> float:
+    """Tokens it takes at most: read, and for texts written."""
+    match request:
+        case GenerateRequest():
+            return len(request.token_ids) + request.sampling.n * request.sampling.max_tokens
+        case PoolingRequest():
+            return len(request.token_ids)
+        case EmbedRequest():
+            return 1 + len(request.text) / _CHARACTERS_PER_TOKEN
+        case _:
+            return 1.0

@@ -1,0 +1,1 @@
+"""Functions as rewards: how they are found, loaded, called and kept apart."""

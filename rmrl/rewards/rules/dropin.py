@@ -1,0 +1,368 @@
+"""Loading reward functions by path: drop-in files `reward_functions/<name>.py` and
+`package.module:function`.
+
+A drop-in file is a model reward (`rm_preprocess` and `rm_postprocess`; the first alone where
+`score_tokens` is the verdict) or a rule (`compute_score`); docs/rewards.md holds the contract.
+Files are loaded under a private module name, so that a drop-in called `math_verify.py` never
+shadows the package `math_verify`; a file whose text did not change is executed once per process.
+
+Rule workers import this module too: it needs the standard library, `rmrl.errors`, `imports` and
+`rule_forms` only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from rmrl.errors import RewardFunctionError
+from rmrl.registry import did_you_mean
+from rmrl.rewards.rules import imports
+from rmrl.rewards.rules.forms import RULE_SIGNATURE, bound, made, parameters_of, rule_form, takes
+
+KNOWN_ARGUMENTS = ("ground_truths", "extra_infos", "data_sources", "prompts", "responses", "fences")
+"""Columns that `rm_preprocess` and `rm_postprocess` get when their signature names them."""
+
+SIGNATURES = {
+    "compute_score": RULE_SIGNATURE,
+    "rm_preprocess": "rm_preprocess(text_prompts, text_responses, tgt_tokenizer)",
+    "rm_postprocess": "rm_postprocess(results)",
+}
+CRITIQUE_SIGNATURE = "rm_critique(text_prompts, text_responses, critiques, tgt_tokenizer)"
+_POSITIONAL = {"rm_preprocess": 3, "rm_postprocess": 1, "rm_critique": 4}
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSource:
+    """Where a function is found, so that another process can import it by itself."""
+
+    target: str
+    """Path of a .py file, or the dotted name of an importable module."""
+    attribute: str = "compute_score"
+    code: str | None = field(default=None, repr=False)
+    """Text to run instead of reading the file, so that a file edited during a run cannot change its
+    rewards."""
+    arguments: str = ""
+    """The rule's own arguments, a JSON object; "": none."""
+
+    @property
+    def is_file(self) -> bool:
+        return self.target.endswith(".py")
+
+    def __str__(self) -> str:
+        return f"{self.target}:{self.attribute}"
+
+    def frozen(self) -> FunctionSource:
+        """The same source with the file's present text in it; a module stays a module."""
+        if not self.is_file or self.code is not None:
+            return self
+        return FunctionSource(
+            str(Path(self.target).resolve()),
+            self.attribute,
+            read_source(Path(self.target)),
+            self.arguments,
+        )
+
+    def load(self) -> Callable[..., Any]:
+        """Import the function; of a class, an instance. RewardFunctionError when the import raises
+        or there is no such function."""
+        if self.is_file:
+            module: Any = load_module(Path(self.target), self.code)
+        else:
+            imports.importable()
+            try:
+                module = importlib.import_module(self.target)
+            except Exception as error:  # whatever the module raises while it is imported
+                raise RewardFunctionError(
+                    f"Importing {self.target} raised {describe_exception(error)}."
+                ) from error
+        found: Any = module
+        for part in self.attribute.split("."):
+            if not hasattr(found, part):
+                names = [
+                    n for n, v in vars(module).items() if callable(v) and not n.startswith("_")
+                ]
+                raise RewardFunctionError(
+                    f"{self.target} has no '{self.attribute}'{did_you_mean(self.attribute, names)}"
+                )
+            found = getattr(found, part)
+        arguments = json.loads(self.arguments) if self.arguments else {}
+        if inspect.isclass(found):
+            return made(found, str(self), arguments)
+        if not callable(found):
+            raise RewardFunctionError(f"{self} is {type(found).__name__}; name a function.")
+        return bound(found, arguments, str(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropIn:
+    """One reward function of a user's, loaded and checked."""
+
+    name: str
+    path: Path
+    """The file its code is in; of a compiled module, the module's name."""
+    kind: Literal["model", "rule"]
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """The file's module-level SPEC, {} without one."""
+    code_hash: str = ""
+    """sha256 of the file, hexadecimal."""
+    preprocess: Callable[..., Any] | None = None
+    """rm_preprocess; None of a rule."""
+    postprocess: Callable[..., Any] | None = None
+    """rm_postprocess; None of a rule, and of a file without one (see `without_postprocess`)."""
+    critique: Callable[..., Any] | None = None
+    """rm_critique, of a `critique` reward that says itself what its scorer reads; else None."""
+    compute_score: Callable[..., Any] | None = None
+    """None of a model reward."""
+    source: FunctionSource | None = None
+    """Where a worker process finds `compute_score`; None of a model reward."""
+
+
+def load_dropin(
+    path: Path, name: str, *, known_keys: Collection[str] | None = None, arguments: str = ""
+) -> DropIn:
+    """Load and check the drop-in file `path` for the reward `name`. `known_keys`: what SPEC may
+    contain; None: anything.
+
+    `arguments`: those of a rule, as in `FunctionSource`.
+
+    RewardFunctionError: the import raised, functions are missing or have the wrong parameters, SPEC
+      is malformed. A file with rm_preprocess alone is loaded: whether that is enough depends on the
+      reward's entries (`without_postprocess`).
+    """
+    path = path.resolve()
+    code = read_source(path)
+    module = load_module(path, code)
+    spec = _checked_spec(module, path, known_keys)
+    functions = {n: getattr(module, n) for n in SIGNATURES if callable(getattr(module, n, None))}
+    kind = _kind_of(path, functions, spec)
+    common: dict[str, Any] = {
+        "name": name,
+        "path": path,
+        "kind": kind,
+        "spec": spec,
+        "code_hash": code_hash_of(code, path.parent),
+    }
+    if kind == "rule":
+        source = FunctionSource(str(path), "compute_score", code, arguments)
+        function = source.load()
+        rule_arguments(function, f"{path}:compute_score")
+        return DropIn(**common, compute_score=function, source=source)
+    critique = getattr(module, "rm_critique", None)
+    for each, function in {
+        **functions,
+        **({"rm_critique": critique} if callable(critique) else {}),
+    }.items():
+        if each != "compute_score":
+            _check_model_function(function, each, path)
+    postprocess = functions.get("rm_postprocess")
+    return DropIn(
+        **common, preprocess=functions["rm_preprocess"], postprocess=postprocess, critique=critique
+    )
+
+
+def without_postprocess(dropin: DropIn) -> str:
+    """What is wrong with a model reward whose file has rm_preprocess alone and whose verdicts are
+    to be read."""
+    return (
+        f"{dropin.path} defines rm_preprocess but not rm_postprocess: a model reward needs both."
+        f" Add {SIGNATURES['rm_postprocess']}; a reward with score_tokens={{Yes:1,No:0}} reads"
+        " nothing and one with a parser reads by that: these need rm_preprocess alone."
+    )
+
+
+def load_function(target: str, name: str, *, arguments: str = "") -> DropIn:
+    """Load the rule `target`, "package.module:function". RewardFunctionError as with
+    `load_dropin`."""
+    module_name, _, attribute = target.partition(":")
+    source = FunctionSource(module_name, attribute or "compute_score", arguments=arguments)
+    function = source.load()
+    rule_arguments(function, target)
+    file = getattr(sys.modules[module_name], "__file__", None)
+    path = Path(file) if file else Path(module_name)
+    code_hash = hashlib.sha256(path.read_bytes() if file else target.encode()).hexdigest()
+    return DropIn(
+        name=name,
+        path=path,
+        kind="rule",
+        code_hash=code_hash,
+        compute_score=function,
+        source=source,
+    )
+
+
+def load_module(path: Path, code: str | None = None) -> ModuleType:
+    """Execute a file as a module of a private name; the same text of the same file is executed once
+    per process.
+
+    `code` replaces the text on disk. RewardFunctionError names the file, the line and the exception
+    when it raises.
+    """
+    path = path.resolve()
+    code = read_source(path) if code is None else code
+    digest = hashlib.sha256(f"{path}\n{code}".encode()).hexdigest()[:16]
+    module_name = f"_rmrl_dropin_{digest}_{path.stem}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    module = ModuleType(module_name)
+    module.__file__ = str(path)
+    module.__package__ = imports.package_of(path.parent)
+    imports.importable(path.parent)
+    sys.modules[module_name] = module  # before it runs: dataclasses and pickle look their module up
+    try:
+        with imports.names_of_verl(path.parent):
+            exec(compile(code, str(path), "exec"), module.__dict__)
+    except BaseException as error:
+        del sys.modules[module_name]
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        sentence = f"Loading {path} raised {describe_exception(error, str(path))}."
+        raise RewardFunctionError(sentence + imports.missing_of_verl(error)) from error
+    return module
+
+
+def code_hash_of(code: str, folder: Path) -> str:
+    """sha256 of a drop-in's text and of the files beside it that it imports, hexadecimal."""
+    texts = [code.encode(), *(file.read_bytes() for file in imports.siblings(code, folder))]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
+
+
+def read_source(path: Path) -> str:
+    """Text of a Python file; RewardFunctionError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RewardFunctionError(
+            f"The reward function file {path} cannot be read: {error}."
+        ) from error
+
+
+def call_with_known_arguments(
+    function: Callable[..., Any], positional: tuple[Any, ...], optional: Mapping[str, Any]
+) -> Any:
+    """Call `function(*positional)` plus those entries of `optional` that its signature names; with
+    **kwargs all of them."""
+    parameters = inspect.signature(function).parameters.values()
+    free = (
+        list(parameters)[len(positional) :]
+        if not takes(parameters, inspect.Parameter.VAR_POSITIONAL)
+        else list(parameters)
+    )
+    taken = {p.name for p in list(parameters)[: len(positional)] if p.kind in _BY_POSITION}
+    if takes(parameters, inspect.Parameter.VAR_KEYWORD):
+        names = set(optional) - taken
+    else:
+        names = {p.name for p in free if p.kind in _BY_NAME} - taken
+    return function(*positional, **{k: v for k, v in optional.items() if k in names})
+
+
+def rule_arguments(function: Callable[..., Any], where: str) -> tuple[str, ...]:
+    """The keyword arguments that a rule names. RewardFunctionError, naming `where`, when it cannot
+    be called as one."""
+    return rule_form(function, where).names
+
+
+def describe_exception(error: BaseException, file: str = "") -> str:
+    """One line: type, message, and where; the innermost frame, and before it the innermost frame of
+    `file` if given."""
+    try:
+        message = str(error)
+    except Exception:  # a message that cannot be printed must not hide the error
+        message = "(its message cannot be printed)"
+    message = message if len(message) <= 500 else message[:500] + " ..."
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if file and f.filename == file][-1:]
+    shown = own if frames[-1:] == own else [*own, *frames[-1:]]
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
+    places = "; ".join(
+        f"{f.filename}:{f.lineno} in {f.name}" + (f": {f.line}" if f.line else "") for f in shown
+    )
+    return f"{type(error).__name__}: {message}" + (f" ({places})" if places else "")
+
+
+def _kind_of(
+    path: Path, functions: Mapping[str, Any], spec: Mapping[str, Any]
+) -> Literal["model", "rule"]:
+    pair = {"rm_preprocess", "rm_postprocess"} & set(functions)
+    rule = "compute_score" in functions
+    if rule and len(pair) == 2:
+        if "kind" not in spec:
+            raise RewardFunctionError(
+                f"{path} defines compute_score (a rule) as well as rm_preprocess and rm_postprocess"
+                " (a model reward): remove one, or say which with SPEC = {'kind': 'rule'} or"
+                " SPEC = {'kind': 'generative'}."
+            )
+        return "rule" if spec["kind"] == "rule" else "model"
+    if len(pair) == 2:
+        return "model"
+    if rule and not pair:
+        return "rule"
+    if pair == {"rm_preprocess"} and not rule:
+        return "model"
+    if pair:
+        (missing,) = {"rm_preprocess", "rm_postprocess"} - pair
+        raise RewardFunctionError(
+            f"{path} defines {pair.pop()} but not {missing}: a model reward needs both. Add"
+            f" {SIGNATURES[missing]}."
+        )
+    found = ", ".join(sorted(functions)) or "none of them"
+    raise RewardFunctionError(
+        f"{path} is no reward function. It needs either {SIGNATURES['compute_score']}, or both"
+        f" {SIGNATURES['rm_preprocess']} and {SIGNATURES['rm_postprocess']}; found: {found}."
+    )
+
+
+def _checked_spec(
+    module: ModuleType, path: Path, known_keys: Collection[str] | None
+) -> dict[str, Any]:
+    spec = getattr(module, "SPEC", {})
+    if not isinstance(spec, Mapping):
+        raise RewardFunctionError(
+            f"{path}: SPEC is {type(spec).__name__}; it must be a dict such as SPEC = {{'kind':"
+            " 'generative'}."
+        )
+    for key in spec:
+        if known_keys is not None and key not in known_keys:
+            raise RewardFunctionError(
+                f"{path}: SPEC has an unknown entry"
+                f" {key!r}{did_you_mean(str(key), list(known_keys))}"
+            )
+    return dict(spec)
+
+
+def _check_model_function(function: Callable[..., Any], name: str, path: Path) -> None:
+    """Enough places for what is passed by position, and nothing else required but the known
+    columns."""
+    parameters = parameters_of(function, f"{path}:{name}")
+    count = _POSITIONAL[name]
+    places = [p for p in parameters if p.kind in _BY_POSITION]
+    rest = [
+        p
+        for p in parameters
+        if p not in places[:count] and p.default is p.empty and p.kind in (*_BY_POSITION, *_BY_NAME)
+    ]
+    unknown = [p.name for p in rest if p.name not in KNOWN_ARGUMENTS]
+    too_few = len(places) < count and not takes(parameters, inspect.Parameter.VAR_POSITIONAL)
+    if unknown or too_few:
+        what = (
+            f"needs {', '.join(unknown)}"
+            if unknown
+            else f"takes {len(places)} positional arguments instead of {count}"
+        )
+        raise RewardFunctionError(
+            f"{path}: {name}{inspect.signature(function)} {what}. It is called as"
+            f" {SIGNATURES.get(name, CRITIQUE_SIGNATURE)}, and is given"
+            f" {', '.join(KNOWN_ARGUMENTS)} by name where it names them."
+        )

@@ -1,0 +1,418 @@
+"""Killable worker processes for rules: a rule that hangs, crashes or leaks costs its own row and
+nothing else.
+
+    submit(calls) -> job -> chunks of calls -> workers (plain subprocesses) -> one message per call
+      -> future
+
+One thread of the parent owns all workers. A worker tells when each call starts and ends, so a
+call's deadline counts from its start (queueing is never a time-out) and a hang is attributed to the
+very call. A worker past the deadline is killed and replaced; the rest of its chunk goes back to the
+queue. Workers are started with `subprocess`, never forked from the parent: they inherit neither
+torch nor Ray state, and `__main__` is not imported again. They die with the parent. Where a rule
+costs worker after worker, the next ones are forked by a subprocess that has imported it
+(`rule_nursery`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import pickle
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmrl.errors import EngineLostError, RewardFunctionError
+from rmrl.rewards.kinds.rule_process import Nursery, WorkerProcess
+from rmrl.rewards.rules.dropin import FunctionSource
+from rmrl.types import ScoreResult
+
+LOAD_TIMEOUT_S = 120.0
+"""Deadline of starting a process and importing the function in it; apart from the calls'
+deadlines."""
+CHUNK_S = 0.01
+"""Calls are sent in chunks that take about this long, as measured on the job's earlier calls."""
+CHUNK_LIMIT = 32
+LOSSES_ALLOWED = 1
+"""How often a call is tried again after its worker died in it, and a job after a worker died
+importing its function."""
+IDLE_WAIT_S = 60.0
+REAP_WAIT_S = 0.2
+CLOSE_WAIT_S = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    job: _Job
+    index: int
+    payload: bytes
+    losses: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    source: FunctionSource
+    timeout_s: float
+    results: list[ScoreResult | None]
+    future: Future[list[ScoreResult]] = field(default_factory=Future)
+    waiting: deque[_Call] = field(default_factory=deque)
+    settled: int = 0
+    call_s: float | None = None
+    """Moving average of one call; None before the first."""
+    load_losses: int = 0
+
+    def chunk(self) -> list[_Call]:
+        """Take the next calls: one until their cost is known, then about CHUNK_S worth of them."""
+        size = (
+            1
+            if self.call_s is None
+            else max(1, min(CHUNK_LIMIT, int(CHUNK_S / max(self.call_s, 1e-6))))
+        )
+        return [self.waiting.popleft() for _ in range(min(size, len(self.waiting)))]
+
+    def settle(self, call: _Call, result: ScoreResult) -> None:
+        """Record one verdict; the last one resolves the future."""
+        self.results[call.index] = result
+        self.settled += 1
+        if self.settled == len(self.results):
+            self.resolve()
+
+    def resolve(self, error: BaseException | None = None) -> None:
+        """Resolve the future with the results or the error, unless nobody waits for it any more."""
+        self.waiting.clear()
+        with contextlib.suppress(InvalidStateError):
+            if error is not None:
+                self.future.set_exception(error)
+            else:
+                self.future.set_result([r for r in self.results if r is not None])
+
+
+class _Worker(WorkerProcess):
+    """A process and the chunk it is at; `calls[0]` is the one that runs."""
+
+    def __init__(self, nursery: Nursery | None = None) -> None:
+        super().__init__(nursery)
+        self.calls: deque[_Call] = deque()
+        self.loaded: set[FunctionSource] = set() if nursery is None else set(nursery.ready)
+        self.loading = False
+        self.started = 0.0
+        self.deadline = 0.0
+
+    def give(self, chunk: list[_Call]) -> None:
+        """Hand over calls of one job. OSError as `send`."""
+        self.calls.extend(chunk)
+        self.loading = True
+        self.deadline = time.monotonic() + LOAD_TIMEOUT_S
+        self.send(pickle.dumps((chunk[0].job.source, [c.payload for c in chunk])))
+
+    def begin(self, started: float) -> None:
+        """The next call, if there is one, started at `started`."""
+        self.loading = False
+        self.started = started
+        if self.calls:
+            self.deadline = started + self.calls[0].job.timeout_s
+
+    def answer(self, message: list[Any]) -> None:
+        """Act on one message, see `rule_worker`."""
+        if message[0] == "start":
+            self.loaded.add(self.calls[0].job.source)
+            self.begin(message[1])
+        elif message[0] == "failed":
+            job = self.calls[0].job
+            self.calls.clear()
+            job.resolve(RewardFunctionError(message[1]))
+        else:
+            _, status, value, detail, extra, ended = message
+            call, seconds = self.calls.popleft(), ended - self.started
+            call.job.call_s = (
+                seconds if call.job.call_s is None else 0.5 * (call.job.call_s + seconds)
+            )
+            call.job.settle(
+                call,
+                ScoreResult(
+                    value=value, status=status, detail=detail, extra=extra, latency_s=seconds
+                ),
+            )
+            self.begin(ended)
+
+
+class RulePool:
+    """`workers` processes shared by all rules; started with the first call, and again after
+    `close`."""
+
+    def __init__(self, workers: int) -> None:
+        if workers < 1:
+            raise ValueError(
+                f"A rule pool needs at least 1 worker, not {workers}: set reward.rule_workers=1 or"
+                " more."
+            )
+        self.workers = workers
+        self._lock = threading.Lock()
+        self._dispatcher: _Dispatcher | None = None
+
+    def submit(
+        self, source: FunctionSource, calls: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> Future[list[ScoreResult]]:
+        """Run the rule once per entry of `calls` (keyword arguments), each within `timeout_s`
+        seconds of its start.
+
+        The future holds one result per call, in order: "ok", "unparseable" (the rule returned
+        None), "timeout", "worker_lost" or "user_error". RewardFunctionError in the future: the
+        function cannot be imported. Cancelling drops the calls not yet sent.
+        """
+        job = _Job(source, timeout_s, [None] * len(calls))
+        job.waiting.extend(_Call(job, i, pickle.dumps(dict(call))) for i, call in enumerate(calls))
+        if not calls:
+            job.resolve()
+            return job.future
+        with self._lock:
+            if self._dispatcher is None:
+                self._dispatcher = _Dispatcher(self.workers)
+                atexit.register(self.close)
+            self._dispatcher.add(job)
+        return job.future
+
+    def process_ids(self) -> list[int]:
+        """The living workers' process ids; [] before the first call and after `close`."""
+        dispatcher = self._dispatcher
+        return [] if dispatcher is None else [w.process.pid for w in tuple(dispatcher.workers)]
+
+    def close(self) -> None:
+        """End all workers; calls still open get EngineLostError."""
+        with self._lock:
+            dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            atexit.unregister(self.close)
+            dispatcher.close()
+
+    def __enter__(self) -> RulePool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Dispatcher:
+    """The thread that owns the workers; only `add` and `close` are called from others."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.workers: list[_Worker] = []
+        self._inbox: deque[_Job] = deque()
+        self._ready: deque[_Job] = deque()
+        """Jobs with waiting calls; served in turn, so that a slow rule does not hold up a fast
+        one."""
+        self._dying: list[_Worker] = []
+        """Killed and not yet gone."""
+        self._lost: set[FunctionSource] = set()
+        """Rules that have cost a worker."""
+        self._nursery: Nursery | None = None
+        self._without_nursery = False
+        self._closing = False
+        self._shutting = False
+        self._selector = selectors.DefaultSelector()
+        self._bell, self._heard = socket.socketpair()
+        self._bell.setblocking(False)
+        self._heard.setblocking(False)
+        self._selector.register(self._heard, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._run, name="rmrl-rule-pool", daemon=True)
+        self._thread.start()
+
+    def add(self, job: _Job) -> None:
+        """Queue a job."""
+        self._inbox.append(job)
+        self._ring()
+        if self._shutting:  # appended too late for `_shut` to see it
+            job.resolve(EngineLostError("The rule pool has stopped; start the run again."))
+
+    def close(self) -> None:
+        """Stop the thread and wait for it."""
+        self._closing = True
+        self._ring()
+        self._thread.join(CLOSE_WAIT_S)
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):  # full: it rings already
+            self._bell.send(b"!")
+
+    def _run(self) -> None:
+        reason: BaseException = EngineLostError("The rule pool was closed while calls were open.")
+        try:
+            while not self._closing:
+                self._assign()
+                self._listen()
+                self._end_overdue()
+                self._dying = [worker for worker in self._dying if not worker.reaped()]
+        except Exception as error:  # nobody may wait for ever on a thread that has died
+            reason = EngineLostError(f"The rule pool stopped: {type(error).__name__}: {error}.")
+            raise
+        finally:
+            self._shut(reason)
+
+    def _assign(self) -> None:
+        """Give waiting calls to idle workers, starting workers up to the limit."""
+        while self._inbox:
+            self._ready.append(self._inbox.popleft())
+        while self._ready:
+            worker = next((w for w in self.workers if not w.calls), None)
+            if worker is None and len(self.workers) == self.limit:
+                return
+            job = self._ready.popleft()
+            if job.future.done():
+                continue
+            worker = worker or self._start(job.source)
+            chunk = job.chunk()
+            if job.waiting:
+                self._ready.append(job)
+            try:
+                worker.give(chunk)
+            except OSError:
+                self._lose(worker, overdue=False)
+
+    def _start(self, source: FunctionSource) -> _Worker:
+        nursery = self._nursery
+        try:
+            worker = _Worker(nursery if nursery is not None and nursery.has(source) else None)
+        except OSError:
+            if nursery is None:
+                raise
+            self._end_nursery()
+            worker = _Worker()
+        self.workers.append(worker)
+        self._selector.register(worker.channel, selectors.EVENT_READ, worker)
+        return worker
+
+    def _listen(self) -> None:
+        """Wait for messages until the next deadline, and act on them."""
+        busy = [w.deadline for w in self.workers if w.calls]
+        wait = min(busy) - time.monotonic() if busy else IDLE_WAIT_S
+        wait = min(wait, REAP_WAIT_S) if self._dying else wait
+        for key, _ in self._selector.select(max(wait, 0.0)):
+            if key.data is None:
+                self._heard.recv(4096)  # what is left rings again
+            elif key.data is self._nursery:
+                self._hear_nursery()
+            else:
+                self._hear(key.data)
+
+    def _hear(self, worker: _Worker) -> None:
+        messages, is_open = worker.receive()
+        for message in messages:
+            worker.answer(message)
+        if not is_open:
+            self._lose(worker, overdue=False)
+
+    def _hear_nursery(self) -> None:
+        assert self._nursery is not None
+        try:
+            self._nursery.hear()
+        except OSError:
+            self._end_nursery()
+
+    def _raise_spares(self, source: FunctionSource) -> None:
+        """From the second worker that a rule costs, the next ones are forked from a process that
+        has imported it."""
+        again, _ = source in self._lost, self._lost.add(source)
+        if not again or self._without_nursery:
+            return
+        try:
+            if self._nursery is None:
+                self._nursery = Nursery()
+                self._selector.register(self._nursery.channel, selectors.EVENT_READ, self._nursery)
+            self._nursery.want(source)
+        except OSError:
+            self._end_nursery()
+
+    def _end_nursery(self) -> None:
+        """It will not do for these rules: workers are started afresh from here on, as they are
+        without losses."""
+        nursery, self._nursery, self._without_nursery = self._nursery, None, True
+        if nursery is not None:
+            self._selector.unregister(nursery.channel)
+            nursery.kill()
+
+    def _end_overdue(self) -> None:
+        now = time.monotonic()
+        for worker in [w for w in self.workers if w.calls and w.deadline <= now]:
+            self._hear(worker)  # what is already written counts, however late this thread is
+            if worker in self.workers and worker.calls and worker.deadline <= now:
+                self._lose(worker, overdue=not worker.ended())
+
+    def _lose(self, worker: _Worker, *, overdue: bool) -> None:
+        """Kill and forget a worker; settle the call it was at, put the others back."""
+        self.workers.remove(worker)
+        self._selector.unregister(worker.channel)
+        hung = overdue and not worker.loading
+        how = "" if hung else worker.kill()
+        if hung:
+            worker.end()
+            self._dying.append(worker)
+        if not worker.calls:
+            return
+        job = worker.calls[0].job
+        if not worker.loading:
+            self._raise_spares(job.source)
+        if worker.loading and job.source in worker.loaded and not overdue:
+            # it died between two chunks, e.g. killed for memory: neither the import nor a call did
+            # it
+            pass
+        elif worker.loading:
+            self._lose_loading(
+                job, f"took more than {LOAD_TIMEOUT_S:g} s" if overdue else how, final=overdue
+            )
+        elif overdue:
+            detail = f"{job.source} ran for more than {job.timeout_s:g} s and was killed"
+            job.settle(worker.calls.popleft(), _missing("timeout", detail, job.timeout_s))
+        elif worker.calls[0].losses >= LOSSES_ALLOWED:
+            job.settle(
+                worker.calls.popleft(),
+                _missing("worker_lost", f"{job.source}: its process {how}, twice", 0.0),
+            )
+        else:
+            worker.calls[0].losses += 1
+        self._put_back(job, worker.calls)
+
+    def _lose_loading(self, job: _Job, how: str, *, final: bool) -> None:
+        job.load_losses += 1
+        if final or job.load_losses > LOSSES_ALLOWED:
+            job.resolve(
+                RewardFunctionError(
+                    f"Importing {job.source} in a rule worker: the process {how}. Does the file"
+                    " import alone?"
+                )
+            )
+
+    def _put_back(self, job: _Job, calls: deque[_Call]) -> None:
+        if calls and not job.future.done():
+            if not job.waiting:
+                self._ready.appendleft(job)
+            job.waiting.extendleft(reversed(calls))
+
+    def _shut(self, reason: BaseException) -> None:
+        self._shutting = True
+        jobs = {
+            id(j): j
+            for j in (*self._inbox, *self._ready, *(c.job for w in self.workers for c in w.calls))
+        }
+        for worker in self.workers:
+            worker.kill()
+        for worker in self._dying:
+            worker.process.wait()
+        self.workers.clear()
+        if self._nursery is not None:
+            self._nursery.kill()
+        self._selector.close()
+        self._bell.close()
+        self._heard.close()
+        for job in jobs.values():
+            job.resolve(reason)
+
+
+def _missing(status: Any, detail: str, seconds: float) -> ScoreResult:
+    return ScoreResult(value=None, status=status, detail=detail, latency_s=seconds)

@@ -1,0 +1,189 @@
+"""The process that runs rules for `rule_pool`: reads chunks of calls from a socket, answers call by
+call.
+
+Frames are a 4-byte big-endian length and that many bytes. Downwards: a pickled chunk `(source,
+[pickled keyword arguments])`. Upwards, JSON, so that nothing a rule executes can make the parent
+unpickle:
+    ["start", t]                               the function is loaded; its first call starts at t
+    ["done", status, value, detail, extra, t]  one call finished at t; the next one of the chunk
+      starts then
+    ["failed", sentence]                       the function cannot be loaded
+t is `time.monotonic()`, one clock for all processes of a machine. Only the standard library is
+imported before the rule is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rmrl.errors import RewardFunctionError
+from rmrl.rewards.rules.dropin import FunctionSource, describe_exception
+from rmrl.rewards.rules.forms import MisfitError, RuleForm, rule_form
+from rmrl.rewards.rules.lists import InLists
+from rmrl.rewards.rules.verdict import check_verdict
+
+HEADER = struct.Struct(">I")
+BOOT = """import sys, json
+sys.path[:] = json.loads(sys.argv[1])
+from importlib import import_module
+import_module(sys.argv[4]).main(int(sys.argv[2]), int(sys.argv[3]))"""
+"""Program of a worker, run with `python -P -c BOOT <sys.path as JSON> <socket's descriptor>
+<parent's pid> <this module>`."""
+
+_PR_SET_PDEATHSIG = 1
+
+GROUP = "responses of a group"
+"""Name under which a call, and its answer, hold those of all responses to one prompt."""
+
+Answer = tuple[str, float | None, str, dict[str, Any]]
+"""status, value, detail, extra."""
+
+
+def frame(data: bytes) -> bytes:
+    """`data` with its length in front."""
+    return HEADER.pack(len(data)) + data
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serve chunks until the parent hangs up."""
+    die_with(parent)
+    os.set_inheritable(descriptor, False)  # a rule's own children must not keep the line open
+    os.dup2(2, 1)  # what a rule prints goes to stderr
+    serve(socket.socket(fileno=descriptor), {})
+
+
+def serve(channel: socket.socket, rules: dict[FunctionSource, Rule]) -> None:
+    """Answer chunks until the parent hangs up; `rules` are those that are imported already."""
+    stream = channel.makefile("rb")
+    while (data := _read(stream)) is not None:
+        source, payloads = received(data)
+        try:
+            if source not in rules:
+                rules[source] = loaded(source)
+        except RewardFunctionError as error:
+            send(channel, ["failed", str(error)])
+            continue
+        send(channel, ["start", time.monotonic()])
+        for payload in payloads:
+            status, value, detail, extra = rules[source].answer(payload)
+            send(channel, ["done", status, value, detail, extra, time.monotonic()])
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end this process with its parent, hung or not; and be the first that the
+    kernel ends when memory is short."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    if os.getppid() != parent:
+        sys.exit(0)
+
+
+def _read(stream: BinaryIO) -> bytes | None:
+    header = stream.read(HEADER.size)
+    return stream.read(HEADER.unpack(header)[0]) if len(header) == HEADER.size else None
+
+
+def received(data: bytes) -> Any:
+    """What the parent wrote; only what came over the socket pair inherited from it may be read by
+    this."""
+    return pickle.loads(data)
+
+
+def send(channel: socket.socket, message: list[Any]) -> None:
+    """One message upwards."""
+    channel.sendall(frame(json.dumps(message).encode()))
+
+
+def loaded(source: FunctionSource) -> Rule:
+    """RewardFunctionError when it cannot be imported, or is no rule."""
+    try:
+        return Rule(rule_form(source.load(), str(source)), source.target)
+    except SystemExit as error:
+        raise RewardFunctionError(f"Importing {source} called sys.exit.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An imported rule; `target` is where it came from."""
+
+    form: RuleForm
+    target: str
+
+    def answer(self, payload: bytes) -> Answer:
+        """One call; whatever the function does short of ending the process becomes an answer."""
+        offered = received(payload)
+        return self._group(offered[GROUP]) if GROUP in offered else self._one(offered)
+
+    def _group(self, group: list[Mapping[str, Any]]) -> Answer:
+        """All responses to one prompt in one call; where that raises or misfits, one by one, so
+        that it costs the rows it has to."""
+        assert isinstance(self.form, InLists)
+        try:
+            answers = [answer_of(returned, self._label) for returned in self.form.call_group(group)]
+            json.dumps([answer[3] for answer in answers])
+        except BaseException:
+            answers = [self._one(offered) for offered in group]
+        return "ok", 0.0, "", {GROUP: [list(answer) for answer in answers]}
+
+    @property
+    def _label(self) -> str:
+        function = self.form.function
+        return getattr(function, "__name__", type(function).__name__)
+
+    def _one(self, offered: Mapping[str, Any]) -> Answer:
+        label = self._label
+        try:
+            answer = answer_of(self.form.call(offered), label)
+            if answer[3]:
+                json.dumps(answer[3])  # here, where what JSON cannot carry is the rule's mistake
+            return answer
+        except MisfitError as error:
+            return "user_error", None, f"{label} {error}", {}
+        except (
+            BaseException
+        ) as error:  # a rule may raise SystemExit, a timeout class of its own, anything
+            file = (
+                self.target
+                if self.target.endswith(".py")
+                else getattr(sys.modules.get(self.target), "__file__", None) or ""
+            )
+            return "user_error", None, f"{label} raised {describe_exception(error, file)}", {}
+
+
+def answer_of(returned: Any, label: str) -> Answer:
+    """What a rule returned, as a message: "ok", "unparseable" (None: no verdict) or
+    "user_error"."""
+    verdict = check_verdict(returned)
+    extra = {str(k): plain(v) for k, v in verdict.extra.items()}
+    if verdict.value is not None:
+        return "ok", verdict.value, "", extra
+    if verdict.problem:
+        return "user_error", None, f"{label} {verdict.problem}", extra
+    return "unparseable", None, f"{label} returned None: no verdict", extra
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can carry it: numpy scalars and arrays become numbers and lists, unknown
+    objects their str()."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(v) for v in value]
+    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)

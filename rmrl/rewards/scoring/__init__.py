@@ -1,0 +1,1 @@
+"""Responses -> verdicts of all components -> one reward each."""

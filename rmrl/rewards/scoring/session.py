@@ -1,0 +1,229 @@
+"""One batch of responses on its way through all components: what may run, in which order, on which
+rows.
+
+    add(rows) -> components that need no device of the policy's start at once (rules, servers,
+      engines with a pool of their own)
+    finish()  -> the others, group judges among them; ensembles; -> results[c][b]
+
+A component that has gates waits for them and is asked only where they hold; with
+reward.combine=product a costlier component waits for the cheaper ones and is not asked where they
+gave 0. What was not asked has the status `skipped`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rmrl.errors import RewardFunctionError, StallError
+from rmrl.rewards.scoring.broker import Broker
+from rmrl.rewards.scoring.items import ResponseRow, score_item
+from rmrl.rewards.scoring.order import Graph
+from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.types import RewardKind, ScoreItem, ScoreResult
+
+_OTHER_SOURCE = ScoreResult(
+    value=None,
+    status="skipped",
+    detail="reward.by_source gives this row's data_source other rewards",
+)
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Rows that are scored together; `done[c]` resolves to component c's results on them."""
+
+    rows: Sequence[ResponseRow]
+    positions: Sequence[int]
+    done: dict[int, asyncio.Future[list[ScoreResult]]] = field(default_factory=dict)
+
+
+class Session:
+    """Scores rows as they come. Use `close` when it was not finished: nothing is asked any more
+    after it."""
+
+    def __init__(
+        self,
+        specs: Sequence[RewardSpec],
+        graph: Graph,
+        broker: Broker,
+        *,
+        kind: Callable[[int], RewardKind],
+        gate_above: float,
+    ) -> None:
+        self._specs, self._graph, self._broker, self._kind = specs, graph, broker, kind
+        self._gate_above = gate_above
+        self._rows: dict[int, ResponseRow] = {}
+        self._results: dict[int, dict[int, ScoreResult]] = {c: {} for c in range(len(specs))}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: list[int] = []
+        self._pump: asyncio.Task[None] | None = None
+        self.streamed: dict[int, int] = {}
+        """Component -> rows it had scored when the last response came in."""
+
+    def add(self, position: int, row: ResponseRow) -> None:
+        """One more response; `position` is its place in the batch. Positions must end up as 0 .. B
+        - 1."""
+        self._rows[position] = row
+        if self._graph.streamable:
+            self._waiting.append(position)
+            if self._pump is None or self._pump.done():
+                self._pump = asyncio.create_task(self._start_streaming())
+
+    async def finish(self) -> list[list[ScoreResult]]:
+        """[C][B]: the results of every component, the parts of ensembles included. Raises the first
+        error of any of them."""
+        self.streamed = {c: len(self._results[c]) for c in self._graph.streamable}
+        try:
+            self._start(self._waiting, self._graph.streamable)
+            self._waiting = []
+            self._start(sorted(self._rows), self._graph.deferred)
+            await self._all_tasks()
+        finally:
+            await self.close()
+        return [
+            [self._results[c].get(b, _OTHER_SOURCE) for b in range(len(self._rows))]
+            for c in range(len(self._specs))
+        ]
+
+    async def close(self) -> None:
+        """Cancel what still runs."""
+        tasks = [*self._tasks, *([self._pump] if self._pump else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def rows(self) -> list[ResponseRow]:
+        """All rows in order."""
+        return [self._rows[b] for b in range(len(self._rows))]
+
+    # --- starting work
+
+    async def _start_streaming(self) -> None:
+        """Everything that arrived in this round of the loop goes as one chunk."""
+        await asyncio.sleep(0)
+        waiting, self._waiting = self._waiting, []
+        self._start(waiting, self._graph.streamable)
+
+    def _start(self, positions: Sequence[int], components: Sequence[int]) -> None:
+        if not positions or not components:
+            return
+        loop = asyncio.get_running_loop()
+        chunk = _Chunk([self._rows[b] for b in positions], positions)
+        chunk.done = {c: loop.create_future() for c in components}
+        for c in components:
+            task = asyncio.create_task(self._component(c, chunk))
+            self._tasks.add(task)
+            task.add_done_callback(self._drop_if_fine)
+
+    def _drop_if_fine(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._tasks.discard(task)
+
+    async def _all_tasks(self) -> None:
+        """Until nothing runs, or the first error."""
+        while self._tasks:
+            done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in sorted(
+                done, key=lambda task: task.cancelled()
+            ):  # an error first, then those it took with it
+                task.result()
+                self._tasks.discard(task)
+
+    # --- one component on one chunk
+
+    async def _component(self, c: int, chunk: _Chunk) -> None:
+        spec = self._specs[c]
+        try:
+            if spec.needs_model:
+                with self._broker.participant():
+                    results = await self._scored(c, chunk)
+            else:
+                results = await self._scored(c, chunk)
+        except BaseException:
+            chunk.done[
+                c
+                # whoever waits for it must not wait for ever; the error itself is this task's
+            ].cancel()
+            raise
+        chunk.done[c].set_result(results)
+        self._results[c] |= dict(zip(chunk.positions, results, strict=True))
+
+    async def _scored(self, c: int, chunk: _Chunk) -> list[ScoreResult]:
+        results: list[ScoreResult | None] = [None] * len(chunk.rows)
+        for i, row in enumerate(chunk.rows):
+            if self._of_other_source(c, row):
+                results[i] = _OTHER_SOURCE
+        await self._skip(c, chunk, results)
+        asked = [i for i, result in enumerate(results) if result is None]
+        scored = await self._ask(c, [score_item(chunk.rows[i], self._specs[c]) for i in asked])
+        for i, result in zip(asked, scored, strict=True):
+            results[i] = result
+        return [result for result in results if result is not None]
+
+    def _of_other_source(self, c: int, row: ResponseRow) -> bool:
+        sources = self._specs[c].sources
+        return sources is not None and row.prompt.data_source not in sources
+
+    async def _skip(self, c: int, chunk: _Chunk, results: list[ScoreResult | None]) -> None:
+        """Mark the rows where a gate is closed, or a product is 0 already."""
+        for g in self._graph.gates[c]:
+            for i, verdict in enumerate(await self._results_of(g, chunk)):
+                elsewhere = self._of_other_source(
+                    g, chunk.rows[i]
+                )  # a gate of other rows only closes nothing here
+                if results[i] is None and not elsewhere and not self._holds(verdict):
+                    results[i] = _skipped(
+                        f"its gate '{self._specs[g].name}' is closed here ({_said(verdict)})"
+                    )
+        for g in self._graph.cheaper[c]:
+            for i, verdict in enumerate(await self._results_of(g, chunk)):
+                if results[i] is None and verdict.value == 0:
+                    results[i] = _skipped(f"the product is 0 already ('{self._specs[g].name}')")
+
+    async def _results_of(self, c: int, chunk: _Chunk) -> list[ScoreResult]:
+        if c not in chunk.done:  # it ran while the responses came in
+            with self._broker.waiting():
+                await self._until(lambda: all(b in self._results[c] for b in chunk.positions))
+            return [self._results[c][b] for b in chunk.positions]
+        with self._broker.waiting():
+            return await asyncio.shield(chunk.done[c])
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            others = [t for t in self._tasks if t is not asyncio.current_task() and not t.done()]
+            if not others:
+                raise asyncio.CancelledError
+            await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
+
+    def _holds(self, verdict: ScoreResult) -> bool:
+        return verdict.value is not None and verdict.value > self._gate_above
+
+    async def _ask(self, c: int, items: Sequence[ScoreItem]) -> list[ScoreResult]:
+        if not items:
+            return []
+        spec, started = self._specs[c], time.perf_counter()
+        try:
+            results = await self._kind(c).score(items)
+        except StallError as error:
+            raise StallError(
+                f"reward '{spec.name}' took longer than its {spec.timeout_s:g} s: {error}"
+            ) from error
+        if len(results) != len(items):
+            raise RewardFunctionError(
+                f"reward '{spec.name}' returned {len(results)} scores for {len(items)} responses"
+            )
+        share = (time.perf_counter() - started) / len(items)
+        return [dataclasses.replace(r, latency_s=r.latency_s or share) for r in results]
+
+
+def _skipped(why: str) -> ScoreResult:
+    return ScoreResult(value=None, status="skipped", detail=f"not asked: {why}")
+
+
+def _said(verdict: ScoreResult) -> str:
+    return verdict.status if verdict.value is None else f"{verdict.value:g}"

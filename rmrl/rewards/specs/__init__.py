@@ -1,0 +1,1 @@
+"""Entries of `reward.models` -> one `RewardSpec` per reward."""

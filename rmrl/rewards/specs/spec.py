@@ -1,0 +1,128 @@
+"""One reward, fully resolved: what it is, where its model is, how its verdicts count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmrl.errors import ConfigError
+from rmrl.inference.scoring_base import EngineSpec
+from rmrl.rewards.remote.spec import HTTPSpec
+from rmrl.rewards.rules.dropin import DropIn, FunctionSource
+from rmrl.types import Sampling
+
+MISSING_POLICIES = ("mask", "renormalize", "impute", "fail")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnMissing:
+    """What a missing verdict does to its row."""
+
+    policy: str = "mask"
+    """mask: the row has no reward; renormalize: the others are rescaled for the row; impute:
+    `value` stands in; fail: the run stops."""
+    value: float | None = None
+
+    @classmethod
+    def parse(cls, raw: Any, *, where: str) -> OnMissing:
+        """From "mask", "renormalize", "fail" or {"impute": number}. Raises ConfigError naming
+        `where`."""
+        if isinstance(raw, str) and raw in MISSING_POLICIES and raw != "impute":
+            return cls(policy=raw)
+        if isinstance(raw, dict) and set(raw) == {"impute"}:
+            value = raw["impute"]
+            if (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and math.isfinite(value)
+            ):
+                return cls(policy="impute", value=float(value))
+        raise ConfigError(
+            f"{where}={raw!r}: give mask, renormalize, fail, or {{impute: <number>}} with the"
+            " number typed out"
+        )
+
+    def __str__(self) -> str:
+        return f"impute {self.value:g}" if self.value is not None else self.policy
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWeights(Mapping[str, float]):
+    """data_source -> weight of one reward; a source that is not in it has other rewards."""
+
+    named: Mapping[str, float | None]
+    """None: this source has other rewards."""
+    default: float | None
+    """Of all sources that are not named."""
+
+    def __getitem__(self, source: str) -> float:
+        weight = self.named.get(source, self.default)
+        if weight is None:
+            raise KeyError(source)
+        return weight
+
+    def __iter__(self) -> Iterator[str]:
+        return (source for source, weight in self.named.items() if weight is not None)
+
+    def __len__(self) -> int:
+        return sum(weight is not None for weight in self.named.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSpec:
+    """A component of the reward. `index` is its position among the rewards (for rm_prompt_<i>:
+    among the model rewards)."""
+
+    name: str
+    kind: str
+    weight: float
+    model_index: int = -1
+    """Position among the model rewards (picks rm_prompt_<i>); -1 for the others."""
+    rm_prompt: str | None = None
+    """Which column it reads ahead of all others: "0" is rm_prompt_0; None leaves it to name and
+    position."""
+    combine_op: str = "add"
+    on_missing: OnMissing = field(default_factory=OnMissing)
+    overlong: str = "missing"
+    """What is left out of an input that does not fit the model's context; see
+    `kinds.truncation`."""
+    whole_groups: bool = False
+    """It has to see all responses to a prompt together, though others of its kind need not."""
+    timeout_s: float = 600.0
+    dropin: DropIn | None = None
+    """rm_preprocess / rm_postprocess of a model reward."""
+    function: FunctionSource | None = None
+    """Where workers find a rule's function."""
+    options: Any = None
+    """The kind's own entries: an instance of its `Options`."""
+    sampling: Sampling | None = None
+    engines: Mapping[str, EngineSpec] = field(default_factory=dict)
+    """Role -> engine. `main` is the reward's own `path`; a kind may have others."""
+    remote: HTTPSpec | None = None
+    """A server that is asked instead of, or besides, engines of ours."""
+    residency: str = "auto"
+    put_away: str = "auto"
+    load_timeout_s: float = 900.0
+    transforms: tuple[Mapping[str, Any], ...] = ()
+    """Entries of each transform in order, `kind` among them; checked."""
+    gates: tuple[str, ...] = ()
+    """Components that must hold where this one counts; elsewhere it is not even asked."""
+    counts_at: Mapping[str, float] = field(default_factory=dict)
+    """Component -> the score it must have where this one counts as it is; on other rows this one
+    counts 0."""
+    sources: SourceWeights | None = None
+    """data_source -> weight; None: every row, with `weight`."""
+    part_of: str = ""
+    """The ensemble it was resolved for; such a part has no weight of its own and stays out of the
+    sum."""
+
+    @property
+    def engine(self) -> EngineSpec | None:
+        return self.engines.get("main")
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether it is told an rm_prompt: a model reward, ours or remote."""
+        return bool(self.engines) or self.remote is not None

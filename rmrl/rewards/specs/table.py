@@ -1,0 +1,121 @@
+"""The resolved rewards as a table for people, and what they were seen to give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from rmrl.inference.scoring_base import EngineSpec
+from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.rewards.transforms import chain_of
+from rmrl.types import RewardBatch
+
+_HEAD = (
+    "reward",
+    "kind",
+    "weight",
+    "combine",
+    "transform",
+    "counts where",
+    "on missing",
+    "runs on",
+)
+
+
+def reward_table(specs: Sequence[RewardSpec]) -> str:
+    """One line per component; equal entries under "runs on" share one engine."""
+    return _table("rewards", [_HEAD, *(_row(spec) for spec in specs)])
+
+
+def observed_table(rewards: RewardBatch) -> str:
+    """Mean and standard deviation (of the population) of each component in one batch: scales that
+    differ much want a transform."""
+    rows: list[tuple[str, ...]] = [("reward", "weight", "mean", "std", "min", "max", "no verdict")]
+    columns_BC = rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC
+    for c, (name, results) in enumerate(
+        zip(rewards.scores.names, rewards.scores.results, strict=True)
+    ):
+        values = columns_BC[:, c][np.isfinite(columns_BC[:, c])]
+        seen = (
+            [f"{f(values):.3g}" for f in (np.mean, np.std, np.min, np.max)]
+            if len(values)
+            else ["-"] * 4
+        )
+        lacking = Counter(r.status for r in results if r.status != "ok")
+        rows.append(
+            (
+                name,
+                f"{rewards.weights_C[c]:g}",
+                *seen,
+                ", ".join(f"{n} {status}" for status, n in lacking.most_common()) or "0",
+            )
+        )
+    return _table("first scores", rows)
+
+
+def _row(spec: RewardSpec) -> tuple[str, ...]:
+    transform = (
+        ", ".join(chain_of(spec.transforms, where=spec.name).names) if spec.transforms else "-"
+    )
+    weight = f"part of {spec.part_of}" if spec.part_of else f"{spec.weight:g}"
+    return (
+        spec.name,
+        spec.kind,
+        weight,
+        spec.combine_op,
+        transform,
+        _where(spec),
+        str(spec.on_missing),
+        _runs_on(spec),
+    )
+
+
+def _where(spec: RewardSpec) -> str:
+    gates = [f"{gate} holds" for gate in spec.gates]
+    scores = [f"{name} is {score:g}, else 0" for name, score in spec.counts_at.items()]
+    return " and ".join([*gates, *scores, *_of_sources(spec)]) or "everywhere"
+
+
+def _of_sources(spec: RewardSpec) -> list[str]:
+    """Whose rows have it, where reward.by_source makes a difference."""
+    if spec.sources is None:
+        return []
+    others = [source for source, weight in spec.sources.named.items() if weight is None]
+    if spec.sources.default is None:
+        return [f"source is {' or '.join(spec.sources)}"]
+    return [f"source is not {' or '.join(others)}"] if others else []
+
+
+def _runs_on(spec: RewardSpec) -> str:
+    if spec.remote is not None:
+        return f"{urlsplit(spec.remote.url).netloc} ({spec.remote.wire})"
+    if not spec.engines:
+        return (
+            "its members"
+            if spec.kind == "ensemble"
+            else f"worker processes, {spec.timeout_s:g} s each"
+        )
+    return " + ".join(
+        f"{Path(engine.path).name} ({_how(engine)}, {spec.residency})"
+        for engine in spec.engines.values()
+    )
+
+
+def _how(engine: EngineSpec) -> str:
+    """Engine, runner, type of compute, and where it lives."""
+    pool = f", pool {engine.pool}" if engine.pool else ""
+    return f"{engine.name} {engine.runner}, {engine.precision}{pool}"
+
+
+def _table(title: str, rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join([title, *lines])

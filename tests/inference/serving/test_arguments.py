@@ -1,0 +1,46 @@
+from typing import Any
+
+from rmrl.inference.vllm.arguments import ServingSettings, engine_arguments
+
+GIVEN: dict[str, Any] = {
+    "path": "m", "tokenizer": None, "runner": "generate", "device": "cpu", "dtype": "bfloat16", "max_model_len": 4096,
+    "max_num_seqs": 8, "max_num_batched_tokens": 2048, "tensor_parallel_size": 1, "gpu_memory_utilization": 0.4,
+    "kv_cache_bytes": 1000, "trust_remote_code": False, "seed": 3,
+}  # fmt: skip
+
+
+def arguments(**changed: Any) -> dict[str, Any]:
+    return engine_arguments(ServingSettings(**(GIVEN | changed)))
+
+
+def test_cpu_has_its_own_worker_and_cache_size() -> None:
+    made = arguments()
+    assert made["worker_cls"] == "rmrl.inference.vllm.cpu_worker.SleepingCPUWorker"
+    assert made["kv_cache_memory_bytes"] == 1000
+    assert made["enforce_eager"] is True
+    assert made["tokenizer"] == "m"
+    assert "gpu_memory_utilization" not in made
+
+
+def test_cuda_sleeps_by_itself() -> None:
+    made = arguments(device="cuda")
+    assert made["enable_sleep_mode"] is True
+    assert made["gpu_memory_utilization"] == 0.4
+    assert not {"worker_cls", "kv_cache_memory_bytes", "enforce_eager"} & made.keys()
+
+
+def test_a_step_holds_a_whole_sequence() -> None:
+    assert arguments()["max_num_batched_tokens"] == 4096
+    assert arguments(max_num_batched_tokens=9000)["max_num_batched_tokens"] == 9000
+
+
+def test_several_devices_need_several_processes() -> None:
+    assert arguments()["distributed_executor_backend"] == "uni"
+    assert arguments(tensor_parallel_size=2)["distributed_executor_backend"] == "mp"
+
+
+def test_kwargs_win() -> None:
+    assert arguments(kwargs={"enforce_eager": False, "block_size": 32}) | {} == arguments() | {
+        "enforce_eager": False,
+        "block_size": 32,
+    }

@@ -1,0 +1,62 @@
+import pytest
+
+from rmrl.inference.vllm.sampling import (
+    cut_at_end,
+    cut_at_stops,
+    generation_options,
+    sampling_params,
+)
+from rmrl.types import Sampling
+from tests.engine_process import run_in_engine_process
+
+
+class Tokens:
+    eos_token_id = 2
+    pad_token_id = None
+
+
+def test_greedy_options_name_no_temperature() -> None:
+    assert generation_options(Sampling(max_tokens=9, temperature=0.0), Tokens(), 5) == {
+        "max_new_tokens": 5, "do_sample": False, "eos_token_id": 2, "pad_token_id": 2,
+    }  # fmt: skip
+
+
+def test_sampling_options() -> None:
+    options = generation_options(
+        Sampling(max_tokens=3, temperature=0.5, top_p=0.9, ignore_eos=True), Tokens(), 5
+    )
+    assert options["max_new_tokens"] == 3
+    assert (options["temperature"], options["top_p"], options["top_k"]) == (0.5, 0.9, 0)
+    assert options["eos_token_id"] is None
+
+
+def test_cuts() -> None:
+    assert cut_at_end([5, 2, 0, 0], 2) == ([5, 2], True)
+    assert cut_at_end([5, 6], 2) == ([5, 6], False)
+    assert cut_at_end([5, 2], None) == ([5, 2], False)
+    assert cut_at_stops("one. two! three", ("!", ". ")) == ("one", True)
+    assert cut_at_stops("one", ("!",)) == ("one", False)
+
+
+def described() -> list[tuple[object, ...]]:
+    asked = [
+        Sampling(max_tokens=3, choice=("a", "b")),
+        Sampling(max_tokens=3, regex="[0-9]"),
+        Sampling(max_tokens=3, json_schema='{"type": "integer"}'),
+        Sampling(max_tokens=3, temperature=0.0, n=4, top_k=-1),
+    ]
+    made = [sampling_params(a, logprob_token_ids=[7, 8]) for a in asked]
+    structured = [p.structured_outputs for p in made]
+    rows = [(s.choice, s.regex, s.json) if s else None for s in structured]
+    return [*rows, (made[3].n, made[3].top_k, made[3].logprob_token_ids, made[0].n)]
+
+
+@pytest.mark.slow
+def test_vllm_parameters() -> None:
+    assert run_in_engine_process(described) == [
+        (["a", "b"], None, None),
+        (None, "[0-9]", None),
+        (None, None, '{"type": "integer"}'),
+        None,
+        (1, 0, [7, 8], 1),  # equal greedy samples are drawn once; 0 switches top_k off
+    ]

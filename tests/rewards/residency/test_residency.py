@@ -1,0 +1,644 @@
+"""Engines are loaded, woken, put away for one another, and replaced when they die; swaps are
+counted by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.cluster.fake import FakeHost
+from rmrl.errors import (
+    ConfigError,
+    EngineLoadError,
+    EngineLostError,
+    InfrastructureError,
+    MemoryPlanError,
+    StallError,
+)
+from rmrl.inference.scoring_base import EngineSpec, PoolingRequest
+from rmrl.rewards.residency import (
+    Budget,
+    EnginePlan,
+    Residency,
+    Room,
+    assign_devices,
+    placed,
+    plan_engines,
+    sized,
+    turns,
+)
+from rmrl.rewards.specs.spec import RewardSpec
+
+ASK = [PoolingRequest((1, 2, 3))]
+GIB, MIB = 2**30, 2**20
+
+SPEC = EngineSpec(
+    path="/models/scalar", runner="pooling", name="fake", dtype="bfloat16", max_model_len=None, max_num_seqs=8, max_num_batched_tokens=512,
+    tensor_parallel_size=1, gpu_memory_utilization=0.5, kv_cache_bytes=100 * MIB, device="cpu", threads=1,
+)  # fmt: skip
+
+
+def scalar(
+    name: str = "scalar",
+    *,
+    roles: dict[str, EngineSpec] | None = None,
+    engine: EngineSpec = SPEC,
+    **changes: Any,
+) -> RewardSpec:
+    return RewardSpec(
+        name=name, kind="bradley_terry", weight=1.0, engines=roles or {"main": engine}, **changes
+    )
+
+
+def engine(path: str = "/models/scalar", **changes: Any) -> EngineSpec:
+    return dataclasses.replace(SPEC, path=path, **changes)
+
+
+def residency_of(
+    *specs: RewardSpec,
+    host: FakeHost | None = None,
+    notices: list[str] | None = None,
+    room: Room | None = None,
+) -> Residency:
+    made = host or FakeHost()
+    budget = None if room is None else Budget({"": room})
+    return Residency(
+        lambda plan: made,
+        sized(plan_engines(specs)),
+        budget=budget,
+        notice=(notices if notices is not None else []).append,
+    )
+
+
+async def use(residency: Residency, key: Any = None) -> list[Any]:
+    async with residency.use(residency.order()[0] if key is None else key) as found:
+        return await found.call("classify", ASK, timeout_s=5.0)
+
+
+def logs(host: FakeHost) -> list[list[str]]:
+    return [process.calls for process in host.spawned]
+
+
+def on_demand(name: str = "scalar", **changes: Any) -> RewardSpec:
+    return scalar(name, residency="on_demand", **changes)
+
+
+# --- one engine
+
+
+async def test_on_demand_sleeps_and_wakes() -> None:
+    host, notices = FakeHost(), list[str]()
+    residency = residency_of(on_demand(), host=host, notices=notices)
+    assert residency.states == {"scalar": "unloaded"}
+    await use(residency)
+    assert residency.states == {"scalar": "asleep"}
+    await use(residency)
+    assert logs(host) == [["start", "classify", "sleep", "wake", "classify", "sleep"]]
+    assert notices == ["loading /models/scalar for scalar"]
+    await residency.close()
+    assert residency.states == {"scalar": "unloaded"}
+    assert host.living == []
+
+
+async def test_unload_ends_the_process_each_time() -> None:
+    host = FakeHost()
+    residency = residency_of(on_demand(put_away="unload"), host=host)
+    await use(residency)
+    assert residency.states == {"scalar": "unloaded"}
+    assert host.living == []
+    await use(residency)
+    assert logs(host) == [["start", "classify"], ["start", "classify"]]
+
+
+async def test_auto_stays_while_nobody_needs_its_memory() -> None:
+    host = FakeHost()
+    residency = residency_of(scalar(), host=host)
+    await use(residency)
+    await residency.settle()  # no budget: unlimited
+    await use(residency)
+    assert logs(host) == [["start", "classify", "classify"]]
+    assert residency.states == {"scalar": "awake"}
+
+
+async def test_resident_stays_awake_and_is_loaded_first() -> None:
+    host = FakeHost()
+    residency = residency_of(
+        scalar(residency="resident"), on_demand("other", engine=engine("/b")), host=host
+    )
+    await residency.load_resident()
+    assert residency.states == {"scalar": "awake", "other": "unloaded"}
+    for key in residency.order():
+        await use(residency, key)
+    assert residency.states == {"scalar": "awake", "other": "asleep"}
+    assert logs(host)[0] == ["start", "classify"]
+
+
+async def test_one_death_is_forgiven_and_the_requests_are_sent_again() -> None:
+    host, notices = (
+        FakeHost({0: 2}),
+        list[str](),
+    )  # the first process dies on its second call, "start" is the first
+    residency = residency_of(on_demand(), host=host, notices=notices)
+    (output,) = await use(residency)
+    assert output.value == pytest.approx(14 / 500 - 1)  # 1 * 1 + 2 * 2 + 3 * 3 = 14
+    assert logs(host) == [["start", "classify"], ["start", "classify", "sleep"]]
+    assert "engine of scalar died; starting it again" in notices
+
+
+async def test_a_second_death_is_the_end() -> None:
+    residency = residency_of(scalar(), host=FakeHost({0: 2, 1: 2}))
+    with pytest.raises(
+        EngineLostError,
+        match=r"scalar \(/models/scalar\) died, was started again and died on the same requests",
+    ):
+        await use(residency)
+    assert residency.states == {"scalar": "unloaded"}
+    await use(residency)  # the next step may try again
+    assert residency.states == {"scalar": "awake"}
+
+
+async def test_a_death_in_its_sleep_is_a_new_start() -> None:
+    host = FakeHost({0: 4})  # start, classify, sleep, and then wake
+    residency = residency_of(on_demand(), host=host)
+    await use(residency)
+    await use(residency)
+    assert logs(host) == [["start", "classify", "sleep", "wake"], ["start", "classify", "sleep"]]
+
+
+async def test_a_death_while_loading_says_so() -> None:
+    residency = residency_of(scalar(), host=FakeHost({0: 1}))
+    with pytest.raises(
+        EngineLoadError, match="died while it was loading, most often for want of memory"
+    ):
+        await use(residency)
+    assert residency.states == {"scalar": "unloaded"}
+
+
+async def test_an_engine_that_cannot_start_is_ended() -> None:
+    host = FakeHost()
+    residency = residency_of(
+        scalar(engine=engine(kwargs={"fail_to_start": "no such file"})), host=host
+    )
+    with pytest.raises(EngineLoadError, match="no such file"):
+        await use(residency)
+    assert host.living == []
+
+
+@pytest.mark.parametrize(
+    "error", [StallError("late"), InfrastructureError("broken"), asyncio.CancelledError()]
+)
+async def test_an_engine_lost_or_left_busy_is_unloaded_not_put_to_sleep(
+    error: BaseException,
+) -> None:
+    host = FakeHost()
+    residency = residency_of(on_demand(), host=host)
+    with pytest.raises(type(error)):
+        async with residency.use(residency.order()[0]):
+            raise error
+    assert residency.states == {"scalar": "unloaded"}
+    assert logs(host) == [["start"]]
+
+
+async def test_another_error_leaves_the_engine_asleep() -> None:
+    residency = residency_of(on_demand())
+    with pytest.raises(ValueError, match="user"):
+        async with residency.use(residency.order()[0]):
+            raise ValueError("user")
+    assert residency.states == {"scalar": "asleep"}
+
+
+async def test_one_engine_is_used_by_one_at_a_time() -> None:
+    host = FakeHost()
+    residency = residency_of(on_demand(), host=host)
+    await asyncio.gather(use(residency), use(residency))
+    assert logs(host) == [["start", "classify", "sleep", "wake", "classify", "sleep"]]
+
+
+async def test_times_and_bytes_are_counted_and_taken_once() -> None:
+    residency = residency_of(on_demand())
+    await use(residency)
+    await use(residency)
+    metrics = residency.take_metrics()
+    assert {key: metrics[key] for key in metrics if not key.endswith("_s")} == {
+        "engine/scalar/loads": 1.0,
+        "engine/scalar/wakes": 1.0,
+        "engine/scalar/sleeps": 2.0,
+        "engine/scalar/bytes": 1.0 * GIB,  # a fake engine says 1 GiB awake and nothing at level 2
+        "engine/scalar/freed_bytes": 2.0 * GIB,
+    }
+    assert all(metrics[f"engine/scalar/{what}_s"] >= 0 for what in ("load", "wake", "sleep"))
+    assert residency.take_metrics() == {}
+
+
+async def test_what_unloading_frees_is_counted() -> None:
+    residency = residency_of(on_demand(put_away="unload"))
+    await use(residency)
+    metrics = residency.take_metrics()
+    assert (metrics["engine/scalar/unloads"], metrics["engine/scalar/freed_bytes"]) == (
+        1.0,
+        1.0 * GIB,
+    )
+    assert "engine/scalar/sleeps" not in metrics
+
+
+# --- several engines in little memory
+
+
+def three(**changes: Any) -> list[RewardSpec]:
+    """Engines a, b, c of 10 bytes awake, 1 asleep."""
+    return [
+        scalar(n, engine=engine(f"/{n}", kwargs={"awake_bytes": 10, "away_bytes": 1}), **changes)
+        for n in "abc"
+    ]
+
+
+async def one_step(residency: Residency) -> str:
+    """All engines once, in the residency's order; the order they had."""
+    used = ""
+    left = list(residency.order())
+    while left:
+        key = residency.order(left)[0]  # as the broker does: asked anew for each turn
+        left.remove(key)
+        await use(residency, key)
+        used += key[0][1]  # type: ignore[index]
+    await residency.settle()
+    return used
+
+
+def total(residency: Residency, what: str) -> int:
+    return int(
+        sum(value for key, value in residency.take_metrics().items() if key.endswith(f"/{what}"))
+    )
+
+
+async def test_three_engines_with_room_for_two_swap_one_a_step() -> None:
+    host = FakeHost()
+    residency = residency_of(*three(put_away="unload"), host=host, room=Room(20, 20))
+    assert await one_step(residency) == "abc"  # three loads; c puts a away
+    assert residency.states == {"a": "unloaded", "b": "awake", "c": "awake"}
+    assert total(residency, "loads") == 3
+    assert await one_step(residency) == "cba"  # the latest first; a puts c away, used longest ago
+    assert residency.states == {"a": "awake", "b": "awake", "c": "unloaded"}
+    assert total(residency, "loads") == 1
+    assert await one_step(residency) == "abc"  # zig, zag
+    assert (
+        total(residency, "loads") == 1
+    )  # 5 loads in 3 steps; the fixed order a, b, c would make 9
+    assert len(host.spawned) == 5
+
+
+async def test_evictions_are_told_apart_from_settling() -> None:
+    residency = residency_of(*three(), room=Room(22, 12))
+    await one_step(residency)
+    metrics = residency.take_metrics()
+    # a: put away for c (1 + 10 + 10 = 21 <= 22). Then 21 > 12: b sleeps, and 1 + 1 + 10 = 12 fits,
+    # so c stays.
+    assert residency.states == {"a": "asleep", "b": "asleep", "c": "awake"}
+    assert metrics["engine/a/evictions"] == 1.0
+    assert not any(key in metrics for key in ("engine/b/evictions", "engine/c/evictions"))
+    assert metrics["engine/b/sleeps"] == 1.0
+
+
+async def test_a_model_that_fits_stays() -> None:
+    host = FakeHost()
+    residency = residency_of(*three(), host=host, room=Room(30, 30))
+    for _ in range(3):
+        await one_step(residency)
+    assert logs(host) == [["start", "classify", "classify", "classify"]] * 3
+
+
+async def test_settle_keeps_residents_and_unloads_sleepers_when_sleep_is_not_enough() -> None:
+    specs = [
+        *three(),
+        scalar("r", engine=engine("/r", kwargs={"awake_bytes": 5}), residency="resident"),
+    ]
+    residency = residency_of(*specs, room=Room(100, 7))
+    await one_step(residency)
+    # 5 for r leaves 2: a, b and c sleep at 1 each, one too many; a was used longest ago
+    assert residency.states == {"a": "unloaded", "b": "asleep", "c": "asleep", "r": "awake"}
+
+
+async def test_what_is_awake_scores_first_then_what_sleeps() -> None:
+    specs = [
+        scalar("cold", engine=engine("/a"), residency="on_demand", put_away="unload"),
+        scalar("asleep", engine=engine("/b"), residency="on_demand"),
+        scalar("awake", engine=engine("/c")),
+    ]
+    residency = residency_of(*specs)
+    keys = [next(iter(spec.engines.values())).key for spec in specs]
+    for key in keys:
+        await use(residency, key)
+    assert residency.order() == [keys[2], keys[1], keys[0]]
+    assert residency.order(keys[:2]) == [keys[1], keys[0]]
+
+
+async def test_an_engine_that_can_never_fit_is_refused_before_it_is_loaded() -> None:
+    host = FakeHost()
+    residency = residency_of(*three(), host=host, room=Room(9, 9))
+    with pytest.raises(
+        MemoryPlanError,
+        match=r"the engine of a needs 0.00 GiB of 0.00 GiB, held by others: nothing",
+    ):
+        await use(residency)
+    assert host.spawned == []
+
+
+async def test_residents_in_the_way_are_named() -> None:
+    small = [scalar("r", engine=engine("/r", kwargs={"awake_bytes": GIB}), residency="resident")]
+    residency = residency_of(
+        *small,
+        scalar("s", engine=engine("/s", kwargs={"awake_bytes": GIB})),
+        room=Room(GIB * 3 // 2, GIB),
+    )
+    await residency.load_resident()
+    with pytest.raises(
+        MemoryPlanError,
+        match=(
+            r"s needs 1.00 GiB of 1.50 GiB, held by others: r 1.00 GiB; .* fewer engines be"
+            r" resident"
+        ),
+    ):
+        await use(residency, residency.order()[1])
+
+
+async def test_who_needs_the_memory_of_an_engine_in_use_waits_for_it() -> None:
+    residency = residency_of(*three(put_away="unload"), room=Room(10, 10))
+    first, second, _ = residency.order()
+    async with residency.use(first):
+        waiting = asyncio.create_task(use(residency, second))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert residency.states["b"] == "unloaded"
+    await asyncio.wait_for(waiting, 5.0)
+    assert residency.states == {"a": "unloaded", "b": "awake", "c": "unloaded"}
+
+
+async def test_waiting_has_a_deadline() -> None:
+    residency = residency_of(*three(load_timeout_s=0.05), room=Room(10, 10))
+    first, second, _ = residency.order()
+    async with residency.use(first):
+        with pytest.raises(
+            StallError, match=r"held by others: a 0.00 GiB; none of it became free within 0.05 s"
+        ):
+            await use(residency, second)
+
+
+async def test_many_users_at_once_never_hold_more_than_the_budget() -> None:
+    host = FakeHost()
+    residency = residency_of(*three(put_away="unload"), host=host, room=Room(20, 20))
+    living = []
+
+    async def user(key: Any) -> None:
+        async with residency.use(key) as found:
+            living.append(len(host.living))
+            await found.call("classify", ASK, timeout_s=5.0)
+            await asyncio.sleep(0)
+
+    await asyncio.wait_for(
+        asyncio.gather(*(user(key) for _ in range(10) for key in residency.order())), 10.0
+    )
+    assert max(living) == 2
+    assert len(living) == 30
+
+
+async def test_pools_have_budgets_of_their_own() -> None:
+    host, specs = FakeHost(), three()
+    away = scalar(
+        "p", engine=engine("/p", pool="judges", kwargs={"awake_bytes": 10, "away_bytes": 1})
+    )
+    plans = sized(plan_engines([*specs, away]))
+    residency = Residency(lambda plan: host, plans, budget=Budget({"": Room(12, 3)}))
+    for plan in plans:
+        await use(residency, plan.key)
+    await residency.settle()
+    assert residency.states == {"a": "asleep", "b": "asleep", "c": "asleep", "p": "awake"}
+    assert len({residency.turn_of(plan.key) for plan in plans}) == 2  # a, b, c take turns
+
+
+# --- plans
+
+
+def test_ways_to_put_away() -> None:
+    def way(asked: str = "auto", **changes: Any) -> str:
+        (plan,) = plan_engines([scalar(engine=engine(**changes), put_away=asked)])
+        return plan.put_away
+
+    assert way(device="cpu") == "sleep2"
+    assert way(device="cuda") == "sleep1"
+    assert way(name="hf") == "unload"
+    assert way(name="sentence_transformers", device="cuda") == "unload"
+    assert (way(name="sglang", device="cuda"), way(name="sglang")) == ("sleep1", "unload")
+    assert way("sleep1") == "sleep1"
+
+
+def test_rewards_of_one_engine_share_a_plan_over_roles() -> None:
+    writer = engine("/models/writer", runner="generate")
+    specs = [
+        scalar("a", residency="on_demand"),
+        scalar("crit", roles={"main": writer, "scorer": SPEC}, load_timeout_s=5.0),
+        scalar("b", residency="resident", engine=writer),
+    ]
+    plans = plan_engines(specs)
+    assert [(plan.label, plan.residency, plan.load_timeout_s) for plan in plans] == [
+        ("a+crit/scorer", "auto", 900.0),  # auto keeps it longer than on_demand
+        ("crit+b", "resident", 900.0),
+    ]
+
+
+def test_pools_and_replicas_make_engines_of_their_own() -> None:
+    specs = [
+        scalar("a"),
+        scalar("b", engine=engine(pool="judges")),
+        scalar("c", engine=engine(replicas=2)),
+    ]
+    assert [plan.label for plan in plan_engines(specs)] == ["a", "b", "c"]
+
+
+def test_sizes_on_cpu(tiny_llama: Path) -> None:
+    # embeddings 1024 x 128, tied; two layers of q, o 128 x 128, k, v 64 x 128, three 128 x 256, two
+    # norms; the last norm; 2 bytes
+    weights = 2 * (1024 * 128 + 2 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 128 * 256 + 2 * 128) + 128)
+
+    def size(put_away: str = "auto", **changes: Any) -> tuple[int, int]:
+        spec = engine(str(tiny_llama), **{"name": "vllm", "runner": "generate", **changes})
+        (plan,) = sized(plan_engines([scalar(engine=spec, put_away=put_away)]))
+        return plan.awake_bytes, plan.away_bytes
+
+    assert size() == (2 * weights + 1000 * MIB, 900 * MIB)
+    assert size("sleep1") == (2 * weights + 1000 * MIB, 2 * weights + 900 * MIB)
+    assert size("unload") == (2 * weights + 1000 * MIB, 0)
+    assert size(replicas=2) == (4 * weights + 2000 * MIB, 1800 * MIB)
+    assert size(tensor_parallel_size=2) == (2 * weights + 2000 * MIB, 1800 * MIB)
+    assert size(name="hf") == (weights + (900 + 512) * MIB, 0)
+
+
+def test_sizes_on_cuda(tiny_llama: Path) -> None:
+    spec = engine(str(tiny_llama), name="vllm", runner="generate", device="cuda", replicas=2)
+    (plan,) = sized(plan_engines([scalar(engine=spec)]), device_bytes=80 * GIB)
+    assert (plan.awake_bytes, plan.away_bytes) == (
+        40 * GIB,
+        600 * MIB,
+    )  # half of it by gpu_memory_utilization
+    assert 1 * MIB < plan.host_bytes < 4 * MIB  # two replicas' weights sleep in host memory
+    (unloaded,) = sized(
+        plan_engines([scalar(engine=spec, put_away="unload")]), device_bytes=80 * GIB
+    )
+    assert (unloaded.away_bytes, unloaded.host_bytes) == (0, 0)
+
+
+def test_weights_in_bin_files_count_as_stored(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"holds no \*\.safetensors"):
+        sized(plan_engines([scalar(engine=engine(str(tmp_path), name="vllm"))]))
+    (tmp_path / "pytorch_model.bin").write_bytes(bytes(1000))
+    (plan,) = sized(plan_engines([scalar(engine=engine(str(tmp_path), name="vllm"))]))
+    assert plan.awake_bytes == 2000 + 900 * MIB  # an encoder has no KV cache
+
+
+# --- devices
+
+
+def gpu_plans(*wanted: tuple[str, int, int], replicas: int = 1, pool: str = "") -> list[EnginePlan]:
+    """(name, tensor_parallel_size, bytes on each device)."""
+    plans = []
+    for name, width, count in wanted:
+        spec = engine(
+            f"/{name}", device="cuda", tensor_parallel_size=width, replicas=replicas, pool=pool
+        )
+        plans += [
+            dataclasses.replace(plan, awake_bytes=count)
+            for plan in plan_engines([scalar(name, engine=spec)])
+        ]
+    return plans
+
+
+def by_name(plans: list[EnginePlan], found: dict[Any, int]) -> dict[str, int]:
+    return {plan.label: found[plan.key] for plan in plans}
+
+
+def test_the_largest_come_first_onto_the_least_loaded_devices() -> None:
+    plans = gpu_plans(("small", 1, 1), ("wide", 2, 10), ("big", 1, 8), ("mid", 1, 5))
+    # wide: 2 x 10 on 0, 1; big on 2; mid on 3; small beside mid (5 is the smallest load)
+    assert by_name(plans, assign_devices(plans, 4)) == {"wide": 0, "big": 2, "mid": 3, "small": 3}
+
+
+def test_engines_of_unknown_size_are_spread() -> None:
+    plans = gpu_plans(("a", 1, 0), ("b", 1, 0), ("c", 1, 0))
+    assert by_name(plans, assign_devices(plans, 2)) == {"a": 0, "b": 1, "c": 0}
+
+
+def test_no_replica_spans_two_machines() -> None:
+    plans = gpu_plans(("x", 1, 9), ("wide", 2, 1))
+    # x takes device 0; wide could start at 0, 2 or 4 of 2 machines of 3: 2 would span devices 2 and
+    # 3
+    assert by_name(plans, assign_devices(plans, 6, per_node=3)) == {"x": 0, "wide": 4}
+
+
+def test_replicas_lie_in_a_row_and_each_sees_its_own_devices() -> None:
+    (plan,) = placed(gpu_plans(("r", 2, 1), replicas=2, pool="judges"), {"": 1, "judges": 4})
+    assert plan.devices == (0, 1, 2, 3)
+    assert [plan.of_replica(i).devices for i in range(2)] == [(0, 1), (2, 3)]
+
+
+def test_too_few_devices_and_unknown_pools_are_told_together() -> None:
+    plans = [*gpu_plans(("wide", 4, 1)), *gpu_plans(("lost", 1, 1), pool="nowhere")]
+    with pytest.raises(ConfigError) as caught:
+        placed(plans, {"": 2, "judges": 1})
+    first, second = sorted(caught.value.problems)
+    assert (
+        "lost wants pool 'nowhere', which trainer.resource_pools does not have (known: judges)"
+        in first
+    )
+    assert (
+        "wide needs tensor_parallel_size 4 x replicas 1 = 4 devices and the policy has 2" in second
+    )
+    assert "raise trainer.n_gpus_per_node" in second
+
+
+def test_on_cpu_every_engine_has_the_machine() -> None:
+    plans = placed(
+        plan_engines([scalar(engine=engine(tensor_parallel_size=2, replicas=3))]), {"": 1}
+    )
+    assert plans[0].devices == (0,)
+    assert plans[0].of_replica(2).devices == (0,)
+
+
+def test_turns_link_engines_through_shared_devices() -> None:
+    plans = gpu_plans(("a", 1, 1), ("b", 1, 1), ("wide", 2, 1), ("alone", 1, 1))
+    plans = [
+        dataclasses.replace(p, devices=d)
+        for p, d in zip(plans, [(0,), (1,), (0, 1), (2,)], strict=True)
+    ]
+    found = [turns(plans)[plan.key] for plan in plans]
+    assert found == [("", 0), ("", 0), ("", 0), ("", 2)]  # a and b share nothing but wide
+
+
+async def test_disjoint_devices_neither_wait_nor_evict_one_another() -> None:
+    plans = gpu_plans(("a", 1, 10), ("b", 1, 10))
+    plans = placed(plans, {"": 2})
+    residency = Residency(lambda plan: FakeHost(), plans, budget=Budget({"": Room(10, 10)}))
+    a, b = (plan.key for plan in plans)
+    async with residency.use(a), residency.use(b):
+        assert residency.states == {"a": "awake", "b": "awake"}
+    await residency.settle()
+    assert residency.states == {"a": "awake", "b": "awake"}
+
+
+# --- replicas and read-ahead through the residency
+
+
+async def test_replicas_are_one_engine_of_several_processes() -> None:
+    host = FakeHost()
+    devices: list[tuple[int, ...]] = []
+    (plan,) = placed(gpu_plans(("r", 1, 10), replicas=2), {"": 2})
+
+    def host_of(part: EnginePlan) -> FakeHost:
+        devices.append(part.devices)
+        return host
+
+    residency = Residency(host_of, [plan])
+    async with residency.use(plan.key) as found:
+        outputs = await found.call(
+            "classify", [PoolingRequest((n,)) for n in range(4)], timeout_s=5.0
+        )
+    assert [round((o.value + 1) * 500) for o in outputs] == [0, 1, 2, 3]
+    assert devices == [(0,), (1,)]
+    assert logs(host) == [["start", "classify"]] * 2
+    assert residency.take_metrics()["engine/r/bytes"] == 2.0 * GIB
+
+
+async def test_a_dead_replica_restarts_the_engine_once() -> None:
+    host = FakeHost({1: 2})
+    (plan,) = placed(gpu_plans(("r", 1, 10), replicas=2), {"": 2})
+    residency = Residency(lambda part: host, [plan])
+    async with residency.use(plan.key) as found:
+        assert len(await found.call("classify", ASK * 4, timeout_s=5.0)) == 4
+    assert [process.object is not None for process in host.spawned] == [False, False, True, True]
+
+
+async def test_reading_ahead_is_measured_and_only_for_what_must_be_read(tiny_llama: Path) -> None:
+    residency = residency_of(
+        scalar(engine=engine(str(tiny_llama))), scalar("gone", engine=engine("org/name"))
+    )
+    first, second = residency.order()
+    residency.read_ahead(first)
+    residency.read_ahead(second)  # a hub id that is not here: nothing to read, no error
+    metrics: dict[str, float] = {}
+    async with asyncio.timeout(5.0):
+        while len(metrics) < 4:
+            metrics |= residency.take_metrics()
+            await asyncio.sleep(0.01)
+    assert (
+        metrics["engine/scalar/read_ahead_bytes"]
+        == (tiny_llama / "model.safetensors").stat().st_size
+    )
+    assert metrics["engine/gone/read_ahead_bytes"] == 0.0
+    await use(residency, first)
+    residency.take_metrics()
+    residency.read_ahead(first)  # awake: nothing to do
+    await residency.close()
+    assert not [key for key in residency.take_metrics() if "read_ahead" in key]

@@ -1,0 +1,154 @@
+"""What a reward file may import, in this process and in a worker."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmrl.errors import RewardFunctionError
+from rmrl.rewards.rules.dropin import DropIn, FunctionSource, load_dropin, load_module
+from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.types import ScoreResult
+from tests.rewards.parts import items, make_scorer, rows, rule
+
+RULE = (
+    "\ndef compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return"
+    " float(len(WORDS))\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def same_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sys.path and the modules known are those of before, afterwards."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from sibling_words import WORDS",
+        "import sibling_words; WORDS = sibling_words.WORDS",
+        "from .sibling_words import WORDS",
+        "from . import sibling_words; WORDS = sibling_words.WORDS",
+        "from verl.workers.reward_function.sibling_words import WORDS",
+        "from verl.utils.reward_score.sibling_words import WORDS",
+        "from verl.utils.reward_score import sibling_words; WORDS = sibling_words.WORDS",
+    ],
+)
+async def test_a_sibling_is_found_here_and_in_a_worker(tmp_path: Path, line: str):
+    (tmp_path / "sibling_words.py").write_text("WORDS = ['a', 'b', 'c']\n")
+    path = tmp_path / "mine.py"
+    path.write_text(line + RULE)
+    assert load_module(path).WORDS == ["a", "b", "c"]
+    assert not [
+        name for name in sys.modules if name.partition(".")[0] == "verl"
+    ]  # only while the file is executed
+    spec = rule(tmp_path, "other", "return 0.0")
+    path.write_text(line + RULE)
+    dropin = load_dropin(path, "mine")
+    scorer = make_scorer([_with(spec, dropin)], None)
+    try:
+        batch = await scorer.score(rows("x"))
+    finally:
+        await scorer.close()
+    assert batch.scores.results[0][0].value == 3.0
+
+
+def _with(spec: RewardSpec, dropin: DropIn) -> RewardSpec:
+    return dataclasses.replace(spec, name="mine", dropin=dropin, function=dropin.source)
+
+
+def test_a_part_of_verl_that_is_not_here_is_named_with_its_line(tmp_path: Path):
+    path = tmp_path / "mine.py"
+    path.write_text("import json\nfrom verl.utils.hdfs_io import copy\n" + RULE)
+    with pytest.raises(RewardFunctionError) as caught:
+        load_module(path)
+    assert f"{path}:2" in str(caught.value)
+    assert "from verl.utils.hdfs_io import copy" in str(caught.value)
+    assert (
+        "there is no hdfs_io.py beside the file: copy what the file needs of verl into a file"
+        " beside it" in str(caught.value)
+    )
+
+
+def test_another_missing_package_is_not_about_verl(tmp_path: Path):
+    path = tmp_path / "mine.py"
+    path.write_text("import no_such_package_of_anybody\n" + RULE)
+    with pytest.raises(RewardFunctionError) as caught:
+        load_module(path)
+    assert "verl" not in str(caught.value).replace(str(path), "")
+
+
+def test_the_working_directory_is_importable_as_under_python_m(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "own_package_of_mine.py").write_text("WORDS = ['a']\n" + RULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))]
+    )
+    assert FunctionSource("own_package_of_mine").load()("", "", "") == 1.0
+
+
+def test_a_file_never_shadows_a_package(tmp_path: Path):
+    (tmp_path / "hashlib.py").write_text("raise RuntimeError('the wrong one')\n")
+    path = tmp_path / "mine.py"
+    path.write_text("import hashlib\nWORDS = [hashlib.sha256]\n" + RULE)
+    (found,) = load_module(path).WORDS
+    assert found is hashlib.sha256
+
+
+def test_the_hash_of_a_drop_in_follows_its_siblings(tmp_path: Path):
+    (tmp_path / "deeper.py").write_text("A = 1\n")
+    (tmp_path / "sibling.py").write_text("from deeper import A\nWORDS = []\n")
+    path = tmp_path / "mine.py"
+    path.write_text("from sibling import WORDS\n" + RULE)
+    first = load_dropin(path, "mine").code_hash
+    (tmp_path / "unrelated.py").write_text("B = 1\n")
+    assert load_dropin(path, "mine").code_hash == first
+    (tmp_path / "deeper.py").write_text("A = 2\n")
+    assert load_dropin(path, "mine").code_hash != first
+
+
+def test_each_folder_has_its_own_sibling(tmp_path: Path):
+    for folder, word in (("one", "a"), ("two", "b")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "sibling_of_both.py").write_text(f"WORDS = ['{word}']\n")
+        (tmp_path / folder / "mine.py").write_text("from sibling_of_both import WORDS\n" + RULE)
+    assert load_module(tmp_path / "one" / "mine.py").WORDS == ["a"]
+    assert load_module(tmp_path / "two" / "mine.py").WORDS == ["b"]
+
+
+@pytest.mark.parametrize("code", ["def compute_score(:\n", "x = (\n"])
+def test_a_syntax_error_is_named_with_its_line(tmp_path: Path, code: str):
+    path = tmp_path / "mine.py"
+    path.write_text("WORDS = []\n" + code)
+    with pytest.raises(RewardFunctionError, match=rf"SyntaxError: .* \({path}:\d\)"):
+        load_module(path)
+
+
+async def test_a_function_that_prints_is_no_worse_for_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    scorer = make_scorer([rule(tmp_path, "loud", "print('heard'); return 1.0")], None)
+    try:
+        result: ScoreResult = (await scorer.score(rows("x"))).scores.results[0][0]
+    finally:
+        await scorer.close()
+    assert (result.value, items("x")[0].response) == (1.0, "x")
+    assert "heard" not in capfd.readouterr().out
+
+
+async def test_a_slow_function_is_a_timeout_of_its_row(tmp_path: Path):
+    body = "import time; time.sleep(30 if solution_str == 'slow' else 0); return 1.0"
+    scorer = make_scorer([rule(tmp_path, "sleepy", body, timeout_s=1.0)], None)
+    try:
+        column = (await scorer.score(rows("x", "slow"))).scores.results[0]
+    finally:
+        await scorer.close()
+    assert [result.status for result in column] == ["ok", "timeout"]

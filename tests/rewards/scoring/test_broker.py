@@ -1,0 +1,235 @@
+"""The broker with a residency that only writes down what happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from rmrl.errors import EngineLoadError, InfrastructureError, StallError
+from rmrl.rewards.scoring.broker import Broker, call_deadlines
+
+
+class LoggedEngine:
+    """Echoes its requests with its name in front; `fails` is raised by the first call."""
+
+    def __init__(
+        self, key: str, log: list[str], fails: Exception | None = None, short: bool = False
+    ) -> None:
+        self.key, self.log, self.fails, self.short = key, log, fails, short
+
+    async def call(self, method: str, requests: list[Any], *, timeout_s: float) -> list[Any]:
+        self.log.append(f"{self.key}.{method}({','.join(map(str, requests))}) <{timeout_s:g}s")
+        await asyncio.sleep(0.001)
+        if self.fails is not None:
+            raise self.fails
+        return [f"{self.key}:{r}" for r in requests][: len(requests) - self.short]
+
+
+class LoggedResidency:
+    """Implements what the broker uses of `Residency`. `turns`: key -> turn; all share one
+    otherwise."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.log: list[str] = []
+        self.turns: dict[Hashable, str] = changes.get("turns", {})
+        self.fails: dict[Hashable, Exception] = changes.get("fails", {})
+        self.unloadable: Hashable = changes.get("unloadable")
+        self.short = changes.get("short", False)
+
+    def turn_of(self, key: Hashable) -> Hashable:
+        return self.turns.get(key, "here")
+
+    def order(self, keys: Sequence[Any]) -> list[Any]:
+        return sorted(keys)
+
+    def read_ahead(self, key: Hashable) -> None:
+        self.log.append(f"read ahead {key}")
+
+    @asynccontextmanager
+    async def use(self, key: Any) -> AsyncIterator[LoggedEngine]:
+        if key == self.unloadable:
+            raise EngineLoadError(f"{key} cannot be loaded")
+        self.log.append(f"wake {key}")
+        try:
+            yield LoggedEngine(key, self.log, self.fails.get(key), self.short)
+        finally:
+            self.log.append(f"put away {key}")
+
+
+def make(**changes: Any) -> tuple[Broker, LoggedResidency]:
+    residency = LoggedResidency(**changes)
+    return Broker(residency, deadline_s=lambda _: 5.0), residency  # type: ignore[arg-type]
+
+
+async def judge(
+    broker: Broker, key: str, *rounds: list[str], method: str = "ask", work: float = 0.0
+) -> list[list[str]]:
+    """A reward that asks once per round, after `work` seconds of its own."""
+    answers = []
+    with broker.participant():
+        for requests in rounds:
+            await asyncio.sleep(work)
+            answers.append(await broker.ask(key, method, requests))
+    return answers
+
+
+async def test_two_rewards_of_one_engine_share_a_call_and_get_their_own_results_in_order() -> None:
+    broker, residency = make()
+    fast, slow = await asyncio.gather(
+        judge(broker, "A", ["1", "2"]), judge(broker, "A", ["3"], work=0.02)
+    )
+    assert fast == [["A:1", "A:2"]]
+    assert slow == [["A:3"]]
+    await broker.idle()
+    assert residency.log == ["wake A", "A.ask(1,2,3) <5s", "put away A"]
+
+
+async def test_engines_take_turns_and_what_is_asked_next_waits_for_its_engine() -> None:
+    broker, residency = make()
+    await asyncio.gather(
+        judge(broker, "A", ["1"], ["2"]), judge(broker, "B", ["3"]), judge(broker, "A", ["4"])
+    )
+    await broker.idle()
+    assert residency.log == [
+        "wake A", "read ahead B", "A.ask(1,4) <5s", "A.ask(2) <5s", "put away A",
+        "wake B", "B.ask(3) <5s", "put away B",
+    ]  # fmt: skip
+
+
+async def test_a_reward_with_two_engines_swaps_once() -> None:
+    """A critique: the writer for all, then the scorer for all."""
+    broker, residency = make()
+
+    async def critique(request: str) -> list[str]:
+        with broker.participant():
+            written = await broker.ask("writer", "generate", [request])
+            return await broker.ask("scorer", "classify", written)
+
+    assert await asyncio.gather(critique("1"), critique("2")) == [
+        ["scorer:writer:1"],
+        ["scorer:writer:2"],
+    ]
+    assert [line for line in residency.log if "wake" in line] == ["wake writer", "wake scorer"]
+
+
+async def test_methods_of_one_engine_go_out_one_after_the_other() -> None:
+    broker, residency = make()
+    await asyncio.gather(
+        judge(broker, "A", ["1"], method="generate"), judge(broker, "A", ["2"], method="classify")
+    )
+    await broker.idle()
+    assert residency.log == ["wake A", "A.generate(1) <5s", "A.classify(2) <5s", "put away A"]
+
+
+async def test_engines_of_their_own_devices_work_side_by_side() -> None:
+    broker, residency = make(turns={"A": "gpu 0", "B": "gpu 1"})
+    await asyncio.gather(judge(broker, "A", ["1"]), judge(broker, "B", ["2"]))
+    assert residency.log[:2] == ["wake A", "wake B"] or residency.log.index(
+        "wake B"
+    ) < residency.log.index("put away A")
+
+
+async def test_a_reward_that_waits_for_another_does_not_hold_up_the_engine() -> None:
+    broker, residency = make()
+    gate = asyncio.Event()
+
+    async def gated() -> list[str]:
+        with broker.participant():
+            with broker.waiting():
+                await gate.wait()
+            return await broker.ask("B", "ask", ["2"])
+
+    async def opener() -> list[list[str]]:
+        answers = await judge(broker, "A", ["1"])
+        gate.set()
+        return answers
+
+    assert await asyncio.wait_for(asyncio.gather(gated(), opener()), 2) == [["B:2"], [["A:1"]]]
+    assert [line for line in residency.log if "wake" in line] == ["wake A", "wake B"]
+
+
+async def test_an_engine_that_fails_fails_those_who_asked_it_and_nobody_else() -> None:
+    broker, residency = make(fails={"A": StallError("A hangs")})
+    results = await asyncio.gather(
+        judge(broker, "A", ["1"]),
+        judge(broker, "A", ["2"]),
+        judge(broker, "B", ["3"]),
+        return_exceptions=True,
+    )
+    assert [type(r) for r in results] == [StallError, StallError, list]
+    assert residency.log.count("put away A") == 1
+
+
+async def test_an_engine_that_cannot_be_loaded_is_told_to_those_who_asked_it() -> None:
+    broker, _ = make(unloadable="A")
+    results = await asyncio.gather(
+        judge(broker, "A", ["1"]), judge(broker, "B", ["2"]), return_exceptions=True
+    )
+    assert isinstance(results[0], EngineLoadError)
+    assert results[1] == [["B:2"]]
+
+
+async def test_results_are_counted() -> None:
+    broker, _ = make(short=True)
+    with pytest.raises(InfrastructureError, match="returned 1 results of ask for 2 requests"):
+        await judge(broker, "A", ["1", "2"])
+
+
+async def test_no_request_needs_no_engine() -> None:
+    broker, residency = make()
+    assert await judge(broker, "A", []) == [[]]
+    assert residency.log == []
+
+
+async def test_a_cancelled_reward_is_not_asked_for_and_does_not_hold_up_the_others() -> None:
+    broker, residency = make()
+    blocked = asyncio.Event()
+
+    async def busy() -> None:
+        with broker.participant():
+            await blocked.wait()
+
+    holding = asyncio.create_task(busy())
+    leaving, staying = (
+        asyncio.create_task(judge(broker, "A", ["1"])),
+        asyncio.create_task(judge(broker, "A", ["2"])),
+    )
+    await asyncio.sleep(0.01)
+    leaving.cancel()
+    await asyncio.sleep(0.01)
+    blocked.set()
+    assert await asyncio.wait_for(staying, 2) == [["A:2"]]
+    await holding
+    assert "A.ask(2) <5s" in residency.log
+
+
+async def test_closing_cancels_whoever_waits() -> None:
+    broker, _ = make()
+    blocked = asyncio.Event()
+
+    async def busy() -> None:
+        with broker.participant():
+            await blocked.wait()
+
+    holding, waiting = asyncio.create_task(busy()), asyncio.create_task(judge(broker, "A", ["1"]))
+    await asyncio.sleep(0.01)
+    await broker.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    holding.cancel()
+
+
+async def test_a_broker_serves_again_after_it_was_idle() -> None:
+    broker, residency = make()
+    for request in ("1", "2"):
+        assert await judge(broker, "A", [request]) == [[f"A:{request}"]]
+        await asyncio.sleep(0.005)
+    assert residency.log.count("wake A") == 2
+
+
+def test_the_longest_deadline_of_those_who_share_an_engine_counts() -> None:
+    assert call_deadlines([("A", 5.0), ("B", 1.0), ("A", 3.0)]) == {"A": 5.0, "B": 1.0}

@@ -1,0 +1,360 @@
+"""From responses to one reward each, with real rules in real worker processes and engines that
+follow a script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rmrl.cluster.fake import FakeHost
+from rmrl.errors import (
+    EngineLostError,
+    InfrastructureError,
+    MissingVerdictsError,
+    RewardError,
+    RewardFunctionError,
+)
+from rmrl.rewards.scoring.items import ResponseRow, score_item
+from rmrl.rewards.specs.spec import OnMissing, RewardSpec
+from rmrl.telemetry.names import score_metrics
+from rmrl.types import Prompt, RewardBatch
+from tests.rewards.parts import JUDGE, engine, fake_host, judge, make_scorer, rows, rule, scalar
+
+DEADLINE_S = 60.0
+RECORDING = engine(name="tests.rewards.parts:RecordingEngine", kwargs={"text": "7"})
+Score = Callable[..., Any]
+
+
+@pytest.fixture
+def score(tokenizer: Any) -> Score:
+    """score(specs, responses, host=..., **settings of the scorer): the batch; the scorer is closed
+    afterwards."""
+
+    async def run(
+        specs: Sequence[RewardSpec],
+        responses: Sequence[str],
+        *,
+        host: FakeHost | None = None,
+        rounds: int = 1,
+        **settings: Any,
+    ) -> RewardBatch:
+        scorer = make_scorer(specs, tokenizer, host=host, **settings)
+        try:
+            for _ in range(rounds):
+                batch = await asyncio.wait_for(scorer.score(rows(*responses)), DEADLINE_S)
+        finally:
+            await scorer.close()
+        return batch
+
+    return run
+
+
+async def test_rules_and_models_become_one_reward(score: Score, tmp_path: Path):
+    specs = [
+        rule(tmp_path, "length", "return len(solution_str)", weight=0.5),
+        judge(tmp_path, engine=RECORDING, weight=2.0),
+    ]
+    batch = await score(specs, ["ab", "abcd"])
+    assert batch.scores.names == ("length", "judge")
+    assert batch.scores.values_BC.tolist() == [[2.0, 7.0], [4.0, 7.0]]
+    assert batch.rewards_B.tolist() == [15.0, 16.0]  # 0.5 * 2 + 2 * 7;  0.5 * 4 + 2 * 7
+    assert batch.metrics["engine/judge/loads"] == 1
+    judged = batch.scores.results[1][0]
+    assert (judged.rendered, judged.raw_text) == ("Q ab", "7")
+    assert judged.latency_s > 0
+
+
+async def test_a_missing_verdict_is_nan_and_masks(score: Score, tmp_path: Path):
+    batch = await score(
+        [rule(tmp_path, "some", "return None if solution_str == 'x' else 1")], ["x", "y"]
+    )
+    assert np.isnan(batch.scores.values_BC[0, 0])
+    assert batch.keep_B.tolist() == [False, True]
+    assert [r.status for r in batch.scores.results[0]] == ["unparseable", "ok"]
+
+
+async def test_nan_of_a_users_function_is_never_a_number(score: Score, tmp_path: Path):
+    code = JUDGE.replace("[float(text) if", "[float('nan') if")
+    batch = await score(
+        [
+            judge(tmp_path, code=code, engine=RECORDING),
+            rule(tmp_path, "nan", "return float('nan')"),
+        ],
+        ["x"],
+    )
+    assert [column[0].status for column in batch.scores.results] == ["user_error", "user_error"]
+    assert "returned nan" in batch.scores.results[0][0].detail
+    assert batch.keep_B.tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("function", "count", "noun"),
+    [
+        ("rm_preprocess", 1, "inputs"),
+        ("rm_postprocess", 1, "scores"),
+        ("rm_postprocess", 3, "scores"),
+    ],
+)
+async def test_a_wrong_count_names_the_scorer_and_both_numbers(
+    score: Score, tmp_path: Path, function: str, count: int, noun: str
+):
+    arguments = {
+        "rm_preprocess": "text_prompts, text_responses, tgt_tokenizer",
+        "rm_postprocess": "results",
+    }[function]
+    code = JUDGE + f"\ndef {function}({arguments}):\n    return ['1'] * {count}\n"
+    with pytest.raises(
+        RewardFunctionError,
+        match=rf"{function} of reward 'judge' returned {count} {noun} for 2 responses",
+    ):
+        await score([judge(tmp_path, code=code)], ["a", "b"])
+
+
+async def test_one_score_for_all_is_refused(score: Score, tmp_path: Path):
+    code = JUDGE + "\ndef rm_postprocess(results):\n    return 0.5\n"
+    with pytest.raises(
+        RewardFunctionError,
+        match="rm_postprocess of reward 'judge' returned float; a list with one score per response",
+    ):
+        await score([judge(tmp_path, code=code)], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["rm_preprocess(text_prompts, text_responses, tgt_tokenizer)", "rm_postprocess(results)"],
+)
+async def test_a_drop_in_that_raises_is_named_with_its_line(
+    score: Score, tmp_path: Path, function: str
+):
+    code = JUDGE + f"\ndef {function}:\n    raise KeyError('verdict')\n"
+    line = len(JUDGE.splitlines()) + 3
+    with pytest.raises(
+        MissingVerdictsError,
+        match=rf"raised KeyError: 'verdict' \(.*judge\.py:{line} in rm_.* on the response 'a'",
+    ):
+        await score([judge(tmp_path, code=code)], ["a", "b"], max_missing=0.5)
+
+
+async def test_too_many_missing_verdicts_stop_the_run(score: Score, tmp_path: Path):
+    spec = rule(tmp_path, "half", "return 1 / int(solution_str)")
+    with pytest.raises(MissingVerdictsError) as caught:
+        await score([spec], ["1", "0", "2", "0"], max_missing=0.25)
+    assert (
+        "reward 'half' gave no verdict for 2 of 4 responses (2 user_error); reward.max_missing=0.25"
+        " allows 25%" in str(caught.value)
+    )
+    assert "ZeroDivisionError" in str(caught.value)
+    assert caught.value.exit_code == 3
+    assert (await score([spec], ["1", "0", "2", "0"], max_missing=0.5)).keep_B.tolist() == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+async def test_a_dead_judge_of_weight_zero_ends_nothing_and_stays_visible(
+    score: Score, tmp_path: Path
+):
+    dead = rule(tmp_path, "dead", "return None", weight=0.0, on_missing=OnMissing(policy="fail"))
+    specs = [rule(tmp_path, "one", "return 1"), dead]
+    batch = await score(specs, ["a", "b"], max_missing=0.0, max_missing_by_cause={"data": 0.0})
+    assert batch.rewards_B.tolist() == [1.0, 1.0]
+    metrics = score_metrics(batch.scores, batch, [1, 1])
+    assert metrics["score/dead/missing"] == metrics["score/dead/missing_unparseable"] == 1.0
+    assert metrics["reward/kept"] == 1.0
+
+
+async def test_on_missing(score: Score, tmp_path: Path):
+    def specs(policy: OnMissing) -> list[RewardSpec]:
+        body = "return None if solution_str == '' else 1"
+        return [
+            rule(tmp_path, "one", "return 1"),
+            rule(tmp_path, "some", body, weight=3.0, on_missing=policy),
+        ]
+
+    assert (await score(specs(OnMissing(policy="renormalize")), ["", "x"])).rewards_B.tolist() == [
+        4.0,
+        4.0,
+    ]
+    assert (
+        await score(specs(OnMissing(policy="impute", value=-1.0)), ["", "x"])
+    ).rewards_B.tolist() == [-2.0, 4.0]
+    with pytest.raises(
+        RewardError,
+        match="reward 'some' gave no verdict for 1 of 2 responses and on_missing=fail: unparseable",
+    ):
+        await score(specs(OnMissing(policy="fail")), ["", "x"])
+
+
+async def test_equal_inputs_of_a_greedy_judge_are_asked_once(
+    score: Score, tmp_path: Path, engine_calls: list[Any]
+):
+    batch = await score([judge(tmp_path, engine=RECORDING)], ["a", "b", "a", "a"])
+    assert len(batch.rewards_B) == 4
+    ((_, requests),) = engine_calls
+    assert len(requests) == 2
+
+
+async def test_equal_inputs_of_a_sampled_judge_are_all_asked(
+    score: Score, tmp_path: Path, engine_calls: list[Any]
+):
+    spec = judge(tmp_path, engine=RECORDING)
+    assert spec.sampling is not None
+    sampled = judge(
+        tmp_path, engine=RECORDING, sampling=type(spec.sampling)(max_tokens=4, temperature=1.0)
+    )
+    await score([sampled], ["a", "a"])
+    ((_, requests),) = engine_calls
+    assert len(requests) == 2
+
+
+async def test_two_rewards_of_one_engine_make_one_process_and_one_call(
+    score: Score, tmp_path: Path, engine_calls: list[Any]
+):
+    host = fake_host()
+    batch = await score(
+        [judge(tmp_path, "a", engine=RECORDING), judge(tmp_path, "b", engine=RECORDING)],
+        ["x", "y"],
+        host=host,
+    )
+    assert len(host.spawned) == 1
+    ((_, requests),) = engine_calls
+    assert len(requests) == 4
+    assert batch.rewards_B.tolist() == [14.0, 14.0]
+
+
+async def test_two_engines_take_turns(score: Score, tmp_path: Path):
+    host = fake_host()
+    specs = [scalar(residency="on_demand"), judge(tmp_path, residency="on_demand")]
+    await score(specs, ["x"], host=host, rounds=2)
+    assert [p.calls for p in host.spawned] == [
+        ["start", "classify", "sleep", "wake", "classify", "sleep"],
+        ["start", "generate", "sleep", "wake", "generate", "sleep"],
+    ]
+
+
+async def test_a_failing_reward_does_not_hang_the_one_beside_it(
+    score: Score, tmp_path: Path, engine_calls: list[Any]
+):
+    code = (
+        JUDGE + "\ndef rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    return []\n"
+    )
+    with pytest.raises(RewardFunctionError, match="returned 0 inputs"):
+        await score(
+            [
+                judge(tmp_path, "a", engine=RECORDING),
+                judge(tmp_path, "b", code=code, engine=RECORDING),
+            ],
+            ["x"],
+        )
+    assert len(engine_calls) <= 1
+
+
+async def test_a_failing_engine_ends_waiting_rules_too(score: Score, tmp_path: Path):
+    broken = engine(kwargs={"fail_on_call": 1})
+    slow = rule(tmp_path, "slow", "import time; time.sleep(20); return 1", timeout_s=30.0)
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(InfrastructureError, match="told to fail"):
+        await score([slow, judge(tmp_path, engine=broken)], ["x"])
+    assert asyncio.get_running_loop().time() - started < 15
+
+
+async def test_an_engine_that_loses_results_is_an_error(score: Score, tmp_path: Path):
+    with pytest.raises(InfrastructureError, match="returned 1 results of generate for 2 requests"):
+        await score(
+            [judge(tmp_path, engine=engine(name="tests.rewards.parts:FewEngine"))], ["a", "b"]
+        )
+
+
+async def test_one_death_costs_nothing_and_two_end_the_run(score: Score, tmp_path: Path):
+    batch = await score([judge(tmp_path, engine=RECORDING)], ["a"], host=fake_host(p0=2))
+    assert batch.rewards_B.tolist() == [7.0]
+    with pytest.raises(EngineLostError, match="judge"):
+        await score([judge(tmp_path, engine=RECORDING)], ["a"], host=fake_host(p0=2, p1=2))
+
+
+async def test_a_cancelled_step_leaves_no_engine_busy(tokenizer: Any, tmp_path: Path):
+    class Hangs:
+        """A host whose processes never finish a call to generate."""
+
+        def __init__(self) -> None:
+            self.killed = 0
+
+        async def spawn(self, factory: str, settings: Any, *, name: str) -> Any:
+            return self
+
+        async def call(self, method: str, *args: Any, timeout_s: float) -> float:
+            if method == "generate":
+                await asyncio.Event().wait()
+            return 0.0
+
+        async def kill(self) -> None:
+            self.killed += 1
+
+    host = Hangs()
+    scorer = make_scorer([judge(tmp_path)], tokenizer, host=host)
+    work = asyncio.create_task(scorer.score(rows("a")))
+    await asyncio.sleep(0.2)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(work, DEADLINE_S)
+    assert host.killed == 1
+    assert scorer.residency.states == {"judge": "unloaded"}
+    assert [t for t in asyncio.all_tasks() if t is not asyncio.current_task()] == []
+    await scorer.close()
+
+
+async def test_no_responses(score: Score, tmp_path: Path):
+    batch = await score([rule(tmp_path, "r", "return 1"), judge(tmp_path), scalar()], [])
+    assert batch.rewards_B.shape == (0,)
+
+
+def prompt_with(**rm_prompts: str) -> Prompt:
+    messages = [
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "last"},
+    ]
+    return Prompt(
+        id="t:0",
+        messages=messages,
+        token_ids=(1,),
+        rm_prompts={k.lstrip("_"): v for k, v in rm_prompts.items()},
+        data_source="src",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rm_prompts", "told"),
+    [
+        ({"_judge": "by name", "_0": "by position", "_": "for all"}, "by name"),
+        ({"_0": "by position", "_": "for all", "_1": "another's"}, "by position"),
+        ({"_": "for all", "_1": "another's", "_other": "another's"}, "for all"),
+        ({"_judge": "", "_": "for all"}, "for all"),
+        ({}, "last"),
+    ],
+)
+def test_which_prompt_a_reward_is_told(tmp_path: Path, rm_prompts: dict[str, str], told: str):
+    row = ResponseRow(
+        prompt=prompt_with(**rm_prompts), text="text", finish_reason="length", tokens=3, group=5
+    )
+    item = score_item(row, judge(tmp_path))
+    assert item.rm_prompt == told
+    assert (
+        item.response,
+        item.finish_reason,
+        item.response_tokens,
+        item.data_source,
+        item.group,
+    ) == ("text", "length", 3, "src", 5)
+
+
+def test_a_rule_has_no_position(tmp_path: Path):
+    row = ResponseRow(prompt=prompt_with(_0="first model's", _="for all"), text="text")
+    assert score_item(row, rule(tmp_path, "r", "return 1")).rm_prompt == "for all"

@@ -1,0 +1,258 @@
+"""What is asked, of whom, on which rows: gates, products, ensembles, sources, streaming."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rmrl.errors import RewardFunctionError
+from rmrl.rewards.kinds.ensemble import Ensemble
+from rmrl.rewards.scoring.order import graph_of
+from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.specs.spec import OnMissing, RewardSpec, SourceWeights
+from tests.rewards.parts import JUDGE, engine, judge, make_scorer, rows, rule, scalar
+
+RECORDING = engine(name="tests.rewards.parts:RecordingEngine", kwargs={"text": "7"})
+POOLED = engine(name="tests.rewards.parts:RecordingEngine", kwargs={"text": "7"}, pool="judges")
+Opened = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(tokenizer: Any) -> Opened:
+    """opened(specs, ...): a scorer for the time of the block."""
+
+    @asynccontextmanager
+    async def run(specs: Sequence[RewardSpec], **settings: Any) -> AsyncIterator[Scorer]:
+        scorer = make_scorer(specs, tokenizer, **settings)
+        try:
+            yield scorer
+        finally:
+            await scorer.close()
+
+    return run
+
+
+def reached(engine_calls: list[Any]) -> int:
+    """Requests that reached a model."""
+    return sum(len(requests) for _, requests in engine_calls)
+
+
+async def test_a_closed_gate_keeps_the_model_from_being_asked(
+    opened: Opened, tmp_path: Path, engine_calls: list[Any]
+) -> None:
+    gate = rule(tmp_path, "json", "return float(solution_str.startswith('{'))", weight=0.5)
+    async with opened([gate, judge(tmp_path, engine=RECORDING, gates=("json",))]) as scorer:
+        batch = await scorer.score(rows("{a", "b", "{c", "d"))
+    assert reached(engine_calls) == 2  # 2 of 4 hold
+    assert batch.scores.status_BC[:, 1].tolist() == ["ok", "skipped", "ok", "skipped"]
+    assert batch.rewards_B.tolist() == [7.5, 0.0, 7.5, 0.0]  # 0.5 * 1 + 7;  0.5 * 0
+    assert batch.keep_B.all()
+    assert "its gate 'json' is closed here (0)" in batch.scores.results[1][1].detail
+
+
+async def test_no_engine_is_loaded_behind_a_gate_that_is_closed_everywhere(
+    opened: Opened, tmp_path: Path
+) -> None:
+    specs = [
+        rule(tmp_path, "never", "return 0"),
+        judge(tmp_path, engine=RECORDING, gates=("never",)),
+    ]
+    async with opened(specs) as scorer:
+        await scorer.score(rows("a", "b"))
+        assert scorer.residency.states == {"judge": "unloaded"}
+
+
+async def test_gates_follow_each_other_and_a_gate_without_a_verdict_is_closed(
+    opened: Opened, tmp_path: Path, engine_calls: list[Any]
+) -> None:
+    first = rule(
+        tmp_path,
+        "first",
+        "return None if solution_str == 'x' else 1",
+        on_missing=OnMissing(policy="renormalize"),
+    )
+    second = scalar(
+        "second",
+        engine=engine(
+            name="tests.rewards.parts:RecordingEngine", runner="pooling", kwargs={"value": -1.0}
+        ),
+    )
+    specs = [
+        first,
+        RewardSpec(**{**_fields(second), "gates": ("first",)}),
+        judge(tmp_path, engine=RECORDING, gates=("second",)),
+    ]
+    async with opened(specs) as scorer:
+        batch = await scorer.score(rows("x", "y"))
+    assert [method for method, _ in engine_calls] == ["classify"]
+    assert reached(engine_calls) == 1
+    assert "closed here (unparseable)" in batch.scores.results[1][0].detail
+    assert "closed here (-1)" in batch.scores.results[2][1].detail
+
+
+async def test_a_product_that_is_0_already_is_not_multiplied_by_a_judge(
+    opened: Opened, tmp_path: Path, engine_calls: list[Any]
+) -> None:
+    specs = [
+        rule(tmp_path, "ok", "return float(solution_str != 'bad')"),
+        judge(tmp_path, engine=RECORDING),
+    ]
+    async with opened(specs, combine="product") as scorer:
+        batch = await scorer.score(rows("bad", "good"))
+    assert reached(engine_calls) == 1
+    assert batch.scores.status_BC[:, 1].tolist() == ["skipped", "ok"]
+    assert batch.rewards_B.tolist() == [0.0, 7.0]
+
+
+async def test_sources_have_their_own_rewards_and_weights(
+    opened: Opened, tmp_path: Path, engine_calls: list[Any]
+) -> None:
+    both = rule(tmp_path, "both", "return 1", sources=SourceWeights({"maths": 0.5}, 2.0))
+    chat = judge(tmp_path, "chat", engine=RECORDING, sources=SourceWeights({"maths": None}, 1.0))
+    async with opened([both, chat]) as scorer:
+        batch = await scorer.score([*rows("a", source="maths"), *rows("b", source="talk")])
+    assert batch.rewards_B.tolist() == [0.5, 9.0]  # 0.5 * 1;  2 * 1 + 7
+    assert reached(engine_calls) == 1
+    assert batch.scores.status_BC[:, 1].tolist() == ["skipped", "ok"]
+    assert batch.keep_B.all()
+
+
+async def test_an_ensemble_is_computed_from_parts_that_are_no_components(
+    opened: Opened, tmp_path: Path
+) -> None:
+    specs = [
+        RewardSpec(
+            name="both",
+            kind="ensemble",
+            weight=2.0,
+            options=Ensemble.Options(of=["long", "one"], how="mean"),
+        ),
+        rule(tmp_path, "long", "return len(solution_str)", part_of="both"),
+        rule(tmp_path, "one", "return 1", part_of="both"),
+    ]
+    async with opened(specs) as scorer:
+        batch = await scorer.score(rows("abc", "a"))
+    assert batch.scores.names == ("both",)
+    assert batch.rewards_B.tolist() == [4.0, 2.0]  # 2 * mean(3, 1);  2 * mean(1, 1)
+    assert batch.scores.results[0][0].extra["long"] == 3.0
+
+
+async def test_what_needs_no_device_of_the_policys_is_scored_before_the_last_response_is_there(
+    opened: Opened, tmp_path: Path, engine_calls: list[Any]
+) -> None:
+    specs = [
+        rule(tmp_path, "one", "return 1"),
+        judge(tmp_path, "pooled", engine=POOLED),
+        judge(tmp_path, "here", engine=RECORDING),
+    ]
+    answers = rows("a", "b", "c", "d")
+    async with opened(specs) as scorer, scorer.streaming() as session:
+        for position in (2, 0):
+            session.add(position, answers[position])
+            await _until(lambda: reached(engine_calls) > 0)
+        early = reached(engine_calls)
+        assert all(
+            "Q a" in r.text or "Q c" in r.text for _, requests in engine_calls for r in requests
+        )
+        session.add(3, answers[3])
+        session.add(1, answers[1])
+        batch = await scorer.finish(session)
+    assert early >= 1
+    assert reached(engine_calls) == 8  # each judge saw each response once
+    assert batch.rewards_B.tolist() == [15.0] * 4
+    assert [r.rendered for r in batch.scores.results[1]] == ["Q a", "Q b", "Q c", "Q d"]
+
+
+async def test_a_component_here_waits_for_a_gate_that_streamed(
+    opened: Opened, tmp_path: Path, engine_calls: list[Any]
+) -> None:
+    gate = rule(tmp_path, "gate", "import time; time.sleep(0.05); return float(solution_str > 'b')")
+    async with (
+        opened([gate, judge(tmp_path, engine=RECORDING, gates=("gate",))]) as scorer,
+        scorer.streaming() as session,
+    ):
+        for position, row in enumerate(rows("a", "b", "c", "d")):
+            session.add(position, row)
+            await asyncio.sleep(0.01)
+        batch = await scorer.finish(session)
+    assert reached(engine_calls) == 2
+    assert batch.rewards_B.tolist() == [0.0, 0.0, 8.0, 8.0]
+
+
+async def test_the_first_error_ends_the_step_with_its_own_words(
+    opened: Opened, tmp_path: Path
+) -> None:
+    code = (
+        JUDGE + "\ndef rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n    return []\n"
+    )
+    slow = rule(tmp_path, "slow", "import time; time.sleep(20); return 1", timeout_s=30.0)
+    gated = judge(tmp_path, "gated", engine=RECORDING, gates=("broken",))
+    started = time.monotonic()
+    async with opened(
+        [slow, gated, judge(tmp_path, "broken", code=code, engine=RECORDING)]
+    ) as scorer:
+        with pytest.raises(
+            RewardFunctionError, match="rm_preprocess of reward 'broken' returned 0 inputs"
+        ):
+            await scorer.score(rows("a"))
+    assert time.monotonic() - started < 15
+
+
+async def test_a_block_that_raises_leaves_nothing_running(opened: Opened, tmp_path: Path) -> None:
+    slow = rule(tmp_path, "slow", "import time; time.sleep(5); return 1")
+    async with opened([slow]) as scorer:
+        with contextlib.suppress(KeyError):
+            async with scorer.streaming() as session:
+                session.add(0, rows("a")[0])
+                await asyncio.sleep(0.05)
+                raise KeyError
+        await asyncio.sleep(0)
+        assert [t for t in asyncio.all_tasks() if t is not asyncio.current_task()] == []
+
+
+async def test_running_statistics_learn_in_training_only_and_survive_a_checkpoint(
+    opened: Opened, tmp_path: Path
+) -> None:
+    transforms = ({"kind": "standardize", "by": "running"},)
+    async with opened(
+        [rule(tmp_path, "long", "return len(solution_str)", transforms=transforms)]
+    ) as scorer:
+        await scorer.score(rows("a", "bb", "ccc"))
+        state = scorer.state_dict()
+        validated = await scorer.score(rows("aaaaaaaa"), learn=False)
+        assert scorer.state_dict() == state
+        assert np.isfinite(validated.rewards_B).all()
+        await scorer.score(rows("aaaaaaaa"))
+        assert scorer.state_dict() != state
+        scorer.load_state_dict(state)
+        assert scorer.state_dict() == state
+
+
+def test_what_waits_for_something_deferred_is_deferred_as_well(tmp_path: Path) -> None:
+    here, pooled = (
+        judge(tmp_path, "here", engine=RECORDING),
+        judge(tmp_path, "pooled", engine=POOLED, gates=("here",)),
+    )
+    specs = [here, pooled, rule(tmp_path, "r", "return 1")]
+    graph = graph_of(specs, how="weighted_sum")
+    assert graph.streamable == (2,)
+    assert graph.deferred == (0, 1)
+    assert graph.gates == ((), (0,), ())
+
+
+async def _until(holds: Callable[[], bool], *, deadline_s: float = 20.0) -> None:
+    async with asyncio.timeout(deadline_s):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def _fields(spec: RewardSpec) -> dict[str, Any]:
+    return {name: getattr(spec, name) for name in spec.__slots__}
