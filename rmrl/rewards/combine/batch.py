@@ -32,18 +32,17 @@ def combine(
     parts: Sequence[RewardSpec] = (),
     learn: bool = True,
 ) -> RewardBatch:
-    """Transforms, on_missing, weights, combiner, in this order. One spec and one chain per
-    component; `weights_BC` of `weights_matrix`.
+    """Transform, fill what is missing, weight and combine, in this order.
 
-    A component that is absent on a row (status "skipped", closed gate, other data source)
-    contributes nothing and masks nothing; nor does one that is watched there (weight 0, see
-    `watched`). `parts`: members of ensembles that are no components. One whose `counts_at` does not
-    hold counts 0 there, after transforms, whatever its verdict; that masks nothing either. A row
-    without any component for its data source has no reward; one whose gates leave nothing to count
-    has 0, and so has one whose components are all watched (lexicographic: 0.5, as every response
-    ties). Without `learn` the transforms' running statistics stay as they are. Raises RewardError
-    for on_missing=fail, ConfigError where `to_tokens` does not go with the combiner or the
-    transforms.
+    One spec and one chain per component; `weights_BC` of `weights_matrix`. A component that is
+    absent on a row (status "skipped", closed gate, other data source) contributes nothing and masks
+    nothing; nor does one that is watched there (weight 0, see `watched`). `parts`: members of
+    ensembles that are no components. One whose `counts_at` does not hold counts 0 there, after
+    transforms, whatever its verdict; that masks nothing either. A row without any component for its
+    data source has no reward; one whose gates leave nothing to count has 0, and so has one whose
+    components are all watched (lexicographic: 0.5, as every response ties). Without `learn` the
+    transforms' running statistics stay. Raises RewardError for on_missing=fail, ConfigError where
+    `to_tokens` does not go with the combiner or the transforms.
     """
     if problems := step_problems(specs, transforms, settings=settings):
         raise ConfigError(problems)
@@ -56,15 +55,16 @@ def combine(
     columns_BC[zeroed_BC] = 0.0
     weights = np.where(absent_BC, 0.0, weights_BC)
     missing_BC = np.isnan(columns_BC) & ~absent_BC & takes_part_BC
-    if settings.combine == "product":  # it is 0 already, whatever a missing factor would have been
+    how = settings.combine
+    if how == "product":  # it is 0 already, whatever a missing factor would have been
         missing_BC &= ~((columns_BC * weights == 0) & (weights != 0)).any(axis=1)[:, None]
     values_BC, present_BC, keep_B = apply_missing(
-        columns_BC, missing_BC, specs, scores.results, how=settings.combine
+        columns_BC, missing_BC, specs, scores.results, how=how
     )
-    weights, has_weight_B = rescaled(weights, present_BC, how=settings.combine)
+    weights, has_weight_B = rescaled(weights, present_BC, how=how)
     keep_B &= has_weight_B & applies_BC.any(axis=1)
     weighted_BC = applies_BC & (weights_BC != 0)
-    counted_BC = ~absent_BC & ~zeroed_BC & weighted_BC & keep_B[:, None]
+    counted_BC = ~silent_BC & weighted_BC & keep_B[:, None]
     apart_BC = rows_with_steps(scores, specs) & counted_BC
     parts_of_rows = _Parts(
         values_BC=values_BC,
