@@ -64,8 +64,7 @@ def combine(
     weights, has_weight_B = rescaled(weights, present_BC, how=how)
     keep_B &= has_weight_B & applies_BC.any(axis=1)
     weighted_BC = applies_BC & (weights_BC != 0)
-    counted_BC = ~silent_BC & weighted_BC & keep_B[:, None]
-    apart_BC = rows_with_steps(scores, specs) & counted_BC
+    apart_BC = rows_with_steps(scores, specs) & ~silent_BC & weighted_BC & keep_B[:, None]
     parts_of_rows = _Parts(
         values_BC=values_BC,
         weights_BC=weights,
