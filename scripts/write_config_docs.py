@@ -19,6 +19,7 @@ from rmrl.config.schema import Config, ScoreConfig, ScoreDataConfig, ScoreTraine
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.entries import sampling_of
 from rmrl.types import Sampling
+from scripts.wrap_prose import wrap
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
@@ -33,8 +34,8 @@ All problems are reported at once, before Ray, a GPU or a model is touched, with
 """
 OF_A_REWARD = """# Entries of one reward
 
-Below `reward.specs.<name>`, besides those that every kind has ([rewards](rewards.md#where-to-write-it)); what they do is on the page about
-[kinds](rewards/kinds.md)."""
+Below `reward.specs.<name>`, besides those that every kind has ([rewards](rewards.md#where-to-write-it)); what they do is on the page of its
+[kind](rewards/kinds.md)."""
 OF_SCORING = """# Offline scoring
 
 `python -m rmrl.main_score` (`rmrl score`) has the sections `reward` and `ray_kwargs` and the older names as above, and these."""
@@ -61,12 +62,8 @@ def page() -> str:
         _table("`data` of scoring", ScoreDataConfig),
         _table("`trainer` of scoring", ScoreTrainerConfig),
     ]
-    return (
-        HEAD
-        + "\n"
-        + "\n\n".join(section for section in [*training, *of_a_reward, *scoring] if section)
-        + "\n"
-    )
+    sections = [section for section in [*training, *of_a_reward, *scoring] if section]
+    return wrap(HEAD + "\n" + "\n\n".join(sections))
 
 
 def _title(prefix: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rmrl.config.verl import KeyFate
 from rmrl.config.verl.table import SECTIONS
+from scripts.wrap_prose import wrap
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "keys-of-verl.md"
 HEAD = """# The keys of verl
@@ -24,7 +25,8 @@ stand in [configuration](configuration.md) and not here have verl's meaning. `rm
 
 def page() -> str:
     """The whole page."""
-    return HEAD + "".join(f"\n## {title}\n\n{_table(rows)}" for title, rows in SECTIONS.items())
+    sections = [f"\n## {title}\n\n{_table(rows)}" for title, rows in SECTIONS.items()]
+    return wrap(HEAD + "".join(sections))
 
 
 def _table(rows: tuple[KeyFate, ...]) -> str:

@@ -13,7 +13,7 @@ from tests.rewards.parts import checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PAGES = [DOCS / "rewards.md", *sorted((DOCS / "rewards").glob("*.md")), DOCS / "extending.md"]
+PAGES = [DOCS / "rewards.md", *sorted((DOCS / "rewards").rglob("*.md")), DOCS / "extending.md"]
 
 JUDGES = (".models/smollm2", "Qwen/Qwen3-4B", "intfloat/multilingual-e5-small")
 SCALARS = (

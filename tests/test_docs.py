@@ -23,6 +23,7 @@ from rmrl.rewards.rules.dropin import load_dropin
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.scoring.resolve import resolve
 from rmrl.types import RewardBatch
+from scripts import wrap_prose
 from scripts.write_config_docs import PAGE, page
 from tests import docs_pages
 from tests.rewards import parts
@@ -36,6 +37,25 @@ COMMANDS = docs_pages.commands()
 
 def test_configuration_page_is_up_to_date():
     assert PAGE.read_text(encoding="utf-8") == page(), "run python scripts/write_config_docs.py"
+
+
+@pytest.mark.parametrize("path", wrap_prose.pages(), ids=lambda path: path.name)
+def test_prose_is_wrapped(path: Path):
+    text = path.read_text(encoding="utf-8")
+    assert text == wrap_prose.wrap(text), "run python scripts/wrap_prose.py"
+
+
+def test_wrapping_leaves_tables_code_and_lists_alone():
+    kept = "\n".join(
+        ["# A heading " + "x" * 100, "", "| a " + "b" * 100 + " |", "```", "c  " * 40, "```"]
+    )
+    assert wrap_prose.wrap(kept) == kept + "\n"
+    long_item = "- " + "word " * 30 + "`code span` - not an item"
+    first, second = wrap_prose.wrap(long_item).splitlines()
+    assert first.startswith("- word")
+    assert len(first) <= 100
+    assert second.startswith("  word")
+    assert second.endswith("`code span` - not an item")
 
 
 @pytest.fixture(scope="module")
