@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.config import identity as config_identity
 from rmrl.config.schema import Config
 from rmrl.errors import OutputDirError
 from rmrl.trainer.output_dir import MAY_CHANGE, Claim, claim, differences, fingerprint, identify
@@ -170,6 +171,46 @@ def test_every_key_that_may_change_exists() -> None:
         return found
 
     assert keys(Config()) >= MAY_CHANGE
+
+
+MAKES_THE_RUN = (
+    "algorithm.",
+    "data.train_",
+    "data.max_prompt_length",
+    "data.max_response_length",
+    "data.seed",
+    "data.shuffle",
+    "actor_rollout_ref.model.path",
+    "actor_rollout_ref.actor.optim.",
+    "actor_rollout_ref.actor.clip_ratio",
+    "actor_rollout_ref.actor.loss_agg_mode",
+    "actor_rollout_ref.actor.policy_loss.",
+    "actor_rollout_ref.actor.ppo_epochs",
+    "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "actor_rollout_ref.rollout.n",
+    "actor_rollout_ref.rollout.temperature",
+    "actor_rollout_ref.rollout.top_",
+    "critic.optim.",
+    "critic.cliprange_value",
+    "reward.models",
+    "reward.weights",
+    "reward.combine",
+    "trainer.seed",
+    "trainer.critic_warmup",
+)
+"""Beginnings of keys that change the numbers of a run: two values of one are two runs."""
+
+
+def test_no_key_that_changes_the_numbers_may_change() -> None:
+    everything = config_identity.identify(Config(), frozenset())
+    kept = identify(Config())
+    for start in MAKES_THE_RUN:
+        keys = {key for key in everything if key.startswith(start)}
+        assert keys, f"no key begins with {start}"
+        assert keys <= kept.keys(), f"{sorted(keys - kept.keys())} may change"
+    discounted = Config()
+    discounted.algorithm.gamma = 0.5
+    assert fingerprint(discounted) != fingerprint(Config())
 
 
 def test_fingerprint_is_of_what_matters() -> None:

@@ -126,6 +126,41 @@ def test_a_round_may_bring_more_prompts_than_the_step_trains_on(tmp_path: Path) 
     )
 
 
+def test_each_round_of_a_step_draws_anew(tmp_path: Path) -> None:
+    """One prompt for ever: with the seed of the first round, a second one would repeat it."""
+    parts = FakeParts(engines=[rollout_engine()])
+    engine, seeds = parts.engines[0].object, list[int | None]()
+    generate = engine.generate
+
+    def noted(prompts: Any, sampling: Any, **more: Any) -> Any:
+        seeds.append(sampling.seed)
+        return generate(prompts, sampling, **more)
+
+    engine.generate = noted
+    out = go(tmp_path, 2, parts, **filters(algorithm__filter_groups__max_num_gen_batches=3))
+    assert sum(metric(out, "group/rounds")) == len(seeds) > 2
+    assert len(set(seeds)) == len(seeds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "needs"),
+    [
+        ({}, False),
+        ({"algorithm__use_kl_in_reward": True}, True),
+        ({"actor_rollout_ref__actor__ppo_epochs": 2}, True),
+        ({"actor_rollout_ref__actor__ppo_mini_batch_size": 2}, True),
+        ({"algorithm__rollout_correction__rollout_is": "token"}, True),
+        ({"algorithm__rollout_correction__rollout_rs": "sequence"}, True),
+    ],
+)
+def test_old_logprobs_are_computed_where_one_update_cannot_measure_them(
+    tmp_path: Path, changes: dict[str, Any], needs: bool
+) -> None:
+    parts = FakeParts()
+    go(tmp_path, 1, parts, **changes)
+    assert ("actor.logprobs" in parts.workers[0].calls) == needs
+
+
 def test_bypass_mode_takes_the_engines_logprobs_for_those_of_the_old_policy(tmp_path: Path) -> None:
     """Two mini-batches a step need old log-probabilities; none is computed, and none differs from
     the engine's."""

@@ -152,6 +152,49 @@ async def test_a_reward_that_waits_for_another_does_not_hold_up_the_engine() -> 
     assert [line for line in residency.log if "wake" in line] == ["wake A", "wake B"]
 
 
+async def test_a_reward_that_has_its_answer_counts_as_working_until_it_waits_again() -> None:
+    broker, residency = make()
+    await asyncio.gather(
+        judge(broker, "A", ["1"], ["2"], work=0.02), judge(broker, "B", ["3"], work=0.02)
+    )
+    await broker.idle()
+    assert residency.log == [
+        "wake A", "read ahead B", "A.ask(1) <5s", "A.ask(2) <5s", "put away A",
+        "wake B", "B.ask(3) <5s", "put away B",
+    ]  # fmt: skip
+
+
+async def test_a_reward_that_waited_for_another_counts_as_working_again() -> None:
+    broker, residency = make()
+
+    async def gated() -> list[str]:
+        with broker.participant():
+            with broker.waiting():
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.02)
+            return await broker.ask("A", "ask", ["2"])
+
+    await asyncio.gather(judge(broker, "A", ["1"]), gated())
+    await broker.idle()
+    assert residency.log == ["wake A", "A.ask(1,2) <5s", "put away A"]
+
+
+async def test_a_reward_that_gave_up_a_request_counts_as_working_again() -> None:
+    broker, residency = make()
+
+    async def impatient() -> list[str]:
+        with broker.participant():
+            request = asyncio.create_task(broker.ask("A", "ask", ["dropped"]))
+            await asyncio.sleep(0)
+            request.cancel()
+            await asyncio.sleep(0.02)
+            return await broker.ask("A", "ask", ["2"])
+
+    await asyncio.gather(impatient(), judge(broker, "A", ["1"]))
+    await broker.idle()
+    assert residency.log == ["wake A", "A.ask(1,2) <5s", "put away A"]
+
+
 async def test_an_engine_that_fails_fails_those_who_asked_it_and_nobody_else() -> None:
     broker, residency = make(fails={"A": StallError("A hangs")})
     results = await asyncio.gather(

@@ -125,6 +125,17 @@ async def test_sources_have_their_own_rewards_and_weights(
     assert batch.keep_B.all()
 
 
+async def test_a_gate_of_another_source_closes_nothing(
+    opened: Opened, tmp_path: Path, engine_calls: list[Any]
+) -> None:
+    gate = rule(tmp_path, "gate", "return 0", sources=SourceWeights({"maths": 1.0}, None))
+    async with opened([gate, judge(tmp_path, engine=RECORDING, gates=("gate",))]) as scorer:
+        batch = await scorer.score([*rows("a", source="maths"), *rows("b", source="talk")])
+    assert reached(engine_calls) == 1
+    assert batch.scores.status_BC[:, 1].tolist() == ["skipped", "ok"]
+    assert batch.rewards_B.tolist() == [0.0, 7.0]
+
+
 async def test_an_ensemble_is_computed_from_parts_that_are_no_components(
     opened: Opened, tmp_path: Path
 ) -> None:
@@ -246,6 +257,29 @@ def test_what_waits_for_something_deferred_is_deferred_as_well(tmp_path: Path) -
     assert graph.streamable == (2,)
     assert graph.deferred == (0, 1)
     assert graph.gates == ((), (0,), ())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"transforms": ({"kind": "scale", "offset": 1.0},)},
+        {"weight": 0.0},
+        {"part_of": "both"},
+        {"gates": ("other",)},
+        {"sources": SourceWeights({"maths": 1.0}, None)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_only_a_plain_score_settles_a_product(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """An offset lifts a 0, a weight of 0 only watches, and the others do not count everywhere."""
+    specs = [
+        rule(tmp_path, "plain", "return 0"),
+        rule(tmp_path, "other", "return 0", **changes),
+        judge(tmp_path, engine=RECORDING),
+    ]
+    assert graph_of(specs, how="product").cheaper == ((), (), (0,))
+    assert graph_of(specs, how="product", scheduled=["plain"]).cheaper == ((), (), ())
+    assert graph_of(specs, how="weighted_sum").cheaper == ((), (), ())
 
 
 async def _until(holds: Callable[[], bool], *, deadline_s: float = 20.0) -> None:
