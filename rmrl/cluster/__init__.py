@@ -1,1 +1,1 @@
-"""Where things run: the only folder that knows Ray."""
+"""Processes, devices and memory of a run: the only folder that imports Ray."""

@@ -27,12 +27,12 @@ _END = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Birth:
-    """Where a process came to life."""
+    """Identity and place of a started process."""
 
     pid: int
     node_id: str
     address: str
-    """Of the node."""
+    """Address of its node."""
 
 
 def _build(factory: str, settings: Mapping[str, Any]) -> Any:
@@ -95,7 +95,7 @@ class SyncProcess:
 
     @ray.method(concurrency_group=CONTROL)
     def stacks(self) -> ProcessStacks:
-        """Where every thread stands."""
+        """The stack of every thread."""
         return present_stacks()
 
     @ray.method(concurrency_group=CONTROL)
@@ -123,8 +123,8 @@ class AsyncProcess:
             return await returned
 
     async def stream(self, method: str, *args: Any) -> AsyncIterator[list[Any]]:
-        """What an async generator gives, in lists of what came within `_GATHER_S`: each message
-        between processes costs milliseconds."""
+        """Items of an async generator, in lists of those that arrive within `_GATHER_S`: each
+        message between processes costs milliseconds."""
         parts = getattr(self._object, method)(*args)
         arrivals: asyncio.Queue[Any] = asyncio.Queue()
         with self._listed(method, parts):
@@ -132,7 +132,8 @@ class AsyncProcess:
             try:
                 while (ready := await _gathered(arrivals)) is not None:
                     yield ready
-                await feeding  # raises what the generator raised
+                # raises what the generator raised
+                await feeding
             finally:
                 feeding.cancel()
                 with suppress(asyncio.CancelledError, Exception):
@@ -143,7 +144,7 @@ class AsyncProcess:
 
     @ray.method(concurrency_group=CONTROL)
     async def stacks(self) -> ProcessStacks:
-        """Where every thread and every call stands."""
+        """The stacks of every thread and of every call under way."""
         return present_stacks(list(self._calls.values()))
 
     @ray.method(concurrency_group=CONTROL)
@@ -153,7 +154,7 @@ class AsyncProcess:
 
     @contextmanager
     def _listed(self, method: str, call: Any) -> Iterator[None]:
-        """The call can be found while it waits: its frames lie on no thread then."""
+        """List the call while it waits, for `stacks`: its frames are on no thread then."""
         self._calls[id(call)] = (method, call)
         try:
             yield

@@ -1,5 +1,5 @@
-"""Ray's own processes of a cluster that was started here: who they are, and how they are ended
-where Ray cannot do it any more."""
+"""Ray's own processes of a cluster that was started here, and how they are ended where Ray itself
+can no longer do it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,28 @@ _END_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Daemons:
-    """Processes of Ray's on this machine. Empty for a cluster that was joined."""
+    """Ray's processes on this machine. Empty for a cluster that was joined."""
 
     children: Sequence[psutil.Process]
-    """Of the driver: the head, the node process and their helpers."""
+    """Children of the driver: the head, the node process and their helpers."""
     below: Sequence[psutil.Process] = ()
-    """Of those, as they were at the start: nobody knows whose they were once the node process is
+    """Their descendants at the start: the relation can no longer be read once the node process is
     gone."""
 
     @classmethod
     def started_since(cls, before: Sequence[psutil.Process]) -> Daemons:
-        """The children that this process has now and had not in `before`, and theirs."""
-        known = {child.pid for child in before}
-        children = [child for child in psutil.Process().children() if child.pid not in known]
+        """The children that this process has now and that are not in `before`, with their
+        descendants."""
+        pids = {child.pid for child in before}
+        children = [child for child in psutil.Process().children() if child.pid not in pids]
         return cls(children, _descendants(children))
 
     def node(self) -> psutil.Process | None:
         """The node process; None where none was started here."""
-        return next((child for child in self.children if _program(child) == "raylet"), None)
+        for child in self.children:
+            if _program(child) == "raylet":
+                return child
+        return None
 
     def end_agents(self) -> None:
         """Kill the node process's helpers, which print its whole log on the driver's terminal when
@@ -44,15 +48,12 @@ class Daemons:
                     process.kill()
 
     def end(self) -> None:
-        """Kill them and all that they have started, and wait until they are gone."""
-        family = {
-            process.pid: process
-            for process in (*self.children, *self.below, *_descendants(self.children))
-        }
-        for process in family.values():
+        """Kill them and their descendants, and wait until they are gone."""
+        family = {*self.children, *self.below, *_descendants(self.children)}
+        for process in family:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(list(family.values()), timeout=_END_TIMEOUT_S)
+        psutil.wait_procs(list(family), timeout=_END_TIMEOUT_S)
 
 
 def _descendants(parents: Sequence[psutil.Process]) -> list[psutil.Process]:
@@ -64,8 +65,9 @@ def _descendants(parents: Sequence[psutil.Process]) -> list[psutil.Process]:
 
 
 def _program(process: psutil.Process) -> str:
-    """The name of what it runs; "" for a process that is gone."""
+    """File name of the program that a process runs; "" for a process that is gone."""
     with contextlib.suppress(psutil.Error):
         command = process.cmdline()
-        return Path(command[0]).name.strip() if command else ""
+        if command:
+            return Path(command[0]).name.strip()
     return ""

@@ -1,4 +1,4 @@
-"""What the machine offers: device kind, free memory, cores."""
+"""Resources of the machine: device kind, free memory, cores."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ _CGROUP_FILES = (
 """Limit and use of a container's memory, versions 2 and 1."""
 
 
-def resolve_device(asked: str) -> str:
-    """auto: cuda where torch sees a device, else cpu. Raises ConfigError for a cuda that torch does
-    not see."""
-    if asked not in ("auto", "cuda"):
-        return asked
+def resolve_device(device: str) -> str:
+    """The device kind to use; auto: cuda where torch sees a device, else cpu.
+
+    Raises ConfigError for cuda where torch sees no device.
+    """
+    if device not in ("auto", "cuda"):
+        return device
     import torch
 
-    there = torch.cuda.is_available()
-    if asked == "cuda" and not there:
+    has_cuda = torch.cuda.is_available()
+    if device == "cuda" and not has_cuda:
         raise ConfigError(
             f"trainer.device=cuda, and torch {torch.__version__} sees no CUDA device: use"
             " trainer.device=auto or cpu, or install a build of torch and a driver that the GPU"
             " needs"
         )
-    return "cuda" if there else "cpu"
+    return "cuda" if has_cuda else "cpu"
 
 
 def device_count(device: str) -> int:
@@ -44,7 +46,7 @@ def device_count(device: str) -> int:
 
 
 def free_bytes(device: str) -> int:
-    """Memory that can be had now: of GPU 0, or of the machine and the container around us."""
+    """Free memory in bytes: of GPU 0, or of the machine within its container's limit."""
     if device == "cuda":
         import torch
 
@@ -54,7 +56,7 @@ def free_bytes(device: str) -> int:
 
 
 def total_bytes(device: str) -> int:
-    """Memory there is: of GPU 0, or of the machine."""
+    """Total memory in bytes: of GPU 0, or of the machine."""
     if device == "cuda":
         import torch
 
@@ -63,8 +65,8 @@ def total_bytes(device: str) -> int:
 
 
 def container_free_bytes(root: Path, *, default: int) -> int:
-    """What a container's limit leaves, pages of files counted as free; `default` where there is no
-    limit."""
+    """Memory left within a container's limit, cached file pages counted as free; `default` where
+    there is no limit."""
     for limit_file, used_file in _CGROUP_FILES:
         try:
             limit = (root / limit_file).read_text(encoding="ascii").strip()
@@ -74,7 +76,7 @@ def container_free_bytes(root: Path, *, default: int) -> int:
             continue
         if limit == "max":
             return default
-        fields = dict(line.split() for line in stat.splitlines())
+        fields = dict(map(str.split, stat.splitlines()))
         reclaimable = int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
         return max(0, int(limit) - used + reclaimable)
     return default
@@ -82,4 +84,6 @@ def container_free_bytes(root: Path, *, default: int) -> int:
 
 def cores() -> int:
     """CPU cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

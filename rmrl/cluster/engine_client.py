@@ -22,18 +22,17 @@ class EngineClient:
     ) -> None:
         self.version = 0
         self._actors = [engine.actor for engine in engines]
-        self._devices, self._timeout_s = devices_per_engine, timeout_s
+        self._devices = devices_per_engine
+        self._timeout_s = timeout_s
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Each engine gets ranks of its own in the group of processes, where there is one."""
-        self._all(
-            "init_weight_transfer_engine",
-            [(self.init_info_of(init_info, i),) for i in range(len(self._actors))],
-        )
+        infos = [(self.init_info_of(init_info, i),) for i in range(len(self._actors))]
+        self._all("init_weight_transfer_engine", infos)
 
     def init_info_of(self, init_info: Mapping[str, Any], engine: int) -> dict[str, Any]:
-        """vLLM counts the ranks of one engine from `rank_offset` on; the engines' own follow one
-        another."""
+        """`init_info` for one engine: vLLM counts the engine's ranks from `rank_offset` on, and
+        the engines' ranks follow one another."""
         if "rank_offset" not in init_info:
             return dict(init_info)
         return {**init_info, "rank_offset": init_info["rank_offset"] + engine * self._devices}
@@ -51,9 +50,9 @@ class EngineClient:
 
     def _all(self, method: str, per_engine: Sequence[tuple[Any, ...]] | None = None) -> None:
         arguments = per_engine or [()] * len(self._actors)
-        calls = [
-            a.call.remote(method, *args) for a, args in zip(self._actors, arguments, strict=True)
-        ]
+        calls: list[Any] = []
+        for actor, args in zip(self._actors, arguments, strict=True):
+            calls.append(actor.call.remote(method, *args))
         try:
             ray.get(calls, timeout=self._timeout_s)
         except GetTimeoutError as error:

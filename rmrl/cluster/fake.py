@@ -1,5 +1,5 @@
-"""Processes that are none: plain objects in this process behind the same interface. For the shipped
-fast tests only."""
+"""In-process stand-ins for processes: plain objects behind the same interface. For the shipped fast
+tests only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from rmrl.errors import EngineLostError
 from rmrl.registry import load_attribute
 
 _MEASURES = ("resident_bytes", "ping")
-"""Questions about the process: neither recorded nor counted, so that who asks them changes no
-test."""
+"""Measurements of the process: neither recorded nor counted, so that they change no test."""
 
 
 @dataclass(slots=True)
@@ -24,18 +23,23 @@ class FakeProcess:
     name: str
     dies_on: int | None = None
     calls: list[str] = field(default_factory=list)
-    """Names of the methods called; of a training worker's models as "actor.update"."""
+    """Names of the methods called; for a training worker's models "actor.update"."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """The object's own result; nothing runs in parallel, so `timeout_s` is not watched."""
+        """Result of the object's method; nothing runs in parallel, so `timeout_s` is ignored."""
         return await self.result(method, *args, timeout_s=timeout_s, **kwargs)
 
     async def result(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """As RayProcess.result."""
+        """Equal to `call`; see RayProcess.result."""
         del timeout_s
-        self._live(".".join(map(str, args[:2])) if method == "on" else method)
-        returned = getattr(self.object, method)(*args, **kwargs)
-        return await returned if hasattr(returned, "__await__") else returned
+        name = method
+        if method == "on":
+            name = ".".join(map(str, args[:2]))
+        self._live(name)
+        result = getattr(self.object, method)(*args, **kwargs)
+        if hasattr(result, "__await__"):
+            return await result
+        return result
 
     async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
         del timeout_s

@@ -1,10 +1,9 @@
-"""The memory plan: who holds how many bytes on which device when; refused before anything is loaded
-if some phase cannot fit.
+"""The memory plan: how many bytes each claim uses, on which device and in which phase.
 
-The least that a plan needs is one engine of a place awake (the largest) and the others put away.
-What is left over is not
-wasted: `scoring_bytes` and `idle_bytes` say how much the engines of a place may hold, so that what
-  fits stays awake.
+A run is refused before anything is loaded if some phase cannot fit. The minimum that a plan needs
+is one engine of a place awake (the largest) and the others put away. The rest of the budget is
+used too: `scoring_bytes` and `idle_bytes` are the bytes that the engines of a place may occupy, so
+that engines which fit stay awake.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One party's memory on each of the devices it uses, in bytes, awake and put away."""
+    """Memory of one engine or role on each of its devices, in bytes: awake and put away."""
 
     who: str
     what: str
@@ -46,160 +45,174 @@ class MemoryPlan:
     budgets: Mapping[str, int]
 
     def peak(self, phase: str, device: str = MEMORY) -> int:
-        """Bytes held on a device in a phase when its turn-takers are at their largest and nothing
-        stays that need not."""
-        here = self._on(device)
-        return sum(
-            _least([c for c in here if c.place == place], phase)
-            for place in {c.place for c in here}
-        )
+        """Bytes in use on a device in a phase: of the alternating engines the largest is awake,
+        everything that can be put away is."""
+        places = {claim.place for claim in self._on(device)}
+        return sum(_least(self._at(device, place), phase) for place in places)
 
     def check(self) -> None:
         """Raises MemoryPlanError naming the device, the phase, what it needs, what there is, and
         the largest claims."""
-        over = {
-            (d, p): self.peak(p, d) - budget for d, budget in self.budgets.items() for p in PHASES
-        }
-        if max(over.values(), default=0) <= 0:
+        excess: dict[tuple[str, str], int] = {}
+        for device, budget in self.budgets.items():
+            for phase in PHASES:
+                excess[device, phase] = self.peak(phase, device) - budget
+        if max(excess.values(), default=0) <= 0:
             return
-        device, phase = max(over, key=lambda which: over[which])
-        largest = sorted(self._on(device), key=lambda claim: -claim.awake_bytes)[:3]
+        device, phase = max(excess, key=lambda key: excess[key])
+        by_size = sorted(self._on(device), key=lambda claim: -claim.awake_bytes)
+        largest = ", ".join(f"{claim.who} {gib(claim.awake_bytes)}" for claim in by_size[:3])
         raise MemoryPlanError(
             f"the memory plan does not fit: phase '{phase}' needs {gib(self.peak(phase, device))}"
-            f" and {device} has {gib(self.budgets[device])}; largest:"
-            f" {', '.join(f'{c.who} {gib(c.awake_bytes)}' for c in largest)}. Use smaller models or"
-            " KV caches (rollout.kv_cache_bytes, reward.engine.kv_cache_bytes,"
+            f" and {device} has {gib(self.budgets[device])}; largest: {largest}. Use smaller models"
+            " or KV caches (rollout.kv_cache_bytes, reward.engine.kv_cache_bytes,"
             " gpu_memory_utilization), reward.engine.put_away=unload, residency=auto, offloading,"
             f" or raise trainer.memory_budget_gb\n{self.table()}"
         )
 
     def scoring_bytes(self, place: str = "") -> int:
-        """Bytes that the engines of a place may hold on each of its devices while scoring; 0 where
-        there are none."""
+        """Bytes that the engines of a place may occupy on each of its devices while scoring; 0
+        where there are none."""
         return self._room(place, ("score",))
 
     def idle_bytes(self, place: str = "") -> int:
-        """The same while nothing is scored. A pool has no such time: others sample and train
-        elsewhere."""
+        """Bytes that the engines of a place may occupy while nothing is scored.
+
+        For a pool this equals `scoring_bytes`: sampling and training use other devices.
+        """
         return self._room(place, ("rollout", "train"))
 
     def places(self) -> list[str]:
-        """Where engines live: pools by name, then "" if any share the policy's devices."""
-        return sorted(
-            {c.place for c in self.claims if c.place is not None},
-            key=lambda place: (not place, place),
-        )
+        """Places that have engines: pools by name, then "" if any share the policy's devices."""
+        places = {claim.place for claim in self.claims if claim.place is not None}
+        return sorted(places, key=lambda place: (not place, place))
 
     def table(self) -> str:
-        """The plan as text: who, what, where, bytes awake and away, when; one table for devices
-        that look alike."""
-        alike: dict[str, list[str]] = {}
+        """The plan as text, a row per claim; devices with equal rows share one table."""
+        devices_by_table: dict[str, list[str]] = {}
         for device in self.budgets:
             if self._on(device):
-                alike.setdefault(self._device_table(device), []).append(device)
-        heads = {
-            text: "" if devices == [MEMORY] else f" of {_together(devices)}"
-            for text, devices in alike.items()
-        }
-        return "\n".join(f"memory plan{head}\n{text}" for text, head in heads.items())
+                devices_by_table.setdefault(self._device_table(device), []).append(device)
+        texts: list[str] = []
+        for table, devices in devices_by_table.items():
+            suffix = "" if devices == [MEMORY] else f" of {_together(devices)}"
+            texts.append(f"memory plan{suffix}\n{table}")
+        return "\n".join(texts)
 
     # --- sums
 
     def _on(self, device: str) -> list[Claim]:
         return [claim for claim in self.claims if device in claim.devices]
 
+    def _at(self, device: str, place: str | None) -> list[Claim]:
+        return [claim for claim in self._on(device) if claim.place == place]
+
     def _room(self, place: str, phases: Sequence[str]) -> int:
-        devices = [d for d in self.budgets if any(c.place == place for c in self._on(d))]
-        return max(
-            0,
-            min(
-                (self._room_on(device, place, PHASES if place else phases) for device in devices),
-                default=0,
-            ),
-        )
+        if place:
+            phases = PHASES
+        devices = [device for device in self.budgets if self._at(device, place)]
+        rooms = [self._room_on(device, place, phases) for device in devices]
+        return max(0, min(rooms, default=0))
 
     def _room_on(self, device: str, place: str, phases: Sequence[str]) -> int:
-        """Pools that share a device (on CPU) are served by name and take no more than they can use;
-        the policy's place gets the rest."""
-        here, order = self._on(device), self.places()
-        before, after = order[: order.index(place)], order[order.index(place) + 1 :]
-        claims = {other: [c for c in here if c.place == other] for other in order}
-        granted = sum(self._room_on(device, other, PHASES) for other in before if claims[other])
-        left = [
-            self.budgets[device]
-            - granted
-            - _least([c for c in here if c.place is None], phase)
-            - sum(_least(claims[o], phase) for o in after)
-            for phase in phases
-        ]
-        return min(*left, sum(c.awake_bytes for c in claims[place])) if place else min(left)
+        """Bytes of one device that a place may occupy.
+
+        Pools that share a device (on CPU) are served by name and get no more than they can use; the
+        policy's place gets the rest.
+        """
+        places = self.places()
+        position = places.index(place)
+        budget = self.budgets[device]
+        for earlier in places[:position]:
+            if self._at(device, earlier):
+                budget -= self._room_on(device, earlier, PHASES)
+        rooms: list[int] = []
+        for phase in phases:
+            room = budget - _least(self._at(device, None), phase)
+            for later in places[position + 1 :]:
+                room -= _least(self._at(device, later), phase)
+            rooms.append(room)
+        if not place:
+            return min(rooms)
+        usable = sum(claim.awake_bytes for claim in self._at(device, place))
+        return min(*rooms, usable)
 
     # --- text
 
     def _device_table(self, device: str) -> str:
-        rows = [
-            ("who", "what", "where", "awake", "away", "when"),
-            *(_row(claim) for claim in self._on(device)),
-        ]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = [
-            "  "
-            + "  ".join(
-                c.rjust(w) if i in (3, 4) else c.ljust(w)
-                for i, (c, w) in enumerate(zip(r, widths, strict=True))
-            ).rstrip()
-            for r in rows
-        ]
+        rows: list[tuple[str, ...]] = [("who", "what", "where", "awake", "away", "when")]
+        rows += [_row(claim) for claim in self._on(device)]
+        lines = _aligned(rows, right=(3, 4))
         phases = [phase for phase in PHASES if phase in self._phases()]
         peaks = ", ".join(f"{phase} {gib(self.peak(phase, device))}" for phase in phases)
         lines.append(f"  peak: {peaks}; budget {gib(self.budgets[device])}")
-        return "\n".join([*lines, *self._engine_lines(device)])
+        for place in self.places():
+            if any(claim.alternates for claim in self._at(device, place)):
+                lines.append(self._engine_line(place))
+        return "\n".join(lines)
 
     def _phases(self) -> set[str]:
-        """Those in which anything is awake for a time: offline there is scoring alone."""
-        return {
-            phase for claim in self.claims for phase in claim.when if set(claim.when) != set(PHASES)
-        } or set(PHASES)
+        """Phases in which some claim is awake for a time; offline that is scoring alone."""
+        phases: set[str] = set()
+        for claim in self.claims:
+            if set(claim.when) != set(PHASES):
+                phases |= set(claim.when)
+        return phases or set(PHASES)
 
-    def _engine_lines(self, device: str) -> list[str]:
-        """What the engines of each place may keep awake."""
-        lines = []
-        for place in self.places():
-            claims = [c for c in self._on(device) if c.place == place and c.alternates]
-            if claims:
-                scoring, idle = self.scoring_bytes(place), self.idle_bytes(place)
-                who = f"engines of pool {place}" if place else "engines"
-                between = (
-                    f" while scoring, {gib(idle)} otherwise"
-                    if not place and self._phases() != {"score"}
-                    else ""
-                )
-                lines.append(f"  {who} may hold {gib(scoring)}{between}")
-        return lines
+    def _engine_line(self, place: str) -> str:
+        """The bytes that the engines of a place may keep awake, as a sentence."""
+        scoring = gib(self.scoring_bytes(place))
+        if place:
+            return f"  engines of pool {place} may hold {scoring}"
+        if self._phases() == {"score"}:
+            return f"  engines may hold {scoring}"
+        return f"  engines may hold {scoring} while scoring, {gib(self.idle_bytes())} otherwise"
 
 
 def _least(claims: Sequence[Claim], phase: str) -> int:
-    """Bytes that claims of one place hold in a phase at least: of the turn-takers one is awake, the
-    largest."""
-    base = sum(
-        c.away_bytes if c.alternates or phase not in c.when else c.awake_bytes for c in claims
-    )
-    turns = [c.awake_bytes - c.away_bytes for c in claims if c.alternates and phase in c.when]
-    return base + max(turns, default=0)
+    """Minimum bytes of the claims of one place in a phase: of the alternating ones only the largest
+    is awake."""
+    base = 0
+    turns = [0]
+    for claim in claims:
+        if phase not in claim.when:
+            base += claim.away_bytes
+        elif claim.alternates:
+            base += claim.away_bytes
+            turns.append(claim.awake_bytes - claim.away_bytes)
+        else:
+            base += claim.awake_bytes
+    return base + max(turns)
 
 
 def _row(claim: Claim) -> tuple[str, ...]:
     when = "always" if set(claim.when) == set(PHASES) else ", ".join(claim.when)
+    if claim.alternates:
+        when += " (in turn)"
     where = f"pool {claim.place}" if claim.place else _together(claim.devices)
-    turn = " (in turn)" if claim.alternates else ""
-    return claim.who, claim.what, where, gib(claim.awake_bytes), gib(claim.away_bytes), when + turn
+    return claim.who, claim.what, where, gib(claim.awake_bytes), gib(claim.away_bytes), when
+
+
+def _aligned(rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> list[str]:
+    """One line per row, columns of equal width; the columns `right` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines: list[str] = []
+    for row in rows:
+        line = ""
+        for column, cell in enumerate(row):
+            padded = cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
+            line += f"  {padded}"
+        lines.append(line.rstrip())
+    return lines
 
 
 def _together(devices: Sequence[str]) -> str:
     """Names of devices, long rows shortened to the first and the last."""
-    return f"{devices[0]} .. {devices[-1]}" if len(devices) > 2 else ", ".join(devices)
+    if len(devices) > 2:
+        return f"{devices[0]} .. {devices[-1]}"
+    return ", ".join(devices)
 
 
 def gib(count: int) -> str:
-    """Bytes for people."""
+    """A number of bytes as text, in GiB."""
     return f"{count / 2**30:.2f} GiB"

@@ -1,11 +1,10 @@
 """The end of a node process (`raylet`) that was started here: noticed within milliseconds, and
 survived by the driver.
 
-The node process holds the object store. Ray ends a process with code 1, without a word, at the
-first message to the store that cannot be written, and giving back an object that is not needed any
-more is such a message. So the driver's connection to the store is replaced by one that nobody
-reads: what is written to it goes nowhere, and what waits for an answer waits until the watch ends
-the driver.
+The node process owns the object store. Ray ends a process with code 1, without a message, at the
+first write to the store that fails, and freeing an object is such a write. Therefore the driver's
+connection to the store is replaced by one without a reader: what is written to it is lost, and a
+call that waits for an answer waits until the watch ends the driver.
 """
 
 from __future__ import annotations
@@ -33,16 +32,15 @@ def call_at_end(pid: int, react: Callable[[], None]) -> None:
         return
 
     def wait() -> None:
-        select.select(
-            [descriptor], [], []
-        )  # the process is not reaped: Ray's workers live on as long as it is a zombie
+        # The process is not reaped: Ray's workers live on as long as it is a zombie.
+        select.select([descriptor], [], [])
         react()
 
     threading.Thread(target=wait, name="rmrl-node-watch", daemon=True).start()
 
 
 def hold_store_connection() -> None:
-    """Replace this process's connections to an object store of Ray's."""
+    """Replace this process's connections to an object store of Ray."""
     for entry in Path("/proc/self/fd").iterdir():
         descriptor = int(entry.name)
         if Path(_peer(descriptor)).name.startswith(_STORE):

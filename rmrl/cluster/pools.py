@@ -30,7 +30,7 @@ class PoolSize:
 
     @property
     def devices(self) -> int:
-        """In all."""
+        """Total number of devices."""
         return self.nnodes * self.n_gpus_per_node
 
 
@@ -38,35 +38,33 @@ def pool_sizes(resource_pools: Mapping[str, Any]) -> dict[str, PoolSize]:
     """trainer.resource_pools, checked. Raises one ConfigError with every problem."""
     sizes: dict[str, PoolSize] = {}
     problems: list[str] = []
-    for name, given in resource_pools.items():
-        found = _pool_problems(name, given)
-        problems += found
-        if not found:
-            sizes[str(name)] = PoolSize(**{str(key): value for key, value in given.items()})
+    for name, entries in resource_pools.items():
+        pool_problems = _pool_problems(name, entries)
+        if pool_problems:
+            problems += pool_problems
+        else:
+            sizes[name] = PoolSize(**entries)
     if problems:
         raise ConfigError(problems)
     return sizes
 
 
-def _pool_problems(name: Any, given: Any) -> list[str]:
+def _pool_problems(name: Any, entries: Any) -> list[str]:
     where = f"trainer.resource_pools.{name}"
     if not isinstance(name, str) or not name.isidentifier():
         return [f"{where}: a pool's name is a word of letters, digits and underscores, e.g. judges"]
-    if not isinstance(given, Mapping):
+    if not isinstance(entries, Mapping):
         return [
-            f"{where}={given!r}: give {where}.n_gpus_per_node=<devices>, and nnodes where it is"
+            f"{where}={entries!r}: give {where}.n_gpus_per_node=<devices>, and nnodes where it is"
             " more than 1"
         ]
-    unknown = [
-        f"{where}.{key}: no such entry; known: {', '.join(_KEYS)}"
-        for key in given
-        if key not in _KEYS
-    ]
-    wrong = [
-        f"{where}.{key}={value!r}: give a whole number, at least 1"
-        for key, value in given.items()
-        if key in _KEYS and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
-    ]
+    unknown: list[str] = []
+    wrong: list[str] = []
+    for key, value in entries.items():
+        if key not in _KEYS:
+            unknown.append(f"{where}.{key}: no such entry; known: {', '.join(_KEYS)}")
+        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            wrong.append(f"{where}.{key}={value!r}: give a whole number, at least 1")
     return unknown + wrong
 
 

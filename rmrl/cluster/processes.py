@@ -43,13 +43,16 @@ class RayProcess:
     """The process itself where it runs on this machine."""
     node_id: str = ""
     address: str = ""
-    """Of its node."""
+    """Network address of its node."""
     stack_folder: Path | None = None
-    """Where the whole stacks of a stalled process are written; None: nowhere."""
+    """Folder for the stacks of a stalled process; None: they are not written."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Result of the method. EngineLostError: the process died; StallError: past the deadline;
-        our own errors come through."""
+        """Result of the method.
+
+        Raises EngineLostError when the process dies, StallError past the deadline, and RmrlErrors
+        of the method unchanged.
+        """
         try:
             return await self.result(method, *args, timeout_s=timeout_s, **kwargs)
         except TimeoutError as error:
@@ -58,7 +61,8 @@ class RayProcess:
             ) from error
 
     async def result(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """As `call`, but TimeoutError past the deadline: for callers that say more about it."""
+        """Like `call`, but raises TimeoutError past the deadline, for callers with an error of
+        their own."""
         return await _result(
             self.actor.call.remote(method, *args, **kwargs),
             call_name(self.name, method, args),
@@ -83,7 +87,7 @@ class RayProcess:
                 yield part
 
     async def stacks(self) -> ProcessStacks | None:
-        """Where the process stands; None when it does not say so within some seconds."""
+        """Stacks of the process; None when it does not answer within some seconds."""
         with contextlib.suppress(RayError, TimeoutError):
             return await asyncio.wait_for(_future(self.actor.stacks.remote()), _STACKS_TIMEOUT_S)
         return None
@@ -92,23 +96,23 @@ class RayProcess:
         """End the process and its children now; their memory returns to the machine. Waits until
         they are gone."""
         family = _family(self.local)
-        if loss() is not None:  # Ray can end nothing any more
+        if loss() is not None:
+            # Without its cluster Ray cannot end a process.
             await _gone(family, ray_ends_it_s=0.0)
             return
-        if self.local is None:  # its children are out of our sight; it may have some
+        if self.local is None:
+            # A process on another node may have children that are not visible here.
             with contextlib.suppress(RayError, TimeoutError):
-                await asyncio.wait_for(
-                    _future(self.actor.end_children.remote()), _CHILDREN_TIMEOUT_S
-                )
+                end = _future(self.actor.end_children.remote())
+                await asyncio.wait_for(end, _CHILDREN_TIMEOUT_S)
         pid_gone = self.actor.pid.remote()
         with contextlib.suppress(RayError):
             ray.kill(self.actor)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_KILL_TIMEOUT_S):
                 with contextlib.suppress(RayError):
-                    await _future(
-                        pid_gone
-                    )  # usually the error of its death, but it may still answer
+                    # usually raises the error of its death, but it may still answer
+                    await _future(pid_gone)
                 await _gone(family)
 
 
@@ -139,25 +143,24 @@ class RayHost:
         if self.asynchronous:
             options["max_concurrency"] = 1000
         remote: Any = ray.remote
-        actor = remote(concurrency_groups={CONTROL: 1})(
-            AsyncProcess if self.asynchronous else SyncProcess
-        )
+        kind = AsyncProcess if self.asynchronous else SyncProcess
+        actor = remote(concurrency_groups={CONTROL: 1})(kind)
         process = RayProcess(actor.options(**options).remote(), name)
         try:
-            made = process.actor.make.remote(factory, dict(settings))
+            creation = process.actor.make.remote(factory, dict(settings))
             birth: Birth = await unless_lost(
-                finish(made, what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S)
+                finish(creation, what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S)
             )
         except BaseException:
             await process.kill()
             raise
+        local = None
+        # On another node the process id means nothing here.
+        if birth.node_id == ray.get_runtime_context().get_node_id():
+            with contextlib.suppress(psutil.Error):
+                local = psutil.Process(birth.pid)
         return RayProcess(
-            process.actor,
-            name,
-            _local_process(birth),
-            birth.node_id,
-            birth.address,
-            self.stack_folder,
+            process.actor, name, local, birth.node_id, birth.address, self.stack_folder
         )
 
 
@@ -170,100 +173,94 @@ async def finish(reference: Any, *, what: str, timeout_s: float) -> Any:
 
 
 async def _result(reference: Any, what: str, timeout_s: float) -> Any:
-    """TimeoutError past the deadline, and then only."""
+    """Result of an object reference; raises TimeoutError past the deadline and in no other case."""
     try:
         return await asyncio.wait_for(_future(reference), timeout_s)
-    except (
-        RayError
-    ) as error:  # before TimeoutError: one raised by the method itself arrives as both
+    # before TimeoutError: one raised by the method itself arrives as both
+    except RayError as error:
         raise our_error(error, what) from error
 
 
 async def stalled(processes: Sequence[RayProcess], what: str, how: str) -> StallError:
-    """The error of a call past its deadline: where each of the processes stands, and the file with
-    all stacks."""
-    found = list(
-        zip(
-            (p.name for p in processes),
-            await asyncio.gather(*(p.stacks() for p in processes)),
-            strict=True,
-        )
-    )
-    lines = [
-        (
-            f"  {name} (pid {s.pid}): {s.short()}"
-            if s
-            else f"  {name} says nothing: dead, or held by a call into C"
-        )
-        for name, s in found
-    ]
+    """The error of a call past its deadline: the innermost frames of each process, and the file
+    with all stacks."""
+    stacks = await asyncio.gather(*(process.stacks() for process in processes))
+    stacks_by_name = [(p.name, s) for p, s in zip(processes, stacks, strict=True)]
+    lines = [f"{what} {how}; it stands in (innermost first):"]
+    for name, stack in stacks_by_name:
+        if stack is None:
+            lines.append(f"  {name} does not answer: dead, or blocked in a call into C")
+        else:
+            lines.append(f"  {name} (pid {stack.pid}): {stack.short()}")
     folder = processes[0].stack_folder
-    with contextlib.suppress(OSError):  # the stall is the news, not that the disk is full
-        lines += [f"all stacks: {write_stacks(folder, what, found)}"] if folder else []
-    return StallError("\n".join([f"{what} {how}; it stands in (innermost first):", *lines]))
+    if folder is not None:
+        # A full disk must not replace the error of the stall.
+        with contextlib.suppress(OSError):
+            lines.append(f"all stacks: {write_stacks(folder, what, stacks_by_name)}")
+    return StallError("\n".join(lines))
 
 
 def call_name(process: str, method: str, args: Sequence[Any] = ()) -> str:
-    """For messages. `on` hands a call on to one of several objects: its own arguments name both."""
-    return ".".join((process, *map(str, args[:2]))) if method == "on" else f"{process}.{method}"
+    """Name of a call for messages. `on` forwards a call to one of several objects: its own
+    arguments name both."""
+    if method == "on":
+        return ".".join((process, *map(str, args[:2])))
+    return f"{process}.{method}"
 
 
 def node_lines(processes: Sequence[RayProcess]) -> list[str]:
-    """Which process runs where, one line a node; nothing where all run on one."""
+    """The processes of each node, one line a node; nothing where all run on one."""
     nodes: dict[str, list[RayProcess]] = {}
     for process in processes:
         nodes.setdefault(process.node_id, []).append(process)
-    lines = [
-        f"node {of[0].address} ({node_id[:8]}): {', '.join(process.name for process in of)}"
-        for node_id, of in nodes.items()
-    ]
-    return lines if len(lines) > 1 else []
+    if len(nodes) <= 1:
+        return []
+    lines: list[str] = []
+    for node_id, members in nodes.items():
+        names = ", ".join(process.name for process in members)
+        lines.append(f"node {members[0].address} ({node_id[:8]}): {names}")
+    return lines
 
 
 def _future(reference: Any) -> Awaitable[Any]:
     return asyncio.wrap_future(reference.future())
 
 
-def _local_process(birth: Birth) -> psutil.Process | None:
-    """None where the worker runs on another node: its number means nothing here."""
-    if birth.node_id != ray.get_runtime_context().get_node_id():
-        return None
-    with contextlib.suppress(psutil.Error):
-        return psutil.Process(birth.pid)
-    return None
-
-
 def _family(process: psutil.Process | None) -> list[psutil.Process]:
     """The process and its children, such as the workers of a tensor-parallel engine."""
+    if process is None:
+        return []
     with contextlib.suppress(psutil.Error):
-        return [] if process is None else [process, *process.children(recursive=True)]
+        return [process, *process.children(recursive=True)]
     return []
 
 
 async def _gone(family: Sequence[psutil.Process], *, ray_ends_it_s: float = _RAY_ENDS_IT_S) -> None:
-    """Wait for the first one's end (Ray was told, and is not waited for long), end the others, and
-    wait for them."""
-    patience = time.monotonic() + ray_ends_it_s
+    """End all processes of the family and wait for them.
+
+    The first one is ended by Ray, which gets `ray_ends_it_s` seconds for it.
+    """
+    deadline = time.monotonic() + ray_ends_it_s
     for member in family:
-        told = member is family[0]
+        kills = member is not family[0]
         while _lives(member):
-            if not told or time.monotonic() > patience:
-                told = True
+            if kills or time.monotonic() > deadline:
+                kills = True
                 with contextlib.suppress(psutil.Error):
                     member.kill()
             await asyncio.sleep(_POLL_S)
 
 
 def _lives(process: psutil.Process) -> bool:
-    """A zombie holds no memory any more."""
+    """True unless the process is gone or a zombie, which uses no memory."""
     with contextlib.suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 def our_error(error: RayError, what: str) -> RmrlError:
-    """Ray's error of the call `what` as one of ours; those that the called object raised are ours
-    already."""
+    """Translate Ray's error of the call `what` into one of rmrl; errors that the called object
+    raised stay what they are."""
     if isinstance(error, RayActorError):
         return EngineLostError(f"the process of {what} died: {_last_line(error)}")
     if isinstance(error, RayTaskError):
@@ -275,5 +272,6 @@ def our_error(error: RayError, what: str) -> RmrlError:
 
 
 def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"
+    text = str(error).strip()
+    last = text.splitlines()[-1].strip() if text else ""
+    return f"{type(error).__name__}: {last}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +50,8 @@ class Relay:
 
     def write(self, path: str, offset: int, data: np.ndarray) -> int:
         """Returns the bytes written."""
-        view, done = data.data, 0
+        view = data.data
+        done = 0
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             while done < len(view):
@@ -60,13 +61,12 @@ class Relay:
         return done
 
     def remove(self, name: str) -> None:
-        """All files of that name here, half-written ones too."""
+        """Remove all files of that name on this node, half-written ones too."""
+        stem = f"{name}-{self._tag}"
         for folder in (Path("/dev/shm"), weight_folder(0)):
-            for path in (
-                *folder.glob(f"{name}-{self._tag}.*"),
-                *folder.glob(f".{name}-{self._tag}.*"),
-            ):
-                path.unlink(missing_ok=True)
+            for pattern in (f"{stem}.*", f".{stem}.*"):
+                for path in folder.glob(pattern):
+                    path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +77,9 @@ class NodeFiles:
     source: str
     targets: tuple[str, ...] = ()
     relays: dict[str, RayProcess] = field(default_factory=dict)
-    """By node; none where everything happens on the node of this process."""
+    """Node id -> relay; empty where every process is on the node of this one."""
     timeout_s: float = 600.0
-    """For each chunk."""
+    """Deadline for each chunk."""
 
     async def place(self, name: str, total_bytes: int) -> str:
         """The path on the source node under which a file of `total_bytes` is to be written."""
@@ -92,14 +92,22 @@ class NodeFiles:
     async def spread(self, name: str, path: str) -> dict[str, str]:
         """Copy the file to all targets; its path by node, the source's own included."""
         paths = {self.source: path}
-        if self.targets:
-            total = await self.relays[self.source].call("size", path, timeout_s=self.timeout_s)
-            places = [
-                self.relays[node].call("place", name, total, timeout_s=self.timeout_s)
-                for node in self.targets
-            ]
-            paths |= dict(zip(self.targets, await asyncio.gather(*places), strict=True))
-            await self._copy(paths, total)
+        if not self.targets:
+            return paths
+        total = await self.relays[self.source].call("size", path, timeout_s=self.timeout_s)
+        places = [
+            self.relays[node].call("place", name, total, timeout_s=self.timeout_s)
+            for node in self.targets
+        ]
+        paths |= dict(zip(self.targets, await asyncio.gather(*places), strict=True))
+        # At most `_WINDOW` chunks are under way.
+        writes: deque[list[Any]] = deque()
+        for offset in range(0, total, CHUNK_BYTES):
+            writes.append(self._copy_chunk(paths, offset))
+            if len(writes) >= _WINDOW:
+                await self._finish(writes.popleft())
+        while writes:
+            await self._finish(writes.popleft())
         return paths
 
     async def remove(self, name: str) -> None:
@@ -117,52 +125,47 @@ class NodeFiles:
         for relay in self.relays.values():
             await relay.kill()
 
-    async def _copy(self, paths: dict[str, str], total: int) -> None:
-        under_way: deque[list[Any]] = deque()
-        for offset in range(0, total, CHUNK_BYTES):
-            chunk = self.relays[self.source].actor.call.remote(
-                "read", paths[self.source], offset, CHUNK_BYTES
-            )
-            under_way.append(
-                [
-                    self.relays[node].actor.call.remote("write", paths[node], offset, chunk)
-                    for node in self.targets
-                ]
-            )
-            del chunk  # with the last reference the store gives its memory back
-            if len(under_way) >= _WINDOW:
-                await self._written(under_way.popleft())
-        while under_way:
-            await self._written(under_way.popleft())
+    def _copy_chunk(self, paths: dict[str, str], offset: int) -> list[Any]:
+        """Start the copy of one chunk to all targets; the writes under way, by target.
 
-    async def _written(self, writes: Sequence[Any]) -> None:
-        names = [self.relays[node].name for node in self.targets]
-        waits = (
-            finish(w, what=f"{name}.write", timeout_s=self.timeout_s)
-            for w, name in zip(writes, names, strict=True)
-        )
+        The chunk's only reference is local: with the last one the store frees its memory.
+        """
+        source = self.relays[self.source].actor
+        chunk = source.call.remote("read", paths[self.source], offset, CHUNK_BYTES)
+        writes: list[Any] = []
+        for node in self.targets:
+            target = self.relays[node].actor
+            writes.append(target.call.remote("write", paths[node], offset, chunk))
+        return writes
+
+    async def _finish(self, writes: Sequence[Any]) -> None:
+        waits: list[Coroutine[Any, Any, Any]] = []
+        for node, write in zip(self.targets, writes, strict=True):
+            what = f"{self.relays[node].name}.write"
+            waits.append(finish(write, what=what, timeout_s=self.timeout_s))
         await asyncio.gather(*waits)
 
 
 async def node_files(
     source: RayProcess, readers: Sequence[RayProcess], *, timeout_s: float
 ) -> NodeFiles:
-    """For files that `source` writes and `readers` read. Starts a small process on each of their
-    nodes, unless all are on this one."""
-    here = ray.get_runtime_context().get_node_id()
+    """The `NodeFiles` for files that `source` writes and `readers` read.
+
+    Starts a small process on each of their nodes, unless all are on this one.
+    """
+    this_node = ray.get_runtime_context().get_node_id()
     nodes = list(dict.fromkeys([source.node_id, *(reader.node_id for reader in readers)]))
-    if nodes == [here]:
-        return NodeFiles(source=here, timeout_s=timeout_s)
-    found = await asyncio.gather(*(_start(node) for node in nodes), return_exceptions=True)
-    relays = {
-        node: relay
-        for node, relay in zip(nodes, found, strict=True)
-        if isinstance(relay, RayProcess)
-    }
+    if nodes == [this_node]:
+        return NodeFiles(source=this_node, timeout_s=timeout_s)
+    starts = await asyncio.gather(*map(_start, nodes), return_exceptions=True)
+    relays: dict[str, RayProcess] = {}
+    for node, relay in zip(nodes, starts, strict=True):
+        if isinstance(relay, RayProcess):
+            relays[node] = relay
     files = NodeFiles(
         source=source.node_id, targets=tuple(nodes[1:]), relays=relays, timeout_s=timeout_s
     )
-    for failure in found:
+    for failure in starts:
         if isinstance(failure, BaseException):
             with suppress(RmrlError):
                 await files.close()
@@ -171,6 +174,7 @@ async def node_files(
 
 
 async def _start(node_id: str) -> RayProcess:
+    """The relay process of a node."""
     host = RayHost(placement=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False))
     return await host.spawn(
         "rmrl.cluster.relay:Relay", {"node_id": node_id}, name=f"relay-{node_id[:8]}"

@@ -38,12 +38,10 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault(
-        "RAY_worker_niceness", "0"
-    )  # Ray's own 15 starves training beside any other busy program
-    os.environ.setdefault(
-        "RAY_enable_pipe_based_agent_to_parent_health_check", "0"
-    )  # or the agent prints the log of a killed node process
+    # Ray's own 15 starves training beside any other busy program.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # With the check the agent prints the log of a killed node process.
+    os.environ.setdefault("RAY_enable_pipe_based_agent_to_parent_health_check", "0")
     options: dict[str, Any] = {
         "log_to_driver": False,
         "logging_level": "ERROR",
@@ -52,15 +50,11 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
     }
     joins = _joins(options)
     if joins:
-        options = {
-            key: value
-            for key, value in options.items()
-            if key not in ("num_cpus", "include_dashboard", "object_store_memory")
-        }
+        for key in ("num_cpus", "include_dashboard", "object_store_memory"):
+            options.pop(key, None)
     else:
-        options["address"] = (
-            "local"  # Ray would join any cluster that somebody started on this machine
-        )
+        # Without an address Ray joins any cluster that runs on this machine.
+        options["address"] = "local"
         options.setdefault("num_cpus", max(os.cpu_count() or 1, processes))
         options.setdefault("object_store_memory", _OBJECT_STORE_BYTES)
     if ray.is_initialized():
@@ -83,10 +77,12 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
             ray.shutdown()
         else:
             daemons.end()
-            atexit.register(_leave)  # runs before what Ray has registered
+            # runs before the handlers that Ray has registered
+            atexit.register(_leave)
 
 
 def _watch(daemons: Daemons, *, joins: bool) -> ClusterWatch:
+    """The watch of the head and of this machine's node process, not yet started."""
     patience_s = ray_patience_s()
     watch = ClusterWatch(
         listeners=_listeners(),
@@ -94,7 +90,8 @@ def _watch(daemons: Daemons, *, joins: bool) -> ClusterWatch:
         patience_s=patience_s,
         end_processes=daemons.end,
     )
-    if not watch.all_answer():  # e.g. behind a proxy: nothing can be said of its life from here
+    # A head behind a proxy, for example, does not answer although it is alive.
+    if not watch.all_answer():
         watch.listeners = ()
     node = daemons.node()
     if node is not None and len(watch.listeners) > 1:
@@ -119,33 +116,29 @@ def _listeners() -> list[Listener]:
         host=host.strip("[]"),
         port=int(port),
     )
-    mine = [node for node in ray.nodes() if node["NodeID"] == context.get_node_id()]
-    return [
-        head,
-        *(
-            Listener(
+    listeners = [head]
+    for node in ray.nodes():
+        if node["NodeID"] == context.get_node_id():
+            raylet = Listener(
                 name="Ray's node process on this machine (raylet)",
                 host=node["NodeManagerAddress"],
                 port=node["NodeManagerPort"],
             )
-            for node in mine
-        ),
-    ]
+            listeners.append(raylet)
+    return listeners
 
 
 def _leave() -> None:
-    """After a loss: Ray's threads would end the process with code 1 while Python tidies up."""
+    """End the process after a loss: Ray's threads would end it with code 1 at Python's exit."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(ClusterLostError.exit_code)
 
 
 def _joins(options: Mapping[str, Any]) -> bool:
-    """A cluster was named, here or in RAY_ADDRESS; "local" always starts one."""
-    return (
-        bool(options.get("address") or os.environ.get("RAY_ADDRESS"))
-        and options.get("address") != "local"
-    )
+    """True if a cluster is named, in the options or in RAY_ADDRESS; "local" starts one."""
+    address = options.get("address")
+    return bool(address or os.environ.get("RAY_ADDRESS")) and address != "local"
 
 
 def _join(options: Mapping[str, Any]) -> None:
@@ -160,14 +153,16 @@ def _join(options: Mapping[str, Any]) -> None:
 
 
 def _start(options: Mapping[str, Any], before: Sequence[psutil.Process]) -> None:
-    """A cluster of its own; a start that fails is tried once more, with what it left ended.
-    `before`: children that are not Ray's."""
+    """Start a cluster of this run's own; a start that fails is repeated once, its remains ended.
+
+    `before`: children that are not Ray's.
+    """
     try:
         ray.init(**options)
         return
-    except ValueError as error:  # an option that cannot be
+    except ValueError as error:  # an option with an impossible value
         raise InfrastructureError(f"{_not_started(error)}; see ray_kwargs.ray_init") from error
-    except Exception as error:  # of Ray's own: it raises Exception itself when a process is late
+    except Exception as error:  # Ray raises Exception itself when a process is late
         print(f"[rmrl] {_not_started(error)}; it is tried once more", file=sys.stderr, flush=True)
         _clear(before)
     try:

@@ -1,5 +1,4 @@
-"""Where a process stands: the Python stacks of its threads and tasks, as text for an error message
-and for a file."""
+"""Python stacks of a process's threads and tasks, as text for an error message and for a file."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _IDLE = (
 )
 """Innermost files of threads that wait for work."""
 _CARRIER = "rmrl/cluster/actors.py"
-"""What runs a call: frames inside of it are the call's."""
+"""The file that runs calls: frames inside of one of its frames are the call's."""
 _HIDDEN = "PythonGCThread"
 
 
@@ -49,9 +48,11 @@ class Stack:
 
     @property
     def call(self) -> tuple[Frame, ...]:
-        """The frames of the call that it runs; () where it runs none."""
-        carriers = [i for i, frame in enumerate(self.frames) if frame.file.endswith(_CARRIER)]
-        return self.frames[carriers[-1] + 1 :] if carriers else ()
+        """Frames of the call that the thread runs; () where it runs none."""
+        for i in reversed(range(len(self.frames))):
+            if self.frames[i].file.endswith(_CARRIER):
+                return self.frames[i + 1 :]
+        return ()
 
     @property
     def idle(self) -> bool:
@@ -70,87 +71,99 @@ class ProcessStacks:
     def short(self) -> str:
         """The innermost frames of the calls under way and, with them, of other busy threads; one
         line each, innermost frame first."""
-        calls = [
-            *(stack.frames for stack in self.waiting),
-            *(stack.call for stack in self.threads if stack.call),
-        ]
-        busy = [stack.frames for stack in self.threads if not stack.call and not stack.idle]
+        calls = [stack.frames for stack in self.waiting]
+        busy: list[tuple[Frame, ...]] = []
+        for stack in self.threads:
+            if stack.call:
+                calls.append(stack.call)
+            elif not stack.idle:
+                busy.append(stack.frames)
         if not calls:
             return "waits for a call"
-        return "\n    ".join(
-            " < ".join(str(f) for f in frames[::-1][:_INNERMOST])
-            for frames in [*calls, *busy][:_SHOWN]
-        )
+        lines: list[str] = []
+        for frames in [*calls, *busy][:_SHOWN]:
+            innermost = frames[::-1][:_INNERMOST]
+            lines.append(" < ".join(map(str, innermost)))
+        return "\n    ".join(lines)
 
     def whole(self) -> str:
         """Every stack with its source lines, outermost frame first."""
-        return "\n".join(_text(stack) for stack in (*self.waiting, *self.threads))
+        return "\n".join(map(_text, (*self.waiting, *self.threads)))
 
 
 def present_stacks(calls: Iterable[tuple[str, Any]] = ()) -> ProcessStacks:
-    """Of this process, from any of its threads. `calls`: name and coroutine (or async generator) of
-    those on an event loop."""
-    me, names = (
-        threading.get_ident(),
-        {thread.ident: thread.name for thread in threading.enumerate()},
-    )
-    threads = [
-        Stack(name=names.get(ident, f"thread {ident}"), frames=_frames(_walk(frame)))
-        for ident, frame in sys._current_frames().items()  # pyright: ignore[reportPrivateUsage]
-        if ident != me and names.get(ident) != _HIDDEN
-    ]
-    waiting = [
-        Stack(name=f"call of {name}", frames=_frames(list(_awaited(call))[::-1]))
-        for name, call in calls
-    ]
+    """The stacks of this process, from any of its threads.
+
+    `calls`: name and coroutine (or async generator) of the calls on an event loop.
+    """
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    threads: list[Stack] = []
+    for ident, frame in sys._current_frames().items():  # pyright: ignore[reportPrivateUsage]
+        name = names.get(ident, f"thread {ident}")
+        if ident != threading.get_ident() and name != _HIDDEN:
+            walk = [(inner, inner.f_lineno) for inner in _walk(frame)]
+            threads.append(Stack(name=name, frames=_frames(walk[::-1])))
+    waiting: list[Stack] = []
+    for name, call in calls:
+        waiting.append(Stack(name=f"call of {name}", frames=_frames(_awaited(call))))
     return ProcessStacks(pid=os.getpid(), threads=tuple(threads), waiting=tuple(waiting))
 
 
 def write_stacks(
     folder: Path, what: str, stacks: Iterable[tuple[str, ProcessStacks | None]]
 ) -> Path:
-    """All of them in one file of `folder`, named by `what` and a number; processes that gave no
-    answer are named too."""
+    """Write all stacks to one file of `folder`, named by `what` and a number, and return its path.
+
+    Processes that gave no answer (None) are named too.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    path = next(p for n in range(1, sys.maxsize) if not (p := folder / f"{what}-{n}.txt").exists())
-    parts = [
-        f"=== {name}" + (f" (pid {s.pid})\n{s.whole()}" if s else "\nno answer\n")
-        for name, s in stacks
-    ]
+    number = 1
+    while (path := folder / f"{what}-{number}.txt").exists():
+        number += 1
+    parts: list[str] = []
+    for name, stack in stacks:
+        if stack is None:
+            parts.append(f"=== {name}\nno answer\n")
+        else:
+            parts.append(f"=== {name} (pid {stack.pid})\n{stack.whole()}")
     path.write_text("\n".join(parts), encoding="utf-8")
     return path
 
 
 def _text(stack: Stack) -> str:
-    lines = "".join(
-        f'  File "{f.file}", line {f.line}, in {f.function}\n    {f.code}\n' for f in stack.frames
-    )
-    return f"--- {stack.name}{' (runs a call)' if stack.call else ''}\n{lines}"
+    text = f"--- {stack.name}"
+    if stack.call:
+        text += " (runs a call)"
+    for frame in stack.frames:
+        text += f'\n  File "{frame.file}", line {frame.line}, in {frame.function}\n    {frame.code}'
+    return f"{text}\n"
 
 
-def _walk(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
+def _walk(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame and its callers, innermost first."""
     while frame is not None:
-        yield frame, frame.f_lineno
+        yield frame
         frame = frame.f_back
 
 
-def _frames(walked: Iterable[tuple[FrameType, int]]) -> tuple[Frame, ...]:
-    """Outermost first, given innermost first."""
-    summary = traceback.StackSummary.extract(iter(list(walked)[::-1]))
+def _frames(walk: Iterable[tuple[FrameType, int]]) -> tuple[Frame, ...]:
+    summary = traceback.StackSummary.extract(iter(walk))
     return tuple(Frame(f.filename, f.lineno or 0, f.name, f.line or "") for f in summary)
 
 
 def _awaited(call: Any) -> Iterator[tuple[FrameType, int]]:
     """Frames of a suspended coroutine or generator, outermost first, through what it awaits."""
     while call is not None:
-        frame, inner = next(
-            ((getattr(call, f), getattr(call, i)) for f, i in _SUSPENDED if hasattr(call, f)),
-            (None, None),
-        )
+        frame = inner = None
+        for frame_name, inner_name in _SUSPENDED:
+            if hasattr(call, frame_name):
+                frame = getattr(call, frame_name)
+                inner = getattr(call, inner_name)
+                break
         if frame is not None:
             yield frame, frame.f_lineno
         call = inner
 
 
 _SUSPENDED = (("cr_frame", "cr_await"), ("ag_frame", "ag_await"), ("gi_frame", "gi_yieldfrom"))
-"""Where coroutines, async generators and generators keep their frame and what they wait for."""
+"""Attributes of coroutines, async generators and generators: their frame and what they wait for."""

@@ -1,17 +1,18 @@
-"""Whether the cluster's head and this machine's node process are there, watched from the driver.
+"""Watch over the cluster's head and this machine's node process, from the driver.
 
 Without the head (`gcs_server`) live processes still reach each other, but Ray ends the driver with
-code 1 after `RAY_gcs_rpc_server_reconnect_timeout_s` (60 s unless set); without the node process
+code 1 after `RAY_gcs_rpc_server_reconnect_timeout_s` (60 s unless set). Without the node process
 (`raylet`) it does so at the next access to the object store. The watch notices the loss within
-seconds, so that what can be saved is saved in the time that is left:
+seconds, so that what can be saved is saved in the time that is left. Counted from the loss, as
+shares of the 60 s:
 
-    head gone        noticed        updates end by      checkpoints end by    the driver leaves in
-      any case by
-    0                TOLERATED      UPDATES_END         CHECKPOINTS_END       DRIVER_ENDS      (the
-      last three as shares of the 60 s)
+    TOLERATED          the loss is noticed (a cluster started here: TOLERATED_S seconds)
+    UPDATES_END        updates end by then
+    CHECKPOINTS_END    checkpoints end by then
+    DRIVER_ENDS        the driver ends in any case
 
 A process has one cluster, as in Ray itself: `watching` makes a watch the present one, and the
-functions below look at it.
+functions below read it.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ EVERY_S = 0.5
 FAILURES = 3
 """Failed probes in succession before a process counts as gone."""
 TOLERATED_S = 1.0
-"""And the seconds between the first and the last of them, for a cluster that was started here: its
-head never comes back."""
+"""Seconds between the first and the last of them, for a cluster that was started here: its head
+never comes back."""
 TOLERATED = 0.25
 """The same for a cluster that was joined, whose head may be restarted: a share of Ray's own
-patience."""
+timeout."""
 UPDATES_END = 0.4
 CHECKPOINTS_END = 0.7
 DRIVER_ENDS = 0.85
@@ -52,19 +53,19 @@ _RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A process of Ray's that listens on a TCP port as long as it lives.
+    """A process of Ray that listens on a TCP port as long as it lives.
 
     A connection is made by the kernel, also while the process is too busy to accept it, and refused
     at once when the process is gone.
     """
 
     name: str
-    """In the sentence of its loss."""
+    """Name in the sentence of its loss."""
     host: str
     port: int
 
     def answers(self) -> bool:
-        """A connection was accepted."""
+        """True if a connection was accepted."""
         try:
             with socket.create_connection((self.host, self.port), timeout=_CONNECT_TIMEOUT_S):
                 return True
@@ -79,13 +80,13 @@ class ClusterWatch:
     listeners: Sequence[Listener]
     tolerated_s: float = TOLERATED_S
     patience_s: float = 60.0
-    """Ray's own, from the first failed probe on."""
+    """Ray's own timeout in seconds, from the first failed probe on."""
     end_processes: Callable[[], None] = lambda: None
-    """Ends the processes of a cluster that was started here."""
+    """Function that ends the processes of a cluster that was started here."""
     clock: Callable[[], float] = time.monotonic
     loss: ClusterLostError | None = None
     kept: str = ""
-    """What remains of the work when the driver has to leave at once, as the end of a sentence."""
+    """End of the error's sentence: which work is on disk when the driver has to end at once."""
     _failures: dict[str, int] = field(default_factory=dict[str, int])
     _first_failure: dict[str, float] = field(default_factory=dict[str, float])
     _lost_at: float = 0.0
@@ -94,7 +95,7 @@ class ClusterWatch:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def observe(self) -> bool:
-        """Probe every listener once; whether one of them counts as gone."""
+        """Probe every listener once; True if one of them counts as gone."""
         for listener in self.listeners:
             if listener.answers():
                 self._failures[listener.name] = 0
@@ -110,44 +111,47 @@ class ClusterWatch:
         return False
 
     def seconds_left(self, share: float) -> float:
-        """Until `share` of Ray's patience is over; 0 when it is."""
+        """Seconds until `share` of Ray's timeout is over; 0 when it is."""
         return max(0.0, self._lost_at + share * self.patience_s - self.clock())
 
-    def call_when_lost(self, tell: Callable[[], object]) -> None:
-        """Call `tell` from the thread of the watch, or at once when the cluster is lost already."""
+    def call_when_lost(self, callback: Callable[[], object]) -> None:
+        """Call `callback` from the thread of the watch, or at once when the cluster is already
+        lost."""
         with self._lock:
             if self.loss is None:
-                self._waiters.append(tell)
+                self._waiters.append(callback)
                 return
-        tell()
+        callback()
 
-    def forget(self, tell: Callable[[], object]) -> None:
-        """Take back `call_when_lost`."""
+    def forget(self, callback: Callable[[], object]) -> None:
+        """Undo `call_when_lost`."""
         with self._lock, contextlib.suppress(ValueError):
-            self._waiters.remove(tell)
+            self._waiters.remove(callback)
 
     def all_answer(self) -> bool:
-        """One probe of each listener, which counts for nothing."""
+        """Probe each listener once, without counting failures."""
         return all(listener.answers() for listener in self.listeners)
 
     def error(self) -> ClusterLostError:
-        """The loss with what is kept; a new one for each place that raises it, so that tracebacks
-        do not pile up."""
-        return ClusterLostError(f"{self.loss}; {self.kept}" if self.kept else str(self.loss))
+        """The loss with what is on disk; a new error for each place that raises it, so that
+        tracebacks do not pile up."""
+        if self.kept:
+            return ClusterLostError(f"{self.loss}; {self.kept}")
+        return ClusterLostError(str(self.loss))
 
     def start(self) -> None:
-        """Probe from a thread of its own, until `stop` or the loss; then see to it that the driver
-        leaves in time."""
+        """Probe from a thread of its own, until `stop` or the loss; then end the driver in time
+        unless it ends by itself."""
         threading.Thread(target=self._run, name="rmrl-cluster-watch", daemon=True).start()
 
     def stop(self) -> None:
-        """End the thread, but not after a loss: the driver may still be held by a call that never
-        returns."""
+        """End the thread, but not after a loss: the driver may still be blocked in a call that
+        never returns."""
         self._stop.set()
 
     @property
     def stopped(self) -> bool:
-        """Ray is being shut down: what ends now, ends as it should."""
+        """True while Ray is being shut down: the end of a process is then no loss."""
         return self._stop.is_set()
 
     def _run(self) -> None:
@@ -157,7 +161,7 @@ class ClusterWatch:
                 self._leave()
 
     def lose(self, listener: Listener, since: float) -> None:
-        """The process of `listener` is gone since then; the first loss counts."""
+        """Record that the process of `listener` is gone since then; only the first loss counts."""
         with self._lock:
             if self.loss is not None:
                 return
@@ -166,12 +170,13 @@ class ClusterWatch:
                 f"{listener.name} at {listener.host}:{listener.port} is gone, which ends Ray for"
                 " this run"
             )
-            waiters, self._waiters = self._waiters, []
-        for tell in waiters:
-            tell()
+            waiters = self._waiters
+            self._waiters = []
+        for callback in waiters:
+            callback()
 
     def _leave(self) -> None:
-        """The driver has not ended by itself: end it here, before Ray does so with code 1 and a
+        """End the driver, which has not ended by itself, before Ray does so with code 1 and a
         stack."""
         print(f"\n{ClusterLostError.__name__}: {self.error()}", file=sys.stderr, flush=True)
         with contextlib.suppress(Exception):
@@ -184,9 +189,10 @@ _present: ClusterWatch | None = None
 
 @contextmanager
 def watching(watch: ClusterWatch) -> Iterator[ClusterWatch]:
-    """`watch` is the present one for the time of the block."""
+    """Make `watch` the present one for the time of the block."""
     global _present
-    before, _present = _present, watch
+    before = _present
+    _present = watch
     watch.start()
     try:
         yield watch
@@ -203,26 +209,30 @@ def ray_patience_s() -> float:
 
 
 def loss() -> ClusterLostError | None:
-    """The present cluster's loss; None as long as it is there, and where there is none."""
-    return _present.loss if _present is not None else None
+    """The present cluster's loss; None while it is alive, and where there is no cluster."""
+    if _present is None:
+        return None
+    return _present.loss
 
 
 def seconds_left(share: float) -> float:
-    """After a loss: seconds until `share` of Ray's patience is over."""
-    return _present.seconds_left(share) if _present is not None else 0.0
+    """Seconds until `share` of Ray's timeout is over, after a loss."""
+    if _present is None:
+        return 0.0
+    return _present.seconds_left(share)
 
 
-def keep_in_mind(kept: str) -> None:
-    """What is on disk, for the sentence of a driver that has to leave at once."""
+def keep_in_mind(sentence: str) -> None:
+    """Set what is on disk, for the error of a driver that has to end at once."""
     if _present is not None:
-        _present.kept = kept
+        _present.kept = sentence
 
 
 async def unless_lost(work: Awaitable[Result], *, until: float = 0.0) -> Result:
-    """The result of `work`; ClusterLostError, with `work` cancelled, when the cluster is lost
-    before there is one.
+    """The result of `work`; raises ClusterLostError, with `work` cancelled, when the cluster is
+    lost first.
 
-    `until`: share of Ray's patience for which `work` may go on after the loss. Without a present
+    `until`: share of Ray's timeout for which `work` may go on after the loss. Without a present
     cluster: just the result.
     """
     watch = _present
@@ -233,10 +243,10 @@ async def unless_lost(work: Awaitable[Result], *, until: float = 0.0) -> Result:
     task = asyncio.ensure_future(work)
     waiter = asyncio.ensure_future(lost.wait())
 
-    def tell() -> None:
+    def set_lost() -> None:
         loop.call_soon_threadsafe(lost.set)
 
-    watch.call_when_lost(tell)
+    watch.call_when_lost(set_lost)
     try:
         await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -244,23 +254,26 @@ async def unless_lost(work: Awaitable[Result], *, until: float = 0.0) -> Result:
         return await _outcome(task, watch, lost)
     finally:
         waiter.cancel()
-        watch.forget(tell)
+        watch.forget(set_lost)
         if not task.done():
             task.cancel()
-            await asyncio.wait({task}, timeout=None if watch.loss is None else _CANCEL_TIMEOUT_S)
+            timeout_s = None if watch.loss is None else _CANCEL_TIMEOUT_S
+            await asyncio.wait({task}, timeout=timeout_s)
 
 
 async def _outcome(
     task: asyncio.Future[Result], watch: ClusterWatch, lost: asyncio.Event
 ) -> Result:
-    """What the task came to, or the loss. A call that failed may be the first sign of it: then the
-    watch has a few seconds to notice."""
+    """The result of the task, or the loss as an error.
+
+    A call that failed may be the first sign of a loss: the watch then has a few seconds to notice.
+    """
     if not task.done():
         raise watch.error()
     error = None if task.cancelled() else task.exception()
-    if not isinstance(error, InfrastructureError | StallError) or isinstance(
-        error, ClusterLostError
-    ):
+    if isinstance(error, ClusterLostError):
+        raise error
+    if not isinstance(error, InfrastructureError | StallError):
         return task.result()
     if watch.loss is None and not await asyncio.to_thread(watch.all_answer):
         with contextlib.suppress(TimeoutError):

@@ -1,11 +1,11 @@
-"""N processes that act together, one per device: the training group. Rank 0 tells the others where
-to meet."""
+"""N processes that act together, one per device: the training group. They meet at an address of
+rank 0."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ JOIN_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """Where one rank sits."""
+    """Place of one rank."""
 
     node_id: str
     address: str
@@ -38,11 +38,11 @@ class Seat:
 
 
 class Anchor:
-    """Runs in each seat: says where it is and finds a free port there."""
+    """Runs in each seat; reports its place and finds a free port there."""
 
     def seat(self) -> Seat:
         context = ray.get_runtime_context()
-        devices = tuple(str(i) for i in ray.get_gpu_ids())
+        devices = tuple(map(str, ray.get_gpu_ids()))
         return Seat(
             node_id=context.get_node_id(), address=ray.util.get_node_ip_address(), devices=devices
         )
@@ -62,7 +62,7 @@ class Seats:
     seats: list[Seat]
     init_method: str
     stack_folder: Path | None = None
-    """Where processes that stall leave their stacks."""
+    """Folder for the stacks of processes that stall."""
 
     def host(
         self,
@@ -77,22 +77,19 @@ class Seats:
         Raises InfrastructureError when those devices are spread over machines.
         """
         seat = self.seats[rank]
-        visible = [
-            d
-            for s in self.seats[rank : rank + devices]
-            if s.node_id == seat.node_id
-            for d in s.devices
-        ]
+        visible: list[str] = []
+        for neighbour in self.seats[rank : rank + devices]:
+            if neighbour.node_id == seat.node_id:
+                visible += neighbour.devices
         if seat.devices and len(visible) < devices:
             raise InfrastructureError(
                 f"an engine asks for {devices} devices on one machine and the cluster gave"
                 f" {len(visible)} of them there; lower tensor_parallel_size, or ask for whole"
                 " machines with n_gpus_per_node"
             )
-        variables = {
-            **environment,
-            **({"CUDA_VISIBLE_DEVICES": ",".join(visible)} if seat.devices else {}),
-        }
+        variables = dict(environment)
+        if seat.devices:
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(visible)
         return RayHost(
             environment=variables,
             placement=NodeAffinitySchedulingStrategy(node_id=seat.node_id, soft=False),
@@ -120,38 +117,40 @@ async def reserve_seats(
     timeout_s: float = PLACEMENT_TIMEOUT_S,
     stack_folder: Path | None = None,
 ) -> Seats:
-    """world_size / nnodes seats on each of `nnodes` machines, one on each where there are fewer
-    seats than machines.
+    """Reserve world_size / nnodes seats on each of `nnodes` machines, one on each where there are
+    fewer seats than machines.
 
     Ranks of one machine are neighbours; those of this machine come first. Raises
-    InfrastructureError, which names `asked_by`, when the cluster cannot hold them within
+    InfrastructureError, which names `asked_by`, when the cluster cannot provide them within
     `timeout_s`.
     """
     nnodes = min(nnodes, world_size)
     per_node = world_size // nnodes
-    kinds = ("CPU", "GPU") if device == "cuda" else ("CPU",)
-    group = placement_group(
-        [dict.fromkeys(kinds, float(per_node))] * nnodes, strategy="STRICT_SPREAD"
-    )
+    gpu = device == "cuda"
+    kind = "GPU" if gpu else "CPU"
+    bundle = {"CPU": float(per_node), kind: float(per_node)}
+    group = placement_group([bundle] * nnodes, strategy="STRICT_SPREAD")
     try:
-        patience_s = (
-            timeout_s if _holds(per_node, nnodes, kinds[-1]) else min(timeout_s, JOIN_TIMEOUT_S)
-        )
-        await unless_lost(finish(group.ready(), what="reserving devices", timeout_s=patience_s))
+        if not _holds(per_node, nnodes, kind):
+            timeout_s = min(timeout_s, JOIN_TIMEOUT_S)
+        await unless_lost(finish(group.ready(), what="reserving devices", timeout_s=timeout_s))
     except ClusterLostError:
         raise
     except Exception as error:
         remove_placement_group(group)
-        raise InfrastructureError(_too_small(asked_by, per_node, nnodes, kinds[-1])) from error
-    anchors = await asyncio.gather(
-        *(
-            _anchor(group, rank, rank // per_node, gpu=device == "cuda")
-            for rank in range(world_size)
+        raise InfrastructureError(_too_small(asked_by, per_node, nnodes, kind)) from error
+    starts: list[Coroutine[Any, Any, RayProcess]] = []
+    for rank in range(world_size):
+        placement = PlacementGroupSchedulingStrategy(
+            group, placement_group_bundle_index=rank // per_node
         )
-    )
-    seats = list(await asyncio.gather(*(anchor.call("seat", timeout_s=60.0) for anchor in anchors)))
+        host = RayHost(placement=placement, num_cpus=1.0, num_gpus=float(gpu))
+        starts.append(host.spawn("rmrl.cluster.worker_group:Anchor", {}, name=f"seat-{rank}"))
+    anchors = await asyncio.gather(*starts)
+    seats = await asyncio.gather(*(anchor.call("seat", timeout_s=60.0) for anchor in anchors))
     order = neighbours(seats, first=ray.get_runtime_context().get_node_id())
-    anchors, seats = [anchors[i] for i in order], [seats[i] for i in order]
+    anchors = [anchors[i] for i in order]
+    seats = [seats[i] for i in order]
     port = await anchors[0].call("free_port", timeout_s=60.0)
     return Seats(
         group=group,
@@ -162,46 +161,47 @@ async def reserve_seats(
     )
 
 
-async def _anchor(group: PlacementGroup, rank: int, bundle: int, *, gpu: bool) -> RayProcess:
-    placement = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
-    host = RayHost(placement=placement, num_cpus=1.0, num_gpus=float(gpu))
-    return await host.spawn("rmrl.cluster.worker_group:Anchor", {}, name=f"seat-{rank}")
-
-
 def _holds(per_node: int, nnodes: int, kind: str) -> bool:
-    """Enough machines are there, if nobody else uses them."""
-    return (
-        sum(node["Alive"] and node["Resources"].get(kind, 0) >= per_node for node in ray.nodes())
-        >= nnodes
-    )
+    """True if the cluster has enough machines, whether or not they are in use."""
+    machines = 0
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get(kind, 0) >= per_node:
+            machines += 1
+    return machines >= nnodes
 
 
 def _too_small(asked_by: str, per_node: int, nnodes: int, kind: str) -> str:
-    """What was asked for, and every machine with what it has."""
-    slots = "GPUs" if kind == "GPU" else "CPU slots"
-    have = [
-        f"{node['NodeManagerAddress']} {node['Resources'].get(kind, 0):g}"
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
+    """The error text: the request, and every machine with its resources."""
+    if kind == "GPU":
+        processes = slots = "GPUs"
+    else:
+        processes = "processes"
+        slots = "CPU slots"
+    machines: list[str] = []
+    for node in ray.nodes():
+        if node["Alive"]:
+            machines.append(f"{node['NodeManagerAddress']} {node['Resources'].get(kind, 0):g}")
     return (
-        f"{asked_by} asks for {per_node * nnodes} {'GPUs' if kind == 'GPU' else 'processes'} on"
-        f" {nnodes} machine(s), {per_node} on each; the cluster has {len(have)} machine(s) with"
-        f" {slots}: {', '.join(have)}, {ray.available_resources().get(kind, 0):g} of them free. Ask"
-        " for fewer, let more machines join (ray start --address=...), or raise"
+        f"{asked_by} asks for {per_node * nnodes} {processes} on {nnodes} machine(s),"
+        f" {per_node} on each; the cluster has {len(machines)} machine(s) with"
+        f" {slots}: {', '.join(machines)}, {ray.available_resources().get(kind, 0):g} of them free."
+        " Ask for fewer, let more machines join (ray start --address=...), or raise"
         " ray_kwargs.ray_init.num_cpus"
     )
 
 
 def neighbours(seats: Sequence[Seat], *, first: str = "") -> list[int]:
-    """Positions so that seats of one machine stand together: those of node `first`, then by their
-    first seat; devices ascending."""
+    """Positions of the seats, those of one machine together: first node `first`, then the nodes by
+    their first seat; devices ascending."""
     nodes = list(dict.fromkeys(seat.node_id for seat in seats))
     nodes.sort(key=lambda node: node != first)
-    return sorted(
-        range(len(seats)),
-        key=lambda i: (nodes.index(seats[i].node_id), [(len(d), d) for d in seats[i].devices], i),
-    )
+
+    def key(position: int) -> tuple[int, list[tuple[int, str]], int]:
+        seat = seats[position]
+        devices = [(len(device), device) for device in seat.devices]
+        return nodes.index(seat.node_id), devices, position
+
+    return sorted(range(len(seats)), key=key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +213,15 @@ class WorkerGroup:
     async def call(
         self, method: str, per_rank: Sequence[Sequence[Any]] | None = None, *, timeout_s: float
     ) -> list[Any]:
-        """The method on every rank at once, with that rank's own arguments; results by rank.
+        """Call the method on every rank at once, with that rank's own arguments; results by rank.
 
-        StallError past the deadline: it says where each rank stands, those that have finished
-        included.
+        Raises StallError past the deadline, with the stacks of every rank, also of those that have
+        finished.
         """
         arguments = per_rank if per_rank is not None else [()] * len(self.workers)
-        calls = [
-            w.result(method, *args, timeout_s=timeout_s)
-            for w, args in zip(self.workers, arguments, strict=True)
-        ]
+        calls: list[Coroutine[Any, Any, Any]] = []
+        for worker, args in zip(self.workers, arguments, strict=True):
+            calls.append(worker.result(method, *args, timeout_s=timeout_s))
         try:
             return list(await asyncio.gather(*calls))
         except TimeoutError as error:

@@ -1,12 +1,12 @@
-"""What a Hugging Face checkpoint folder says of itself, read from config.json and safetensors
-headers; no weight is loaded."""
+"""Facts of a Hugging Face checkpoint folder, read from config.json and safetensors headers; no
+weight is loaded."""
 
 from __future__ import annotations
 
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,10 +19,10 @@ _SCORING_SUFFIXES = ("ForSequenceClassification", "ForTokenClassification")
 _WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _WRITES_NO_TEXT = (*_SCORING_SUFFIXES, "ForMaskedLM", "ForQuestionAnswering", "ForMultipleChoice")
 _ENCODERS = {
-    "bert", "roberta", "xlm-roberta", "distilbert", "deberta", "deberta-v2", "electra", "albert", "mpnet", "camembert", "modernbert",
-    "nomic_bert", "xlm",
+    "bert", "roberta", "xlm-roberta", "distilbert", "deberta", "deberta-v2", "electra", "albert",
+    "mpnet", "camembert", "modernbert", "nomic_bert", "xlm",
 }  # fmt: skip
-"""Values of `model_type` of models that read and do not write."""
+"""`model_type` of encoders, which have no language-model head."""
 _HEAD_MODULES = {
     "score",
     "classifier",
@@ -33,8 +33,8 @@ _HEAD_MODULES = {
     "value_head",
 }
 _SIZES = {
-    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
-    "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1,
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2,
+    "U16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1,
 }  # fmt: skip
 _FLOATS = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"}
 _DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "half": 2, "bfloat16": 2}
@@ -67,7 +67,10 @@ def local_checkpoint(path: str | Path) -> Path:
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        if folder.exists() or not _looks_like_hub_id(str(path)):
+        # one slash, as in org/name; "." and "~" begin the path of a folder
+        parts = str(path).split("/")
+        is_hub_id = len(parts) == 2 and all(parts) and not parts[0].startswith((".", "~"))
+        if folder.exists() or not is_hub_id:
             raise ConfigError(
                 f"model path '{path}' is not a folder; give a Hugging Face checkpoint folder or a"
                 " hub id such as org/name"
@@ -99,19 +102,22 @@ def read_config(path: str | Path) -> dict[str, Any]:
 def checkpoint_kind(path: str | Path) -> CheckpointKind:
     """bradley_terry for a *ForSequenceClassification / *ForTokenClassification architecture, else
     generative."""
-    return "bradley_terry" if architecture(path).endswith(_SCORING_SUFFIXES) else "generative"
+    if architecture(path).endswith(_SCORING_SUFFIXES):
+        return "bradley_terry"
+    return "generative"
 
 
 def architecture(path: str | Path) -> str:
     """The first entry of config.json's `architectures`, "" when there is none."""
-    return str(next(iter(read_config(path).get("architectures") or []), ""))
+    names = read_config(path).get("architectures") or [""]
+    return str(names[0])
 
 
 def check_scalar_head(path: str | Path) -> None:
     """Raise RewardError unless the checkpoint has one label and the tensor that produces it.
 
-    Engines initialise a missing head at random and say so in a warning at most; the scores would
-    look like scores.
+    Engines initialise a missing head at random, with a warning at most, and random scores look
+    like scores.
     """
     name = architecture(path)
     if name.endswith(_WRITES_TEXT):
@@ -126,18 +132,17 @@ def check_scalar_head(path: str | Path) -> None:
             f"'{path}' has {labels} labels and a scalar reward needs 1; use a checkpoint with"
             " num_labels=1, or a reward of another kind that reads all labels"
         )
-    heads = [t for t in tensor_headers(path) if _is_head(t.name)]
+    heads = _heads(path)
     if not heads:
         raise RewardError(
-            f"'{path}' names itself {architecture(path) or 'nothing'} but holds no head tensor"
+            f"'{path}' has the architecture '{name}' in its config.json but holds no head tensor"
             " (score.weight, classifier.weight or the like), so its scores would be random; use a"
             " trained reward model, or this checkpoint as kind=generative"
         )
-    if not any(t.shape[:1] == (1,) for t in heads):
-        seen = ", ".join(f"{t.name} {list(t.shape)}" for t in heads)
+    if not _has_outputs(heads, 1):
         raise RewardError(
-            f"'{path}' needs a head with 1 output and has {seen}; its config.json and its weights"
-            " disagree"
+            f"'{path}' needs a head with 1 output and has {_listed(heads)}; its config.json and"
+            " its weights disagree"
         )
 
 
@@ -162,54 +167,73 @@ def check_token_head(path: str | Path) -> None:
     That is a *ForTokenClassification or process reward model, or a sequence head that is one linear
     map (`score`).
     """
-    name, labels = architecture(path), label_count(read_config(path))
-    heads = [t for t in tensor_headers(path) if _is_head(t.name)]
+    name = architecture(path)
+    labels = label_count(read_config(path))
+    heads = _heads(path)
     if not heads:
         raise RewardError(
-            f"'{path}' names itself {name or 'nothing'} but holds no head tensor (score.weight,"
-            " classifier.weight or the like), so its token scores would be random; use a"
-            " checkpoint trained to score tokens or steps"
+            f"'{path}' has the architecture '{name}' in its config.json but holds no head tensor"
+            " (score.weight, classifier.weight or the like), so its token scores would be random;"
+            " use a checkpoint trained to score tokens or steps"
         )
-    if name.endswith("ForSequenceClassification") and not any(
-        t.name.endswith("score.weight") for t in heads
-    ):
+    linear = any(head.name.endswith("score.weight") for head in heads)
+    if name.endswith("ForSequenceClassification") and not linear:
         raise RewardError(
             f"'{path}' is a {name} whose head ({heads[0].name}) reads the whole sequence at once"
-            " and says nothing of single tokens; use a *ForTokenClassification checkpoint, or this"
+            " and has no output per token; use a *ForTokenClassification checkpoint, or this"
             " one as kind=bradley_terry"
         )
-    if not any(t.shape[:1] == (labels,) for t in heads):
-        seen = ", ".join(f"{t.name} {list(t.shape)}" for t in heads)
+    if not _has_outputs(heads, labels):
         raise RewardError(
-            f"'{path}' needs a head with {labels} outputs and has {seen}; its config.json and its"
-            " weights disagree"
+            f"'{path}' needs a head with {labels} outputs and has {_listed(heads)}; its config.json"
+            " and its weights disagree"
         )
+
+
+def _heads(path: str | Path) -> list[TensorHeader]:
+    """The tensors of scoring heads."""
+    heads: list[TensorHeader] = []
+    for header in tensor_headers(path):
+        *modules, last = header.name.split(".")
+        if last in ("weight", "summary") and not _HEAD_MODULES.isdisjoint(modules):
+            heads.append(header)
+    return heads
+
+
+def _has_outputs(heads: Sequence[TensorHeader], count: int) -> bool:
+    return any(head.shape[:1] == (count,) for head in heads)
+
+
+def _listed(heads: Sequence[TensorHeader]) -> str:
+    return ", ".join(f"{head.name} {list(head.shape)}" for head in heads)
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceSettings:
-    """What a sentence-transformers folder says of its input."""
+    """Input settings of a sentence-transformers folder."""
 
     max_tokens: int
-    """Longest text it embeds, in tokens; a very large number when it states none."""
+    """Longest text it embeds, in tokens; a very large number when there is no limit."""
     prefix: str
     """Put before every text; "" for nearly all models."""
 
 
 def sentence_settings(path: str | Path) -> SentenceSettings:
-    """From sentence_bert_config.json and config_sentence_transformers.json; a plain encoder has
+    """Read sentence_bert_config.json and config_sentence_transformers.json; a plain encoder has
     neither."""
     limit = _optional_json(path, "sentence_bert_config.json").get("max_seq_length")
+    if not isinstance(limit, int) or limit <= 0:
+        limit = _NO_LIMIT
     prompts = _optional_json(path, "config_sentence_transformers.json")
     prefix = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name"), "")
-    return SentenceSettings(
-        limit if isinstance(limit, int) and limit > 0 else _NO_LIMIT, str(prefix or "")
-    )
+    return SentenceSettings(limit, str(prefix or ""))
 
 
 def _optional_json(path: str | Path, name: str) -> dict[str, Any]:
     file = local_checkpoint(path) / name
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def label_count(config: Mapping[str, Any]) -> int:
@@ -222,7 +246,7 @@ def label_count(config: Mapping[str, Any]) -> int:
 def parameter_count(path: str | Path) -> int:
     """Floating-point numbers stored in the checkpoint; tied weights are stored, and counted,
     once."""
-    return sum(t.count for t in tensor_headers(path) if t.dtype in _FLOATS)
+    return sum(header.count for header in tensor_headers(path) if header.dtype in _FLOATS)
 
 
 def weight_bytes(path: str | Path, dtype: str) -> int:
@@ -232,15 +256,16 @@ def weight_bytes(path: str | Path, dtype: str) -> int:
         raise ConfigError(
             f"dtype '{dtype}' is not known; use one of auto, {', '.join(sorted(_DTYPE_BYTES))}"
         )
-    headers = tensor_headers(path)
-    return sum(
-        t.count * (_SIZES[t.dtype] if stored or t.dtype not in _FLOATS else _DTYPE_BYTES[dtype])
-        for t in headers
-    )
+    total = 0
+    for header in tensor_headers(path):
+        keeps_dtype = stored or header.dtype not in _FLOATS
+        size = _SIZES[header.dtype] if keeps_dtype else _DTYPE_BYTES[dtype]
+        total += header.count * size
+    return total
 
 
 def checkpoint_dtype(path: str | Path) -> str:
-    """The type the checkpoint is made for: float32, bfloat16 or float16.
+    """The dtype that the checkpoint is made for: float32, bfloat16 or float16.
 
     It is the type that most bytes of the floating-point tensors are stored in (equal shares: the
     more precise one; float64 counts as float32). Quantized checkpoints, and folders without
@@ -251,18 +276,18 @@ def checkpoint_dtype(path: str | Path) -> str:
         return _named_dtype(config)
     stored_bytes: dict[str, int] = dict.fromkeys(_COMPUTED, 0)
     for tensor in tensor_headers(path):
-        name = _STORED.get(tensor.dtype, "")
-        if name:
-            stored_bytes["float32" if name == "float64" else name] += (
-                tensor.count * _SIZES[tensor.dtype]
-            )
+        name = _STORED.get(tensor.dtype)
+        if name == "float64":
+            name = "float32"
+        if name is not None:
+            stored_bytes[name] += tensor.count * _SIZES[tensor.dtype]
     if not any(stored_bytes.values()):
         return _named_dtype(config)
     return max(stored_bytes, key=lambda name: stored_bytes[name])
 
 
 def _named_dtype(config: Mapping[str, Any]) -> str:
-    """What config.json calls `dtype` (older: `torch_dtype`), also below `text_config`."""
+    """The dtype in config.json (`dtype`, older: `torch_dtype`), also below `text_config`."""
     for section in (config, config.get("text_config") or {}):
         name = str(section.get("dtype") or section.get("torch_dtype") or "").removeprefix("torch.")
         if name in _COMPUTED:
@@ -271,36 +296,38 @@ def _named_dtype(config: Mapping[str, Any]) -> str:
 
 
 def max_positions(path: str | Path) -> int:
-    """Longest sequence the checkpoint was made for, in tokens; a very large number when it states
-    none."""
+    """Longest sequence the checkpoint was made for, in tokens; a very large number when config.json
+    has no such entry.
+
+    RoBERTa and related models count positions from pad_token_id + 1, so that many rows of the table
+    are never used.
+    """
     config = read_config(path)
     text = config.get("text_config") or {}
+    reserved = 0
+    if "roberta" in str(config.get("model_type", "")):
+        reserved = int(config.get("pad_token_id", 1)) + 1
     for key in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
         value = config.get(key) or text.get(key)
         if isinstance(value, int) and value > 0:
-            return value - _reserved_positions(config)
+            return value - reserved
     return _NO_LIMIT
-
-
-def _reserved_positions(config: Mapping[str, Any]) -> int:
-    """RoBERTa and its kin count positions from pad_token_id + 1, so that many rows of the table are
-    never used."""
-    if "roberta" not in str(config.get("model_type", "")):
-        return 0
-    return int(config.get("pad_token_id", 1)) + 1
 
 
 def tensor_headers(path: str | Path) -> tuple[TensorHeader, ...]:
     """Every tensor of the checkpoint's safetensors files. Raises ConfigError when there are none or
     one is torn."""
-    return tuple(
-        header for file in _weight_files(local_checkpoint(path)) for header in _file_headers(file)
-    )
+    headers: list[TensorHeader] = []
+    for file in _weight_files(local_checkpoint(path)):
+        headers += _file_headers(file)
+    return tuple(headers)
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The files the index names, else all of the folder; an index beside missing shards is an
-    error."""
+    """The files that the index names, else all of the folder.
+
+    Raises ConfigError for an index beside missing shards.
+    """
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         files = sorted(folder.glob("*.safetensors"))
@@ -310,12 +337,8 @@ def _weight_files(folder: Path) -> list[Path]:
                 " AutoModel.from_pretrained(...).save_pretrained(...)"
             )
         return files
-    files = [
-        folder / name
-        for name in sorted(
-            set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        )
-    ]
+    weight_map: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    files = [folder / name for name in sorted(set(weight_map.values()))]
     missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise ConfigError(
@@ -325,7 +348,7 @@ def _weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def _file_headers(file: Path) -> Iterator[TensorHeader]:
+def _file_headers(file: Path) -> list[TensorHeader]:
     size = file.stat().st_size
     with file.open("rb") as stream:
         prefix = stream.read(8)
@@ -337,37 +360,27 @@ def _file_headers(file: Path) -> Iterator[TensorHeader]:
             )
         entries = json.loads(stream.read(length))
     entries.pop("__metadata__", None)
-    end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    headers: list[TensorHeader] = []
+    end = 0
+    for name, entry in entries.items():
+        headers.append(TensorHeader(name, entry["dtype"], tuple(entry["shape"]), file))
+        end = max(end, entry["data_offsets"][1])
     if 8 + length + end > size:
         raise ConfigError(
             f"'{file}' is torn ({size} bytes of {8 + length + end}); copy the checkpoint again"
         )
-    for name, entry in entries.items():
-        yield TensorHeader(name, entry["dtype"], tuple(entry["shape"]), file)
-
-
-def _is_head(name: str) -> bool:
-    parts = name.split(".")
-    return parts[-1] in ("weight", "summary") and not _HEAD_MODULES.isdisjoint(parts[:-1])
-
-
-def _looks_like_hub_id(path: str) -> bool:
-    parts = path.split("/")
-    return len(parts) == 2 and all(parts) and not path.startswith((".", "~"))
+    return headers
 
 
 def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
+    patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py"]
     try:
-        return Path(
-            snapshot_download(
-                name,
-                allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py"],
-            )
-        )
+        return Path(snapshot_download(name, allow_patterns=patterns))
     except (OSError, ValueError) as error:  # the hub's own errors derive from these two
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        reason = lines[0]
         raise ConfigError(
             f"model '{name}' is no folder here and could not be fetched from the hub ({reason});"
             " give a folder"

@@ -27,10 +27,10 @@ def save_hf_folder(
     """Write config, generation config, weights and tokenizer to `folder`, which appears complete or
     not at all.
 
-    `tensors` gives full tensors by their Hugging Face names, one at a time: memory holds one file's
-    worth (`shard_bytes`). An existing folder of that name is replaced. `model` is read for its
-    configs only. `check` is given the finished folder before it gets its name; what it raises
-    leaves nothing behind.
+    `tensors` yields full tensors by their Hugging Face names, one at a time: memory holds one
+    file's worth (`shard_bytes`). An existing folder of that name is replaced. `model` is read for
+    its configs only. `check` is called with the finished folder before it gets its name; after an
+    error of it nothing is left behind.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
@@ -66,42 +66,32 @@ def _write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_byt
             flush()
             size = 0
         pending[name] = tensor.detach().cpu().contiguous()
-        size, total, dtype = (
-            size + tensor_bytes,
-            total + tensor_bytes,
-            dtype or str(tensor.dtype).removeprefix("torch."),
-        )
+        size += tensor_bytes
+        total += tensor_bytes
+        dtype = dtype or str(tensor.dtype).removeprefix("torch.")
     flush()
-    _name_shards(folder, files, total)
-    return dtype
-
-
-def _name_shards(folder: Path, files: list[list[str]], total_bytes: int) -> None:
-    """Give the parts the names transformers looks for, now that their number is known."""
     if len(files) == 1:
         (folder / "part-0").rename(folder / "model.safetensors")
-        return
-    weight_map = {}
+        return dtype
+    # The number of files, a part of the names transformers looks for, is known only now.
+    weight_map: dict[str, str] = {}
     for number, names in enumerate(files):
         file = f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
         (folder / f"part-{number}").rename(folder / file)
         weight_map.update(dict.fromkeys(names, file))
-    index = {"metadata": {"total_size": total_bytes}, "weight_map": weight_map}
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+    return dtype
 
 
 def _write_configs(
     folder: Path, model: PreTrainedModel, dtype: str, tokenizer: PreTrainedTokenizerBase | None
 ) -> None:
     config = type(model.config).from_dict(model.config.to_dict())
-    if (
-        tokenizer is not None
-        and config.pad_token_id is None
-        and type(model).__name__.endswith("ForSequenceClassification")
-    ):
-        config.pad_token_id = (
-            tokenizer.pad_token_id
-        )  # a classifier looks for the last token that is none
+    classifies = type(model).__name__.endswith("ForSequenceClassification")
+    if tokenizer is not None and config.pad_token_id is None and classifies:
+        # A classifier reads the last token that is not padding.
+        config.pad_token_id = tokenizer.pad_token_id
     config.architectures = [type(model).__name__]
     config.dtype = dtype or config.dtype
     config.use_cache = True

@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints -> models, with errors that say what to type."""
+"""Hugging Face checkpoints -> models; errors name the key to set."""
 
 from __future__ import annotations
 
@@ -61,52 +61,20 @@ def load_pretrained(
     dtype: torch.dtype,
     may_lack: tuple[str, ...] = (),
 ) -> PreTrainedModel:
-    """A model of the transformers class `architecture` on CPU in `dtype`, attention through torch's
-    SDPA, no KV cache, every dropout off.
+    """Load a model of the transformers class `architecture` on CPU in `dtype`, with attention
+    through torch's SDPA, no KV cache, every dropout off.
 
     Under `torch.device("meta")` it is built from its config, on that device: no weight is read, and
-    no memory taken. Dropout is off because the policy ratio must be exactly 1 before the first
+    no memory used. Dropout is off because the policy ratio must be exactly 1 before the first
     optimizer step. Raises ConfigError for a path that holds no such model, CheckpointError if any
     weight but those of `may_lack` is missing (it would be random).
     """
     hf_logging.disable_progress_bar()  # every process of a group would draw its own
-    weightless = torch.get_default_device().type == "meta"
-    loaded = (
-        _built(architecture, model, config, dtype)
-        if weightless
-        else _read(architecture, model, config, dtype, may_lack)
-    )
-    return _ready(loaded, model)
-
-
-def build_unloaded(
-    architecture: Any, model: ModelConfig, *, config: PretrainedConfig, dtype: torch.dtype
-) -> PreTrainedModel:
-    """As `load_pretrained`, without reading a weight: buffers are right, parameters hold whatever
-    lay in memory."""
-    return _ready(_built(architecture, model, config, dtype), model)
-
-
-def _ready(loaded: Any, model: ModelConfig) -> Any:
-    loaded.config.use_cache = False
-    _turn_off_dropout(loaded)
-    _train_every_token(loaded)
-    if model.enable_gradient_checkpointing:
-        loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return loaded
-
-
-def _read(
-    architecture: Any,
-    model: ModelConfig,
-    config: PretrainedConfig,
-    dtype: torch.dtype,
-    may_lack: tuple[str, ...],
-) -> Any:
+    if torch.get_default_device().type == "meta":
+        return _ready(_built(architecture, model, config, dtype), model)
     path = _checkpoint(model)
     level = hf_logging.get_verbosity()
-    # missing weights are an error here, and a head that a critic does not have is none of its
-    # business
+    # Missing weights are an error below; an unused head is none for a critic.
     hf_logging.set_verbosity_error()
     try:
         loaded, info = architecture.from_pretrained(
@@ -122,6 +90,28 @@ def _read(
     finally:
         hf_logging.set_verbosity(level)
     _require_all_weights(path, set(info["missing_keys"]) - set(may_lack))
+    return _ready(loaded, model)
+
+
+def build_unloaded(
+    architecture: Any, model: ModelConfig, *, config: PretrainedConfig, dtype: torch.dtype
+) -> PreTrainedModel:
+    """Build the model of `load_pretrained` without reading a weight: buffers have their values,
+    parameters are uninitialised memory."""
+    return _ready(_built(architecture, model, config, dtype), model)
+
+
+def _ready(loaded: Any, model: ModelConfig) -> Any:
+    """Switch off the KV cache, dropout and padding of embeddings; gradient checkpointing as set."""
+    loaded.config.use_cache = False
+    for module in loaded.modules():
+        _turn_off_dropout(module)
+        # Embeddings leave out the gradient of the padding token, which in many checkpoints is the
+        # end token too and then part of the rows. Padded positions have no effect on the loss.
+        if isinstance(module, nn.Embedding):
+            module.padding_idx = None
+    if model.enable_gradient_checkpointing:
+        loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return loaded
 
 
@@ -143,9 +133,8 @@ def _built(
         raise ConfigError(_unreadable(path, error)) from error
     built.tie_weights()  # part of what was left out
     if built.can_generate():
-        with suppress(
-            OSError
-        ):  # a checkpoint without generation_config.json: the model has made one from its config
+        # Without a generation_config.json the model has made one from its config.
+        with suppress(OSError):
             built.generation_config = GenerationConfig.from_pretrained(path)
     return built
 
@@ -171,19 +160,23 @@ def _checkpoint(model: ModelConfig) -> str:
             f"actor_rollout_ref.model.path={model.path}: the folder holds no config.json; set"
             " actor_rollout_ref.model.path to the folder that holds config.json and *.safetensors"
         )
-    return str(folder) if folder.is_dir() else model.path
+    if folder.is_dir():
+        return str(folder)
+    return model.path
 
 
 def _override(config: Any, entries: Mapping[str, Any], *, prefix: str) -> None:
-    """Set `entries` on a config object; a mapping goes into the nested mapping or config of that
-    name."""
-    known = config if isinstance(config, dict) else config.to_dict()
+    """Set `entries` on a config object; a mapping is applied to the nested mapping or config of
+    that name."""
+    present = config if isinstance(config, dict) else config.to_dict()
     for name, value in entries.items():
-        if name not in known:
-            raise ConfigError(f"actor_rollout_ref.model.override_config.{prefix}{name}: the model's config has no such entry"
-                              f"{did_you_mean(name, known)}")  # fmt: skip
+        if name not in present:
+            raise ConfigError(
+                f"actor_rollout_ref.model.override_config.{prefix}{name}: the model's config has no"
+                f" such entry{did_you_mean(name, present)}"
+            )
         current = config[name] if isinstance(config, dict) else getattr(config, name)
-        if isinstance(value, Mapping) and (isinstance(current, dict | PretrainedConfig)):
+        if isinstance(value, Mapping) and isinstance(current, dict | PretrainedConfig):
             _override(current, value, prefix=f"{prefix}{name}.")
         elif isinstance(config, dict):
             config[name] = value
@@ -194,40 +187,27 @@ def _override(config: Any, entries: Mapping[str, Any], *, prefix: str) -> None:
 def _require_all_weights(path: str, missing_keys: Iterable[str]) -> None:
     missing = sorted(missing_keys)
     if missing:
-        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        names = ", ".join(missing[:3])
+        if len(missing) > 3:
+            names += ", ..."
         raise CheckpointError(
-            f"'{path}' lacks {len(missing)} weights of the model ({shown}); they would be random. "
+            f"'{path}' lacks {len(missing)} weights of the model ({names}); they would be random. "
             "Set actor_rollout_ref.model.path to a complete causal language model."
         )
 
 
-def _turn_off_dropout(model: nn.Module) -> None:
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        for name in ("attention_dropout", "attn_dropout", "dropout"):
-            if isinstance(getattr(module, name, None), float):
-                setattr(module, name, 0.0)
-
-
-def _train_every_token(model: nn.Module) -> None:
-    """Embeddings leave out the gradient of the padding token, which in many checkpoints is the end
-    token too and then part of the rows.
-
-    Padding itself needs no such care: nothing that counts looks at it.
-    """
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            module.padding_idx = None
+def _turn_off_dropout(module: nn.Module) -> None:
+    if isinstance(module, nn.Dropout):
+        module.p = 0.0
+    for name in ("attention_dropout", "attn_dropout", "dropout"):
+        if isinstance(getattr(module, name, None), float):
+            setattr(module, name, 0.0)
 
 
 def _unreadable(path: str, error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
     return (
         f"actor_rollout_ref.model.path={path}: no causal language model could be read"
-        f" ({_first_line(error)}); set actor_rollout_ref.model.path=<folder with config.json and"
+        f" ({lines[0]}); set actor_rollout_ref.model.path=<folder with config.json and"
         " *.safetensors, or hub id>"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of response tokens, without ever holding [B, S, V] in float32.
+"""Log-probabilities and entropies of response tokens, without [B, S, V] in float32.
 
 The decoder runs over whole right-padded rows; the output head runs on response positions alone, a
 slice at a time. In training, where the logits of a micro-batch are many, each slice is computed
@@ -58,25 +58,17 @@ class _LogprobsAndEntropy(torch.autograd.Function):
         ctx: Any, grad_logprobs_N: Tensor | None, grad_entropy_N: Tensor | None
     ) -> tuple[Tensor, None, None, None]:
         logits_NV, targets_N, log_z_N, entropy_N = ctx.saved_tensors
-        direct_N1 = (
-            torch.zeros_like(log_z_N)[:, None]
-            if grad_logprobs_N is None
-            else grad_logprobs_N[:, None]
-        )
-        log_p_NV = (
-            logits_NV.to(torch.float32, copy=True).div_(ctx.temperature).sub_(log_z_N[:, None])
-        )
+        if grad_logprobs_N is None:
+            grad_logprobs_N = torch.zeros_like(log_z_N)
+        direct_N1 = grad_logprobs_N[:, None]
+        log_p_NV = logits_NV.to(torch.float32, copy=True).div_(ctx.temperature)
+        log_p_NV.sub_(log_z_N[:, None])
         if grad_entropy_N is None:
             grad_NV = log_p_NV.exp_().mul_(-direct_N1)
         else:
             p_NV = log_p_NV.exp()
-            grad_NV = (
-                log_p_NV.add_(entropy_N[:, None])
-                .mul_(grad_entropy_N[:, None])
-                .add_(direct_N1)
-                .neg_()
-                .mul_(p_NV)
-            )
+            grad_NV = log_p_NV.add_(entropy_N[:, None]).mul_(grad_entropy_N[:, None])
+            grad_NV.add_(direct_N1).neg_().mul_(p_NV)
         grad_NV.scatter_add_(1, targets_N[:, None], direct_N1)
         return grad_NV.div_(ctx.temperature).to(logits_NV.dtype), None, None, None
 
@@ -89,7 +81,9 @@ def logprobs_from_logits(
     logprobs_N, entropy_N = _LogprobsAndEntropy.apply(
         logits_NV, targets_N, temperature, entropy != "none"
     )
-    return logprobs_N, entropy_N.detach() if entropy == "detached" else entropy_N
+    if entropy == "detached":
+        entropy_N = entropy_N.detach()
+    return logprobs_N, entropy_N
 
 
 def token_logprobs(
@@ -105,34 +99,35 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability (and entropy) of `targets_N`, `slice_rows` positions at a time.
 
-    Up to `kept_rows` positions in all, logits are kept for the backward pass; of more, each slice
-    is computed again there. `head` maps hidden states [n, H] to logits, which `from_logits` reads:
-    [n, V], or a share of the vocabulary where both know of it. Returns float32 tensors of shape
-    [N]; the second is None for entropy "none".
+    If there are at most `kept_rows` positions, their logits are kept for the backward pass;
+    otherwise each slice is computed again there. `head` maps hidden states [n, H] to logits, which
+    `from_logits` reads: [n, V], or a share of the vocabulary if both use the same share. Returns
+    float32 tensors of shape [N]; the second is None for entropy "none".
     """
 
     def one_slice(hidden_nH: Tensor, targets_n: Tensor) -> tuple[Tensor, Tensor | None]:
         return from_logits(head(hidden_nH), targets_n, temperature=temperature, entropy=entropy)
 
-    parts = []
+    logprobs: list[Tensor] = []
+    entropies: list[Tensor] = []
     recompute = torch.is_grad_enabled() and len(targets_N) > kept_rows
     for hidden_nH, targets_n in zip(
         hidden_NH.split(slice_rows), targets_N.split(slice_rows), strict=True
     ):
         if recompute:
-            parts.append(
-                checkpoint(
-                    one_slice, hidden_nH, targets_n, use_reentrant=False, preserve_rng_state=False
-                )
+            logprobs_n, entropy_n = checkpoint(
+                one_slice, hidden_nH, targets_n, use_reentrant=False, preserve_rng_state=False
             )
         else:
-            parts.append(one_slice(hidden_nH, targets_n))
-    logprobs, entropies = zip(*parts, strict=True)
-    return torch.cat(logprobs), None if entropy == "none" else torch.cat(entropies)
+            logprobs_n, entropy_n = one_slice(hidden_nH, targets_n)
+        logprobs.append(logprobs_n)
+        if entropy_n is not None:
+            entropies.append(entropy_n)
+    return torch.cat(logprobs), torch.cat(entropies) if entropies else None
 
 
 class ResponseModel(nn.Module):
-    """A causal language model that answers with response log-probabilities instead of logits.
+    """A causal language model that returns response log-probabilities instead of logits.
 
     Everything happens in one forward call, so that under FSDP the root's parameters (embedding,
     head) are gathered once.
@@ -152,14 +147,13 @@ class ResponseModel(nn.Module):
         config = model.config.get_text_config()
         self.slice_rows = max(1, slice_elements // config.vocab_size)
         self.kept_rows = kept_elements // config.vocab_size
-        # What some families do to the head's output before the softmax.
-        self.logit_factor = float(getattr(config, "logit_scale", None) or 1.0) / float(
-            getattr(config, "logits_scaling", None) or 1.0
-        )
+        # Some families scale the head's output before the softmax.
+        scale = float(getattr(config, "logit_scale", None) or 1.0)
+        self.logit_factor = scale / float(getattr(config, "logits_scaling", None) or 1.0)
         self.softcap = getattr(config, "final_logit_softcapping", None)
 
     def head(self, hidden_nH: Tensor) -> Tensor:
-        """Logits [n, V] as the model's own forward pass would give them."""
+        """Logits [n, V], equal to those of the model's own forward pass."""
         output_head: Any = self.model.get_output_embeddings()
         logits_nV = output_head(hidden_nH)
         if self.logit_factor != 1.0:
@@ -179,16 +173,13 @@ class ResponseModel(nn.Module):
         self.eval()
         ids_12 = torch.tensor([[0, 1]], device=self.model.device)
         expected = self.model(input_ids=ids_12, use_cache=False).logits.float()
-        got = self.head(
-            self.model.base_model(input_ids=ids_12, use_cache=False).last_hidden_state
-        ).float()
-        if (
-            got.shape != expected.shape
-            or (got - expected).abs().max() > 0.01 * expected.abs().max()
-        ):
+        hidden_12H = self.model.base_model(input_ids=ids_12, use_cache=False).last_hidden_state
+        logits = self.head(hidden_12H).float()
+        tolerance = 0.01 * expected.abs().max()
+        if logits.shape != expected.shape or (logits - expected).abs().max() > tolerance:
             raise ConfigError(
                 f"actor_rollout_ref.model.path: models of type '{self.model.config.model_type}'"
-                " change their logits in a way this trainer does not know, so their probabilities"
+                " change their logits in a way that is not supported, so their probabilities"
                 " would be wrong: choose another family, e.g. llama, qwen3, gemma3 or mistral"
             )
 
@@ -206,9 +197,8 @@ class ResponseModel(nn.Module):
         `positions_N` indexes the flattened [B * S]: the position *before* each target. N must be at
         least 1.
         """
-        hidden_NH = hidden_states(self.model, input_ids_BS, position_ids_BS).index_select(
-            0, positions_N
-        )
+        decoded = hidden_states(self.model, input_ids_BS, position_ids_BS)
+        hidden_NH = decoded.index_select(0, positions_N)
         return token_logprobs(
             hidden_NH,
             targets_N,

@@ -1,11 +1,11 @@
-"""LoRA through peft: adapters that train while the weights stay, and the merged weights that
-everyone else sees.
+"""LoRA through peft: adapters that train while the weights stay, and the merged weights that every
+other part of the program reads.
 
-    W' = W + (alpha / r) B A        (arXiv:2106.09685, eq. 3; B starts at zero, so training starts
-      at W)
+    W' = W + (alpha / r) B A
 
-Adapters are injected into the model in place: it stays the Hugging Face model it was, with its
-class, config and decoder.
+arXiv:2106.09685, eq. 3; B starts at zero, so training starts at W. Adapters are injected into the
+model in place: it stays the Hugging Face model it was, with its class, config and decoder.
+
 Shapes: r rank    I inputs    O outputs of a linear layer
 """
 
@@ -23,8 +23,10 @@ from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
 from rmrl.models.values import HEAD
 
-_BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
-"""What peft writes into the names of a layer's own parameters, of A and of B."""
+_BASE = ".base_layer."
+_DOWN = ".lora_A.default."
+_UP = ".lora_B.default."
+"""Parts of peft's names of a layer's own parameters, of A and of B."""
 
 
 def add_adapters(
@@ -61,33 +63,31 @@ def add_adapters(
         head.requires_grad_(True)
     for parameter in language_model.parameters():
         if parameter.requires_grad:
-            parameter.data = (
-                parameter.data.float()
-            )  # what trains is a master weight, whatever the frozen ones are kept in
+            # Trained parameters are float32 master weights, whatever dtype the frozen ones have.
+            parameter.data = parameter.data.float()
     reset_adapters(language_model, seed=seed)
     return language_model
 
 
-def target_modules(language_model: PreTrainedModel, wanted: Any) -> list[str]:
-    """Names of the linear layers that get adapters. `wanted`: all-linear, one name, or names (the
-    last part of a module's name).
+def target_modules(language_model: PreTrainedModel, selection: Any) -> list[str]:
+    """Names of the linear layers that get adapters. `selection`: all-linear, one name, or names
+    (the last part of a module's name).
 
     Raises ConfigError for a name that no linear layer of the decoder has.
     """
-    known = sorted(
-        {
-            name.rpartition(".")[2]
-            for name, module in language_model.base_model.named_modules()
-            if isinstance(module, nn.Linear)
-        }
-    )
-    if wanted == "all-linear":
-        return known
-    names = [wanted] if isinstance(wanted, str) else [str(name) for name in wanted]
-    if not names or not set(names) <= set(known):
+    linear: set[str] = set()
+    for name, module in language_model.base_model.named_modules():
+        if isinstance(module, nn.Linear):
+            linear.add(name.rpartition(".")[2])
+    available = sorted(linear)
+    if selection == "all-linear":
+        return available
+    names = [selection] if isinstance(selection, str) else list(map(str, selection))
+    if not names or not linear.issuperset(names):
         raise ConfigError(
-            f"model.target_modules={wanted}: the decoder's linear layers are {', '.join(known)}; "
-            f"name some of these, e.g. target_modules=[{','.join(known[:2])}], or all-linear"
+            f"model.target_modules={selection}: the decoder's linear layers are"
+            f" {', '.join(available)}; name some of these, e.g."
+            f" target_modules=[{','.join(available[:2])}], or all-linear"
         )
     return names
 
@@ -102,15 +102,14 @@ def reset_adapters(language_model: nn.Module, *, seed: int) -> None:
             continue
         if _DOWN in name:  # [r, I]
             bound = 1 / math.sqrt(parameter.shape[1])
-            parameter.copy_(
-                torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
-            )
+            drawn_rI = torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator)
+            parameter.copy_(drawn_rI)
         elif _UP in name:  # [O, r]
             parameter.zero_()
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a parameter of that name is A or B of some layer."""
+    """True if a parameter of that name is A or B of some layer."""
     return _DOWN in name or _UP in name
 
 
@@ -122,8 +121,7 @@ def merged_name(name: str) -> str:
 def merged_parameters(
     tensors: Mapping[str, Tensor], model: ModelConfig, *, gather: Callable[[Tensor], Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Whole tensors under the base model's Hugging Face names with the adapters merged, so that
-    nobody else needs to know of LoRA.
+    """Yield whole tensors under the base model's Hugging Face names, with the adapters merged.
 
     `tensors` are the parameters or their shards by name, adapters included; `gather` makes a whole
     tensor of one. Layers are merged one at a time, in float32, into a new tensor of the weight's
@@ -136,15 +134,9 @@ def merged_parameters(
         if down is None:
             yield merged_name(name), gather(tensor)
             continue
-        weight_OI, down_rI, up_Or = (
-            gather(tensor),
-            gather(down),
-            gather(tensors[name.replace(_BASE, _UP)]),
-        )
+        weight_OI = gather(tensor)
+        down_rI = gather(down)
+        up_Or = gather(tensors[name.replace(_BASE, _UP)])
         scaling = model.lora_alpha / model.lora_rank
-        yield (
-            merged_name(name),
-            torch.addmm(weight_OI.float(), up_Or.float(), down_rI.float(), alpha=scaling).to(
-                weight_OI.dtype
-            ),
-        )
+        merged_OI = torch.addmm(weight_OI.float(), up_Or.float(), down_rI.float(), alpha=scaling)
+        yield merged_name(name), merged_OI.to(weight_OI.dtype)

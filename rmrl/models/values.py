@@ -26,8 +26,8 @@ HEAD = "score"
 
 
 class ValueModel(nn.Module):
-    """A sequence classifier with one label that answers with a value per response token instead of
-    one label per row."""
+    """A sequence classifier with one label that returns a value per response token instead of one
+    label per row."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
@@ -39,12 +39,11 @@ class ValueModel(nn.Module):
         """Values [N], float32, at `positions_N`: the positions *before* the response tokens, as in
         ResponseModel.forward.
 
-        `position_ids_BS` is given for packed rows (see rmrl.models.packing); without it rows are
+        `position_ids_BS` is passed for packed rows (see rmrl.models.packing); without it rows are
         right-padded.
         """
-        hidden_NH = hidden_states(self.model, input_ids_BS, position_ids_BS).index_select(
-            0, positions_N
-        )
+        decoded = hidden_states(self.model, input_ids_BS, position_ids_BS)
+        hidden_NH = decoded.index_select(0, positions_N)
         # float32 from here on: bfloat16 has 8 bits for a number whose differences of a hundredth
         # are the advantages.
         return hidden_NH.float() @ value_head(self.model).weight[0].float()
@@ -80,12 +79,13 @@ def load_value_model(model: ModelConfig, *, dtype: torch.dtype) -> PreTrainedMod
     """
     config = value_config(model)
     has_head = _classifies(config)
+    new_weights = () if has_head else (f"{HEAD}.weight",)
     loaded: Any = load_pretrained(
         AutoModelForSequenceClassification,
         model,
         config=config,
         dtype=dtype,
-        may_lack=() if has_head else (f"{HEAD}.weight",),
+        may_lack=new_weights,
     )
     check_value_head(loaded)
     if not has_head:
@@ -97,12 +97,9 @@ def check_value_head(model: PreTrainedModel) -> None:
     """Raise ConfigError unless the model's head is one linear layer without bias that reads the
     decoder's last hidden state."""
     head: Any = getattr(model, HEAD, None)
-    if (
-        not isinstance(head, nn.Linear)
-        or getattr(head, "bias", None) is not None
-        or head.out_features != 1
-        or model.base_model is model
-    ):
+    linear = isinstance(head, nn.Linear) and head.out_features == 1
+    has_bias = getattr(head, "bias", None) is not None
+    if not linear or has_bias or model.base_model is model:
         raise ConfigError(
             f"critic.model.path: models of type '{model.config.model_type}' have no scalar head"
             f" '{HEAD}' on a decoder: choose another family, e.g. llama, qwen3, gemma3 or mistral"
@@ -110,6 +107,5 @@ def check_value_head(model: PreTrainedModel) -> None:
 
 
 def _classifies(config: PretrainedConfig) -> bool:
-    return any(
-        str(name).endswith("ForSequenceClassification") for name in config.architectures or []
-    )
+    names = map(str, config.architectures or [])
+    return any(name.endswith("ForSequenceClassification") for name in names)
