@@ -4,27 +4,25 @@ Advantage estimators have the signature `(AdvantageInputs, *, settings: Algorith
   Advantages`; policy losses have
 `(LossInputs, *, settings: ActorConfig) -> (loss_BT, metric_sums)`. Importing this package imports
   no torch; looking a name up does.
-To add one: a file beside the others and a line in its table. A user's own needs no line:
-  `package.module:function` is a name too.
+To add one: a file beside the others, whose function states its facts with `@estimator(...)` or
+`@policy_loss(...)` (descriptors.py), and a line in its table. A user's own needs no line:
+`package.module:function` is a name too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
-
+from rmrl.algorithms.descriptors import (
+    Estimator,
+    EstimatorFunction,
+    Loss,
+    LossFunction,
+    described_estimator,
+    described_loss,
+)
 from rmrl.registry import Registry
 from rmrl.types import AdvantageInputs, Advantages, LossInputs
 
-if TYPE_CHECKING:
-    import torch
-
-AdvantageEstimator: TypeAlias = Callable[..., Advantages]
-"""`(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages`."""
-PolicyLoss: TypeAlias = "Callable[..., tuple[torch.Tensor, dict[str, torch.Tensor]]]"
-"""`(inputs: LossInputs, *, settings: ActorConfig) -> (loss_BT, sums over counted tokens)`."""
-
-ADVANTAGES: Registry[AdvantageEstimator] = Registry(
+ADVANTAGES: Registry[Estimator | EstimatorFunction] = Registry(
     "algorithm.adv_estimator",
     {
         "gae": "rmrl.algorithms.advantages.gae:gae",
@@ -42,7 +40,7 @@ ADVANTAGES: Registry[AdvantageEstimator] = Registry(
     },
 )
 
-LOSSES: Registry[PolicyLoss] = Registry(
+LOSSES: Registry[Loss | LossFunction] = Registry(
     "actor_rollout_ref.actor.policy_loss.loss_mode",
     {
         "cispo": "rmrl.algorithms.losses.cispo:cispo",
@@ -61,26 +59,19 @@ LOSSES: Registry[PolicyLoss] = Registry(
     },
 )
 
-GROUP_ESTIMATORS = (
-    "gdpo",
-    "gpg",
-    "grpo",
-    "grpo_passk",
-    "opo",
-    "reinforce_plus_plus_baseline",
-    "rloo",
-)
-"""Compare the responses to one prompt: with a single one every advantage is 0."""
-NEEDS_VALUES = ("gae",)
-"""Read `values_BT`, which a critic gives."""
-NEEDS_BASELINE = ("remax",)
-"""Read `baseline_rewards_B`, the reward of a greedy response to each prompt."""
-REFUSES_TOKEN_REWARDS = ("gdpo", "grpo_passk")
-"""Raise ConfigError for `token_rewards_BT`, which KL in reward and process rewards are."""
-CUT_DEPENDENT_LOSSES = ("clip_cov", "kl_cov")
-"""Choose tokens by a statistic of the micro-batch: their result depends on how a batch is cut."""
+
+def estimator_named(name: str) -> Estimator:
+    """Descriptor of the estimator `name`. Raises ConfigError for an unknown name, ImportError or
+    AttributeError as the import of a user's own does."""
+    return described_estimator(ADVANTAGES[name])
+
+
+def loss_named(name: str) -> Loss:
+    """Descriptor of the policy loss `name`. Raises as `estimator_named`."""
+    return described_loss(LOSSES[name])
+
 
 __all__ = [
-    "ADVANTAGES", "CUT_DEPENDENT_LOSSES", "GROUP_ESTIMATORS", "LOSSES", "NEEDS_BASELINE", "NEEDS_VALUES", "REFUSES_TOKEN_REWARDS",
-    "AdvantageEstimator", "AdvantageInputs", "Advantages", "LossInputs", "PolicyLoss",
+    "ADVANTAGES", "LOSSES", "AdvantageInputs", "Advantages", "Estimator", "EstimatorFunction", "Loss", "LossFunction", "LossInputs",
+    "estimator_named", "loss_named",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ the rewards.
 Two views of the same thing: estimators that think in tokens (REINFORCE++, GAE) get the reward on
 the last response token plus the token rewards; estimators that think in sequences (GRPO, RLOO, ...)
 get the reward plus the sum of the token rewards. So KL in reward and process rewards work with
-every estimator but the REFUSES_TOKEN_REWARDS, whose statistics such a sum would spoil.
+every estimator but those with `token_rewards=False`, whose statistics such a sum would spoil.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from functools import cache
 
-from rmrl.algorithms import NEEDS_BASELINE
+from rmrl.algorithms import estimator_named
 from rmrl.algorithms.kl import KLController
 from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
 from rmrl.cluster.processes import node_lines
@@ -125,7 +125,7 @@ def _sampler(checked: Checked, rollouts: RolloutPool, scorer: Scorer) -> Sampler
         rollouts=rollouts,
         scorer=scorer,
         clock=StepClock(),
-        greedy_baseline=checked.config.algorithm.adv_estimator in NEEDS_BASELINE,
+        greedy_baseline=estimator_named(checked.config.algorithm.adv_estimator).baseline,
         scores_on_policy_devices=any(not plan.place for plan in checked.engines),
     )
 

@@ -6,14 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rmrl.algorithms import (
-    ADVANTAGES,
-    GROUP_ESTIMATORS,
-    NEEDS_BASELINE,
-    NEEDS_VALUES,
-    REFUSES_TOKEN_REWARDS,
-)
+from rmrl.algorithms import Advantages, Estimator, estimator_named
 from rmrl.config.schema import Config, CriticConfig
+from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.sampled import BEFORE_TRANSFORMS
@@ -26,6 +21,19 @@ def algorithm_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]
     yield from _weight_problems(config, specs)
 
 
+def estimator_of(config: Config) -> Estimator:
+    """Descriptor of algorithm.adv_estimator; one without requirements where there is no such
+    estimator, which is reported with the other unknown names."""
+    try:
+        return estimator_named(config.algorithm.adv_estimator)
+    except (ConfigError, ImportError, AttributeError):
+        return Estimator(fn=_missing, values=None)
+
+
+def _missing(*_: object, **__: object) -> Advantages:
+    raise AssertionError("an unknown estimator was called")
+
+
 def needs_reference(config: Config) -> bool:
     """Return whether a KL term compares the policy with its start."""
     return config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward
@@ -35,9 +43,9 @@ def needs_critic(config: Config) -> bool:
     """critic.enable, else whether the estimator needs values; nothing is trained where the run only
     validates."""
     asked = config.critic.enable
-    return not config.trainer.val_only and (
-        config.algorithm.adv_estimator in NEEDS_VALUES if asked is None else asked
-    )
+    if config.trainer.val_only:
+        return False
+    return bool(estimator_of(config).values) if asked is None else asked
 
 
 def critic_settings(config: Config) -> CriticConfig:
@@ -80,14 +88,16 @@ def _weight_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
 
 def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
     """What an advantage estimator cannot do without, or cannot take."""
-    estimator, n = config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n
-    filters = config.algorithm.filter_groups.enable
     if config.trainer.val_only:
         return
-    if n < 2 and (estimator in GROUP_ESTIMATORS or filters):
+    name = config.algorithm.adv_estimator
+    estimator = estimator_of(config)
+    n = config.actor_rollout_ref.rollout.n
+    filters = config.algorithm.filter_groups.enable
+    if n < 2 and (estimator.group or filters):
         what = (
-            f"algorithm.adv_estimator={estimator}"
-            if estimator in GROUP_ESTIMATORS
+            f"algorithm.adv_estimator={name}"
+            if estimator.group
             else "algorithm.filter_groups.enable=True"
         )
         yield (
@@ -95,13 +105,9 @@ def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str
             f" {'every advantage would be 0' if not filters else 'no group has contrast'}; use n >="
             " 2 or adv_estimator=reinforce_plus_plus"
         )
-    if estimator == "grpo_passk" and (config.algorithm.passk_k or 2) < 2:
-        yield (
-            f"algorithm.passk_k={config.algorithm.passk_k}: the best of one response has no rival;"
-            " use 2 or more, or null for the group"
-        )
-    yield from _critic_problems(config)
-    if estimator in REFUSES_TOKEN_REWARDS:
+    yield from estimator.problems(config.algorithm)
+    yield from _critic_problems(config, estimator)
+    if not estimator.token_rewards:
         steps = [spec.name for spec in specs if spec.kind == "process"]
         if steps or config.algorithm.use_kl_in_reward:
             what = (
@@ -110,24 +116,23 @@ def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str
                 else "algorithm.use_kl_in_reward=True"
             )
             yield (
-                f"algorithm.adv_estimator={estimator} looks at whole responses and cannot take"
+                f"algorithm.adv_estimator={name} looks at whole responses and cannot take"
                 f" {what}; use gae or reinforce_plus_plus"
             )
 
 
-def _critic_problems(config: Config) -> Iterator[str]:
+def _critic_problems(config: Config, estimator: Estimator) -> Iterator[str]:
     """A critic is there if and only if its values are read."""
-    estimator, warmup = config.algorithm.adv_estimator, config.trainer.critic_warmup
-    if estimator in NEEDS_VALUES and config.critic.enable is False:
+    name = config.algorithm.adv_estimator
+    warmup = config.trainer.critic_warmup
+    if estimator.values and config.critic.enable is False:
         yield (
-            f"algorithm.adv_estimator={estimator} needs a critic and critic.enable=False; leave it"
+            f"algorithm.adv_estimator={name} needs a critic and critic.enable=False; leave it"
             " out, or use adv_estimator=grpo"
         )
-    if (
-        config.critic.enable and estimator in tuple(ADVANTAGES) and estimator not in NEEDS_VALUES
-    ):  # one's own estimator may read values
+    if config.critic.enable and estimator.values is False:
         yield (
-            f"critic.enable=True with algorithm.adv_estimator={estimator}, which reads no values;"
+            f"critic.enable=True with algorithm.adv_estimator={name}, which reads no values;"
             " leave it out, or use adv_estimator=gae"
         )
     if warmup > 0 and not needs_critic(config):
@@ -149,16 +154,17 @@ def _group_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
             f"algorithm.filter_groups.metric={filters.metric}: no reward of that"
             f" name{did_you_mean(filters.metric, known)}"
         )
-    estimator, n = config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n
-    if config.trainer.val_only or (n > 1 and estimator not in NEEDS_BASELINE):
+    baseline = estimator_of(config).baseline
+    if config.trainer.val_only or (config.actor_rollout_ref.rollout.n > 1 and not baseline):
         return
     need = "compares the responses to one prompt, and actor_rollout_ref.rollout.n=1: use n >= 2"
-    if estimator in NEEDS_BASELINE:
+    if baseline:
+        name = config.algorithm.adv_estimator
         need = (
-            f"compares responses with each other, and algorithm.adv_estimator={estimator} scores"
+            f"compares responses with each other, and algorithm.adv_estimator={name} scores"
             " the greedy one alone: use rloo or grpo"
         )
-    by = ("group", "batch") if estimator in NEEDS_BASELINE else ("group",)
+    by = ("group", "batch") if baseline else ("group",)
     yield from (
         f"reward '{s.name}' {need}"
         for s in specs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmrl.algorithms import ADVANTAGES, GROUP_ESTIMATORS, LOSSES, NEEDS_VALUES
+from rmrl.algorithms import ADVANTAGES, LOSSES, estimator_named
 from rmrl.config.check import config_problems
 from rmrl.config.load import compose_config, normalise, shipped
 from rmrl.config.schema import Config, ScoreConfig
@@ -30,7 +30,7 @@ def test_a_recipe_composes_and_has_no_problem(name: str):
     estimator = config.algorithm.adv_estimator
     assert estimator in ADVANTAGES
     assert config.actor_rollout_ref.actor.policy_loss.loss_mode in LOSSES
-    assert estimator not in GROUP_ESTIMATORS or config.actor_rollout_ref.rollout.n >= 2
+    assert not estimator_named(estimator).group or config.actor_rollout_ref.rollout.n >= 2
 
 
 def test_every_algorithm_has_a_recipe():
@@ -52,7 +52,7 @@ def test_the_recipes_say_what_their_names_do():
         "token-mean",
     )
     assert composed("+recipe=gspo").actor_rollout_ref.actor.clip_ratio_low == 3e-4
-    assert composed("+recipe=ppo").algorithm.adv_estimator in NEEDS_VALUES
+    assert estimator_named(composed("+recipe=ppo").algorithm.adv_estimator).values
     assert composed("+recipe=dr_grpo").algorithm.norm_adv_by_std_in_grpo is False
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rmrl.algorithms import ADVANTAGES, LOSSES, NEEDS_VALUES, REFUSES_TOKEN_REWARDS
+from rmrl.algorithms import ADVANTAGES, LOSSES, estimator_named
 from rmrl.algorithms.aggregate import AGGREGATION_MODES
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import TrainSettings
@@ -148,7 +148,8 @@ def _pairs(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], tuple[s
 
 def _allowed(values: Mapping[str, Any]) -> bool:
     """Not refused, and not without meaning."""
-    if values.get("estimator") in REFUSES_TOKEN_REWARDS:
+    name = values.get("estimator")
+    if name is not None and not estimator_named(name).token_rewards:
         return values.get("kl_in_reward") is None and values.get("scores", "sequence") == "sequence"
     return not (values.get("filtered") and values.get("group_size") == 1)
 
@@ -368,7 +369,7 @@ def informative(case: Case, data: Data) -> ScoredBatch:
         return Ragged.of([data.streams[name][int(row)] for row in batch.rows], np.float32)
 
     extra: dict[str, Any] = {"old_logprobs": stream("old"), "ref_logprobs": stream("ref")}
-    if case.estimator in NEEDS_VALUES:
+    if estimator_named(case.estimator).values:
         extra["values"] = stream("old_values")
     if case.holes:
         masks = [

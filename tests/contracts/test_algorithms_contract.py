@@ -14,12 +14,9 @@ import torch
 
 from rmrl.algorithms import (
     ADVANTAGES,
-    CUT_DEPENDENT_LOSSES,
-    GROUP_ESTIMATORS,
     LOSSES,
-    NEEDS_BASELINE,
-    NEEDS_VALUES,
-    REFUSES_TOKEN_REWARDS,
+    estimator_named,
+    loss_named,
 )
 from rmrl.algorithms.aggregate import AGGREGATION_MODES, divisor, token_weights, total_weight
 from rmrl.algorithms.losses.total import total_loss
@@ -43,7 +40,8 @@ PER_ROW = (
     "scores_BC",
     "baseline_rewards_B",
 )
-CUT_FREE_LOSSES = [name for name in LOSSES if name not in CUT_DEPENDENT_LOSSES]
+CUT_DEPENDENT_LOSSES = [name for name in LOSSES if loss_named(name).depends_on_cut]
+CUT_FREE_LOSSES = [name for name in LOSSES if not loss_named(name).depends_on_cut]
 
 
 def advantage_inputs(name: str, garbage: float = 0.0) -> AdvantageInputs:
@@ -60,7 +58,7 @@ def advantage_inputs(name: str, garbage: float = 0.0) -> AdvantageInputs:
         rewards_B=torch.randn(B, generator=generator),
         group_ids_B=torch.tensor([3, 8, 3, 8, 3, 5]),
         response_mask_BT=MASK_BT.clone(),
-        token_rewards_BT=None if name in REFUSES_TOKEN_REWARDS else stream(),
+        token_rewards_BT=stream() if estimator_named(name).token_rewards else None,
         values_BT=stream(),
         scores_BC=scores_BC,
         weights_C=torch.tensor([1.0, 0.5]),
@@ -161,11 +159,11 @@ def test_advantages_of_an_empty_batch(name: str) -> None:
 def test_only_group_estimators_learn_nothing_from_groups_of_one(name: str) -> None:
     alone = replace(advantage_inputs(name), group_ids_B=torch.arange(B))
     found_BT = ADVANTAGES[name](alone, settings=AlgorithmConfig()).advantages_BT
-    assert bool((found_BT == 0).all()) == (name in GROUP_ESTIMATORS)
+    assert bool((found_BT == 0).all()) == estimator_named(name).group
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
-def test_the_tuples_beside_the_table_say_what_an_estimator_needs(name: str) -> None:
+def test_the_descriptor_states_what_an_estimator_needs(name: str) -> None:
     def refuses(**changes: object) -> bool:
         try:
             ADVANTAGES[name](replace(advantage_inputs(name), **changes), settings=AlgorithmConfig())
@@ -173,18 +171,13 @@ def test_the_tuples_beside_the_table_say_what_an_estimator_needs(name: str) -> N
             return True
         return False
 
+    stated = estimator_named(name)
     assert not refuses(token_rewards_BT=None)
-    assert refuses(token_rewards_BT=torch.ones(B, T)) == (name in REFUSES_TOKEN_REWARDS)
-    assert refuses(values_BT=None) == (name in NEEDS_VALUES)
-    assert refuses(baseline_rewards_B=None) == (name in NEEDS_BASELINE)
-    assert refuses(scores_BC=None, weights_C=None) == (name == "gdpo")
-
-
-def test_the_tuples_hold_names_of_the_tables_only() -> None:
-    assert {*GROUP_ESTIMATORS, *NEEDS_VALUES, *NEEDS_BASELINE, *REFUSES_TOKEN_REWARDS} <= set(
-        ADVANTAGES
-    )
-    assert set(CUT_DEPENDENT_LOSSES) <= set(LOSSES)
+    assert refuses(token_rewards_BT=torch.ones(B, T)) != stated.token_rewards
+    assert refuses(values_BT=None) == stated.values
+    assert refuses(baseline_rewards_B=None) == stated.baseline
+    assert refuses(scores_BC=None, weights_C=None) == stated.components
+    assert not stated.problems(AlgorithmConfig())
 
 
 @pytest.mark.parametrize("name", LOSSES)

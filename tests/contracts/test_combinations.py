@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from rmrl.algorithms import CUT_DEPENDENT_LOSSES, NEEDS_VALUES
+from rmrl.algorithms import estimator_named, loss_named
 from rmrl.algorithms.pf_ppo import probabilities
 from rmrl.trainer.batches import ScoredBatch
 from rmrl.trainer.step_rewards import rewards_with_steps
@@ -37,7 +37,7 @@ every_case = pytest.mark.parametrize("case", cases(), ids=str)
 
 def roles(case: Case) -> list[bool]:
     """Whose losses there are: the policy's, and a critic's where values are read."""
-    return [False, True] if case.estimator in NEEDS_VALUES else [False]
+    return [False, True] if estimator_named(case.estimator).values else [False]
 
 
 def same(ours: np.ndarray, theirs: np.ndarray) -> None:
@@ -181,7 +181,7 @@ def test_the_odds_of_pf_ppo_do_not_depend_on_the_order_of_rows(case: Case) -> No
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in cases() if case.loss not in CUT_DEPENDENT_LOSSES], ids=str
+    "case", [case for case in cases() if not loss_named(case.loss).depends_on_cut], ids=str
 )
 def test_the_cut_into_micro_batches_changes_nothing(case: Case) -> None:
     data = make_data(case)

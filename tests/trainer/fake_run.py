@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmrl.algorithms import NEEDS_BASELINE
+from rmrl.algorithms import estimator_named
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.worker import TrainWorker
@@ -228,7 +228,7 @@ def fake_run(
                 rule_workers=1,
             ),
             clock=StepClock(),
-            greedy_baseline=config.algorithm.adv_estimator in NEEDS_BASELINE,
+            greedy_baseline=estimator_named(config.algorithm.adv_estimator).baseline,
         ),
         publisher=Publisher(
             models.actor,

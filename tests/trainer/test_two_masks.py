@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from rmrl.algorithms import ADVANTAGES, REFUSES_TOKEN_REWARDS
+from rmrl.algorithms import ADVANTAGES, estimator_named
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import TrainSettings
 from rmrl.backends.objective import divisor, weight_and_tokens, weighted_loss, weighted_value_loss
@@ -204,7 +204,7 @@ def test_no_advantage_depends_on_what_is_rejected(name: str, level: str) -> None
     lengths = [2, 3, 1, 4]
     draw = np.random.default_rng(0)
     batch = scored([1.0, 2.0, 0.5, -1.0], group_size=2, lengths=lengths)
-    kl = name not in REFUSES_TOKEN_REWARDS
+    kl = estimator_named(name).token_rewards
     far = [[FAR * float(draw.random() < 0.5) for _ in range(n)] for n in lengths]
     batch = with_streams(batch, far, ref=[draw.normal(size=n).tolist() for n in lengths])
     values = Ragged.of([draw.normal(size=n) for n in lengths], np.float32)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 
 from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.descriptors import estimator
 from rmrl.algorithms.masking import masked_whiten
 from rmrl.algorithms.rewards import token_rewards
 from rmrl.config.schema.algorithm import AlgorithmConfig
@@ -22,6 +23,7 @@ from rmrl.errors import ConfigError
 from rmrl.types import AdvantageInputs, Advantages
 
 
+@estimator(values=True)
 def gae(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
     """Whitened advantages and the critic's targets `returns_BT`. Raises ConfigError without
     `values_BT`."""

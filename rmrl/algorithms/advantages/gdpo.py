@@ -22,6 +22,7 @@ import torch
 
 from rmrl.algorithms.advantages.grpo import STD_EPSILON
 from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.descriptors import estimator
 from rmrl.algorithms.groups import constant_fraction, group_statistics
 from rmrl.algorithms.rewards import refuse_token_rewards, spread_over_tokens
 from rmrl.config.schema.algorithm import AlgorithmConfig
@@ -29,6 +30,7 @@ from rmrl.errors import ConfigError
 from rmrl.types import AdvantageInputs, Advantages, Metrics
 
 
+@estimator(group=True, components=True, token_rewards=False)
 def gdpo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
     """Batch-normalised sums of group-normalised components; `group/constant_fraction` is the mean
     over components.

@@ -15,12 +15,14 @@ all advantages are 0; token rewards are summed into r_i first.
 from __future__ import annotations
 
 from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.descriptors import estimator
 from rmrl.algorithms.groups import constant_fraction, group_statistics
 from rmrl.algorithms.rewards import sequence_rewards, spread_over_tokens
 from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.types import AdvantageInputs, Advantages
 
 
+@estimator(group=True)
 def gpg(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
     """Scaled group-centred advantages; `group/constant_fraction` is the share of groups that teach
     nothing, `gpg/alpha` the scale."""

@@ -14,6 +14,7 @@ rewards, KL in reward among them, are summed into r_i first.
 from __future__ import annotations
 
 from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.descriptors import estimator
 from rmrl.algorithms.groups import constant_fraction, group_statistics
 from rmrl.algorithms.rewards import sequence_rewards, spread_over_tokens
 from rmrl.config.schema.algorithm import AlgorithmConfig
@@ -22,6 +23,7 @@ from rmrl.types import AdvantageInputs, Advantages
 STD_EPSILON = 1e-6
 
 
+@estimator(group=True)
 def grpo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
     """Group-relative advantages; `group/constant_fraction` is the share of groups that teach
     nothing."""

@@ -23,6 +23,7 @@ import torch
 
 from rmrl.algorithms.advantages.grpo import STD_EPSILON
 from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.descriptors import estimator
 from rmrl.algorithms.groups import constant_fraction, group_statistics
 from rmrl.algorithms.rewards import refuse_token_rewards, spread_over_tokens
 from rmrl.config.schema.algorithm import AlgorithmConfig
@@ -30,6 +31,17 @@ from rmrl.errors import ConfigError
 from rmrl.types import AdvantageInputs, Advantages
 
 
+def _problems(settings: AlgorithmConfig) -> list[str]:
+    """Settings without a rival for the best response."""
+    if settings.passk_k is None or settings.passk_k >= 2:
+        return []
+    return [
+        f"algorithm.passk_k={settings.passk_k}: the best of one response has no rival; use 2 or"
+        " more, or null for the group"
+    ]
+
+
+@estimator(group=True, token_rewards=False, problems=_problems)
 def grpo_passk(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
     """What each response adds to the best of k. Raises ConfigError for passk_k below 2 and for
     token rewards."""

@@ -11,12 +11,14 @@ Departures: a constant group and a group of one get exactly 0; token rewards are
 from __future__ import annotations
 
 from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.descriptors import estimator
 from rmrl.algorithms.groups import constant_fraction, group_mean, group_statistics
 from rmrl.algorithms.rewards import sequence_rewards, spread_over_tokens
 from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.types import AdvantageInputs, Advantages
 
 
+@estimator(group=True)
 def opo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
     """Advantages over the length-weighted group mean; `group/constant_fraction` is the share of
     groups that teach nothing."""

@@ -15,12 +15,14 @@ from __future__ import annotations
 import torch
 
 from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.descriptors import estimator
 from rmrl.algorithms.masking import masked_whiten
 from rmrl.algorithms.rewards import token_rewards
 from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.types import AdvantageInputs, Advantages
 
 
+@estimator()
 def reinforce_plus_plus(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
     """Whitened discounted returns; the discount is algorithm.gamma. `group_ids_B` is not looked
     at."""

@@ -13,6 +13,7 @@ rewards are summed into r_i first.
 from __future__ import annotations
 
 from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.descriptors import estimator
 from rmrl.algorithms.groups import constant_fraction, group_statistics
 from rmrl.algorithms.masking import masked_whiten
 from rmrl.algorithms.rewards import sequence_rewards, spread_over_tokens
@@ -20,6 +21,7 @@ from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.types import AdvantageInputs, Advantages
 
 
+@estimator(group=True)
 def reinforce_plus_plus_baseline(
     inputs: AdvantageInputs,
     *,

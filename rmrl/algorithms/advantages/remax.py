@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from rmrl.algorithms.advantages.reinforce_plus_plus import discounted_returns
 from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.descriptors import estimator
 from rmrl.algorithms.rewards import token_rewards
 from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.errors import ConfigError
 from rmrl.types import AdvantageInputs, Advantages
 
 
+@estimator(baseline=True)
 def remax(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
     """Return-to-go minus the greedy reward. `baseline/missing` is the share of rows without one,
     `baseline/mean` the mean of the others.

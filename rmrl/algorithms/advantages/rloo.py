@@ -10,12 +10,14 @@ Departures: a group of one has no others and gets 0; a constant group gets exact
 from __future__ import annotations
 
 from rmrl.algorithms.advantages.summary import advantage_metrics
+from rmrl.algorithms.descriptors import estimator
 from rmrl.algorithms.groups import constant_fraction, group_statistics
 from rmrl.algorithms.rewards import sequence_rewards, spread_over_tokens
 from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.types import AdvantageInputs, Advantages
 
 
+@estimator(group=True)
 def rloo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:  # noqa: ARG001
     """Leave-one-out advantages; `group/constant_fraction` is the share of groups that teach
     nothing."""

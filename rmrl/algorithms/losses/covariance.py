@@ -30,6 +30,7 @@ from collections.abc import Sequence
 
 import torch
 
+from rmrl.algorithms.descriptors import policy_loss
 from rmrl.algorithms.losses.ratio import (
     clip_range,
     counted_sum,
@@ -44,6 +45,7 @@ from rmrl.types import LossInputs
 Terms = tuple[torch.Tensor, dict[str, torch.Tensor]]
 
 
+@policy_loss(depends_on_cut=True)
 def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     """Per-token loss [B, T], 0 outside the mask and where it was dropped, and sums;
     `covariance_fraction` counts the tokens dropped."""
@@ -74,6 +76,7 @@ def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     return torch.where(dropped_BT, 0.0, torch.maximum(free_BT, clipped_BT)), metrics
 
 
+@policy_loss(depends_on_cut=True)
 def kl_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     """Per-token loss [B, T], 0 outside the mask, and sums; `covariance_fraction` counts the tokens
     with a penalty."""

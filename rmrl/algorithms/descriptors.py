@@ -1,0 +1,89 @@
+"""What an advantage estimator or a policy loss states about itself, beside its code.
+
+    @estimator(group=True)
+    def median_baseline(inputs, *, settings): ...
+
+A plain function is a part too: `described_estimator` and `described_loss` give it the defaults.
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rmrl.config.schema.actor import ActorConfig
+from rmrl.config.schema.algorithm import AlgorithmConfig
+from rmrl.types import AdvantageInputs, Advantages, LossInputs
+
+if TYPE_CHECKING:
+    import torch
+
+EstimatorFunction: TypeAlias = Callable[..., Advantages]
+"""`(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages`."""
+LossFunction: TypeAlias = "Callable[..., tuple[torch.Tensor, dict[str, torch.Tensor]]]"
+"""`(inputs: LossInputs, *, settings: ActorConfig) -> (loss_BT, sums over counted tokens)`."""
+
+
+def _no_problems(_: AlgorithmConfig) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimator:
+    """An advantage estimator and what a run must have for it. Called like its function."""
+
+    fn: EstimatorFunction
+    group: bool = False
+    """Compares the responses to one prompt: with a single one every advantage is 0."""
+    values: bool | None = False
+    """Reads `values_BT`, which a critic gives. None: not known, so that the critic is trained where
+    critic.enable=True and its absence is no problem."""
+    baseline: bool = False
+    """Reads `baseline_rewards_B`, the reward of a greedy response to each prompt."""
+    components: bool = False
+    """Reads `scores_BC` and `weights_C`, the score of each reward."""
+    token_rewards: bool = True
+    """Takes `token_rewards_BT` (KL in reward, process rewards). False: raises ConfigError for
+    them."""
+    problems: Callable[[AlgorithmConfig], Sequence[str]] = _no_problems
+    """Sentences about settings with which it cannot work."""
+
+    def __call__(self, inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
+        return self.fn(inputs, settings=settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """A policy loss and what holds of it. Called like its function."""
+
+    fn: LossFunction
+    depends_on_cut: bool = False
+    """Chooses tokens by a statistic of the micro-batch: its result depends on how a batch is
+    cut."""
+
+    def __call__(
+        self, inputs: LossInputs, *, settings: ActorConfig
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        return self.fn(inputs, settings=settings)
+
+
+def estimator(**facts: Any) -> Callable[[EstimatorFunction], Estimator]:
+    """Decorator of an estimator's function. `facts`: fields of `Estimator` other than `fn`."""
+    return lambda fn: Estimator(fn=fn, **facts)
+
+
+def policy_loss(**facts: Any) -> Callable[[LossFunction], Loss]:
+    """Decorator of a loss's function. `facts`: fields of `Loss` other than `fn`."""
+    return lambda fn: Loss(fn=fn, **facts)
+
+
+def described_estimator(part: Estimator | EstimatorFunction) -> Estimator:
+    """Return `part`, a plain function with the defaults; whether that reads values is unknown."""
+    return part if isinstance(part, Estimator) else Estimator(fn=part, values=None)
+
+
+def described_loss(part: Loss | LossFunction) -> Loss:
+    """Return `part`, a plain function with the defaults."""
+    return part if isinstance(part, Loss) else Loss(fn=part)
