@@ -93,18 +93,19 @@ def load_prompts(
 
 def iterate_rows(config: DataConfig, *, split: Split) -> Iterator[PromptRow]:
     """The checked rows of one split, in a stream, before tokenization."""
-    key, most = f"data.{split}_files", _max_samples(config, split)
+    key = f"data.{split}_files"
+    most = _max_samples(config, split)
     paths = file_list(config.train_files if split == "train" else config.val_files, key)
-    rows = (
-        row
-        for path, label in zip(paths, file_labels(paths), strict=True)
-        for row in check_rows(
-            read_rows(path, label=label),
-            prompt_key=config.prompt_key,
-            reward_fn_key=config.reward_fn_key,
-        )
-    )
-    return islice(rows, most)
+
+    def checked_rows() -> Iterator[PromptRow]:
+        for path, label in zip(paths, file_labels(paths), strict=True):
+            yield from check_rows(
+                read_rows(path, label=label),
+                prompt_key=config.prompt_key,
+                reward_fn_key=config.reward_fn_key,
+            )
+
+    return islice(checked_rows(), most)
 
 
 def _max_samples(config: DataConfig, split: Split) -> int | None:

@@ -103,11 +103,10 @@ class GroupTable:
     @property
     def singles(self) -> int:
         """Groups of one response."""
-        return (
-            int((np.frombuffer(self._responses, dtype=np.int64) == 1).sum())
-            if self._responses
-            else 0
-        )
+        if not self._responses:
+            return 0
+        responses = np.frombuffer(self._responses, dtype=np.int64)
+        return int((responses == 1).sum())
 
     @property
     def over_files(self) -> int:
@@ -126,5 +125,7 @@ class GroupTable:
     def windows(self, order: np.ndarray, *, most_bytes: int) -> list[np.ndarray]:
         """`order` in pieces of at most `most_bytes` (one row more where a row alone is larger)."""
         sizes = np.frombuffer(self._bytes_of_row, dtype=np.int64)[order]
+        if not len(order):
+            return []
         piece = np.cumsum(sizes) // max(most_bytes, 1)
-        return np.split(order, np.flatnonzero(np.diff(piece)) + 1) if len(order) else []
+        return np.split(order, np.flatnonzero(np.diff(piece)) + 1)

@@ -59,14 +59,13 @@ class PromptLoader:
             problems.append(f"data.seed={seed}; need 0 or more, e.g. data.seed=1")
         if problems:
             raise ConfigError(problems)
-        self._prompts, self.batch_size, self.shuffle, self.seed, self._drop_last = (
-            prompts,
-            batch_size,
-            shuffle,
-            seed,
-            drop_last,
-        )
-        self.epoch, self.position = 0, 0
+        self._prompts = prompts
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self._drop_last = drop_last
+        self.epoch = 0
+        self.position = 0
         self._order_of: tuple[int, np.ndarray] | None = None
 
     @property
@@ -89,8 +88,8 @@ class PromptLoader:
             yield self._next(self.batch_size)
 
     def take(self, count: int) -> list[Prompt]:
-        """The next `count` prompts, at most a whole epoch's. What is left of an epoch and too
-        little is passed over, as for batches."""
+        """Return the next `count` prompts, at most a whole epoch's. The rest of an epoch is skipped
+        where it is too short, as for batches."""
         self._roll_over(count)
         return self._next(count)
 
@@ -124,7 +123,8 @@ class PromptLoader:
             )
         for problem in self._differences(state):
             raise CheckpointError(problem)
-        self.epoch, self.position = state["epoch"], state["position"]
+        self.epoch = state["epoch"]
+        self.position = state["position"]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -132,11 +132,9 @@ class PromptLoader:
         left out: they may change."""
         digest = hashlib.sha256()
         for prompt in self._prompts:
-            digest.update(
-                json.dumps(
-                    [prompt.id, [dict(m) for m in prompt.messages]], sort_keys=True, default=str
-                ).encode()
-            )
+            messages = [dict(message) for message in prompt.messages]
+            row = json.dumps([prompt.id, messages], sort_keys=True, default=str)
+            digest.update(row.encode())
             digest.update(b"\n")
         return digest.hexdigest()[:32]
 
@@ -157,8 +155,9 @@ class PromptLoader:
                 f" than the {here} now loaded; {cure}"
             )
         for key in ("seed", "shuffle"):
-            if state[key] != getattr(self, key):
-                saved, now = state[key], getattr(self, key)
+            saved = state[key]
+            now = getattr(self, key)
+            if saved != now:
                 yield (
                     f"the checkpoint was saved with data.{key}={saved}, this run has"
                     f" data.{key}={now}; resume with data.{key}={saved}"
@@ -172,15 +171,13 @@ class PromptLoader:
     def _roll_over(self, count: int) -> None:
         left = len(self._prompts) - self.position
         if left < (count if self._drop_last else 1):
-            self.epoch, self.position = self.epoch + 1, 0
+            self.epoch += 1
+            self.position = 0
 
     def _order(self) -> np.ndarray:
         if self._order_of is None or self._order_of[0] != self.epoch:
-            count = len(self._prompts)
-            order = (
-                np.random.default_rng([self.seed, self.epoch]).permutation(count)
-                if self.shuffle
-                else np.arange(count)
-            )
+            order = np.arange(len(self._prompts))
+            if self.shuffle:
+                order = np.random.default_rng([self.seed, self.epoch]).permutation(len(order))
             self._order_of = (self.epoch, order)
         return self._order_of[1]

@@ -62,19 +62,19 @@ def source_records(
     options that contradict each other."""
     if not 0 <= args.test_share < 1:
         raise ConfigError(f"--test-share {args.test_share:g}: give a share from 0 to below 1")
-    found: dict[str, Iterable[Record]] = {**records_by_split(args.source, hub=hub)}
+    records: dict[str, Iterable[Record]] = {**records_by_split(args.source, hub=hub)}
     if args.test_source is None:
-        if args.test_share and "test" in found:
+        if args.test_share and "test" in records:
             raise ConfigError(
                 f"--test-share {args.test_share:g}: --source {args.source} has a test split of its"
                 " own; leave the share out"
             )
-        return found
+        return records
     if args.test_share:
         raise ConfigError("--test-share and --test-source are both given; use one of them")
     other = records_by_split(args.test_source, hub=hub)
     return {
-        "train": found.get("train", found.get("test", ())),
+        "train": records.get("train", records.get("test", ())),
         "test": other.get("test", other.get("train", ())),
     }
 
@@ -91,29 +91,26 @@ def build_rows(
     rows: Rows = {}
     for split, part in records.items():
         for where, fields in tqdm(part, desc=split, unit=" rows", mininterval=0.5):
-            here = (
-                "test"
-                if test_share and split == "train" and is_held_out(key(fields), test_share)
-                else split
+            target = split
+            if test_share and split == "train" and is_held_out(key(fields), test_share):
+                target = "test"
+            target_rows = rows.setdefault(target, [])
+            row = make_row(fields, split=target, index=len(target_rows), where=where)
+            target_rows.append(row)
+    for split in SPLITS:
+        if test_share and not rows.get(split):
+            count = sum(map(len, rows.values()))
+            raise DataError(
+                f"--test-share {test_share:g} leaves no {split} row of {count}; give another share"
+                " or more rows"
             )
-            into = rows.setdefault(here, [])
-            into.append(make_row(fields, split=here, index=len(into), where=where))
-    empty = [split for split in SPLITS if not rows.get(split)] if test_share else []
-    if empty:
-        count = sum(map(len, rows.values()))
-        raise DataError(
-            f"--test-share {test_share:g} leaves no {empty[0]} row of {count}; give another share"
-            " or more rows"
-        )
     return rows
 
 
 def is_held_out(text: str, share: float) -> bool:
     """Whether a text belongs to the held-out share; depends on the text alone."""
-    return (
-        int(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8], 16)
-        < share * 0x1_0000_0000
-    )
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    return int(digest[:8], 16) < share * 0x1_0000_0000
 
 
 def without_test_questions(rows: Rows) -> Rows:

@@ -66,14 +66,16 @@ def check_rows(rows: Iterable[Row], *, prompt_key: str, reward_fn_key: str) -> I
     file = ""
     for row in rows:
         file = row.file
-        found = _Fields(row, prompt_key, reward_fn_key)
-        checked = found.read()
-        problems += [
-            f"{row.where}, {e}"
-            for e in found.errors
-            if not (isinstance(e, MissingColumnError) and e.column in missing)
-        ]
-        missing |= {e.column for e in found.errors if isinstance(e, MissingColumnError)}
+        fields = _Fields(row, prompt_key, reward_fn_key)
+        checked = fields.read()
+        absent: set[str] = set()
+        for error in fields.errors:
+            if isinstance(error, MissingColumnError):
+                absent.add(error.column)
+                if error.column in missing:
+                    continue
+            problems.append(f"{row.where}, {error}")
+        missing |= absent
         if len(problems) >= MOST_PROBLEMS:
             break
         if checked is not None and not problems:
@@ -90,7 +92,9 @@ class _Fields:
     """Reads the columns of one row; a wrong one is noted in `errors`, and reading goes on."""
 
     def __init__(self, row: Row, prompt_key: str, reward_fn_key: str) -> None:
-        self.row, self.prompt_key, self.reward_fn_key = row, prompt_key, reward_fn_key
+        self.row = row
+        self.prompt_key = prompt_key
+        self.reward_fn_key = reward_fn_key
         self.errors: list[FieldError] = []
 
     def read(self) -> PromptRow | None:
@@ -111,9 +115,13 @@ class _Fields:
         return None if self.errors else checked
 
     def _rm_prompts(self, fields: Mapping[str, Any]) -> dict[str, str | Messages]:
-        names = [n for n in fields if n == RM_PROMPT or n.startswith(f"{RM_PROMPT}_")]
-        values = {n[len(RM_PROMPT) + 1 :]: self._try(_rm_prompt, fields[n], n) for n in names}
-        return {name: value for name, value in values.items() if value is not None}
+        prompts: dict[str, str | Messages] = {}
+        for column, value in fields.items():
+            if column == RM_PROMPT or column.startswith(f"{RM_PROMPT}_"):
+                prompt = self._try(_rm_prompt, value, column)
+                if prompt is not None:
+                    prompts[column[len(RM_PROMPT) + 1 :]] = prompt
+        return prompts
 
     def _try(self, read: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -159,11 +167,9 @@ def is_null(value: object) -> bool:
 
 def prompt_messages(fields: Mapping[str, Any], key: str) -> tuple[tuple[Message, ...], bool]:
     """(messages, whether the prompt was a plain string). Raises FieldError."""
-    column = (
-        "messages"
-        if key not in fields and key == DataConfig().prompt_key and "messages" in fields
-        else key
-    )
+    column = key
+    if key not in fields and key == DataConfig().prompt_key and "messages" in fields:
+        column = "messages"
     if column not in fields:
         raise _missing(column, fields, "data.prompt_key")
     value = fields[column]
@@ -186,11 +192,9 @@ def as_messages(value: Any, column: str) -> tuple[Message, ...]:
         _refuse_json_text(value, column)
         return ({"role": "user", "content": value},)
     if not _is_list(value):
-        todo = (
-            "put the message into a list"
-            if _is_mapping(value)
-            else "mend the row, or name another column (data.prompt_key)"
-        )
+        todo = "mend the row, or name another column (data.prompt_key)"
+        if _is_mapping(value):
+            todo = "put the message into a list"
         raise FieldError(column, saw=shown(value), need=_NEED_MESSAGES, todo=todo)
     return tuple(_message(turn, column, index) for index, turn in enumerate(value))
 
@@ -205,9 +209,9 @@ def _message(turn: Any, column: str, index: int) -> Message:
         )
     if "role" not in turn or "content" not in turn:
         keys = ", ".join(map(str, turn)) or "none"
-        todo = (
-            "rename them (from -> role, value -> content)" if "from" in turn else "mend the message"
-        )
+        todo = "mend the message"
+        if "from" in turn:
+            todo = "rename them (from -> role, value -> content)"
         raise FieldError(
             column,
             saw=f"the keys {keys} in message {index}",
@@ -216,11 +220,9 @@ def _message(turn: Any, column: str, index: int) -> Message:
         )
     role = turn["role"]
     if role not in ROLES:
-        todo = (
-            "'human' is called user and 'gpt' assistant"
-            if role in ("human", "gpt")
-            else "correct the role"
-        )
+        todo = "correct the role"
+        if role in ("human", "gpt"):
+            todo = "'human' is called user and 'gpt' assistant"
         raise FieldError(
             column,
             saw=f"the role {shown(role)} in message {index}",
@@ -283,17 +285,19 @@ def _rm_prompt(value: Any, column: str) -> str | tuple[Message, ...] | None:
 
 def ground_truth(fields: Mapping[str, Any]) -> str | None:
     """The reference answer in column `reward_model`; numbers become text. Raises FieldError."""
-    column, value = "reward_model", fields.get("reward_model")
+    column = "reward_model"
+    value = fields.get(column)
     if _is_mapping(value):
         if "ground_truth" not in value:
             _refuse_misspelling(value, column)
-        column, value = "reward_model.ground_truth", value.get("ground_truth")
+        column = "reward_model.ground_truth"
+        value = value.get("ground_truth")
     if is_null(value):
         return None
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        need = "a string (the reference answer)" + (
-            "" if "." in column else ' or {"style": "rule", "ground_truth": "..."}'
-        )
+        need = "a string (the reference answer)"
+        if "." not in column:
+            need += ' or {"style": "rule", "ground_truth": "..."}'
         raise FieldError(
             column,
             saw=shown(value),

@@ -49,11 +49,11 @@ def encode_rows(
     missing, refuses a row or renders nothing.
     """
     starts = range(0, len(rows), CHUNK_ROWS)
-    chunks = (
-        rows[start : start + CHUNK_ROWS]
-        for start in tqdm(starts, desc="tokenize", disable=len(starts) < _BAR_FROM, leave=False)
-    )
-    return [ids for chunk in chunks for ids in encode_chunk(chunk, tokenizer, template_kwargs)]
+    token_ids: list[list[int]] = []
+    for start in tqdm(starts, desc="tokenize", disable=len(starts) < _BAR_FROM, leave=False):
+        chunk = rows[start : start + CHUNK_ROWS]
+        token_ids += encode_chunk(chunk, tokenizer, template_kwargs)
+    return token_ids
 
 
 def encode_chunk(
@@ -151,15 +151,12 @@ def fit_lengths(
     limit = config.max_prompt_length
     overlong = [i for i, ids in enumerate(token_ids) if len(ids) > limit]
     if config.filter_overlong_prompts:
-        gone = set(overlong)
-        kept = [i for i in range(len(rows)) if i not in gone]
-        return LengthReport(
-            kept=kept, token_ids=[token_ids[i] for i in kept], dropped=len(overlong), cut=0
-        )
+        kept = [i for i, ids in enumerate(token_ids) if len(ids) <= limit]
+        kept_ids = [token_ids[i] for i in kept]
+        return LengthReport(kept=kept, token_ids=kept_ids, dropped=len(overlong), cut=0)
     if overlong and config.truncation == "error":
-        raise DataError(
-            _overlong_message([(rows[i].where, len(token_ids[i])) for i in overlong], limit)
-        )
+        lengths = [(rows[i].where, len(token_ids[i])) for i in overlong]
+        raise DataError(_overlong_message(lengths, limit))
     cut = [truncate(ids, limit, config.truncation) for ids in token_ids]
     return LengthReport(kept=list(range(len(rows))), token_ids=cut, dropped=0, cut=len(overlong))
 

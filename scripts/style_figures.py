@@ -1,0 +1,186 @@
+"""Measure how dense and how plain the code is: `python scripts/style_figures.py [FOLDER ...] [--worst]`.
+
+Figures are per thousand lines or a share, so that folders of different sizes compare.
+`tests/test_style.py` holds them for the package. `--worst` lists the files that stand out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+ODD_NAMES = frozenset(
+    {"found", "made", "asked", "given", "told", "said", "shown", "held", "seen", "taken", "kept"}
+    | {"known", "wanted", "lacking", "apart", "around", "about", "here", "mine", "ours", "theirs"}
+    | {"own", "there", "least", "most", "left", "behind"}
+)
+"""Local names that do not say what the value is."""
+ODD_OPENERS = ("Of ", "As ", "Where ", "Who ", "What ", "Those ", "Both ", "By ", "Whether it ")
+"""First words of docstrings that start with neither a verb nor a noun."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Counts over a set of files, and the places they come from."""
+
+    lines: int = 0
+    functions: int = 0
+    names: int = 0
+    docstrings: int = 0
+    line_lengths: Counter[int] = field(default_factory=Counter)
+    file_lines: dict[str, int] = field(default_factory=dict)
+    places: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def per_thousand_lines(self, kind: str) -> float:
+        """Occurrences of `kind` per thousand lines."""
+        return 1000 * len(self.places[kind]) / max(self.lines, 1)
+
+    @property
+    def helpers_called_once(self) -> float:
+        """Private functions named twice in their file (definition and one call), as a share of
+        all functions."""
+        return len(self.places["helpers called once"]) / max(self.functions, 1)
+
+    @property
+    def odd_names(self) -> float:
+        """Share of assigned names and parameters that are in `ODD_NAMES`."""
+        return len(self.places["odd names"]) / max(self.names, 1)
+
+    @property
+    def odd_openers(self) -> float:
+        """Share of docstrings that start with one of `ODD_OPENERS`."""
+        return len(self.places["docstring openers"]) / max(self.docstrings, 1)
+
+    def line_length(self, share: float) -> int:
+        """Line length that `share` of all lines do not exceed."""
+        passed = 0
+        for length in sorted(self.line_lengths):
+            passed += self.line_lengths[length]
+            if passed >= share * self.lines:
+                return length
+        return 0
+
+
+def measure(folders: list[Path]) -> Figures:
+    """Measure every Python file under `folders`."""
+    figures = Figures()
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            _measure_file(path, figures)
+    return figures
+
+
+def _measure_file(path: Path, figures: Figures) -> None:
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    tree = ast.parse(text)
+    figures.lines += len(lines)
+    figures.file_lines[str(path)] = len(lines)
+    figures.line_lengths.update(len(line) for line in lines)
+    for node in ast.walk(tree):
+        place = f"{path}:{getattr(node, 'lineno', 1)}"
+        _measure_node(node, place, figures)
+    _measure_helpers(tree, path, figures)
+    for line, docstring in _docstrings(tree):
+        figures.docstrings += 1
+        if docstring.lstrip().startswith(ODD_OPENERS):
+            figures.places["docstring openers"].append(f"{path}:{line}")
+
+
+def _measure_node(node: ast.AST, place: str, figures: Figures) -> None:
+    if isinstance(node, ast.IfExp):
+        figures.places["conditional expressions"].append(place)
+    elif isinstance(node, COMPREHENSIONS):
+        figures.places["comprehensions"].append(place)
+        inner = any(isinstance(n, COMPREHENSIONS) for n in ast.walk(node) if n is not node)
+        if inner or len(node.generators) > 1:
+            figures.places["nested comprehensions"].append(place)
+    elif isinstance(node, ast.Assign):
+        if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+            figures.places["tuple assignments"].append(place)
+    elif isinstance(node, FUNCTIONS):
+        figures.functions += 1
+    name = _bound_name(node)
+    if name is not None:
+        figures.names += 1
+        if name in ODD_NAMES:
+            figures.places["odd names"].append(f"{place} {name}")
+
+
+def _bound_name(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    if isinstance(node, ast.arg):
+        return node.arg
+    return None
+
+
+def _measure_helpers(tree: ast.Module, path: Path, figures: Figures) -> None:
+    """A private function that its file names once besides its definition."""
+    uses: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            uses[node.id] += 1
+        elif isinstance(node, ast.Attribute):
+            uses[node.attr] += 1
+    for node in ast.walk(tree):
+        if isinstance(node, FUNCTIONS):
+            private = node.name.startswith("_") and not node.name.startswith("__")
+            if private and uses[node.name] == 1:
+                place = f"{path}:{node.lineno} {node.name}"
+                figures.places["helpers called once"].append(place)
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Docstrings of modules, classes and functions, and the strings below attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, FUNCTIONS):
+            statements = node.body[:1]
+        elif isinstance(node, ast.Module | ast.ClassDef):
+            statements = node.body
+        else:
+            continue
+        for statement in statements:
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                value = statement.value.value
+                if isinstance(value, str):
+                    yield statement.lineno, value
+
+
+def main() -> None:
+    """Print the figures of the folders on the command line."""
+    parser = argparse.ArgumentParser(description="Measure how dense and how plain code is.")
+    parser.add_argument("folders", nargs="*", type=Path, default=[Path("rmrl")])
+    parser.add_argument("--worst", action="store_true", help="list the files that stand out")
+    arguments = parser.parse_args()
+    figures = measure(arguments.folders)
+    print(
+        f"{len(figures.file_lines)} files, {figures.lines} lines, {figures.functions} functions;"
+        f" longest file {max(figures.file_lines.values())} lines"
+    )
+    print(f"95th percentile of line length: {figures.line_length(0.95)}")
+    for kind in (
+        "conditional expressions",
+        "comprehensions",
+        "nested comprehensions",
+        "tuple assignments",
+    ):
+        print(f"{kind}: {figures.per_thousand_lines(kind):.1f} per thousand lines")
+    print(f"helpers called once: {figures.helpers_called_once:.1%} of functions")
+    print(f"odd names: {figures.odd_names:.1%}; docstring openers: {figures.odd_openers:.1%}")
+    if arguments.worst:
+        for kind, places in figures.places.items():
+            by_file = Counter(place.split(":")[0] for place in places)
+            print(f"\n{kind}:")
+            for file, count in by_file.most_common(10):
+                print(f"  {count:4d}  {file}")
+
+
+if __name__ == "__main__":
+    main()
