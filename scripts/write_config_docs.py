@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.config.schema import Config, ScoreConfig, ScoreDataConfig, ScoreTrainerConfig
+from rmrl.config.schema.fields import may_change, rule_of
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.entries import sampling_of
 from rmrl.types import Sampling
 from scripts.wrap_prose import wrap
 
+CHANGEABLE = " ↻"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """# Configuration
 
@@ -29,6 +31,9 @@ command line (`trainer.seed=3`, lists as `[a,b]`), or in YAML files of your own 
 `python -m rmrl.main_ppo --cfg job` prints the composed result, and each run writes it to `config.yaml` in its folder. Keys of verl
 are translated, have no effect here (one line says so), or are refused with what to use instead ([coming from](coming-from.md)); the
 older `reward_model.*` and `custom_reward_function.*` are translated.
+
+A resumed run (or scoring job) may set the keys marked ↻ otherwise (a mark in the heading of a section stands for all of it);
+any other key makes it another run.
 
 All problems are reported at once, before Ray, a GPU or a model is touched, with exit code 2.
 """
@@ -44,8 +49,8 @@ OF_SCORING = """# Offline scoring
 def page() -> str:
     """The whole page."""
     training = [
-        _table(_title(prefix), type(section), given=section, note=note)
-        for prefix, section, note in _sections("", Config())
+        _table(_title(prefix) + mark, type(section), given=section, note=note)
+        for prefix, section, note, mark in _sections("", Config())
     ]
     kinds = [(kind, getattr(REWARD_KINDS[kind], "Options", None)) for kind in sorted(REWARD_KINDS)]
     entries = [_table(f"kind `{kind}`", cls) for kind, cls in kinds if cls is not None]
@@ -70,15 +75,19 @@ def _title(prefix: str) -> str:
     return f"`{prefix.rstrip('.')}`" if prefix else "Older names"
 
 
-def _sections(prefix: str, section: Any, note: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Dotted prefix, an instance with the defaults that hold there, and what stands below its field
-    in the class above."""
-    yield prefix, section, note
+def _sections(
+    prefix: str, section: Any, note: str = "", mark: str = ""
+) -> Iterator[tuple[str, Any, str, str]]:
+    """Yield for a section and those below it: dotted prefix, an instance with the defaults that
+    hold there, the note below its field in the class above, and the mark of changeable keys."""
+    yield prefix, section, note, mark
     notes = _notes(type(section))
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
         if dataclasses.is_dataclass(value):
-            yield from _sections(f"{prefix}{field.name}.", value, notes.get(field.name, ""))
+            below = CHANGEABLE if may_change(field) else ""
+            note = notes.get(field.name, "")
+            yield from _sections(f"{prefix}{field.name}.", value, note, below)
 
 
 def _table(
@@ -97,18 +106,25 @@ def _table(
         field.name: _default(field) if given is None else getattr(given, field.name)
         for field in fields
     }
-    rows = [
-        f"| `{name}` | `{_shown(value)}` | {notes.get(name, '')} |"
-        for name, value in values.items()
-    ]
+    rows: list[str] = []
+    for field in fields:
+        name = field.name
+        mark = CHANGEABLE if may_change(field) else ""
+        default = _shown(values[name])
+        rows.append(f"| `{name}`{mark} | `{default}` | {_range(field)} | {notes.get(name, '')} |")
     head = [
         f"## {title}",
         "",
         *([note, ""] if note else []),
-        "| key | default | |",
-        "|---|---|---|",
+        "| key | default | values | |",
+        "|---|---|---|---|",
     ]
     return "\n".join([*head, *rows]) if rows else ""
+
+
+def _range(field: dataclasses.Field[Any]) -> str:
+    rule = rule_of(field)
+    return "" if rule is None else _plain(rule.text)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

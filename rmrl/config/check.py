@@ -7,64 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rmrl.config.check_parallel import megatron_problems, model_problems, unread_problems
 from rmrl.config.check_reward import reward_problems
-from rmrl.config.plain_checks import choice_problems, number_problems
+from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import Config, KLControlConfig
 from rmrl.registry import did_you_mean
 
-_AGGREGATIONS = (
-    "token-mean",
-    "token-sum",
-    "seq-mean-token-sum",
-    "seq-mean-token-mean",
-    "seq-mean-token-sum-norm",
-)
-_DTYPES = ("float32", "bfloat16", "float16", "fp32", "bf16", "fp16", "half")
 _SAVED = ("model", "optimizer", "extra", "hf_model")
-_KL = ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3")
-_CHOICES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
-    ("data.truncation", ("error", "left", "right", "middle")),
-    ("actor_rollout_ref.actor.loss_agg_mode", _AGGREGATIONS),
-    ("critic.loss_agg_mode", _AGGREGATIONS),
-    ("actor_rollout_ref.actor.kl_loss_type", (*_KL, *(f"{name}+" for name in _KL))),
-    (
-        "actor_rollout_ref.model.attn_implementation",
-        ("auto", "sdpa", "flash_attention_2", "flex_attention"),
-    ),
-    ("actor_rollout_ref.actor.optim.lr_scheduler_type", ("constant", "linear", "cosine")),
-    ("actor_rollout_ref.rollout.weight_transport", ("auto", "file", "ipc", "nccl")),
-    ("actor_rollout_ref.rollout.dtype", ("bfloat16", "float16", "float32")),
-    ("critic.optim.lr_scheduler_type", ("constant", "linear", "cosine")),
-    *(
-        (f"{part}.fsdp_config.{entry}", (*_DTYPES, None) if entry == "param_dtype" else _DTYPES)
-        for part in ("actor_rollout_ref.actor", "critic")
-        for entry in ("model_dtype", "param_dtype", "reduce_dtype")
-    ),
-    ("actor_rollout_ref.actor.megatron.dtype", ("bfloat16", "float32")),
-    ("critic.megatron.dtype", ("bfloat16", "float32", None)),
-    ("algorithm.kl_penalty", _KL),
-    ("algorithm.pf_ppo.reweight_method", ("pow", "max_min", "max_random")),
-    ("algorithm.rollout_correction.rollout_is", (None, "token", "sequence")),
-    ("algorithm.rollout_correction.rollout_rs", (None, "token", "sequence", "geometric")),
-    ("algorithm.kl_ctrl.type", ("fixed", "adaptive")),
-    ("trainer.device", ("auto", "cuda", "cpu")),
-    ("trainer.resume_mode", ("auto", "disable", "resume_path")),
-)
-_POSITIVE = (
-    "data.max_prompt_length", "data.max_response_length", "data.train_batch_size", "actor_rollout_ref.rollout.n",
-    "actor_rollout_ref.actor.ppo_mini_batch_size", "actor_rollout_ref.actor.ppo_epochs",
-    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
-    "actor_rollout_ref.actor.grad_clip", "trainer.nnodes", "trainer.total_epochs",
-    "actor_rollout_ref.rollout.max_num_seqs", "trainer.stall_timeout_s",
-    "actor_rollout_ref.rollout.tensor_parallel_size", "actor_rollout_ref.rollout.data_parallel_size",
-    "actor_rollout_ref.rollout.timeout_s", "critic.ppo_max_token_len_per_gpu", "critic.grad_clip", "critic.cliprange_value",
-    "algorithm.rollout_correction.rollout_is_threshold", "algorithm.rollout_correction.rollout_rs_threshold",
-)  # fmt: skip
-_AT_LEAST_ZERO = (
-    "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.rollout.temperature", "actor_rollout_ref.actor.kl_loss_coef",
-    "algorithm.kl_ctrl.kl_coef", "actor_rollout_ref.actor.clip_ratio", "critic.optim.lr", "trainer.critic_warmup",
-    "trainer.max_staleness", "algorithm.filter_groups.max_num_gen_batches", "actor_rollout_ref.model.lora_rank",
-    "algorithm.pf_ppo.weight_pow",
-)  # fmt: skip
 
 
 def config_problems(config: Config) -> list[str]:
@@ -79,14 +26,6 @@ def _processes(config: Config) -> Iterator[str]:
             f"trainer.n_gpus_per_node={count}: give a number of processes per machine, or -1 for"
             " all GPUs there are"
         )
-
-
-def _choices(config: Config) -> Iterator[str]:
-    yield from choice_problems(config, _CHOICES)
-
-
-def _numbers(config: Config) -> Iterator[str]:
-    yield from number_problems(config, positive=_POSITIVE, at_least_zero=_AT_LEAST_ZERO)
 
 
 def _data(config: Config) -> Iterator[str]:
@@ -159,10 +98,6 @@ def _batches(config: Config) -> Iterator[str]:
             f"data.gen_batch_size={rounds} is the number of prompts in a round of dynamic sampling:"
             " give at least 1, with algorithm.filter_groups.enable=True, or leave it out"
         )
-    for name in ("gamma", "lam"):
-        value = getattr(config.algorithm, name)
-        if not 0 <= value <= 1:
-            yield f"algorithm.{name}={value} lies outside 0..1; use algorithm.{name}=1.0"
 
 
 def _kept(config: Config) -> Iterator[str]:
@@ -207,7 +142,7 @@ def _kl_control(config: Config) -> Iterator[str]:
     if control.type != "adaptive":
         return
     wrong = [name for name in ("horizon", "target_kl") if not getattr(control, name) > 0]
-    if control.kl_coef == 0:  # a negative one is wrong for every type and reported by _numbers
+    if control.kl_coef == 0:  # a negative one is wrong for every type and reported by its field
         wrong.append("kl_coef")
     for name in wrong:
         value = getattr(control, name)
@@ -289,6 +224,6 @@ def _layout(config: Config) -> Iterator[str]:
 
 
 _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
-    _choices, _numbers, _processes, _data, _policy, _batches, _kept, _corrections, _kl_control, _placement, reward_problems, _backend,
+    field_problems, _processes, _data, _policy, _batches, _kept, _corrections, _kl_control, _placement, reward_problems, _backend,
     _layout,
 )  # fmt: skip

@@ -1,5 +1,5 @@
-"""What is wrong with the plain entries of section `reward`, in training and in offline scoring
-alike.
+"""Problems of section `reward` that concern several of its keys, in training and in offline
+scoring alike.
 
 Names, kinds and the ways to combine are checked where they are resolved.
 """
@@ -9,25 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rmrl.config.plain_checks import choice_problems, count, number_problems
+from rmrl.config.plain_checks import count
 from rmrl.config.schema import Config, ScoreConfig
-
-CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("reward.engine.residency", ("auto", "on_demand", "resident")),
-    ("reward.engine.put_away", ("auto", "sleep1", "sleep2", "unload")),
-)
-POSITIVE = (
-    "reward.timeout_s", "reward.rule_timeout_s", "reward.engine.max_num_seqs", "reward.engine.max_num_batched_tokens",
-    "reward.engine.tensor_parallel_size", "reward.engine.replicas", "reward.engine.load_timeout_s", "reward.cache.max_gb",
-    "reward.monitor.window",
-)  # fmt: skip
-AT_LEAST_ZERO = ("reward.max_missing", "reward.soft_min_beta", "reward.lexicographic_tolerance")
 
 
 def reward_problems(config: Config | ScoreConfig) -> Iterator[str]:
     """One sentence each."""
-    yield from choice_problems(config, CHOICES)
-    yield from number_problems(config, positive=POSITIVE, at_least_zero=AT_LEAST_ZERO)
     reward = config.reward
     names = ", ".join(reward.models)
     if not reward.models and not reward.by_source:

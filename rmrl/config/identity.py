@@ -8,29 +8,26 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any, cast
 
-REWARD_MAY_CHANGE = frozenset(
-    {
-        "reward.timeout_s", "reward.rule_timeout_s", "reward.rule_workers", "reward.max_missing", "reward.max_missing_by_cause",
-        "reward.cache", "reward.monitor",
-        "reward.engine.threads", "reward.engine.residency", "reward.engine.put_away", "reward.engine.load_timeout_s",
-        "reward.engine.gpu_memory_utilization", "reward.engine.kv_cache_bytes", "reward.engine.tensor_parallel_size",
-        "reward.engine.max_num_seqs", "reward.engine.max_num_batched_tokens", "reward.engine.replicas", "reward.engine.pool",
-    }
-)  # fmt: skip
-"""Keys of section `reward` that say where rewards run, with how much memory and patience, and what
-may be missing."""
+from rmrl.config.plain_checks import keys_of
+from rmrl.config.schema.fields import may_change
 
 _ABSENT = "(not set)"
 
 
-def identify(config: object, may_change: Collection[str]) -> dict[str, Any]:
+def changeable_keys(config: Any) -> frozenset[str]:
+    """Keys whose fields are declared `may_change`: where a job runs, with how much memory and
+    patience, how long, and what becomes of its result. A section's name stands for all below it."""
+    return frozenset(key for key, entry in keys_of(config) if may_change(entry))
+
+
+def identify(config: object, changeable: Collection[str]) -> dict[str, Any]:
     """The configuration as {"data.train_files": ...}, without the keys that may change (a section's
     name stands for all below it)."""
     tree: Any = asdict(config) if is_dataclass(config) and not isinstance(config, type) else config
     # Through JSON and back, so that what is compared is what a file can hold (tuples become lists,
     # paths become text).
     flat = _flat(json.loads(json.dumps(tree, default=str)), "")
-    return {key: value for key, value in flat.items() if not _may_change(key, may_change)}
+    return {key: value for key, value in flat.items() if not _may_change(key, changeable)}
 
 
 def fingerprint(identity: Mapping[str, Any]) -> str:
@@ -40,10 +37,10 @@ def fingerprint(identity: Mapping[str, Any]) -> str:
 
 
 def differences(
-    known: Mapping[str, Any], ours: Mapping[str, Any], may_change: Collection[str]
+    known: Mapping[str, Any], ours: Mapping[str, Any], changeable: Collection[str]
 ) -> list[str]:
     """Lines such as "data.seed: 1 there, 2 here", for keys that may not change."""
-    keys = sorted(key for key in known.keys() | ours.keys() if not _may_change(key, may_change))
+    keys = sorted(key for key in known.keys() | ours.keys() if not _may_change(key, changeable))
     pairs = [(key, known.get(key, _ABSENT), ours.get(key, _ABSENT)) for key in keys]
     return [
         f"{key}: {_short(theirs)} there, {_short(mine)} here"
@@ -52,13 +49,13 @@ def differences(
     ]
 
 
-def _may_change(key: str, may_change: Collection[str]) -> bool:
+def _may_change(key: str, changeable: Collection[str]) -> bool:
     parts = key.split(".")
     if (
         parts[:2] == ["reward", "specs"] and "engine" in parts[3:]
     ):  # one reward's own engine: as for reward.engine
         parts = ["reward", *parts[parts.index("engine", 3) :]]
-    return any(".".join(parts[:n]) in may_change for n in range(1, len(parts) + 1))
+    return any(".".join(parts[:n]) in changeable for n in range(1, len(parts) + 1))
 
 
 def _flat(tree: Mapping[str, Any], head: str) -> dict[str, Any]:

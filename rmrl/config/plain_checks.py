@@ -1,11 +1,12 @@
-"""Checks that many keys share: one of a few names, above zero, not below zero."""
+"""Checks that many keys share."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rmrl.registry import did_you_mean
+from rmrl.config.schema.fields import rule_of
 
 
 def look_up(config: Any, key: str) -> Any:
@@ -16,29 +17,23 @@ def look_up(config: Any, key: str) -> Any:
     return node
 
 
-def choice_problems(
-    config: Any, choices: Sequence[tuple[str, Sequence[str | None]]]
-) -> Iterator[str]:
-    """`choices`: (key, allowed values); None among them allows null."""
-    for key, allowed in choices:
-        value = look_up(config, key)
-        if value not in allowed:
-            yield (
-                f"{key}={value!r}: not a"
-                f" choice{did_you_mean(str(value), [name for name in allowed if name is not None])}"
-            )
+def keys_of(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
+    """Dotted key and field of every entry of a configuration, those of its sections included."""
+    for entry in dataclasses.fields(config):
+        key = f"{prefix}{entry.name}"
+        yield key, entry
+        value = getattr(config, entry.name)
+        if dataclasses.is_dataclass(value):
+            yield from keys_of(value, f"{key}.")
 
 
-def number_problems(
-    config: Any, *, positive: Sequence[str], at_least_zero: Sequence[str]
-) -> Iterator[str]:
-    """Keys whose numbers must be above, or not below, zero. NaN is neither."""
-    for key in positive:
-        if not look_up(config, key) > 0:
-            yield f"{key}={look_up(config, key)}: must be greater than 0"
-    for key in at_least_zero:
-        if not look_up(config, key) >= 0:
-            yield f"{key}={look_up(config, key)}: must not be negative"
+def field_problems(config: Any) -> Iterator[str]:
+    """One sentence for every value that its field does not allow (`rmrl.config.schema.fields`)."""
+    for key, entry in keys_of(config):
+        rule = rule_of(entry)
+        problem = rule.problem(key, look_up(config, key)) if rule is not None else None
+        if problem is not None:
+            yield problem
 
 
 def count(items: Sequence[Any], word: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from rmrl.cluster.devices import resolve_device
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.legacy import needs_rule_of_source, translate
-from rmrl.config.plain_checks import choice_problems
+from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.data.groups import GroupTable, group_columns
 from rmrl.data.responses import Survey, answered_rows, survey
@@ -202,7 +202,7 @@ def _own_problems(config: ScoreConfig, specs: list[RewardSpec], *, needs_out: bo
             f"out={config.out}: need a file that ends in {' or '.join(SUFFIXES)}, e.g."
             " out=scored.parquet"
         )
-    problems += choice_problems(config, (("over_budget", ("fail", "warn")),))
+    problems += field_problems(config)
     unknown = [name for name in config.columns if name not in FURTHER]
     if unknown or len(set(config.columns)) < len(config.columns):
         problems.append(
@@ -213,8 +213,6 @@ def _own_problems(config: ScoreConfig, specs: list[RewardSpec], *, needs_out: bo
         group_columns(config.data.group_key)
     except ConfigError as error:
         problems += error.problems
-    if config.data.batch_size < 1:
-        problems.append(f"data.batch_size={config.data.batch_size}: must be greater than 0")
     if config.reward.weight_schedules:
         problems.append(
             "reward.weight_schedules follow the steps of training: give reward.weights here"

@@ -9,22 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import rmrl
-from rmrl.config.identity import REWARD_MAY_CHANGE, differences, identify
+from rmrl.config.identity import changeable_keys, differences, identify
+from rmrl.config.schema import ScoreConfig
 from rmrl.errors import DataError
 from rmrl.files import digest_of
 from rmrl.offline.check import CheckedScoring
 from rmrl.rewards.cache.keys import scorer_key
 from rmrl.rewards.specs.spec import RewardSpec
 
-MAY_CHANGE = REWARD_MAY_CHANGE | {
-    # the rows and the code count with their content, wherever they are
-    "data.files", "reward.functions_dir",
-    # what becomes of the result
-    "out", "overwrite", "over_budget",
-    # where it runs
-    "trainer.device", "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.memory_budget_gb", "trainer.resource_pools",
-    "trainer.trust_remote_code", "ray_kwargs",
-}  # fmt: skip
+# Functions count with their code, wherever it is.
+MAY_CHANGE = changeable_keys(ScoreConfig()) | {"reward.functions_dir"}
 """Keys (a section's name stands for all below it) that the command may set otherwise when it goes
 on."""
 

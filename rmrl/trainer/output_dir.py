@@ -18,7 +18,8 @@ from typing import Any, Literal, TextIO
 
 import rmrl
 from rmrl.config import identity as config_identity
-from rmrl.config.identity import REWARD_MAY_CHANGE
+from rmrl.config.identity import changeable_keys
+from rmrl.config.schema import Config
 from rmrl.errors import OutputDirError
 from rmrl.files import LockedError, lock, unlock, write_whole
 
@@ -27,44 +28,7 @@ LOCK_FILE = ".lock"
 RESULT_FILES = ("metrics.jsonl", "samples.jsonl", "val_samples.jsonl")
 """A folder with one of these not empty, or with a checkpoint, holds a run's results."""
 
-MEGATRON_LAYOUT = (
-    "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "context_parallel_size",
-    "expert_model_parallel_size", "sequence_parallel", "use_distributed_optimizer", "param_offload", "grad_offload", "optimizer_offload",
-)  # fmt: skip
-"""Checkpoints load under another layout."""
-
-MAY_CHANGE = frozenset(
-    {
-        # how long, how often, where to
-        "trainer.total_epochs", "trainer.total_training_steps", "trainer.save_freq", "trainer.test_freq", "trainer.val_before_train",
-        "trainer.val_only", "trainer.logger", "trainer.log_val_generations", "trainer.log_sample_freq", "trainer.rollout_samples_per_step",
-        "trainer.project_name", "trainer.experiment_name", "trainer.default_local_dir", "trainer.max_actor_ckpt_to_keep",
-        "trainer.resume_mode", "trainer.resume_from_path", "actor_rollout_ref.actor.checkpoint",
-        # validation
-        "data.val_files", "data.val_max_samples", "data.val_batch_size", "actor_rollout_ref.rollout.val_kwargs",
-        # where it runs, with how much memory and patience
-        "trainer.nnodes", "trainer.n_gpus_per_node", "trainer.device", "trainer.threads_per_process", "trainer.memory_budget_gb",
-        "trainer.stall_timeout_s", "ray_kwargs",
-        "actor_rollout_ref.actor.fsdp_config.param_offload", "actor_rollout_ref.actor.fsdp_config.optimizer_offload",
-        "actor_rollout_ref.actor.fsdp_config.reshard_after_forward", "actor_rollout_ref.actor.fsdp_config.fsdp_size",
-        "actor_rollout_ref.actor.fsdp_config.offload_policy", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
-        "actor_rollout_ref.actor.use_dynamic_bsz", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
-        "actor_rollout_ref.ref", "actor_rollout_ref.model.enable_gradient_checkpointing",
-        "actor_rollout_ref.model.use_remove_padding", "actor_rollout_ref.model.attn_implementation",
-        "critic.checkpoint", "critic.pool", "critic.fsdp_config.param_offload", "critic.fsdp_config.optimizer_offload",
-        "critic.fsdp_config.offload_policy", "critic.fsdp_config.reshard_after_forward", "critic.fsdp_config.fsdp_size",
-        *(f"{part}.megatron.{entry}" for part in ("actor_rollout_ref.actor", "critic") for entry in MEGATRON_LAYOUT),
-        "critic.ppo_micro_batch_size_per_gpu", "critic.use_dynamic_bsz", "critic.ppo_max_token_len_per_gpu",
-        "critic.model.enable_gradient_checkpointing", "critic.model.use_remove_padding", "critic.model.attn_implementation",
-        "actor_rollout_ref.rollout.pool",
-        "actor_rollout_ref.rollout.gpu_memory_utilization", "actor_rollout_ref.rollout.kv_cache_bytes",
-        "actor_rollout_ref.rollout.max_num_seqs", "actor_rollout_ref.rollout.max_num_batched_tokens",
-        "actor_rollout_ref.rollout.tensor_parallel_size", "actor_rollout_ref.rollout.data_parallel_size",
-        "actor_rollout_ref.rollout.enforce_eager", "actor_rollout_ref.rollout.free_cache_engine",
-        "actor_rollout_ref.rollout.timeout_s", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
-        "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", "trainer.resource_pools", *REWARD_MAY_CHANGE,
-    }
-)  # fmt: skip
+MAY_CHANGE = changeable_keys(Config())
 """Keys (a section's name stands for all below it) that a resumed run may set otherwise; any other
 key makes it another run."""
 

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from rmrl.algorithms import kl
 from rmrl.algorithms.kl import KL_ESTIMATORS, KL_NAMES, KLController, token_kl
-from rmrl.config.check import _CHOICES
+from rmrl.config.plain_checks import keys_of
+from rmrl.config.schema import Config
 from rmrl.config.schema.algorithm import KLControlConfig
+from rmrl.config.schema.fields import rule_of
 from rmrl.errors import ConfigError
 
 
@@ -214,11 +216,12 @@ def test_both_names_of_an_estimator_are_the_same():
 
 
 def test_every_choice_that_the_configuration_accepts_is_an_estimator():
-    choices = dict(_CHOICES)
+    rules = {key: rule_of(field) for key, field in keys_of(Config())}
+    choices: dict[str, set[str | None]] = {}
     for key in ("actor_rollout_ref.actor.kl_loss_type", "algorithm.kl_penalty"):
-        assert (
-            {"kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3"}
-            <= set(choices[key])
-            <= set(KL_NAMES)
-        )
+        rule = rules[key]
+        assert rule is not None
+        choices[key] = set(rule.choices)
+        assert {"kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3"} <= choices[key]
+        assert choices[key] <= set(KL_NAMES)
     assert set(choices["actor_rollout_ref.actor.kl_loss_type"]) == set(KL_NAMES)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rmrl.config.check import _CHOICES, _POSITIVE, config_problems
-from rmrl.config.check_reward import CHOICES, POSITIVE
-from rmrl.config.plain_checks import look_up
+from rmrl.config.check import config_problems
+from rmrl.config.plain_checks import keys_of, look_up
 from rmrl.config.schema import Config
+from rmrl.config.schema.fields import rule_of
+
+RULES = {key: rule for key, field in keys_of(Config()) if (rule := rule_of(field)) is not None}
+CHOICES = {key: rule.choices for key, rule in RULES.items() if rule.choices}
+POSITIVE = [key for key, rule in RULES.items() if rule.text == "> 0"]
+NOT_NEGATIVE = [key for key, rule in RULES.items() if rule.text == ">= 0"]
+SHARES = [key for key, rule in RULES.items() if rule.text == "0..1"]
 
 BASE = {
     "trainer.n_gpus_per_node": 8,
@@ -108,7 +114,7 @@ def test_one_problem_one_sentence(changes: dict[str, object], seen: str, typed: 
     assert typed in problem
 
 
-@pytest.mark.parametrize("key", [key for key, _ in (*_CHOICES, *CHOICES)])
+@pytest.mark.parametrize("key", CHOICES)
 def test_a_value_that_is_no_choice_names_the_choices(key: str):
     problems = [
         p
@@ -116,15 +122,40 @@ def test_a_value_that_is_no_choice_names_the_choices(key: str):
         if p.startswith(f"{key}='nonsense': not a choice")
     ]
     assert len(problems) == 1
-    assert all(
-        choice in problems[0] for choice in dict((*_CHOICES, *CHOICES))[key] if choice is not None
-    )
+    assert all(choice in problems[0] for choice in CHOICES[key] if choice is not None)
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
-@pytest.mark.parametrize("key", [*_POSITIVE, *POSITIVE])
+@pytest.mark.parametrize("key", POSITIVE)
 def test_numbers_that_must_be_above_zero(key: str, value: float):
     assert f"{key}={value}: must be greater than 0" in config_problems(config_with(**{key: value}))
+
+
+@pytest.mark.parametrize("value", [-1, float("nan")])
+@pytest.mark.parametrize("key", NOT_NEGATIVE)
+def test_numbers_that_must_not_be_negative(key: str, value: float):
+    assert f"{key}={value}: must not be negative" in config_problems(config_with(**{key: value}))
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("key", SHARES)
+def test_shares_lie_between_0_and_1(key: str, value: float):
+    problems = config_problems(config_with(**{key: value}))
+    assert f"{key}={value} lies outside 0..1; use {key}=1.0" in problems
+
+
+def test_every_default_satisfies_its_own_rule():
+    config = Config()
+    for key, rule in RULES.items():
+        assert rule.problem(key, look_up(config, key)) is None
+
+
+def test_keys_of_every_section_have_rules():
+    assert CHOICES["critic.megatron.dtype"] == ("bfloat16", "float32", None)
+    assert CHOICES["actor_rollout_ref.actor.megatron.dtype"] == ("bfloat16", "float32")
+    assert {"data.train_batch_size", "critic.grad_clip", "reward.cache.max_gb"} <= set(POSITIVE)
+    assert {"critic.optim.lr", "trainer.max_staleness"} <= set(NOT_NEGATIVE)
+    assert SHARES == ["algorithm.gamma", "algorithm.lam"]
 
 
 MEGATRON = {"actor_rollout_ref.actor.strategy": "megatron"}

@@ -6,6 +6,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from rmrl.config.schema.algorithm import KL_ESTIMATORS
+from rmrl.config.schema.fields import changeable, choice, not_negative, positive
+
+AGGREGATIONS = (
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+)
+DTYPES = ("float32", "bfloat16", "float16", "fp32", "bf16", "fp16", "half")
+
 
 @dataclass(kw_only=True, slots=True)
 class ModelConfig:
@@ -17,21 +29,23 @@ class ModelConfig:
     """Jinja text that replaces the tokenizer's chat template."""
     override_config: dict[str, Any] = field(default_factory=dict)
     """Entries that replace those of the model's config.json."""
-    enable_gradient_checkpointing: bool = True
+    enable_gradient_checkpointing: bool = changeable(True)
     """Recompute activations in the backward pass: less memory, about a third more time."""
     trust_remote_code: bool = False
     """Allow the model to run code from its checkpoint."""
-    lora_rank: int = 0
+    lora_rank: int = not_negative(0)
     """Rank of LoRA adapters (arXiv:2106.09685) trained in place of the weights; 0: all weights
     train."""
     lora_alpha: int = 16
     """LoRA: the adapters' product is scaled by lora_alpha / lora_rank."""
     target_modules: Any = "all-linear"
     """LoRA: names of the linear layers that get adapters, or all-linear."""
-    use_remove_padding: bool = False
+    use_remove_padding: bool = changeable(False)
     """Pack the rows of a micro-batch into one sequence where the attention keeps them apart (CUDA);
     elsewhere rows of like length share a micro-batch."""
-    attn_implementation: str = "auto"
+    attn_implementation: str = choice(
+        "auto", among=("auto", "sdpa", "flash_attention_2", "flex_attention"), may_change=True
+    )
     """Attention of the training engine: auto, sdpa, flash_attention_2 or flex_attention. auto:
     sdpa; with packing the fastest there is."""
 
@@ -40,7 +54,7 @@ class ModelConfig:
 class OptimConfig:
     """AdamW."""
 
-    lr: float = 1e-6
+    lr: float = not_negative(1e-6)
     """Peak learning rate."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
     """AdamW's averaging coefficients."""
@@ -52,7 +66,7 @@ class OptimConfig:
     """Linear warm-up in optimizer steps; -1: use lr_warmup_steps_ratio."""
     lr_warmup_steps_ratio: float = 0.0
     """Warm-up as a share of all training steps."""
-    lr_scheduler_type: str = "constant"
+    lr_scheduler_type: str = choice("constant", among=("constant", "linear", "cosine"))
     """constant, linear or cosine, after the warm-up."""
     min_lr_ratio: float = 0.0
     """Final learning rate of linear and cosine as a share of lr."""
@@ -62,23 +76,23 @@ class OptimConfig:
 class FSDPConfig:
     """Sharded training through torch.distributed."""
 
-    model_dtype: str = "float32"
+    model_dtype: str = choice("float32", among=DTYPES)
     """dtype of the master weights: float32 or bfloat16."""
-    param_dtype: str | None = "bfloat16"
+    param_dtype: str | None = choice("bfloat16", among=(*DTYPES, None))
     """dtype of compute (mixed precision); null: that of the master weights."""
-    reduce_dtype: str = "float32"
+    reduce_dtype: str = choice("float32", among=DTYPES)
     """dtype in which gradients are summed over processes."""
-    reshard_after_forward: bool = True
+    reshard_after_forward: bool = changeable(True)
     """Free gathered parameters after the forward pass (ZeRO-3)."""
-    param_offload: bool = False
+    param_offload: bool = changeable(False)
     """Keep parameters in host memory between training phases (CUDA)."""
-    optimizer_offload: bool = False
+    optimizer_offload: bool = changeable(False)
     """Keep optimizer state in host memory between training phases (CUDA)."""
-    offload_policy: bool = False
+    offload_policy: bool = changeable(False)
     """Keep parameters, gradients and optimizer state in host memory all the time and bring each
     layer in when it computes (CUDA): least device memory, slowest. Takes the place of param_offload
     and optimizer_offload."""
-    fsdp_size: int = -1
+    fsdp_size: int = changeable(-1)
     """Processes per shard group; -1: all of them. Smaller: replicas of shards."""
 
 
@@ -87,30 +101,30 @@ class MegatronConfig:
     """strategy=megatron: training through megatron-core. Parallel sizes multiply; what is left of
     the processes is data parallel."""
 
-    tensor_model_parallel_size: int = 1
+    tensor_model_parallel_size: int = changeable(1)
     """Processes that share every layer's matrices."""
-    pipeline_model_parallel_size: int = 1
+    pipeline_model_parallel_size: int = changeable(1)
     """Processes that share the layers, one stage each."""
-    virtual_pipeline_model_parallel_size: int | None = None
+    virtual_pipeline_model_parallel_size: int | None = changeable(None)
     """Stages per process, interleaved: smaller bubbles, more messages; null: 1."""
-    context_parallel_size: int = 1
+    context_parallel_size: int = changeable(1)
     """Processes that share every sequence."""
-    expert_model_parallel_size: int = 1
+    expert_model_parallel_size: int = changeable(1)
     """Processes that share the experts of a mixture-of-experts model; divides the data-parallel
     processes."""
-    sequence_parallel: bool = True
+    sequence_parallel: bool = changeable(True)
     """With tensor parallelism: split activations between the matrices along the sequence as
     well."""
-    use_distributed_optimizer: bool = True
+    use_distributed_optimizer: bool = changeable(True)
     """Shard float32 master weights and optimizer state over the data-parallel processes."""
-    dtype: str = "bfloat16"
+    dtype: str = choice("bfloat16", among=("bfloat16", "float32"))
     """dtype of weights and compute: bfloat16 (the optimizer keeps float32 master weights) or
     float32."""
-    param_offload: bool = False
+    param_offload: bool = changeable(False)
     """Keep parameters in host memory between training phases (CUDA)."""
-    grad_offload: bool = False
+    grad_offload: bool = changeable(False)
     """Free the gradient buffers between training phases (CUDA)."""
-    optimizer_offload: bool = False
+    optimizer_offload: bool = changeable(False)
     """Keep optimizer state in host memory between training phases (CUDA)."""
     override_transformer_config: dict[str, Any] = field(default_factory=dict)
     """Entries that replace those of megatron-core's TransformerConfig."""
@@ -122,19 +136,19 @@ class MegatronConfig:
 class CriticMegatronConfig(MegatronConfig):
     """Each null: what the actor has."""
 
-    tensor_model_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    pipeline_model_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    virtual_pipeline_model_parallel_size: int | None = None
+    tensor_model_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
+    pipeline_model_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
+    virtual_pipeline_model_parallel_size: int | None = changeable(None)
     """Stages per process, interleaved; null: the actor's; 1: not interleaved, whatever the actor
     does."""
-    context_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    expert_model_parallel_size: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    sequence_parallel: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    use_distributed_optimizer: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    dtype: str | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    param_offload: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    grad_offload: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
-    optimizer_offload: bool | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    context_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
+    expert_model_parallel_size: int | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
+    sequence_parallel: bool | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
+    use_distributed_optimizer: bool | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
+    dtype: str | None = choice(None, among=("bfloat16", "float32", None))  # pyright: ignore[reportIncompatibleVariableOverride]
+    param_offload: bool | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
+    grad_offload: bool | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
+    optimizer_offload: bool | None = changeable(None)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def over(self, actor: MegatronConfig) -> MegatronConfig:
         """These settings with every null replaced by the actor's."""
@@ -189,32 +203,32 @@ class TrainedConfig:
     strategy: str = "fsdp2"
     """Training backend: fsdp2 (fully_shard), fsdp (FullyShardedDataParallel; the same numbers) or
     megatron (megatron-core)."""
-    ppo_mini_batch_size: int = 256
+    ppo_mini_batch_size: int = positive(256)
     """Prompts per optimizer step (times rollout.n responses)."""
-    ppo_micro_batch_size_per_gpu: int | None = None
+    ppo_micro_batch_size_per_gpu: int | None = changeable(None)
     """Responses per forward pass and process; null: set by ppo_max_token_len_per_gpu alone."""
-    use_dynamic_bsz: bool = True
+    use_dynamic_bsz: bool = changeable(True)
     """Fill micro-batches up to ppo_max_token_len_per_gpu tokens; False needs
     ppo_micro_batch_size_per_gpu."""
-    ppo_max_token_len_per_gpu: int = 16384
+    ppo_max_token_len_per_gpu: int = positive(16384, may_change=True)
     """Padded tokens per micro-batch and process (Megatron: and copy of the model), at most."""
-    ppo_epochs: int = 1
+    ppo_epochs: int = positive(1)
     """Passes over each step's batch."""
     shuffle: bool = False
     """Shuffle the batch before cutting it into mini-batches."""
-    loss_agg_mode: str = "token-mean"
+    loss_agg_mode: str = choice("token-mean", among=AGGREGATIONS)
     """token-mean, token-sum, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm."""
-    grad_clip: float = 1.0
+    grad_clip: float = positive(1.0)
     """Largest global gradient norm."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
     megatron: MegatronConfig = field(default_factory=MegatronConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    checkpoint: CheckpointConfig = changeable(factory=CheckpointConfig)
 
 
 @dataclass(kw_only=True, slots=True)
 class ActorConfig(TrainedConfig):
-    clip_ratio: float = 0.2
+    clip_ratio: float = not_negative(0.2)
     """PPO clip, both sides."""
     clip_ratio_low: float | None = None
     """Lower clip; null: clip_ratio."""
@@ -228,9 +242,11 @@ class ActorConfig(TrainedConfig):
     """Entropy bonus."""
     use_kl_loss: bool = False
     """Add kl_loss_coef * KL(policy || reference) to the loss."""
-    kl_loss_coef: float = 0.001
+    kl_loss_coef: float = not_negative(0.001)
     """Its coefficient."""
-    kl_loss_type: str = "low_var_kl"
+    kl_loss_type: str = choice(
+        "low_var_kl", among=(*KL_ESTIMATORS, *(f"{name}+" for name in KL_ESTIMATORS))
+    )
     """Estimator: kl (k1), abs, mse (k2), low_var_kl (k3); with a + behind it the value is this
     one's and the gradient that of k2."""
 
@@ -254,14 +270,14 @@ class CriticConfig(TrainedConfig):
     """Prompts per optimizer step; null: the actor's."""
     ppo_epochs: int | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """Passes over each step's batch; null: the actor's."""
-    ppo_max_token_len_per_gpu: int = 32768
+    ppo_max_token_len_per_gpu: int = positive(32768, may_change=True)
     """Padded tokens per micro-batch and process (Megatron: and copy of the model), at most."""
-    checkpoint: CheckpointConfig = field(
-        default_factory=lambda: CheckpointConfig(save_contents=["model", "optimizer", "extra"])
+    checkpoint: CheckpointConfig = changeable(
+        factory=lambda: CheckpointConfig(save_contents=["model", "optimizer", "extra"])
     )
-    cliprange_value: float = 0.5
+    cliprange_value: float = positive(0.5)
     """New values may leave the old ones by this much before their gradient is dropped."""
-    pool: str | None = None
+    pool: str | None = changeable(None)
     """Where the critic trains: a pool of trainer.resource_pools; null: beside the policy."""
 
 

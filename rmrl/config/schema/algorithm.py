@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rmrl.config.schema.fields import choice, not_negative, positive, share
+
+KL_ESTIMATORS = ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3")
+"""Estimators of the KL divergence from samples; `rmrl.algorithms.kl` has the formulas."""
+
 
 @dataclass(kw_only=True, slots=True)
 class KLControlConfig:
-    type: str = "fixed"
+    type: str = choice("fixed", among=("fixed", "adaptive"))
     """fixed or adaptive (arXiv:1909.08593, section 2.2)."""
-    kl_coef: float = 0.001
+    kl_coef: float = not_negative(0.001)
     """Coefficient of the KL penalty in reward; adaptive: the first one, above 0."""
     horizon: int = 10000
     """Adaptive: how slowly the coefficient moves, in responses; a step with more of them counts as
@@ -29,7 +34,7 @@ class FilterGroupsConfig:
     """What must differ within a group: a component's name; null or reward: the combined reward,
     scores of steps included; score: the weighted sum of the scores before their transforms
     (overlong shaping is one); acc: what a rule returned as acc beside its score, else as score."""
-    max_num_gen_batches: int = 10
+    max_num_gen_batches: int = not_negative(10)
     """Rounds of sampling per step, at most; then the step trains on what there is. 0: no bound."""
 
 
@@ -38,10 +43,10 @@ class PFPPOConfig:
     """PF-PPO (arXiv:2409.06957): responses are drawn anew, with replacement, by how reliable their
     rewards are taken to be."""
 
-    reweight_method: str = "pow"
+    reweight_method: str = choice("pow", among=("pow", "max_min", "max_random"))
     """pow: by abs(reward) to the power of weight_pow; max_min: each group's best and worst;
     max_random: its best, others at random. The reward holds the scores of a response's steps."""
-    weight_pow: float = 2.0
+    weight_pow: float = not_negative(2.0)
     """Exponent of pow."""
 
 
@@ -50,16 +55,16 @@ class RolloutCorrectionConfig:
     """Corrects for sampling probabilities that are not those of training: pi_old / pi_rollout, from
     the rollout engine's logprobs."""
 
-    rollout_is: str | None = None
+    rollout_is: str | None = choice(None, among=(None, "token", "sequence"))
     """Truncated importance weights: token or sequence; null: none."""
-    rollout_is_threshold: float = 2.0
+    rollout_is_threshold: float = positive(2.0)
     """Largest weight."""
     rollout_is_batch_normalize: bool = False
     """Divide the weights by their mean over the batch."""
-    rollout_rs: str | None = None
+    rollout_rs: str | None = choice(None, among=(None, "token", "sequence", "geometric"))
     """Rejection from the losses: token, sequence (product of ratios) or geometric (its geometric
     mean); null: none."""
-    rollout_rs_threshold: float = 2.0
+    rollout_rs_threshold: float = positive(2.0)
     """Reject where the ratio lies above this."""
     rollout_rs_threshold_lower: float | None = None
     """Reject where it lies below this; null: 1 / rollout_rs_threshold."""
@@ -72,9 +77,9 @@ class RolloutCorrectionConfig:
 class AlgorithmConfig:
     adv_estimator: str = "gae"
     """Name in the table ADVANTAGES, or package.module:function."""
-    gamma: float = 1.0
+    gamma: float = share(1.0)
     """Discount."""
-    lam: float = 1.0
+    lam: float = share(1.0)
     """gae: lambda, 0..1."""
     passk_k: int | None = None
     """grpo_passk: responses of a group of which the best one counts; null: all of them."""
@@ -82,7 +87,7 @@ class AlgorithmConfig:
     """Divide by the group's standard deviation (off: Dr. GRPO)."""
     use_kl_in_reward: bool = False
     """Subtract kl_coef * KL(old policy || reference) from the token rewards."""
-    kl_penalty: str = "kl"
+    kl_penalty: str = choice("kl", among=KL_ESTIMATORS)
     """Estimator of that KL: kl (k1), abs, mse (k2), low_var_kl (k3)."""
     kl_ctrl: KLControlConfig = field(default_factory=KLControlConfig)
     filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)

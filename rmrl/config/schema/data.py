@@ -5,32 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmrl.config.schema.fields import changeable, choice, positive
+
 
 @dataclass(kw_only=True, slots=True)
 class DataConfig:
     train_files: Any = None
     """One parquet / jsonl path or a list of them."""
-    val_files: Any = None
+    val_files: Any = changeable(None)
     """Same, for validation; null: no validation."""
     train_max_samples: int = -1
     """Keep at most this many training rows; -1: all."""
-    val_max_samples: int = -1
+    val_max_samples: int = changeable(-1)
     """Keep at most this many validation rows; -1: all."""
     prompt_key: str = "prompt"
     """Column of the chat messages."""
     reward_fn_key: str = "data_source"
     """Column that names the row's source."""
-    max_prompt_length: int = 512
+    max_prompt_length: int = positive(512)
     """Tokens; longer prompts are dropped (filter_overlong_prompts), cut (truncation) or refused
     (error)."""
-    max_response_length: int = 512
+    max_response_length: int = positive(512)
     """Tokens generated at most."""
-    train_batch_size: int = 1024
+    train_batch_size: int = positive(1024)
     """Prompts per training step."""
     gen_batch_size: int | None = None
     """Prompts per round of dynamic sampling (algorithm.filter_groups); those beyond
     train_batch_size with contrast are left out. null: as many as still lack."""
-    val_batch_size: int | None = None
+    val_batch_size: int | None = changeable(None)
     """Prompts per validation batch; null: all at once."""
     shuffle: bool = True
     """Shuffle the training rows anew each epoch."""
@@ -38,7 +40,7 @@ class DataConfig:
     """Seed of the shuffle; null: trainer.seed."""
     filter_overlong_prompts: bool = False
     """Drop prompts longer than max_prompt_length; the count is printed."""
-    truncation: str = "error"
+    truncation: str = choice("error", among=("error", "left", "right", "middle"))
     """What to do with an overlong prompt: error, left (keep the end), right (keep the start),
     middle (keep both ends)."""
     apply_chat_template_kwargs: dict[str, Any] = field(default_factory=dict)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmrl.config.schema.fields import changeable, choice, not_negative, positive
+
 
 @dataclass(kw_only=True, slots=True)
 class RewardEngineConfig:
@@ -24,30 +26,30 @@ class RewardEngineConfig:
     max_model_len: int | None = None
     """Tokens the reward model may read and write; null: what its checkpoint allows, at most
     4096."""
-    max_num_seqs: int = 128
+    max_num_seqs: int = positive(128, may_change=True)
     """Requests in flight in one engine."""
-    max_num_batched_tokens: int = 8192
+    max_num_batched_tokens: int = positive(8192, may_change=True)
     """Tokens per engine step, at most."""
-    tensor_parallel_size: int = 1
+    tensor_parallel_size: int = positive(1, may_change=True)
     """Devices per engine, independent of the policy's."""
-    replicas: int = 1
+    replicas: int = positive(1, may_change=True)
     """Processes that hold the same model and share its requests; each needs devices of its own on
     CUDA."""
-    pool: str = ""
+    pool: str = changeable("")
     """Entry of trainer.resource_pools it lives in; empty: it shares the policy's devices."""
-    gpu_memory_utilization: float = 0.5
+    gpu_memory_utilization: float = changeable(0.5)
     """Share of the GPU while awake (CUDA)."""
-    kv_cache_bytes: int = 256 * 2**20
+    kv_cache_bytes: int = changeable(256 * 2**20)
     """KV cache on CPU; bytes."""
-    threads: int | None = None
+    threads: int | None = changeable(None)
     """CPU threads; null: all cores when engines take turns."""
-    residency: str = "auto"
+    residency: str = choice("auto", among=("auto", "on_demand", "resident"), may_change=True)
     """auto (stays while nobody needs its memory), on_demand (put away after every use) or resident
     (kept awake)."""
-    put_away: str = "auto"
+    put_away: str = choice("auto", among=("auto", "sleep1", "sleep2", "unload"), may_change=True)
     """How an engine is put away: sleep1 (weights to host memory), sleep2 (weights dropped), unload
     (process ends), auto."""
-    load_timeout_s: float = 900.0
+    load_timeout_s: float = positive(900.0, may_change=True)
     """Deadline of loading."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Passed to the engine as they are."""
@@ -60,7 +62,7 @@ class RewardCacheConfig:
     sampled: bool = False
     """Keep the verdicts of judges that sample (temperature above 0) as well: they are drawn once
     and then repeated."""
-    max_gb: float = 4.0
+    max_gb: float = positive(4.0)
     """Least recently used verdicts are dropped above this size."""
 
 
@@ -68,7 +70,7 @@ class RewardCacheConfig:
 class RewardMonitorConfig:
     enable: bool = True
     """Print a line where the scores of the last steps look worth reading."""
-    window: int = 20
+    window: int = positive(20)
     """Steps looked at."""
     divergence: float = -0.3
     """Correlation of two components below which they are said to disagree."""
@@ -102,9 +104,9 @@ class RewardConfig:
     """weighted_sum, fold, product, min, max, soft_min, lexicographic or gate."""
     combine_ops: list[str] | None = None
     """fold: add or mul for each model, in order."""
-    soft_min_beta: float = 1.0
+    soft_min_beta: float = not_negative(1.0)
     """soft_min: 0 is the mean, large is the minimum."""
-    lexicographic_tolerance: float = 0.0
+    lexicographic_tolerance: float = not_negative(0.0)
     """lexicographic: scores that differ by no more than this are tied, and the next component
     decides."""
     gates: list[str] = field(default_factory=list)
@@ -116,21 +118,21 @@ class RewardConfig:
     on_missing: Any = "mask"
     """What a missing verdict does: mask, renormalize, fail, or {impute: value}; a spec may say
     otherwise."""
-    max_missing: float = 0.2
+    max_missing: float = not_negative(0.2, may_change=True)
     """Largest share of missing verdicts per step and component before the run stops with exit code
     3; scoring judges the whole file at its end."""
-    max_missing_by_cause: dict[str, float] = field(default_factory=dict)
+    max_missing_by_cause: dict[str, float] = changeable(factory=dict)
     """Own budgets for infrastructure (timeout, provider_error, worker_lost, cancelled), data
     (unparseable, ...) and user (user_error)."""
-    timeout_s: float = 600.0
+    timeout_s: float = positive(600.0, may_change=True)
     """Deadline of one component on one step's responses."""
-    rule_timeout_s: float = 10.0
+    rule_timeout_s: float = positive(10.0, may_change=True)
     """Deadline of one rule on one response."""
-    rule_workers: int | None = None
+    rule_workers: int | None = changeable(None)
     """Processes for rules; null: cores, at most 8."""
     engine: RewardEngineConfig = field(default_factory=RewardEngineConfig)
-    cache: RewardCacheConfig = field(default_factory=RewardCacheConfig)
-    monitor: RewardMonitorConfig = field(default_factory=RewardMonitorConfig)
+    cache: RewardCacheConfig = changeable(factory=RewardCacheConfig)
+    monitor: RewardMonitorConfig = changeable(factory=RewardMonitorConfig)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmrl.config.schema.fields import changeable, choice, not_negative, positive
+
 
 @dataclass(kw_only=True, slots=True)
 class ValSamplingConfig:
@@ -26,12 +28,12 @@ class ValSamplingConfig:
 class RolloutConfig:
     name: str = "vllm"
     """Rollout engine: vllm, sglang, hf (reference, slow) or fake (tests)."""
-    pool: str | None = None
+    pool: str | None = changeable(None)
     """Where responses are sampled: a pool of trainer.resource_pools; null: on the policy's devices,
     in turn with training."""
-    n: int = 1
+    n: int = positive(1)
     """Responses per prompt; group estimators need at least 2."""
-    temperature: float = 1.0
+    temperature: float = not_negative(1.0)
     """Sampling temperature; also divides the logits in training, so that both measure the same
     distribution."""
     top_k: int = -1
@@ -40,7 +42,7 @@ class RolloutConfig:
     """1: off."""
     do_sample: bool = True
     """False: greedy."""
-    weight_transport: str = "auto"
+    weight_transport: str = choice("auto", among=("auto", "file", "ipc", "nccl"))
     """How new weights reach the engines: file (shared memory), ipc (CUDA IPC; engines on the
     training devices), nccl (needs rollout.pool);
     auto: file."""
@@ -48,39 +50,39 @@ class RolloutConfig:
     """Sample on past the end token."""
     seed: int = 0
     """Engine seed."""
-    dtype: str = "bfloat16"
+    dtype: str = choice("bfloat16", among=("bfloat16", "float16", "float32"))
     """Compute type of the engine."""
     batch_invariant: bool = False
     """Compute every sample independently of what else is in its batch: vllm on NVIDIA GPUs of
     compute capability 8.0 or higher (VLLM_BATCH_INVARIANT); elsewhere refused."""
-    gpu_memory_utilization: float = 0.5
+    gpu_memory_utilization: float = changeable(0.5)
     """Share of the GPU the engine may take while awake (CUDA)."""
-    kv_cache_bytes: int = 256 * 2**20
+    kv_cache_bytes: int = changeable(256 * 2**20)
     """KV cache on CPU, where there is no device to take a share of; bytes."""
-    enforce_eager: bool = False
+    enforce_eager: bool = changeable(False)
     """Skip graph capture (always so on CPU)."""
-    free_cache_engine: bool = True
+    free_cache_engine: bool = changeable(True)
     """Put the engine to sleep while rewards are computed and the policy trains."""
-    tensor_parallel_size: int = 1
+    tensor_parallel_size: int = positive(1, may_change=True)
     """Devices per engine."""
-    data_parallel_size: int = 1
+    data_parallel_size: int = positive(1, may_change=True)
     """Engines on CPU; on CUDA there are n_gpus / tensor_parallel_size of them."""
-    max_num_batched_tokens: int = 8192
+    max_num_batched_tokens: int = changeable(8192)
     """Tokens per engine step, at most."""
     max_model_len: int | None = None
     """Prompt + response; null: data.max_prompt_length + data.max_response_length."""
-    max_num_seqs: int = 256
+    max_num_seqs: int = positive(256, may_change=True)
     """Sequences decoded together, at most."""
     enable_chunked_prefill: bool = True
     """Mix prefill and decode in one engine step."""
     enable_prefix_caching: bool = True
     """Prefill a prompt once for its whole group; reset after every weight update."""
-    log_prob_micro_batch_size_per_gpu: int | None = None
+    log_prob_micro_batch_size_per_gpu: int | None = changeable(None)
     """Responses per forward pass when old logprobs are computed; null: by tokens."""
-    log_prob_max_token_len_per_gpu: int | None = None
+    log_prob_max_token_len_per_gpu: int | None = changeable(None)
     """Padded tokens per forward pass when old logprobs are computed; null: the actor's."""
-    timeout_s: float = 1800.0
+    timeout_s: float = positive(1800.0, may_change=True)
     """Deadline of one step's generation."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """{vllm: {...}, sglang: {...}} passed to the engine as they are."""
-    val_kwargs: ValSamplingConfig = field(default_factory=ValSamplingConfig)
+    val_kwargs: ValSamplingConfig = changeable(factory=ValSamplingConfig)

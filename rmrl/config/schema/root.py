@@ -8,6 +8,7 @@ from typing import Any
 from rmrl.config.schema.actor import ActorConfig, CriticConfig, ModelConfig, RefConfig
 from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.config.schema.data import DataConfig
+from rmrl.config.schema.fields import changeable
 from rmrl.config.schema.reward import ClusterConfig, RewardConfig
 from rmrl.config.schema.rollout import RolloutConfig
 from rmrl.config.schema.trainer import TrainerConfig
@@ -19,7 +20,7 @@ class ActorRolloutRefConfig:
     """Rollout and training share the devices; False needs rollout.pool."""
     model: ModelConfig = field(default_factory=ModelConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
-    ref: RefConfig = field(default_factory=RefConfig)
+    ref: RefConfig = changeable(factory=RefConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
 
 
@@ -35,4 +36,4 @@ class Config:
     custom_reward_function: dict[str, Any] = field(default_factory=dict)
     """Older names; {path, name, reward_kwargs} of a rule."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    ray_kwargs: ClusterConfig = field(default_factory=ClusterConfig)
+    ray_kwargs: ClusterConfig = changeable(factory=ClusterConfig)

@@ -6,12 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmrl.config.schema.fields import changeable, choice, positive
 from rmrl.config.schema.reward import ClusterConfig, RewardConfig
 
 
 @dataclass(kw_only=True, slots=True)
 class ScoreDataConfig:
-    files: Any = None
+    files: Any = changeable(None)
     """Parquet, jsonl or json file, or a list of them."""
     prompt_key: str = "prompt"
     """Column with the messages."""
@@ -24,7 +25,7 @@ class ScoreDataConfig:
     `step` and `prompt_id` where they are there, else the prompt."""
     max_rows: int = -1
     """Read only the first rows; -1: all."""
-    batch_size: int = 256
+    batch_size: int = positive(256)
     """Responses scored together; transforms by batch see as many. What a job loses when it is
     killed is a batch and some seconds."""
     tokenizer: str | None = None
@@ -36,32 +37,32 @@ class ScoreDataConfig:
 class ScoreTrainerConfig:
     """The keys of section `trainer` that say where things run; same meaning as in training."""
 
-    device: str = "auto"
+    device: str = choice("auto", among=("auto", "cuda", "cpu"), may_change=True)
     """auto, cuda or cpu."""
-    nnodes: int = 1
+    nnodes: int = changeable(1)
     """Machines."""
-    n_gpus_per_node: int = 1
+    n_gpus_per_node: int = changeable(1)
     """GPUs per machine (CUDA)."""
     seed: int = 1
     """Seed of everything that draws."""
-    memory_budget_gb: float | None = None
+    memory_budget_gb: float | None = changeable(None)
     """Memory the plan may use per device (CPU: of the machine); null: what is free at start."""
-    resource_pools: dict[str, Any] = field(default_factory=dict)
+    resource_pools: dict[str, Any] = changeable(factory=dict)
     """<name>: {nnodes, n_gpus_per_node}: devices apart, for reward.engine.pool."""
-    trust_remote_code: bool = False
+    trust_remote_code: bool = changeable(False)
     """Run code that comes with a reward model's checkpoint."""
 
 
 @dataclass(kw_only=True, slots=True)
 class ScoreConfig:
     data: ScoreDataConfig = field(default_factory=ScoreDataConfig)
-    out: str | None = None
+    out: str | None = changeable(None)
     """Parquet or jsonl file to write: the rows plus scores."""
-    overwrite: bool = False
+    overwrite: bool = changeable(False)
     """Replace `out` if it is there, and discard the unfinished rows of another job in its place."""
     columns: list[str] = field(default_factory=list)
     """Further columns per reward: rendered (what a judge read), raw (what it wrote)."""
-    over_budget: str = "fail"
+    over_budget: str = choice("fail", among=("fail", "warn"), may_change=True)
     """When more verdicts are missing in the whole file than `reward.max_missing` allows: fail (exit
     code 3, `out` written all the same) or warn."""
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -70,4 +71,4 @@ class ScoreConfig:
     custom_reward_function: dict[str, Any] = field(default_factory=dict)
     """Older names; {path, name, reward_kwargs} of a rule."""
     trainer: ScoreTrainerConfig = field(default_factory=ScoreTrainerConfig)
-    ray_kwargs: ClusterConfig = field(default_factory=ClusterConfig)
+    ray_kwargs: ClusterConfig = changeable(factory=ClusterConfig)
