@@ -10,7 +10,15 @@ from typing import Any, ClassVar
 from rmrl.inference.scoring_base import PoolingRequest, Runner, ValueOutput
 from rmrl.rewards.judging.untrusted import neutraliser
 from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.rendering import Rendered, fill_in, postprocess, preprocess, tokenize
+from rmrl.rewards.kinds.rendering import (
+    Rendered,
+    fill_in,
+    postprocess,
+    preprocess,
+    preprocess_of,
+    tokenize,
+    tokenize_rows,
+)
 from rmrl.rewards.kinds.truncation import fit_items, pooling_limit, with_cuts
 from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.rules.verdict import check_verdict
@@ -65,16 +73,16 @@ class BradleyTerryReward:
     def _rendered(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         tokenizer = self._context.tokenizer(self._path)
         if self._dropin is not None and self._dropin.preprocess is not None:
-            inputs, where = (
+            return tokenize_rows(
                 preprocess(self._dropin, items, tokenizer),
-                f"rm_preprocess of reward '{self._spec.name}'",
+                [item.response for item in items],
+                tokenizer=tokenizer,
+                generation_prompt=False,
+                origin=preprocess_of(self._dropin),
             )
-        else:
-            neutral = neutraliser(tokenizer)
-            inputs, where = (
-                [_default_input(item, neutral(item.response), tokenizer) for item in items],
-                f"reward '{self._spec.name}'",
-            )
+        neutral = neutraliser(tokenizer)
+        inputs = [_default_input(item, neutral(item.response), tokenizer) for item in items]
+        where = f"reward '{self._spec.name}'"
         return [tokenize(read, tokenizer, generation_prompt=False, where=where) for read in inputs]
 
     async def _classify(

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rmrl.errors import RewardFunctionError
 from rmrl.inference.scoring_base import Runner, TextOutput
 from rmrl.rewards.judging.asking import conversation_text, fill, question_of, template
 from rmrl.rewards.judging.refusal import is_refusal
@@ -33,16 +32,19 @@ from rmrl.rewards.kinds.generative import judge_columns, own_words
 from rmrl.rewards.kinds.rendering import (
     Rendered,
     as_judge_input,
-    checked_length,
+    chosen,
     exhibits,
     fill_in,
     generate_requests,
     named_columns,
     preprocess,
+    preprocess_of,
     tokenize,
+    tokenize_rows,
 )
+from rmrl.rewards.kinds.row_errors import Batched, Origin
 from rmrl.rewards.kinds.truncation import fit_items, judge_limit, pooling_limit, with_cut, with_cuts
-from rmrl.rewards.rules.dropin import DropIn, call_with_known_arguments, describe_exception
+from rmrl.rewards.rules.dropin import DropIn, call_with_known_arguments
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult, Status
 
@@ -105,7 +107,7 @@ class CritiqueReward:
         """One score per item: the raw logit (any real number), or what rm_postprocess makes of it;
         `raw_text` is the critique.
 
-        Raises RewardFunctionError when the drop-in raises or miscounts.
+        Raises RewardFunctionError when the drop-in miscounts; a row it raises on has a `user_error`.
         """
         if not items:
             return []
@@ -142,9 +144,12 @@ class CritiqueReward:
         )
         shown = exhibits(items, tokenizer, fenced=self._options.fence)
         if self._spec.dropin is not None and self._spec.dropin.preprocess is not None:
-            inputs, where = (
+            read = tokenize_rows(
                 preprocess(self._spec.dropin, items, tokenizer, shown=shown),
-                f"rm_preprocess of reward '{self._spec.name}'",
+                [item.response for item in items],
+                tokenizer=tokenizer,
+                generation_prompt=True,
+                origin=preprocess_of(self._spec.dropin),
             )
         else:
             inputs = [
@@ -152,7 +157,9 @@ class CritiqueReward:
                 for i, e in zip(items, shown, strict=True)
             ]
             where = f"reward '{self._spec.name}'"
-        read = [tokenize(each, tokenizer, generation_prompt=True, where=where) for each in inputs]
+            read = [
+                tokenize(each, tokenizer, generation_prompt=True, where=where) for each in inputs
+            ]
         return [
             dataclasses.replace(each, fence=exhibit.fence)
             for each, exhibit in zip(read, shown, strict=True)
@@ -176,15 +183,18 @@ class CritiqueReward:
             [neutral(critique) for critique in critiques],
         )
         if self._spec.dropin is not None and self._spec.dropin.critique is not None:
-            inputs, where = (
-                _call_critique(self._spec.dropin, items, (responses, safe, tokenizer)),
-                f"rm_critique of reward '{self._spec.name}'",
+            origin = _critique_of(self._spec.dropin)
+            return tokenize_rows(
+                _call_critique(origin, items, (responses, safe, tokenizer)),
+                [item.response for item in items],
+                tokenizer=tokenizer,
+                generation_prompt=False,
+                origin=origin,
             )
-        else:
-            inputs = [
-                _scorer_input(*row, tokenizer) for row in zip(items, responses, safe, strict=True)
-            ]
-            where = f"reward '{self._spec.name}'"
+        inputs = [
+            _scorer_input(*row, tokenizer) for row in zip(items, responses, safe, strict=True)
+        ]
+        where = f"reward '{self._spec.name}'"
         return [tokenize(each, tokenizer, generation_prompt=False, where=where) for each in inputs]
 
     def _question(self, item: ScoreItem, response: str) -> str:
@@ -306,21 +316,32 @@ def _scorer_input(item: ScoreItem, response: str, critique: str, tokenizer: Any)
     return [*prompt_turns(item), reply, remark]
 
 
-def _call_critique(
-    dropin: DropIn, items: Sequence[ScoreItem], rest: tuple[list[str], list[str], Any]
-) -> list[Any]:
+def _critique_of(dropin: DropIn) -> Origin:
     assert dropin.critique is not None
-    what = f"rm_critique of reward '{dropin.name}'"
-    named = named_columns(items) | {
-        "responses": rest[0]
-    }  # inert: what it returns is read by a model
-    try:
-        returned = call_with_known_arguments(
-            dropin.critique, ([item.rm_prompt for item in items], *rest), named
-        )
-    except Exception as error:
-        raise RewardFunctionError(f"{what} raised {describe_exception(error)}") from error
-    return checked_length(returned, len(items), what=what, noun="input")
+    return Origin(
+        function=dropin.critique,
+        what=f"rm_critique of reward '{dropin.name}'",
+        file=str(dropin.path),
+    )
+
+
+def _call_critique(
+    origin: Origin, items: Sequence[ScoreItem], rest: tuple[list[str], list[str], Any]
+) -> list[Any]:
+    """What rm_critique makes of each row; a `RowError` where it raised on that row."""
+    responses, critiques, tokenizer = rest
+    prompts = [item.rm_prompt for item in items]
+    # Inert responses: what it returns is read by a model.
+    named = named_columns(items) | {"responses": responses}
+
+    def call(rows: Sequence[int]) -> Any:
+        lists = [[column[i] for i in rows] for column in (prompts, responses, critiques)]
+        return call_with_known_arguments(origin.function, (*lists, tokenizer), chosen(named, rows))
+
+    own = [item.response for item in items]
+    return Batched(
+        call=call, responses=own, what=origin.what, noun="input", file=origin.file
+    ).rows()
 
 
 def _result(

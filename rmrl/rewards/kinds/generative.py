@@ -33,7 +33,9 @@ from rmrl.rewards.kinds.rendering import (
     generate_requests,
     postprocess,
     preprocess,
+    preprocess_of,
     tokenize,
+    tokenize_rows,
 )
 from rmrl.rewards.kinds.truncation import fit_items, judge_limit, with_cuts
 from rmrl.rewards.rules.dropin import DropIn
@@ -148,8 +150,8 @@ class GenerativeReward:
         )
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One verdict per item. Raises RewardFunctionError when the drop-in raises or miscounts,
-        ConfigError for unusable answers."""
+        """One verdict per item. Raises RewardFunctionError when the drop-in miscounts, ConfigError
+        for unusable answers; a row the drop-in raises on has a `user_error`."""
         if not items:
             return []
         rendered = self.render(items)
@@ -173,9 +175,12 @@ class GenerativeReward:
         tokenizer = self._tokenizer()
         shown = exhibits(items, tokenizer, fenced=self._options.fence)
         if self._spec.dropin is not None and self._spec.dropin.preprocess is not None:
-            inputs, where = (
+            read = tokenize_rows(
                 preprocess(self._spec.dropin, items, tokenizer, shown=shown),
-                f"rm_preprocess of reward '{self._spec.name}'",
+                [item.response for item in items],
+                tokenizer=tokenizer,
+                generation_prompt=True,
+                origin=preprocess_of(self._spec.dropin),
             )
         else:
             inputs = [
@@ -183,7 +188,9 @@ class GenerativeReward:
                 for i, e in zip(items, shown, strict=True)
             ]
             where = f"reward '{self._spec.name}'"
-        read = [tokenize(each, tokenizer, generation_prompt=True, where=where) for each in inputs]
+            read = [
+                tokenize(each, tokenizer, generation_prompt=True, where=where) for each in inputs
+            ]
         return [
             dataclasses.replace(each, fence=exhibit.fence)
             for each, exhibit in zip(read, shown, strict=True)

@@ -7,12 +7,11 @@ Pairs are called A and B, lists are numbered from 1, always in the order shown.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from rmrl.errors import RewardFunctionError
 from rmrl.inference.scoring_base import GenerateRequest
 from rmrl.rewards.judging.asking import answer_form, conversation_text, fill, question_of, template
 from rmrl.rewards.judging.parser import Parser
@@ -33,14 +32,18 @@ from rmrl.rewards.kinds.group_votes import (
 from rmrl.rewards.kinds.rendering import (
     Exhibit,
     Rendered,
+    chosen,
     exhibits,
     generate_requests,
     named_columns,
+    preprocess_of,
     tokenize,
+    tokenize_rows,
     with_note,
 )
+from rmrl.rewards.kinds.row_errors import Batched
 from rmrl.rewards.kinds.truncation import Cutting, fitted, item_passages, items_rebuilt, judge_limit
-from rmrl.rewards.rules.dropin import DropIn, call_with_known_arguments, describe_exception
+from rmrl.rewards.rules.dropin import DropIn, call_with_known_arguments
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling, ScoreItem
 
@@ -96,8 +99,8 @@ class GroupJudge:
     async def hear(
         self, items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]
     ) -> list[Heard]:
-        """One verdict per comparison. Raises RewardFunctionError when the drop-in raises or
-        miscounts."""
+        """One verdict per comparison. Raises RewardFunctionError when the drop-in miscounts; a
+        comparison it raises on is a `user_error`."""
         inputs = self._inputs(items, comparisons)
         full = [each for each in inputs if not each.read.empty]
         calls = self._context.calls_to("main" if self._spec.remote is None else "remote")
@@ -117,11 +120,7 @@ class GroupJudge:
                 for each, votes in zip(full, self._read(items, full, said), strict=True)
             ]
         )
-        empty = "the judge's input is empty: it has no token"
-        return [
-            Heard(None, "", (), "user_error", empty) if each.read.empty else next(heard)
-            for each in inputs
-        ]
+        return [_unread(each.read) if each.read.empty else next(heard) for each in inputs]
 
     # --- what it is told
 
@@ -174,17 +173,20 @@ class GroupJudge:
         exhibit_of = dict(zip(used, made, strict=True))
         shown = [tuple(exhibit_of[row] for row in rows) for rows in comparisons]
         if self._dropin is not None:
-            told, where = (
+            read = tokenize_rows(
                 self._dropin_inputs(self._dropin, items, comparisons, shown, tokenizer),
-                f"rm_preprocess of '{self._spec.name}'",
+                _responses(items, comparisons),
+                tokenizer=tokenizer,
+                generation_prompt=True,
+                origin=preprocess_of(self._dropin),
             )
         else:
             pairs = zip(comparisons, shown, strict=True)
-            told, where = (
-                [self._question(items[rows[0]], each, tokenizer) for rows, each in pairs],
-                f"reward '{self._spec.name}'",
-            )
-        read = [tokenize(each, tokenizer, generation_prompt=True, where=where) for each in told]
+            questions = [self._question(items[rows[0]], each, tokenizer) for rows, each in pairs]
+            where = f"reward '{self._spec.name}'"
+            read = [
+                tokenize(each, tokenizer, generation_prompt=True, where=where) for each in questions
+            ]
         return [Input(*row) for row in zip(comparisons, read, shown, strict=True)]
 
     def _question(self, item: ScoreItem, shown: Sequence[Exhibit], tokenizer: Any) -> Any:
@@ -231,24 +233,31 @@ class GroupJudge:
         self, dropin: DropIn, items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]], shown: Sequence[Sequence[Exhibit]],
         tokenizer: Any,
     ) -> list[Any]:  # fmt: skip
-        assert dropin.preprocess is not None
+        origin = preprocess_of(dropin)
         firsts = [items[rows[0]] for rows in comparisons]
         together = list if self._asking.listwise else tuple
         texts = [together(exhibit.text for exhibit in each) for each in shown]
         fences = [tuple(exhibit.fence for exhibit in each) for each in shown]
         responses = [tuple(fence.text for fence in each) for each in fences]
         named = named_columns(firsts) | {"fences": fences, "responses": responses}
-        what = f"rm_preprocess of reward '{self._spec.name}'"
-        try:
-            returned = call_with_known_arguments(
-                dropin.preprocess, ([item.rm_prompt for item in firsts], texts, tokenizer), named
+
+        def call(rows: Sequence[int]) -> Any:
+            prompts = [firsts[i].rm_prompt for i in rows]
+            chosen_texts = [texts[i] for i in rows]
+            return call_with_known_arguments(
+                origin.function, (prompts, chosen_texts, tokenizer), chosen(named, rows)
             )
-        except Exception as error:
-            raise RewardFunctionError(f"{what} raised {describe_exception(error)}") from error
-        return [
-            _noted(read, each)
-            for read, each in zip(_one_each(returned, len(texts), what=what), shown, strict=True)
-        ]
+
+        own = _responses(items, comparisons)
+        inputs = Batched(
+            call=call,
+            responses=own,
+            what=origin.what,
+            noun="input",
+            file=origin.file,
+            row="comparison",
+        ).rows()
+        return [_noted(read, each) for read, each in zip(inputs, shown, strict=True)]
 
     def _requests(self, each: Input) -> list[GenerateRequest]:
         return generate_requests([each.read], self._structured(len(each.rows)))
@@ -306,18 +315,37 @@ class GroupJudge:
         self, dropin: DropIn, items: Sequence[ScoreItem], readable: Sequence[tuple[Input, Said]]
     ) -> list[Any]:
         assert dropin.postprocess is not None
-        responses = [tuple(items[row].response for row in each.rows) for each, _ in readable]
+        function = dropin.postprocess
+        responses = _responses(items, [each.rows for each, _ in readable])
         named = named_columns([items[each.rows[0]] for each, _ in readable]) | {
             "responses": responses
         }
-        what = f"rm_postprocess of reward '{self._spec.name}'"
-        try:
-            returned = call_with_known_arguments(
-                dropin.postprocess, ([sample.text for _, sample in readable],), named
-            )
-        except Exception as error:
-            raise RewardFunctionError(f"{what} raised {describe_exception(error)}") from error
-        return _one_each(returned, len(readable), what=what)
+
+        def call(rows: Sequence[int]) -> Any:
+            texts = [readable[i][1].text for i in rows]
+            return call_with_known_arguments(function, (texts,), chosen(named, rows))
+
+        return Batched(
+            call=call,
+            responses=responses,
+            what=f"rm_postprocess of reward '{dropin.name}'",
+            noun="score",
+            file=str(dropin.path),
+            row="comparison",
+        ).rows()
+
+
+def _responses(
+    items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]
+) -> list[tuple[str, ...]]:
+    """The responses of each comparison, as the policy wrote them."""
+    return [tuple(items[row].response for row in rows) for rows in comparisons]
+
+
+def _unread(read: Rendered) -> Heard:
+    """What came of a comparison whose input is empty."""
+    problem = read.problem or "the judge's input is empty: it has no token"
+    return Heard(None, "", (), "user_error", problem)
 
 
 def _note(fences: Sequence[Fence]) -> str:
@@ -335,17 +363,3 @@ def _noted(read: Any, shown: Sequence[Exhibit]) -> Any:
     for exhibit in reversed(shown):
         read = with_note(read, exhibit)
     return read
-
-
-def _one_each(returned: Any, expected: int, *, what: str) -> list[Any]:
-    if isinstance(returned, str | bytes | Mapping) or not hasattr(returned, "__len__"):
-        raise RewardFunctionError(
-            f"{what} returned {type(returned).__name__}; a list with one entry per comparison is"
-            " needed"
-        )
-    if len(returned) != expected:
-        raise RewardFunctionError(
-            f"{what} returned {len(returned)} entries for {expected} comparisons; return exactly"
-            " one per comparison, in order"
-        )
-    return list(returned)

@@ -15,7 +15,7 @@ from rmrl.rewards.judging.reading import EXPLANATIONS
 from rmrl.rewards.judging.refusal import is_refusal
 from rmrl.rewards.judging.thinking import opens_thinking, strip_thinking
 from rmrl.rewards.kinds.rendering import Exhibit, Rendered
-from rmrl.rewards.rules.verdict import check_verdict
+from rmrl.rewards.rules.verdict import RowError, check_verdict
 from rmrl.types import Status
 
 CHOICES: Mapping[str, float] = {"A": 1.0, "B": 0.0, "tie": 0.5}
@@ -180,6 +180,8 @@ def dropin_vote(returned: Any, read: tuple[Input, Said], *, listwise: bool) -> V
     each, sample = read
     if returned is None:
         return Vote(sample)
+    if isinstance(returned, RowError):
+        return Vote(sample, problem=returned.detail)
     if listwise:
         return _list_vote(returned, sample, len(each.rows))
     verdict = check_verdict(returned)

@@ -15,13 +15,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from rmrl.errors import RewardError, RewardFunctionError
+from rmrl.errors import RewardError
 from rmrl.inference.scoring_base import PoolingRequest, Runner, TokenOutput
 from rmrl.rewards.judging.steps import cut_steps, locate_steps, step_ends, tokens_of_parts
 from rmrl.rewards.judging.untrusted import neutralised_with_map
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.process_frame import Frame, frame_of, plain_frame
-from rmrl.rewards.kinds.rendering import Rendered, nothing_to_read, postprocess, preprocess
+from rmrl.rewards.kinds.rendering import (
+    Rendered,
+    nothing_to_read,
+    postprocess,
+    preprocess,
+    preprocess_of,
+)
+from rmrl.rewards.kinds.row_errors import Origin
 from rmrl.rewards.kinds.truncation import Limit, kept_numbers, pooling_limit, with_cuts
 from rmrl.rewards.rules.verdict import RowError, check_verdict
 from rmrl.rewards.specs.spec import RewardSpec
@@ -213,10 +220,10 @@ class ProcessReward:
 
     def _dropin_parts(self, items: Sequence[ScoreItem], tokenizer: Any) -> list[Parts | RowError]:
         assert self._dropin is not None
-        where = f"rm_preprocess of reward '{self._spec.name}'"
+        origin = preprocess_of(self._dropin)
         returned = preprocess(self._dropin, items, tokenizer)
         return [
-            each if isinstance(each, RowError) else _parts_of(each, item, tokenizer, where=where)
+            each if isinstance(each, RowError) else _parts_of(each, item, tokenizer, origin=origin)
             for each, item in zip(returned, items, strict=True)
         ]
 
@@ -353,7 +360,9 @@ def _unread(error: RowError) -> _Read:
     return _Read(Rendered("", (), problem=f"{error.what} {error.detail}"), (), Parts((), ()))
 
 
-def _parts_of(returned: Any, item: ScoreItem, tokenizer: Any, *, where: str) -> Parts:
+def _parts_of(
+    returned: Any, item: ScoreItem, tokenizer: Any, *, origin: Origin
+) -> Parts | RowError:
     """A list of steps, or (prompt, steps), as a drop-in returned it for one response."""
     prompt, steps = (
         returned
@@ -362,9 +371,11 @@ def _parts_of(returned: Any, item: ScoreItem, tokenizer: Any, *, where: str) -> 
     )
     readable = isinstance(steps, list) and steps and all(isinstance(step, str) for step in steps)
     if not readable or not (prompt is None or isinstance(prompt, str | list)):
-        raise RewardFunctionError(
-            f"{where} returned {repr(returned)[:80]} ({type(returned).__name__}) for a response;"
-            " give a list of its steps, ['First ...', 'So ...'], or a tuple (prompt, steps)"
+        return RowError(
+            origin.what,
+            f"returned {repr(returned)[:80]} ({type(returned).__name__}) for a response; give a"
+            " list of its steps, ['First ...', 'So ...'], or a tuple (prompt, steps)"
+            f" {origin.seen_on(item.response)}",
         )
     text, places = neutralised_with_map(item.response, tokenizer)
     found = locate_steps(steps, text)

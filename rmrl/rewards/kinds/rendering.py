@@ -12,15 +12,20 @@ from typing import Any
 from rmrl.errors import RewardFunctionError
 from rmrl.inference.scoring_base import GenerateRequest
 from rmrl.rewards.judging.untrusted import Fence, neutraliser, new_fence
-from rmrl.rewards.kinds.row_errors import Batched, checked_length
+from rmrl.rewards.kinds.row_errors import Batched, Origin, checked_length
 from rmrl.rewards.rules.dropin import DropIn, call_with_known_arguments, describe_exception
 from rmrl.rewards.rules.verdict import RowError
 from rmrl.types import Messages, Sampling, ScoreItem, ScoreResult
 
 __all__ = [
     "NOTHING_TO_READ", "Exhibit", "Rendered", "as_judge_input", "checked_length", "chosen", "exhibits", "fill_in", "generate_requests",
-    "named_columns", "nothing_to_read", "postprocess", "preprocess", "tokenize", "with_note", "without_torn_fence",
+    "named_columns", "nothing_to_read", "postprocess", "preprocess", "preprocess_of", "tokenize", "tokenize_rows", "with_note",
+    "without_torn_fence",
 ]  # fmt: skip
+
+
+class UnreadableInputError(RewardFunctionError):
+    """One input that cannot be read, whatever the others are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +155,16 @@ def preprocess(
     ]
 
 
+def preprocess_of(dropin: DropIn) -> Origin:
+    """Its rm_preprocess, as errors name it."""
+    assert dropin.preprocess is not None
+    return Origin(
+        function=dropin.preprocess,
+        what=f"rm_preprocess of reward '{dropin.name}'",
+        file=str(dropin.path),
+    )
+
+
 def chosen(named: Mapping[str, Sequence[Any] | None], rows: Sequence[int]) -> dict[str, Any]:
     """The columns of some rows."""
     return {
@@ -248,7 +263,8 @@ def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) 
 
     Token ids may be a list, an array of one dimension, or what `tokenizer(text)` returns. With
     `tokenizer` None, for servers that tokenize by themselves, strings and messages are passed on.
-    Raises RewardFunctionError naming `where`.
+    Raises RewardFunctionError naming `where`: UnreadableInputError where this input is no such
+    thing.
     """
     if isinstance(read, RowError):
         return Rendered(
@@ -257,19 +273,42 @@ def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) 
     if tokenizer is None:
         return _untokenized(read, where)
     if isinstance(read, str):
-        return _text(read, tokenizer)
+        return _text(_checked_letters(read, where), tokenizer)
     if isinstance(read, tuple) and len(read) == 2 and all(isinstance(part, str) for part in read):
-        return _pair(read, tokenizer)
+        return _pair(
+            (_checked_letters(read[0], where), _checked_letters(read[1], where)), tokenizer
+        )
     ids = _token_ids(read)
     if ids is not None:
         return _ids(ids, tokenizer, where)
     if _is_messages(read):
         return _messages(read, tokenizer, generation_prompt, where=where)
-    raise RewardFunctionError(
+    raise UnreadableInputError(
         f"{where} returned {repr(read)[:80]} ({type(read).__name__}) as an input; give a string,"
         " token ids, a list of {role, content} messages, or a (text, text) tuple for an encoder"
         " that reads pairs"
     )
+
+
+def tokenize_rows(
+    inputs: Sequence[Any],
+    responses: Sequence[str | Sequence[str]],
+    *,
+    tokenizer: Any,
+    generation_prompt: bool,
+    origin: Origin,
+) -> list[Rendered]:
+    """`tokenize` of what a user's function returned for each of `responses`: an input that cannot
+    be read costs its row (`Rendered.problem`)."""
+    rows: list[Rendered] = []
+    for read, response in zip(inputs, responses, strict=True):
+        try:
+            row = tokenize(read, tokenizer, generation_prompt=generation_prompt, where=origin.what)
+        except UnreadableInputError as error:
+            problem = f"{error} {origin.seen_on(response)}"
+            row = Rendered("", (), tokenized=tokenizer is not None, problem=problem)
+        rows.append(row)
+    return rows
 
 
 def _is_messages(read: Any) -> bool:
@@ -288,7 +327,7 @@ def _untokenized(read: Any, where: str) -> Rendered:
     if _is_messages(read):
         text = "\n\n".join(f"{role}: {content}" for role, content in _turns(read))
         return Rendered(text, (), messages=_turns(read), tokenized=False)
-    raise RewardFunctionError(
+    raise UnreadableInputError(
         f"{where} returned {repr(read)[:80]} ({type(read).__name__}) as an input; a remote judge"
         " reads a string or a list of {role, content} messages"
     )
@@ -311,11 +350,24 @@ def _token_ids(read: Any) -> tuple[int, ...] | None:
 def _ids(ids: tuple[int, ...], tokenizer: Any, where: str) -> Rendered:
     stray = next((token for token in ids if not 0 <= token < len(tokenizer)), None)
     if stray is not None:
-        raise RewardFunctionError(
+        raise UnreadableInputError(
             f"{where} returned token id {stray}, and the reward model's tokenizer has"
             f" {len(tokenizer)} tokens; tokenize with tgt_tokenizer"
         )
     return Rendered(tokenizer.decode(list(ids)), ids)
+
+
+def _checked_letters(text: str, where: str) -> str:
+    """`text`, which tokenizers take only where it can be written as UTF-8: JSON's escapes, as in
+    "\\ud83d", can hold half a letter."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UnreadableInputError(
+            f"{where} returned a text with half of a letter, a lone surrogate at {error.start};"
+            " make it text with text.encode(errors='replace').decode()"
+        ) from error
+    return text
 
 
 def _text(text: str, tokenizer: Any) -> Rendered:
@@ -348,10 +400,11 @@ def _messages(
         )
     except Exception as error:  # a template is a program of the checkpoint's: it may raise anything
         roles = ", ".join(str(m["role"]) for m in messages)
-        raise RewardFunctionError(
+        raise UnreadableInputError(
             f"{where}: the chat template of {tokenizer.name_or_path} refuses messages of the roles"
             f" {roles}: {describe_exception(error)}"
         ) from error
+    _checked_letters(text, where)
     return Rendered(
         text,
         tuple(tokenizer(text, add_special_tokens=False)["input_ids"]),

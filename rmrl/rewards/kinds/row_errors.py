@@ -3,6 +3,7 @@ and no other."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,20 +17,41 @@ SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A user's function, as errors name it."""
+
+    function: Callable[..., Any]
+    what: str
+    """For people: "rm_preprocess of reward 'judge'"."""
+    file: str
+    """The user's file."""
+
+    def seen_on(self, response: str | Sequence[str]) -> str:
+        """Where the function begins and what it was called with: the end of a sentence on what it
+        returned."""
+        function = inspect.unwrap(self.function)
+        code = getattr(function, "__code__", None)
+        line = "" if code is None else f":{code.co_firstlineno} in {code.co_name}"
+        return f"({self.file}{line}, on {quoted(response)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batched:
     """One function and the rows it is to be called with."""
 
     call: Callable[[Sequence[int]], Any]
     """Call it with the rows at these positions; what it returns should be a list of as many
     entries."""
-    responses: Sequence[str]
-    """Of each row, as the policy wrote it."""
+    responses: Sequence[str | Sequence[str]]
+    """Of each row, as the policy wrote it; several of a row that compares them."""
     what: str
     """For people: "rm_preprocess of reward 'judge'"."""
     noun: str
     """What it returns one of per row: "input", "score"."""
     file: str
     """The user's file, so that an error names a line of it."""
+    row: str = "response"
+    """What a row is: "response", "comparison"."""
 
     def rows(self) -> list[Any]:
         """What it returns for each row; a `RowError` where it raised on that row alone.
@@ -44,7 +66,10 @@ class Batched:
             returned = self.call(everything)
         except (Exception, SystemExit) as error:
             return self._one_by_one(error)
-        return checked_length(returned, len(self.responses), what=self.what, noun=self.noun)
+        return self._checked(returned, len(self.responses))
+
+    def _checked(self, returned: Any, expected: int) -> list[Any]:
+        return checked_length(returned, expected, what=self.what, noun=self.noun, row=self.row)
 
     def _one_by_one(self, whole: BaseException) -> list[Any]:
         count = len(self.responses)
@@ -54,7 +79,7 @@ class Batched:
         fine = [i for i, entry in enumerate(alone) if not isinstance(entry, RowError)]
         if len(fine) == count:
             detail = (
-                f"raised {describe_exception(whole, self.file)} on {count} responses together, and"
+                f"raised {describe_exception(whole, self.file)} on {count} {self.row}s together, and"
                 " on none of them alone"
             )
             return [RowError(self.what, detail)] * count
@@ -64,11 +89,11 @@ class Batched:
 
     def _alone(self, row: int) -> Any:
         try:
-            (entry,) = checked_length(self.call([row]), 1, what=self.what, noun=self.noun)
+            (entry,) = self._checked(self.call([row]), 1)
         except RewardFunctionError as error:
             return RowError(
                 self.what,
-                f"was called with one response alone, as it raises on all of them: {error}",
+                f"was called with one {self.row} alone, as it raises on all of them: {error}",
             )
         except (Exception, SystemExit) as error:
             return self._error(error, row)
@@ -78,33 +103,39 @@ class Batched:
         """[] where it raises or miscounts again: then what it returned for each row alone has to
         do."""
         try:
-            return (
-                checked_length(self.call(fine), len(fine), what=self.what, noun=self.noun)
-                if fine
-                else []
-            )
+            return self._checked(self.call(fine), len(fine)) if fine else []
         except (Exception, SystemExit):
             return []
 
     def _error(self, error: BaseException, row: int) -> RowError:
-        response = self.responses[row]
-        beginning = response if len(response) <= SHOWN else response[:SHOWN] + "..."
         return RowError(
             self.what,
-            f"raised {describe_exception(error, self.file)} on the response {beginning!r}",
+            f"raised {describe_exception(error, self.file)} on {quoted(self.responses[row])}",
         )
 
 
-def checked_length(returned: Any, expected: int, *, what: str, noun: str) -> list[Any]:
+def quoted(response: str | Sequence[str]) -> str:
+    """The beginning of a response, or of each of several, for the end of a sentence."""
+    if isinstance(response, str):
+        return f"the response {_beginning(response)!r}"
+    return f"the responses {' and '.join(repr(_beginning(each)) for each in response)}"
+
+
+def _beginning(response: str) -> str:
+    return response if len(response) <= SHOWN else response[:SHOWN] + "..."
+
+
+def checked_length(
+    returned: Any, expected: int, *, what: str, noun: str, row: str = "response"
+) -> list[Any]:
     """`returned` as a list of `expected` entries; never broadcast, never cut."""
     if isinstance(returned, str | bytes | Mapping) or not hasattr(returned, "__len__"):
         raise RewardFunctionError(
-            f"{what} returned {type(returned).__name__}; a list with one {noun} per response is"
-            " needed"
+            f"{what} returned {type(returned).__name__}; a list with one {noun} per {row} is needed"
         )
     if len(returned) != expected:
         raise RewardFunctionError(
-            f"{what} returned {len(returned)} {noun}s for {expected} responses; return exactly one"
-            " per response, in order"
+            f"{what} returned {len(returned)} {noun}s for {expected} {row}s; return exactly one"
+            f" per {row}, in order"
         )
     return list(returned)

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from rmrl.errors import RewardError, RewardFunctionError
+from rmrl.errors import RewardError
 from rmrl.inference.scoring_base import EmbedOutput, EmbedRequest, Runner
 from rmrl.models.checkpoint_inspect import sentence_settings
 from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.rendering import Rendered, postprocess, preprocess
+from rmrl.rewards.kinds.rendering import Rendered, postprocess, preprocess, preprocess_of
+from rmrl.rewards.kinds.row_errors import Origin
 from rmrl.rewards.kinds.truncation import Cutting, Limit, fitted, with_cuts
 from rmrl.rewards.rules.verdict import RowError, check_verdict
 from rmrl.rewards.specs.spec import RewardSpec
@@ -188,14 +189,14 @@ class SimilarityReward:
         if self._dropin is None:
             return [own_references(item, self._options.reference) for item in items]
         tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
-        where = f"rm_preprocess of reward '{self._spec.name}'"
+        origin = preprocess_of(self._dropin)
         returned = preprocess(self._dropin, items, tokenizer)
         return [
-            self._of_dropin(each, item, where=where)
+            self._of_dropin(each, item, origin=origin)
             for each, item in zip(returned, items, strict=True)
         ]
 
-    def _of_dropin(self, returned: Any, item: ScoreItem, *, where: str) -> Compared:
+    def _of_dropin(self, returned: Any, item: ScoreItem, *, origin: Origin) -> Compared:
         """A string to embed in the response's place, or (response, reference or references)."""
         if isinstance(returned, RowError):
             return Compared(item.response, missing=f"{returned.what} {returned.detail}")
@@ -212,11 +213,12 @@ class SimilarityReward:
                 and all(isinstance(r, str) for r in references)
             ):
                 return Compared(response, tuple(references))
-        raise RewardFunctionError(
-            f"{where} returned {repr(returned)[:80]} ({type(returned).__name__}) for a response;"
-            " give the text to embed, or a tuple (text, reference) with a reference or a list of"
-            " references"
+        problem = (
+            f"{origin.what} returned {repr(returned)[:80]} ({type(returned).__name__}) for a"
+            " response; give the text to embed, or a tuple (text, reference) with a reference or a"
+            f" list of references {origin.seen_on(item.response)}"
         )
+        return Compared(item.response, missing=problem)
 
     def _scores(self, items: Sequence[ScoreItem], cosines: Sequence[Sequence[float]]) -> list[Any]:
         """The curve at the best cosine, or what rm_postprocess makes of that cosine; None where

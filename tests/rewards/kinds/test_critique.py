@@ -169,16 +169,33 @@ async def test_a_drop_in_without_rm_critique(ask: Ask):
     assert len(pair.scorer.requests[0].token_ids) > 20  # the conversation
 
 
-async def test_rm_critique_that_miscounts_or_raises(ask: Ask):
-    start = "def rm_critique(text_prompts, text_responses, critiques, tgt_tokenizer):\n    "
+CRITIQUE = "def rm_critique(text_prompts, text_responses, critiques, tgt_tokenizer):\n    "
+
+
+async def test_rm_critique_that_miscounts_is_refused(ask: Ask):
     with pytest.raises(
         RewardFunctionError, match="rm_critique of reward 'd' returned 0 inputs for 1 responses"
     ):
-        await ask(Pair([said("Bad.")], []), "r", code=DROPIN + start + "return []\n")
-    with pytest.raises(
-        RewardFunctionError, match="rm_critique of reward 'd' raised ZeroDivisionError"
-    ):
-        await ask(Pair([said("Bad.")], []), "r", code=DROPIN + start + "1 / 0\n")
+        await ask(Pair([said("Bad.")], []), "r", code=DROPIN + CRITIQUE + "return []\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("return [1 / (text != 'zero') for text in text_responses]", "ZeroDivisionError"),
+        ("return [0 if text == 'zero' else text for text in text_responses]", "returned 0 (int)"),
+    ],
+)
+async def test_a_response_that_rm_critique_fails_on_costs_its_row(ask: Ask, line: str, seen: str):
+    line = line.replace("1 / (text != 'zero')", "str(1 / (text != 'zero'))")
+    pair = Pair([said("Bad.")], [ValueOutput(1.0, 4), ValueOutput(2.0, 4)])
+    results = await ask(pair, "one", "zero", "two", code=DROPIN + CRITIQUE + line + "\n")
+    assert [r.status for r in results] == ["ok", "user_error", "ok"]
+    assert [results[0].value, results[2].value] == [-1.0, -2.0]
+    assert "rm_critique of reward 'd'" in results[1].detail
+    assert seen in results[1].detail
+    assert "d.py:" in results[1].detail
+    assert "on the response 'zero'" in results[1].detail
 
 
 async def test_rows_with_and_without_a_critique_stay_in_order(ask: Ask):

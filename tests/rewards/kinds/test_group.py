@@ -349,15 +349,60 @@ async def test_what_a_drop_in_may_not_say(ask: Asker, said_of: str, status: str)
 @pytest.mark.parametrize("broken", [PAIR.replace("for text in results]", "for text in results[1:]]"),
                                     PAIR.replace("strict=True)]", "strict=True)][1:]")])  # fmt: skip
 async def test_a_drop_in_that_miscounts_is_refused(ask: Asker, broken: str):
-    with pytest.raises(RewardFunctionError, match="returned 1 entries for 2 comparisons"):
+    with pytest.raises(RewardFunctionError, match=r"returned 1 (scores|inputs) for 2 comparisons"):
         await ask(group("q1", "q2"), code=broken)
 
 
-async def test_a_drop_in_that_raises_is_named(ask: Asker):
-    with pytest.raises(
-        RewardFunctionError, match="rm_postprocess of reward 'r' raised ZeroDivisionError"
-    ):
-        await ask(group("q1", "q2"), code=PAIR.replace("0.0", "1 / 0"))
+async def test_a_verdict_that_rm_postprocess_raises_on_costs_its_comparison(ask: Asker):
+    """Ties raise: q2 against q2b has no game, and the games of each against q3 remain."""
+    code = PAIR.replace("[{", "[1 / (text != 'tie') and {")
+    results = await ask(group("q2", "q2b", "q3"), code=code)
+    assert [(r.value, r.extra["games"]) for r in results] == [(0.0, 1), (0.0, 1), (1.0, 2)]
+
+
+async def test_a_group_whose_every_verdict_raises_is_lost_alone(ask: Asker):
+    code = PAIR.replace("[{", "[1 / (text != 'tie') and {")
+    rows = [*group("q2", "q2b"), *group("q1", "q3", number=1)]
+    results = await ask(rows, code=code)
+    assert [r.status for r in results] == ["user_error", "user_error", "ok", "ok"]
+    detail = results[0].detail
+    assert "rm_postprocess raised ZeroDivisionError" in detail
+    assert "d.py:" in detail
+    assert "on the responses 'q2' and 'q2b'" in detail
+
+
+@pytest.mark.parametrize(
+    ("read", "seen"),
+    [
+        ("7 if 'bad' in a + b else a + b", "returned 7 (int) as an input"),
+        ("str(1 / ('bad' not in a + b)) + a + b", "raised ZeroDivisionError"),
+    ],
+)
+async def test_a_comparison_that_rm_preprocess_fails_on_is_lost_alone(
+    ask: Asker, read: str, seen: str
+):
+    code = PAIR.replace('f"{p} {t} {a} vs {b}"', read)
+    rows = [*group("q2", "bad"), *group("q1", "q3", number=1)]
+    results = await ask(rows, code=code)
+    assert [r.status for r in results] == ["user_error", "user_error", "ok", "ok"]
+    detail = results[0].detail
+    assert "rm_preprocess of reward 'd'" in detail
+    assert seen in detail
+    assert "d.py:" in detail
+    assert "'q2' and 'bad'" in detail
+
+
+async def test_a_list_that_rm_postprocess_raises_on_is_lost_alone(ask: Asker):
+    code = LISTS.replace("if text else None", "if text != 'x' else 1 / 0")
+    rows = [*group("q2", "q9"), *group("q1", "q3", number=1)]
+    results = await ask(
+        rows,
+        lambda read: said("x" if "q9" in read else "1 2"),
+        options=dataclasses.replace(LIST, orders=1),
+        code=code,
+    )
+    assert [r.status for r in results] == ["user_error", "user_error", "ok", "ok"]
+    assert "raised ZeroDivisionError" in results[0].detail
 
 
 # --- tournament

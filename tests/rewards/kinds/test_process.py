@@ -265,10 +265,12 @@ async def test_steps_that_are_not_in_the_response_belong_to_no_token(ask: Ask):
 
 
 @pytest.mark.parametrize("returned", ["'a'", "[]", "[1]", "('p', 'a')"])
-async def test_what_is_no_list_of_steps_is_refused(ask: Ask, returned: str):
-    code = STEPS.replace("text.split(';')", returned)
-    with pytest.raises(RewardFunctionError, match="give a list of its steps"):
-        await ask("a", code=code)
+async def test_what_is_no_list_of_steps_costs_its_row(ask: Ask, returned: str):
+    code = STEPS.replace("text.split(';')", f"{returned} if text == 'bad' else text.split(';')")
+    results, _ = await ask("a;b", "bad", code=code)
+    assert [result.status for result in results] == ["ok", "user_error"]
+    assert "give a list of its steps" in results[1].detail
+    assert "in rm_preprocess, on the response 'bad')" in results[1].detail
 
 
 async def test_a_drop_in_may_say_none(ask: Ask):

@@ -129,3 +129,34 @@ async def test_a_batch_goes_on_without_the_row_a_drop_in_raised_on(
     assert "a seven" in detail
     assert "judge.py:" in detail
     assert "on the response '7'" in detail
+
+
+@pytest.mark.parametrize(
+    ("wrong", "seen"),
+    [
+        ("7", "returned 7 (int) as an input; give a string, token ids"),
+        ("[1, 999999]", "returned token id 999999"),
+        ("[{'role': 'tool', 'content': 'x'}]", "refuses messages of the roles tool"),
+        ("'half \\ud83d'", "half of a letter, a lone surrogate at 5"),
+    ],
+)
+async def test_an_input_that_cannot_be_read_costs_its_row(
+    tmp_path: Path, tokenizer: Any, wrong: str, seen: str
+):
+    code = JUDGE + (
+        "\ndef rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n"
+        f"    return [{wrong} if text == '7' else text for text in text_responses]\n"
+    )
+    line = code.splitlines().index(
+        "def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):", 3
+    )
+    scorer = make_scorer([judge(tmp_path, code=code)], tokenizer)
+    try:
+        batch = await scorer.score(rows("3", "7", "5"))
+    finally:
+        await scorer.close()
+    results = batch.scores.results[0]
+    assert results[1].status == "user_error"
+    assert "user_error" not in (results[0].status, results[2].status)
+    assert seen in results[1].detail
+    assert results[1].detail.endswith(f"judge.py:{line + 1} in rm_preprocess, on the response '7')")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmrl.errors import RewardError, RewardFunctionError
+from rmrl.errors import RewardError
 from rmrl.inference.scoring_base import EmbedOutput, EmbedRequest
 from rmrl.rewards.kinds.similarity import SimilarityReward, curve_value
 from rmrl.types import ScoreItem, ScoreResult
@@ -195,9 +195,12 @@ async def test_a_drop_in_gives_texts_and_reads_cosines(ask: Ask):
     assert texts == ["1.0", "reference"]
 
 
-async def test_a_drop_in_that_returns_no_text_is_refused(ask: Ask):
-    with pytest.raises(RewardFunctionError, match="give the text to embed"):
-        await ask("x", code=DROPIN.replace("(text.strip(), [truth, '0.9'])", "7"))
+async def test_a_row_for_which_a_drop_in_returns_no_text_is_lost_alone(ask: Ask):
+    code = DROPIN.replace("(text.strip(), [truth, '0.9'])", "7 if text == 'bad' else text")
+    results, _ = await ask("1.0", "bad", code=code)
+    assert [result.status for result in results] == ["ok", "user_error"]
+    assert "returned 7 (int) for a response; give the text to embed" in results[1].detail
+    assert "in rm_preprocess, on the response 'bad')" in results[1].detail
 
 
 async def test_no_responses(ask: Ask):
