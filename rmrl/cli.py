@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
+from rmrl.exit import ends_with_its_reader
 from rmrl.registry import Registry, did_you_mean
 
 COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
@@ -21,6 +22,7 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
 )
 
 
+@ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """Dispatch to an entry; returns its exit code (2 for an unknown command)."""
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -4,14 +4,16 @@ mistake."""
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
+import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TextIO
 
 from rmrl.errors import Interrupted, RmrlError
 
@@ -46,6 +48,52 @@ def exit_code() -> Iterator[ExitCode]:
     except (KeyboardInterrupt, asyncio.CancelledError):
         say("interrupted")
         code.value = 130
+
+
+P = ParamSpec("P")
+
+READER_GONE = 141
+"""Exit code where whoever read the output has gone: 128 + SIGPIPE, as shells report it."""
+
+
+def ends_with_its_reader(main: Callable[P, int]) -> Callable[P, int]:
+    """`main` of an entry, ending quietly where its output is read no further, as in
+    `rmrl show FILE | head`: with READER_GONE where that stopped it, else with its own code."""
+
+    @functools.wraps(main)
+    def entry(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return main(*args, **kwargs)
+        except BrokenPipeError:
+            if not (_is_unread(sys.stdout) or _is_unread(sys.stderr)):
+                raise  # another pipe broke
+            return READER_GONE
+        finally:
+            _leave(sys.stdout)
+            _leave(sys.stderr)
+
+    return entry
+
+
+def _leave(stream: TextIO) -> None:
+    """Write what is still buffered; where nobody reads it, send it to nowhere, so that the
+    interpreter does not complain of it at its end."""
+    try:
+        stream.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _is_unread(stream: TextIO) -> bool:
+    """Whether the stream is a pipe whose reader has gone."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    except (OSError, ValueError):  # a stream without a file behind it
+        return False
 
 
 @contextmanager

@@ -18,13 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from rmrl.errors import ConfigError
-from rmrl.exit import exit_code
+from rmrl.exit import ends_with_its_reader, exit_code
 from rmrl.rewards.cache.inventory import Inventory, PruneRule, opened
 
 _UNITS_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _TEXT_SHOWN = 200
 
 
+@ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 ok, 2 mistyped, or the file is no cache, 6 the file is damaged."""
     try:

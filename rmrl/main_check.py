@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from rmrl.config.load import compose_config, shipped
 from rmrl.config.schema import Config, ScoreConfig, ScoreTrainerConfig
 from rmrl.errors import ConfigError
-from rmrl.exit import exit_code, say
+from rmrl.exit import ends_with_its_reader, exit_code, say
 
 if TYPE_CHECKING:
     from rmrl.offline.check import CheckedScoring
@@ -166,6 +166,7 @@ def _positive(text: str) -> int:
     return number
 
 
+@ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code, as that of training."""
     parser = argparse.ArgumentParser(

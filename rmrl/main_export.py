@@ -19,7 +19,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rmrl.errors import ConfigError
-from rmrl.exit import exit_code, say
+from rmrl.exit import ends_with_its_reader, exit_code, say
 from rmrl.registry import did_you_mean
 
 
@@ -106,6 +106,7 @@ def parse(arguments: Sequence[str]) -> ExportConfig:
     return typed
 
 
+@ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 ok, 2 mistyped, or the trained model cannot be found, 6 the
     checkpoint cannot be used."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rmrl.config.migrate import migrate, preamble, shown
 from rmrl.errors import ConfigError
-from rmrl.exit import exit_code
+from rmrl.exit import ends_with_its_reader, exit_code
 
 
 def run(path: Path | None) -> int:
@@ -40,6 +40,7 @@ def _text(path: Path | None) -> str:
         ) from error
 
 
+@ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rmrl.config.load import compose_config, hydra_command, normalise, shipped, to_yaml
 from rmrl.config.schema import Config
 from rmrl.config.verl import own_arguments
-from rmrl.exit import exit_code, say
+from rmrl.exit import ends_with_its_reader, exit_code, say
 
 
 def run(config: Config) -> None:
@@ -42,6 +42,7 @@ def run(config: Config) -> None:
     asyncio.run(go())
 
 
+@ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data,
     130 interrupted."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from rmrl.config.load import compose_config, hydra_command, normalise, shipped
 from rmrl.config.schema import ScoreConfig
-from rmrl.exit import ended_by_signals, exit_code, say
+from rmrl.exit import ended_by_signals, ends_with_its_reader, exit_code, say
 
 
 def run(config: ScoreConfig) -> None:
@@ -27,6 +27,7 @@ def run(config: ScoreConfig) -> None:
     judge_missing(checked, summary, notice=say)
 
 
+@ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 ok, 2 configuration, 3 rewards, 4 infrastructure, 5 stall, 6 data,
     130 interrupted."""

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmrl.exit import exit_code
+from rmrl.exit import ends_with_its_reader, exit_code
 
 
 def run(given: argparse.Namespace) -> None:
@@ -38,6 +38,7 @@ def run(given: argparse.Namespace) -> None:
         print(text)
 
 
+@ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code, as that of training."""
     parser = argparse.ArgumentParser(

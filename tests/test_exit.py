@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +71,47 @@ def test_errors_cross_process_borders(name: str):
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert str(again) == str(error)
+
+
+def unread(arguments: list[str], *, standard_input: str = "") -> subprocess.CompletedProcess[str]:
+    """A command whose standard output nobody reads."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            input=standard_input,
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(write_end)
+
+
+@pytest.mark.parametrize("arguments", [["migrate"], ["--help"], ["show", "--help"], ["export"]])
+def test_an_entry_whose_output_nobody_reads_ends_quietly(arguments: list[str]):
+    script = "python3 -m verl.trainer.main_ppo data.train_batch_size=8\n"
+    done = unread(["-m", "rmrl.cli", *arguments], standard_input=script)
+    assert done.returncode in (0, 141)
+    assert done.stderr == ""
+
+
+def test_more_output_than_a_pipe_holds_stops_where_nobody_reads_it(tmp_path: Path):
+    rows = tmp_path / "samples.jsonl"
+    rows.write_text('{"prompt": "p", "response": "r", "reward": 1.0}\n' * 2000)
+    done = unread(["-m", "rmrl.cli", "show", str(rows), "--rows", "2000"])
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_another_broken_pipe_keeps_its_traceback():
+    code = (
+        "from rmrl.exit import ends_with_its_reader\n"
+        "@ends_with_its_reader\n"
+        "def main():\n    raise BrokenPipeError('a socket')\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "a socket" in done.stderr
