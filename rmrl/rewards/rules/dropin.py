@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from rmrl.errors import RewardFunctionError
 from rmrl.registry import did_you_mean
-from rmrl.rewards.rules import imports
+from rmrl.rewards.rules import imports, names_of_verl
 from rmrl.rewards.rules.forms import RULE_SIGNATURE, bound, made, parameters_of, rule_form, takes
 
 KNOWN_ARGUMENTS = ("ground_truths", "extra_infos", "data_sources", "prompts", "responses", "fences")
@@ -79,6 +79,8 @@ class FunctionSource:
         or there is no such function."""
         if self.is_file:
             module: Any = load_module(Path(self.target), self.code)
+            code = read_source(Path(self.target)) if self.code is None else self.code
+            _check_inner_imports(code, Path(self.target), [self.attribute.partition(".")[0]])
         else:
             imports.importable()
             try:
@@ -146,6 +148,7 @@ def load_dropin(
     module = load_module(path, code)
     spec = _checked_spec(module, path, known_keys)
     functions = {n: getattr(module, n) for n in SIGNATURES if callable(getattr(module, n, None))}
+    _check_inner_imports(code, path, (*functions, "rm_critique"))
     kind = _kind_of(path, functions, spec)
     common: dict[str, Any] = {
         "name": name,
@@ -217,18 +220,19 @@ def load_module(path: Path, code: str | None = None) -> ModuleType:
         return sys.modules[module_name]
     module = ModuleType(module_name)
     module.__file__ = str(path)
+    module.__dict__["__builtins__"] = names_of_verl.Names(path.parent).builtins()
     module.__package__ = imports.package_of(path.parent)
     imports.importable(path.parent)
     sys.modules[module_name] = module  # before it runs: dataclasses and pickle look their module up
     try:
-        with imports.names_of_verl(path.parent):
-            exec(compile(code, str(path), "exec"), module.__dict__)
+        exec(compile(code, str(path), "exec"), module.__dict__)
     except BaseException as error:
         del sys.modules[module_name]
         if isinstance(error, KeyboardInterrupt):
             raise
-        sentence = f"Loading {path} raised {describe_exception(error, str(path))}."
-        raise RewardFunctionError(sentence + imports.missing_of_verl(error)) from error
+        raise RewardFunctionError(
+            f"Loading {path} raised {describe_exception(error, str(path))}."
+        ) from error
     return module
 
 
@@ -281,7 +285,8 @@ def describe_exception(error: BaseException, file: str = "") -> str:
     except Exception:  # a message that cannot be printed must not hide the error
         message = "(its message cannot be printed)"
     message = message if len(message) <= 500 else message[:500] + " ..."
-    frames = traceback.extract_tb(error.__traceback__)
+    ours = names_of_verl.__file__  # between a user's import statement and the import system
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != ours]
     own = [f for f in frames if file and f.filename == file][-1:]
     shown = own if frames[-1:] == own else [*own, *frames[-1:]]
     if isinstance(error, SyntaxError) and error.filename:
@@ -290,6 +295,14 @@ def describe_exception(error: BaseException, file: str = "") -> str:
         f"{f.filename}:{f.lineno} in {f.name}" + (f": {f.line}" if f.line else "") for f in shown
     )
     return f"{type(error).__name__}: {message}" + (f" ({places})" if places else "")
+
+
+def _check_inner_imports(code: str, path: Path, entries: Collection[str]) -> None:
+    """RewardFunctionError where a function of the file is sure to import a part of verl that is not
+    here."""
+    problem = names_of_verl.missing_inside(code, path, entries)
+    if problem:
+        raise RewardFunctionError(problem)
 
 
 def _kind_of(

@@ -1,11 +1,9 @@
 """What a user's reward file may import: its siblings, what lies in the working directory, and the
-places its siblings had in verl.
+places its siblings had in verl (`names_of_verl`).
 
 `import helper` and `from .helper import f` find helper.py beside the file. Folder and working
 directory are looked at last, so that a drop-in called math_verify.py never shadows the package
-math_verify, and sys.path stays as it is. In VeRL-with-RMs reward files lie in
-verl/workers/reward_function and verl/utils/reward_score and import each other by these names; while
-a file is executed, and only then, the names lead to its siblings.
+math_verify, and sys.path stays as it is.
 
 Rule workers import this module: it needs the standard library only.
 """
@@ -13,19 +11,15 @@ Rule workers import this module: it needs the standard library only.
 from __future__ import annotations
 
 import ast
-import contextlib
 import hashlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-_PLACES = ("verl.workers.reward_function", "verl.utils.reward_score")
-"""Packages of verl whose modules are looked for beside the file."""
-_PARENTS = ("verl", "verl.workers", "verl.utils", *_PLACES)
+from rmrl.rewards.rules.names_of_verl import Loader, Names
 
 
 class _Folders(importlib.abc.MetaPathFinder):
@@ -41,9 +35,13 @@ class _Folders(importlib.abc.MetaPathFinder):
         """See `importlib.abc.MetaPathFinder`."""
         if path is not None:
             return None
-        return importlib.machinery.PathFinder.find_spec(
+        spec = importlib.machinery.PathFinder.find_spec(
             fullname, [*self.folders, str(Path.cwd())], target
         )
+        if spec is not None and type(spec.loader) is importlib.machinery.SourceFileLoader:
+            file = spec.loader.path
+            spec.loader = Loader(fullname, file, Names(Path(file).parent))
+        return spec
 
 
 _FOLDERS = _Folders()
@@ -79,21 +77,6 @@ def package_of(folder: Path) -> str:
     return name
 
 
-@contextlib.contextmanager
-def names_of_verl(folder: Path) -> Iterator[None]:
-    """Inside the block the packages of `_PLACES` hold the files of `folder`; an installed verl
-    comes first where it has the module."""
-    finder = _Siblings(folder)
-    before = set(sys.modules)
-    sys.meta_path.append(finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        for name in finder.made - before:
-            sys.modules.pop(name, None)
-
-
 def siblings(code: str, folder: Path) -> list[Path]:
     """Files of `folder` that a text imports, and those that these import; sorted. What cannot be
     parsed imports nothing."""
@@ -122,37 +105,3 @@ def _imported(code: str) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
     return {part for name in names for part in (name.partition(".")[0], name.rpartition(".")[2])}
-
-
-def missing_of_verl(error: BaseException) -> str:
-    """What to do where a file imports a part of verl that is not here; "" for every other error."""
-    if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] != "verl":
-        return ""
-    name = (error.name or "verl").rpartition(".")[2]
-    return (
-        f" verl is not installed here, and there is no {name}.py beside the file: copy what the"
-        " file needs of verl into a file beside it and import that, or install verl."
-    )
-
-
-class _Siblings(importlib.abc.MetaPathFinder):
-    """Finds verl's reward packages, empty, and in them the files of one folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.made: set[str] = set()
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
-        del path, target
-        if fullname in _PARENTS:
-            self.made.add(fullname)
-            return importlib.machinery.ModuleSpec(fullname, None, is_package=True)
-        parent, _, name = fullname.rpartition(".")
-        file = self._folder / f"{name}.py"
-        if parent not in _PLACES or not file.is_file():
-            return None
-        self.made.add(fullname)
-        return importlib.util.spec_from_file_location(fullname, file)

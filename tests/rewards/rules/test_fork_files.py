@@ -24,7 +24,7 @@ from rmrl.types import Sampling
 from tests.rewards.kinds.scripted import context
 from tests.rewards.parts import ENGINE, make_scorer, rows
 
-FORK = Path(__file__).resolve().parents[3] / "shared" / "data" / "fork"
+FORK = Path(__file__).resolve().parents[4] / "shared" / "data" / "fork"
 FILES = FORK / "reward_function"
 pytestmark = pytest.mark.skipif(not FILES.is_dir(), reason=f"{FORK} is not here")
 

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.rules.dropin import DropIn, FunctionSource, load_dropin, load_module
+from rmrl.rewards.rules.dropin import (
+    DropIn,
+    FunctionSource,
+    describe_exception,
+    load_dropin,
+    load_module,
+)
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreResult
 from tests.rewards.parts import items, make_scorer, rows, rule
@@ -74,6 +80,95 @@ def test_a_part_of_verl_that_is_not_here_is_named_with_its_line(tmp_path: Path):
         "there is no hdfs_io.py beside the file: copy what the file needs of verl into a file"
         " beside it" in str(caught.value)
     )
+
+
+INNER = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return helper(solution_str)
+
+
+def helper(text):
+    {line}
+    return float(len(WORDS)) + len(SEEN)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from verl.workers.reward_function.sibling_words import SEEN, WORDS",
+        "from verl.utils.reward_score import sibling_words as s; SEEN, WORDS = s.SEEN, s.WORDS",
+        "import verl.utils.reward_score.sibling_words as s; SEEN, WORDS = s.SEEN, s.WORDS",
+        "import verl.utils.reward_score.sibling_words; "
+        "s = verl.utils.reward_score.sibling_words; SEEN, WORDS = s.SEEN, s.WORDS",
+    ],
+)
+async def test_a_function_imports_its_siblings_by_the_names_of_verl(tmp_path: Path, line: str):
+    """The sibling is executed once: what it counts goes on between calls."""
+    (tmp_path / "sibling_words.py").write_text(
+        "from verl.utils.reward_score.more import WORDS\nSEEN = []\n"
+    )
+    (tmp_path / "more.py").write_text("WORDS = ['a', 'b', 'c']\n")
+    path = tmp_path / "mine.py"
+    path.write_text(INNER.format(line=f"{line}; SEEN.append(text)"))
+    function = FunctionSource(str(path)).load()
+    assert [function("", text, "") for text in ("x", "y")] == [4.0, 5.0]
+    assert not [name for name in sys.modules if name.partition(".")[0] == "verl"]
+    scorer = make_scorer(
+        [_with(rule(tmp_path, "other", "return 0.0"), load_dropin(path, "mine"))], None
+    )
+    try:
+        batch = await scorer.score(rows("x"))
+    finally:
+        await scorer.close()
+    assert batch.scores.results[0][0].value == 4.0
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("from verl.utils.hdfs_io import copy", "hdfs_io"),
+        ("from verl.utils.reward_score import nothing_of_ours", "nothing_of_ours"),
+        ("from verl import DataProto", "DataProto"),
+        ("import verl.utils.reward_score.nothing_of_ours as n", "nothing_of_ours"),
+    ],
+)
+def test_an_import_of_verl_inside_a_function_is_refused_before_it_runs(
+    tmp_path: Path, line: str, name: str
+):
+    path = tmp_path / "mine.py"
+    path.write_text(INNER.format(line=line))
+    for load in (lambda: load_dropin(path, "mine"), FunctionSource(str(path)).load):
+        with pytest.raises(RewardFunctionError) as caught:
+            load()
+        assert f"{path}:7: {line} will raise ModuleNotFoundError" in str(caught.value)
+        assert f"there is no {name}.py beside the file" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if text == 'never':\n        from verl.utils.hdfs_io import copy\n    WORDS = SEEN = 'a'",
+        "try:\n        from verl import DataProto\n    except ImportError:\n"
+        "        WORDS = SEEN = 'a'",
+    ],
+)
+def test_an_import_that_need_not_run_waits(tmp_path: Path, body: str):
+    path = tmp_path / "mine.py"
+    path.write_text(INNER.format(line=body) + "\ndef unused():\n    from verl import DataProto\n")
+    assert FunctionSource(str(path)).load()("", "x", "") == 2.0
+
+
+def test_an_import_of_verl_that_fails_in_a_call_costs_the_row_and_is_explained(tmp_path: Path):
+    path = tmp_path / "mine.py"
+    body = "if text == 'bad':\n        from verl.utils.hdfs_io import copy\n    WORDS = SEEN = 'a'"
+    path.write_text(INNER.format(line=body))
+    function = FunctionSource(str(path)).load()
+    with pytest.raises(ModuleNotFoundError) as caught:
+        function("", "bad", "")
+    sentence = describe_exception(caught.value, str(path))
+    assert "there is no hdfs_io.py beside the file" in sentence
+    assert sentence.endswith(f"({path}:8 in helper: from verl.utils.hdfs_io import copy)")
 
 
 def test_another_missing_package_is_not_about_verl(tmp_path: Path):
