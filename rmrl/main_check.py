@@ -63,7 +63,8 @@ def _is_training(overrides: Sequence[str]) -> bool:
 def _of_scoring(given: argparse.Namespace) -> Shown:
     from rmrl.data.responses import answered_rows
     from rmrl.offline.check import check_scoring
-    from rmrl.offline.score import response_rows, token_counter
+    from rmrl.offline.response_rows import response_rows
+    from rmrl.offline.score import token_counter
 
     config = compose_config(given.overrides, ScoreConfig, notice=say)
     checked = check_scoring(

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "file",
         type=Path,
         metavar="FILE",
-        help="samples.jsonl of a run, or a parquet or jsonl file of rmrl score",
+        help="samples.jsonl of a run, or a parquet, jsonl or csv file of rmrl score",
     )
     parser.add_argument(
         "--where",

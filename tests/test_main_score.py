@@ -35,6 +35,7 @@ CASES = {
     "works": Case(
         {"out": "{tmp}/scored.parquet"}, 0, ("wrote {tmp}/scored.parquet: 4 rows, 4 responses",)
     ),
+    "works in csv": Case({"out": "{tmp}/scored.csv"}, 0, ("wrote {tmp}/scored.csv",)),
     "works in json lines": Case({"out": "{tmp}/scored.jsonl"}, 0, ("wrote {tmp}/scored.jsonl",)),
     "older names": Case(
         {
@@ -49,7 +50,7 @@ CASES = {
         {"out": "{tmp}/there.jsonl"}, 6, ("there.jsonl exists already", "overwrite=true")
     ),
     "suffix": Case(
-        {"out": "{tmp}/scored.csv"}, 2, ("need a file that ends in .parquet or .jsonl",)
+        {"out": "{tmp}/scored.xlsx"}, 2, ("need a file that ends in .parquet, .jsonl, .csv",)
     ),
     "no out": Case({"out": ""}, 2, ("out is empty",)),
     "unknown keys": Case(
@@ -73,7 +74,7 @@ CASES = {
         {"data.files": "{tmp}/mixed.jsonl"}, 6, ("column 'extra'", "out=....jsonl")
     ),
     "too many missing": Case(
-        {"reward.models": "[silent]", "out": "{tmp}/silent.jsonl"},
+        {"reward.models": "[silent]", "out": "{tmp}/silent.jsonl", "over_budget": "fail"},
         3,
         (
             "wrote {tmp}/silent.jsonl: 4 rows",
@@ -87,9 +88,9 @@ CASES = {
         ),
     ),
     "too many missing, warned": Case(
-        {"reward.models": "[silent]", "out": "{tmp}/warned.jsonl", "over_budget": "warn"},
+        {"reward.models": "[silent]", "out": "{tmp}/warned.jsonl"},
         0,
-        ("all rows are in {tmp}/warned.jsonl",),
+        ("silent  unparseable  data", "all rows are in {tmp}/warned.jsonl"),
     ),
     "group key": Case(
         {"data.group_key": "[pair]"}, 6, ("need the column 'pair' of data.group_key",)

@@ -31,7 +31,7 @@ def _processes(config: Config) -> Iterator[str]:
 def _data(config: Config) -> Iterator[str]:
     if not config.data.train_files and not config.trainer.val_only:
         yield (
-            "data.train_files is empty: give a parquet or jsonl file, e.g."
+            "data.train_files is empty: give a parquet, jsonl or csv file, e.g."
             " data.train_files=data/gsm8k/train.parquet"
         )
     if config.trainer.val_only and not config.data.val_files:

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmrl.config.schema import ScoreDataConfig
+from rmrl.data.csv_cells import values_of
 from rmrl.data.groups import GroupTable, group_columns, group_of
 from rmrl.data.problems import FieldError, file_error, shown
 from rmrl.data.rows import Row, file_labels, file_list, read_rows
@@ -70,6 +71,8 @@ class Survey:
     """Rows hold lists of responses."""
     schema: pa.Schema | None
     """Of the rows in parquet; None where nobody asked."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of all rows, in the order in which they first stand."""
     groups: GroupTable | None = None
     """None where nobody asked."""
 
@@ -87,9 +90,11 @@ def survey(settings: ScoreDataConfig, *, for_parquet: bool, by_group: bool = Fal
     several: bool | None = None
     json_types: dict[Path, JsonTypes] = {}
     groups = GroupTable() if by_group else None
+    columns: dict[str, None] = {}
     for position, row in _numbered_rows(settings, paths, None):
         rows_of_files[position] += 1
         responses += len(row.texts)
+        columns |= dict.fromkeys(row.fields)
         if groups is not None:
             groups.add(row.group, responses=len(row.texts), size=row.size, file=position)
         if not for_parquet:
@@ -115,6 +120,7 @@ def survey(settings: ScoreDataConfig, *, for_parquet: bool, by_group: bool = Fal
         rows_of_files=tuple(rows_of_files),
         several=bool(several),
         schema=_schema(settings, json_types) if for_parquet else None,
+        columns=tuple(columns),
         groups=groups,
     )
 
@@ -236,8 +242,9 @@ class _Reader:
 
     def _answered(self, row: Row, checked: PromptRow, first: int) -> AnsweredRow:
         key = self.settings.response_key
+        given = values_of(row.fields, response_key=key) if row.text_cells else row.fields
         fields = {
-            name: plain(row.fields.get(name))
+            name: plain(given.get(name))
             for name in (key, _SEVERAL, "response_tokens", "finish_reason", "ground_truth")
         }
         try:

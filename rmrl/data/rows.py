@@ -1,4 +1,4 @@
-"""Parquet and jsonl files -> raw rows, each with its file and its number, streamed: a file is never
+"""Parquet, jsonl and csv files -> raw rows, each with its file and its number, streamed: a file is never
 held whole."""
 
 # pyright: basic
@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmrl.data import csv_cells
 from rmrl.data.problems import shown
 from rmrl.errors import ConfigError, DataError
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
+READ_SUFFIXES = (".parquet", *JSONL_SUFFIXES, csv_cells.SUFFIX)
 _BATCH_ROWS = 256
 """Small, because one row can be megabytes."""
 
@@ -38,10 +41,13 @@ class Row:
     """0 is the first row (as in pandas' `iloc`); blank lines of a jsonl file do not count."""
     fields: dict[str, Any]
     line: int | None = None
-    """Line of a jsonl file, 1 is the first."""
+    """Line of a jsonl or csv file on which the row begins, 1 is the first."""
     size: int = 0
     """Bytes of the row, about: of its line in a jsonl file, of its share of the batch in Arrow's
     memory of a parquet file."""
+    text_cells: bool = False
+    """`fields` are the cells of a csv file, all of them text; `rmrl.data.csv_cells` knows what they
+    mean."""
 
     @property
     def where(self) -> str:
@@ -66,8 +72,8 @@ def file_list(value: object, key: str) -> list[Path]:
     ):
         example = f"{key}=data/train.parquet or {key}=[a.parquet,b.jsonl]"
         raise ConfigError(
-            f"{key}: saw {shown(value)}; need one path or a list of paths of parquet or jsonl"
-            f" files, e.g. {example}"
+            f"{key}: saw {shown(value)}; need one path or a list of paths of parquet, jsonl"
+            f" or csv files, e.g. {example}"
         )
     paths = [Path(item).expanduser() for item in items]
     for path in paths:
@@ -102,10 +108,7 @@ def read_rows(
     path = Path(path)
     _require_file(path, "the data set")
     count = 0
-    raw_rows = (
-        _read_parquet(path, wanted_N) if path.suffix == ".parquet" else _read_jsonl(path, wanted_N)
-    )
-    for raw in raw_rows:
+    for raw in _raw_rows(path, wanted_N):
         count += 1
         yield Row(
             file=str(path),
@@ -114,6 +117,7 @@ def read_rows(
             fields=raw.fields,
             line=raw.line,
             size=raw.size,
+            text_cells=path.suffix == csv_cells.SUFFIX,
         )
     if not count and wanted_N is None:
         raise DataError(
@@ -131,24 +135,30 @@ class _Raw:
 
 def _require_file(path: Path, key: str) -> None:
     if path.is_dir():
-        inside = sorted(
-            p.name for p in path.iterdir() if p.suffix in (".parquet", *JSONL_SUFFIXES)
-        )[:8]
+        inside = sorted(p.name for p in path.iterdir() if p.suffix in READ_SUFFIXES)[:8]
         raise DataError(
             f"{key}: {path} is a folder; need a file; name the files in it, here:"
             f" {', '.join(inside) or 'no data file at all'}"
         )
     if not path.exists():
         raise DataError(
-            f"{key}: {path} does not exist (looked in {path.absolute().parent}); need a parquet or"
-            " jsonl file; check the path"
+            f"{key}: {path} does not exist (looked in {path.absolute().parent}); need a parquet,"
+            " jsonl or csv file; check the path"
         )
-    if path.suffix not in (".parquet", *JSONL_SUFFIXES):
-        known = ", ".join((".parquet", *JSONL_SUFFIXES))
+    if path.suffix not in READ_SUFFIXES:
+        known = ", ".join(READ_SUFFIXES)
         raise DataError(
             f"{key}: {path} ends in '{path.suffix}'; need one of {known}; convert or rename the"
             " file"
         )
+
+
+def _raw_rows(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
+    if path.suffix == ".parquet":
+        return _read_parquet(path, wanted_N)
+    if path.suffix == csv_cells.SUFFIX:
+        return _read_csv(path, wanted_N)
+    return _read_jsonl(path, wanted_N)
 
 
 def _read_parquet(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
@@ -201,11 +211,22 @@ def _read_jsonl(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
         raise _unreadable(path, "UTF-8 jsonl", error) from error
 
 
+def _read_csv(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
+    try:
+        last = None if wanted_N is None else len(wanted_N)
+        for number, (line, cells) in enumerate(islice(csv_cells.read_records(path), last)):
+            if wanted_N is None or wanted_N[number]:
+                size = sum(len(cell) for cell in cells.values())
+                yield _Raw(number, dict(cells), size, line)
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, "UTF-8 csv", error) from error
+
+
 def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
     need = "need one JSON object per line"
     try:
         value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         hint = (
             "the file looks like one indented JSON value; write one object per line"
             if text.strip() in "[{"

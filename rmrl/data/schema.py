@@ -28,6 +28,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from rmrl.config.schema.data import DataConfig
+from rmrl.data.csv_cells import values_of
 from rmrl.data.problems import MOST_PROBLEMS, FieldError, file_error, shown
 from rmrl.data.rows import Row
 from rmrl.types import Message, Messages
@@ -99,7 +100,10 @@ class _Fields:
 
     def read(self) -> PromptRow | None:
         """The checked row; None where `errors` has something."""
-        fields = {name: plain(value) for name, value in self.row.fields.items()}
+        given = self.row.fields
+        if self.row.text_cells:
+            given = values_of(given, prompt_key=self.prompt_key)
+        fields = {name: plain(value) for name, value in given.items()}
         messages, plain_text = self._try(prompt_messages, fields, self.prompt_key) or ((), False)
         checked = PromptRow(
             id=f"{self.row.label}:{self.row.number}",

@@ -1,4 +1,4 @@
-"""Rows and further columns of them -> one parquet or jsonl file, as they come; under a temporary
+"""Rows and further columns of them -> one parquet, jsonl or csv file, as they come; under a temporary
 name until all are there."""
 
 # pyright: basic
@@ -15,11 +15,13 @@ from typing import Any, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmrl.data import csv_cells
+from rmrl.data.csv_cells import CsvWriter
 from rmrl.data.source_table import SourceTables
 from rmrl.errors import DataError
 from rmrl.files import put_in_place
 
-SUFFIXES = (".parquet", ".jsonl")
+SUFFIXES = (".parquet", ".jsonl", csv_cells.SUFFIX)
 _ROW_GROUP_BYTES = 64 * 2**20
 """Rows are gathered up to this size: many small row groups make a parquet file large and slow to
 read."""
@@ -90,7 +92,8 @@ class TableWriter:
 
     `partial`: the name until then, on the same disk. `types`: the added columns, in order; a column
     of the rows that has the name of an added one is replaced. `sources`: the same rows as Arrow
-    tables, for parquet. Raises DataError where the file cannot be written.
+    tables, for parquet; `columns`: those of the rows, for csv. Raises DataError where the file
+    cannot be written.
     """
 
     def __init__(
@@ -100,18 +103,21 @@ class TableWriter:
         partial: Path,
         types: Mapping[str, pa.DataType],
         sources: SourceTables | None = None,
+        columns: Sequence[str] = (),
     ) -> None:
         assert path.suffix in SUFFIXES
-        assert sources is not None or path.suffix == ".jsonl"
+        assert (sources is not None) == (path.suffix == ".parquet")
         self.path = path
         self.partial = partial
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = (
-                JsonlWriter(partial)
-                if sources is None
-                else ParquetWriter(partial, sources=sources, types=types)
-            )
+            if sources is not None:
+                self._file = ParquetWriter(partial, sources=sources, types=types)
+            elif path.suffix == csv_cells.SUFFIX:
+                kept = [name for name in columns if name not in types]
+                self._file = CsvWriter(partial, columns=[*kept, *types])
+            else:
+                self._file = JsonlWriter(partial)
         except OSError as error:
             raise self._cannot(error) from error
 

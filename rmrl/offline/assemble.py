@@ -25,7 +25,13 @@ def assemble(job: Job) -> None:
     )
     names = [spec.name for spec in job.checked.specs if not spec.part_of]
     types = score_types(names, several=job.survey.several, further=job.checked.config.columns)
-    writer = TableWriter(job.out, partial=job.partial(), types=types, sources=sources)
+    writer = TableWriter(
+        job.out,
+        partial=job.partial(),
+        types=types,
+        sources=sources,
+        columns=job.survey.columns,
+    )
     try:
         rows = _source_rows(job)
         for added in _scores(job):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rmrl.data.csv_cells import scored_values_of
 from rmrl.data.rows import read_rows
 from rmrl.data.schema import plain
 from rmrl.errors import ConfigError, DataError
@@ -44,7 +45,8 @@ def responses(path: Path) -> Iterator[Scored]:
     """Every response of a file, in order. Raises DataError where the file cannot be read or holds
     no scores."""
     for row in read_rows(path):
-        fields = {name: plain(value) for name, value in row.fields.items()}
+        given = scored_values_of(row.fields) if row.text_cells else row.fields
+        fields = {name: plain(value) for name, value in given.items()}
         for each in _singles(fields):
             names = _components(each)
             if not names and "reward" not in each:

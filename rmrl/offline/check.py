@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,24 @@ from rmrl.data.groups import GroupTable, group_columns
 from rmrl.data.responses import Survey, answered_rows, survey
 from rmrl.data.rows import file_list
 from rmrl.data.table_writer import SUFFIXES
-from rmrl.errors import ConfigError, DataError
+from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.offline.columns import FURTHER
 from rmrl.offline.manifest import parts_folder
+from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.residency import Budget, EnginePlan
+from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.specs.resolve import Resolved
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.specs.table import reward_table
 from rmrl.scoring.memory import budget_of, budgets, prepare_engines, scoring_plan
+from rmrl.scoring.preflight import reward_preflight
 from rmrl.scoring.resolve import kind_of, resolve
 from rmrl.scoring.rules_by_source import choose_rules_of
 
 Notice = Callable[[str], None]
 
+_FIRST_ROWS = 64
 _LOOKS_AT_LENGTH = ("overlong", "length", "cosine_length")
 
 
@@ -56,31 +62,28 @@ class CheckedScoring:
 def check_scoring(
     config: ScoreConfig, *, shipped_functions: Path, notice: Notice, needs_out: bool = True
 ) -> CheckedScoring:
-    """Raises one ConfigError with all problems of configuration and rewards; then, one by one,
-    DataError and MemoryPlanError.
+    """Find all that is wrong before an engine is started: first without reading all rows, then with
+    them.
 
-    Without `needs_out` the rows are not looked at yet, and `out` may be left out.
+    Raises ConfigError with every problem of a round; where there is one problem alone, its own
+    error (DataError, MemoryPlanError). Without `needs_out` only the first rows are looked at, and
+    `out` may be left out.
     """
-    for line in [*translate(config, kind_of=kind_of), *_rules(config)]:
-        notice(line)
-    device = resolve_device(config.trainer.device)
-    trust = config.trainer.trust_remote_code
-    rewards = resolve(
-        config.reward, device=device, shipped_functions=shipped_functions, trust_remote_code=trust
-    )
-    problems = [
-        *reward_problems(config),
-        *rewards.problems,
-        *_own_problems(config, rewards.specs, needs_out=needs_out),
-    ]
-    if problems:
-        raise ConfigError(problems)
-    files = tuple(file_list(config.data.files, "data.files"))
-    out = Path(config.out).expanduser() if config.out and needs_out else None
-    if out is not None:
-        refuse_existing(out, overwrite=config.overwrite, unfinished_is_fine=True)
+    problems = Problems()
+    device = _settle(config, problems, notice=notice)
+    rewards = Resolved()
+    if not problems:
+        rewards = resolve(
+            config.reward,
+            device=device,
+            shipped_functions=shipped_functions,
+            trust_remote_code=config.trainer.trust_remote_code,
+        )
+    problems.add([*reward_problems(config), *rewards.problems])
+    _first_round(config, rewards.specs, problems, device=device, needs_out=needs_out, notice=notice)
     engines, budget, tables = _memory(config, rewards.specs, device=device)
     whole_groups = needs_whole_groups(rewards.specs, config.reward)
+    out = Path(config.out).expanduser() if config.out and needs_out else None
     surveyed = None if out is None else _survey(config, out, by_group=whole_groups, notice=notice)
     for table in tables:
         notice(table)
@@ -92,10 +95,44 @@ def check_scoring(
         budget=budget,
         whole_groups=whole_groups,
         by_batch=depends_on_batch(rewards.specs),
-        files=files,
+        files=tuple(file_list(config.data.files, "data.files")),
         out=out,
         survey=surveyed,
     )
+
+
+def _settle(config: ScoreConfig, problems: Problems, *, notice: Notice) -> str:
+    """Translate older names and choose rules, in place. Returns the device."""
+    with problems.collecting():
+        for line in [*translate(config, kind_of=kind_of), *_rules(config)]:
+            notice(line)
+    with problems.collecting():
+        return resolve_device(config.trainer.device)
+    return "cpu"
+
+
+def _first_round(
+    config: ScoreConfig,
+    specs: list[RewardSpec],
+    problems: Problems,
+    *,
+    device: str,
+    needs_out: bool,
+    notice: Notice,
+) -> None:
+    """Raise every problem that the configuration, the checkpoints' headers, the output and the
+    first rows show."""
+    problems.add(_own_problems(config, specs, needs_out=needs_out))
+    if config.out and needs_out:
+        with problems.collecting():
+            out = Path(config.out).expanduser()
+            refuse_existing(out, overwrite=config.overwrite, unfinished_is_fine=True)
+    rows: list[ResponseRow] = []
+    if config.data.files is not None:
+        with problems.collecting():
+            rows = response_rows(list(islice(answered_rows(config.data), _FIRST_ROWS)))
+    problems.add(reward_preflight(specs, rows, device=device, notice=notice))
+    problems.raise_any()
 
 
 def _rules(config: ScoreConfig) -> list[str]:
@@ -192,14 +229,14 @@ def _own_problems(config: ScoreConfig, specs: list[RewardSpec], *, needs_out: bo
     problems = []
     if config.data.files is None:
         problems.append(
-            "data.files is empty: give a parquet or jsonl file of rows with responses, e.g."
+            "data.files is empty: give a parquet, jsonl or csv file of rows with responses, e.g."
             " data.files=responses.parquet"
         )
     if needs_out and not config.out:
         problems.append("out is empty: give the file to write, e.g. out=scored.parquet")
     if needs_out and config.out and Path(config.out).suffix not in SUFFIXES:
         problems.append(
-            f"out={config.out}: need a file that ends in {' or '.join(SUFFIXES)}, e.g."
+            f"out={config.out}: need a file that ends in {', '.join(SUFFIXES)}, e.g."
             " out=scored.parquet"
         )
     problems += field_problems(config)

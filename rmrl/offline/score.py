@@ -8,21 +8,21 @@ claim (whose job, what is done) -> batches -> scorer -> parts, durable -> assemb
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import chain, islice, repeat
 
 from rmrl.cluster.watch import keep_in_mind, unless_lost
-from rmrl.data.responses import AnsweredRow, CountTokens, batches, rows_to_score
+from rmrl.data.responses import CountTokens, batches, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.offline.assemble import assemble
 from rmrl.offline.check import CheckedScoring
 from rmrl.offline.job import Job, claim, discard
 from rmrl.offline.missing_table import broken_budgets, missing_table
 from rmrl.offline.progress import counting
+from rmrl.offline.response_rows import response_rows
 from rmrl.offline.stopping import stop_signals
 from rmrl.offline.summary import Summary
-from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.scoring.build import standalone_scorer
 
@@ -60,7 +60,7 @@ def score_files(checked: CheckedScoring, opened: OpenScorer, *, notice: Notice) 
 
 def judge_missing(checked: CheckedScoring, summary: Summary, *, notice: Notice) -> None:
     """Say what is missing in the whole file. Raises MissingVerdictsError where that breaks a
-    budget, unless over_budget=warn."""
+    budget and over_budget=fail."""
     table = missing_table(summary.verdicts)
     if table:
         notice(table)
@@ -76,8 +76,8 @@ def judge_missing(checked: CheckedScoring, summary: Summary, *, notice: Notice) 
         notice(text)
         return
     raise MissingVerdictsError(
-        f"{text}\n  mend the reward and score again, raise the budget, or give over_budget=warn for"
-        " exit code 0"
+        f"{text}\n  mend the reward and score again, raise the budget, or leave over_budget=fail out"
+        " for exit code 0"
     )
 
 
@@ -95,21 +95,6 @@ async def open_scorer(checked: CheckedScoring, *, notice: Notice) -> AsyncIterat
         notice=notice,
     ) as scorer:
         yield scorer
-
-
-def response_rows(batch: Sequence[AnsweredRow]) -> list[ResponseRow]:
-    """One row per response; groups are numbered within the batch."""
-    number_of: dict[bytes, int] = {}
-    rows = []
-    for row in batch:
-        group = number_of.setdefault(row.group, len(number_of))
-        for text, reason, tokens in zip(row.texts, row.finish_reasons, row.tokens, strict=True):
-            rows.append(
-                ResponseRow(
-                    prompt=row.prompt, text=text, finish_reason=reason, tokens=tokens, group=group
-                )
-            )
-    return rows
 
 
 def token_counter(checked: CheckedScoring) -> CountTokens | None:

@@ -1,8 +1,8 @@
 """Trials of the rewards on the first rows of the data, before an engine is started.
 
 Found here: packages that are not installed, servers that do not answer, rows without the reference
-that a reward compares with, and rules that raise or return no number (each rule is called on one or
-two rows, in a worker process, with its own deadline).
+that a reward compares with, and rules that raise or return no number (each rule is called on two
+rows, and on more where it raises on both, in a worker process with its own deadline).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from rmrl.types import ScoreResult
 
 TRIAL_ROWS = 2
 """Rows on which a rule is tried."""
+_MORE_TRIAL_ROWS = 14
+"""Further rows where it raised on those, so that two bad rows are not taken for a bad rule."""
 _TRIAL_DEADLINE_S = 10.0
 _FAILED = ("user_error", "timeout", "worker_lost")
 _EXTRAS = {"sentence_transformers": "similarity"}
@@ -116,23 +118,32 @@ def _trial_problems(
     problems: list[str] = []
     with RulePool(min(2, len(rules))) as pool:
         for spec in rules:
-            trial = _rows_of(spec, rows)[:TRIAL_ROWS]
             try:
-                results = _call(spec, trial, pool)
+                trial = _trial(spec, _rows_of(spec, rows), pool)
             except RewardFunctionError as error:
                 problems.append(f"reward '{spec.name}': {error}")
                 continue
-            failures = [
-                (row, result)
-                for row, result in zip(trial, results, strict=True)
-                if result.status in _FAILED
-            ]
-            sentence = _failure(spec, failures, len(trial)) if failures else ""
+            failures = [(row, result) for row, result in trial if result.status in _FAILED]
+            if not failures:
+                continue
+            sentence = _failure(spec, failures, len(trial))
             if len(failures) == len(trial):
                 problems.append(f"{sentence}; mend the function before the run")
-            elif failures:
+            else:
                 notice(f"{sentence}; such rows have no reward from it")
     return problems
+
+
+def _trial(
+    spec: RewardSpec, rows: Sequence[ResponseRow], pool: RulePool
+) -> list[tuple[ResponseRow, ScoreResult]]:
+    """The first rows with what the rule returned; more of them where it raised on all of those."""
+    first = rows[:TRIAL_ROWS]
+    trial = list(zip(first, _call(spec, first, pool), strict=True))
+    further = rows[TRIAL_ROWS : TRIAL_ROWS + _MORE_TRIAL_ROWS]
+    if further and all(result.status == "user_error" for _, result in trial):
+        trial += zip(further, _call(spec, further, pool), strict=True)
+    return trial
 
 
 def _call(spec: RewardSpec, rows: Sequence[ResponseRow], pool: RulePool) -> list[ScoreResult]:

@@ -65,7 +65,7 @@ def test_missing_file(tmp_path: Path):
         "the data set:",
         "gone.parquet does not exist",
         str(tmp_path),
-        "need a parquet or jsonl file",
+        "need a parquet, jsonl or csv file",
     ):
         next(read_rows(tmp_path / "gone.parquet"))
 
@@ -146,9 +146,9 @@ def test_file_list_names_what_a_folder_holds(tmp_path: Path):
 
 
 def test_file_list_refuses_an_unknown_kind(tmp_path: Path):
-    (tmp_path / "a.csv").touch()
-    with raises_with(DataError, "ends in '.csv'", ".parquet, .jsonl"):
-        file_list(str(tmp_path / "a.csv"), "data.val_files")
+    (tmp_path / "a.xlsx").touch()
+    with raises_with(DataError, "ends in '.xlsx'", ".parquet, .jsonl"):
+        file_list(str(tmp_path / "a.xlsx"), "data.val_files")
 
 
 def test_labels_are_short_and_unique():

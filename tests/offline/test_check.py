@@ -13,7 +13,7 @@ def test_all_problems_at_once(bench: Bench) -> None:
         bench.checked(
             "data.batch_size=0",
             "reward.models=[lenght]",
-            "out=scored.csv",
+            "out=scored.xlsx",
             "columns=[raw,row]",
             "over_budget=ignore",
             "data.group_key={a: b}",
@@ -25,7 +25,68 @@ def test_all_problems_at_once(bench: Bench) -> None:
     assert "columns=['raw', 'row']: give some of rendered, raw, each once" in problems
     assert "over_budget='ignore': not a choice" in problems
     assert "data.group_key={'a': 'b'}: give a column or a list of columns" in problems
-    assert "out=scored.csv: need a file that ends in .parquet or .jsonl" in problems
+    assert "out=scored.xlsx: need a file that ends in .parquet, .jsonl, .csv" in problems
+
+
+RAISES = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    if solution_str.startswith("fine"):
+        return 1.0
+    return float(solution_str)
+"""
+
+
+def test_what_rewards_and_first_rows_show_is_found_in_the_same_round(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bench.folder / "functions" / "raises.py").write_text(RAISES)
+    monkeypatch.setattr(
+        "rmrl.inference.fake.scoring.FakeEngine.package", "not_there", raising=False
+    )
+    out = bench.folder / "there.jsonl"
+    out.write_text("precious")
+    with pytest.raises(ConfigError) as caught:
+        bench.checked(
+            f"data.files={bench.rows('a', 'b', 'c')}",
+            f"out={out}",
+            "reward.models=[raises,server,near,quality]",
+            "reward.specs.server={kind: remote, url: 'http://127.0.0.1:9/', wire: openrlhf}",
+            f"reward.specs.near={{kind: similarity, path: {bench.folder}/scalar-model}}",
+            f"reward.specs.quality.path={bench.folder}/scalar-model",
+            "columns=[row]",
+        )
+    problems = "\n".join(caught.value.problems)
+    assert "columns=['row']: give some of" in problems
+    assert f"out={out} exists already" in problems
+    assert "reward.engine.name=fake needs the package not_there, which is not installed" in problems
+    assert "reward 'server': no server answers at http://127.0.0.1:9/" in problems
+    assert "reward 'near': row rows.jsonl:0 has no reference: ground_truth" in problems
+    assert "reward 'raises' gave no verdict on 3 of 3 trial responses (user_error)" in problems
+    assert len(caught.value.problems) == 6
+
+
+def test_a_column_that_is_not_there_is_found_with_the_other_problems(bench: Bench) -> None:
+    files = f"data.files={bench.rows('a')}"
+    with pytest.raises(ConfigError) as caught:
+        bench.checked(
+            files, f"out={bench.folder}/s.jsonl", "data.response_key=answer", "columns=[row]"
+        )
+    problems = "\n".join(caught.value.problems)
+    assert "columns=['row']: give some of" in problems
+    assert "only the columns prompt, response" in problems
+
+
+def test_two_bad_rows_at_the_start_are_no_bad_rule(bench: Bench) -> None:
+    (bench.folder / "functions" / "raises.py").write_text(RAISES)
+    files = f"data.files={bench.rows('a', 'b', 'c', 'fine')}"
+    bench.checked(files, f"out={bench.folder}/s.jsonl", "reward.models=[raises]")
+    assert any("on 3 of 4 trial responses" in text for text in bench.notices)
+
+
+def test_who_only_looks_has_rules_tried_as_well(bench: Bench) -> None:
+    (bench.folder / "functions" / "raises.py").write_text(RAISES)
+    with pytest.raises(ConfigError, match="reward 'raises' gave no verdict on 1 of 1"):
+        bench.checked(f"data.files={bench.rows('a')}", "reward.models=[raises]", needs_out=False)
 
 
 def test_an_out_that_is_there_is_left_alone(bench: Bench) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.scoring.preflight import TRIAL_ROWS
 from tests.trainer.job import descendants, still_running, wait_for
 
 pytestmark = pytest.mark.slow
@@ -81,12 +82,9 @@ class Command:
         return self.folder / f"scored-{self.runs}.log"
 
     def scored(self) -> list[int]:
-        """Rows that the last run scored, as far as it got."""
-        return (
-            [int(line) for line in self.log().read_text().splitlines()]
-            if self.log().exists()
-            else []
-        )
+        """Rows that the last run scored, as far as it got, without the trial calls before them."""
+        lines = self.log().read_text().splitlines() if self.log().exists() else []
+        return [int(line) for line in lines[TRIAL_ROWS:]]
 
     def wait_for_rows(self, process: subprocess.Popen[str], *, more_than: int = 0) -> None:
         """Until the run has scored so many, or has ended."""
@@ -162,7 +160,13 @@ def kill_at_random(job: Command, *, kills: int, seed: int) -> int:
 
 @pytest.mark.parametrize(
     ("suffix", "settings"),
-    [("parquet", RUNNING), ("jsonl", RUNNING), ("jsonl", BY_GROUP), ("parquet", BY_GROUP)],
+    [
+        ("parquet", RUNNING),
+        ("jsonl", RUNNING),
+        ("jsonl", BY_GROUP),
+        ("parquet", BY_GROUP),
+        ("csv", RUNNING),
+    ],
 )
 def test_killed_at_random_points_the_output_is_that_of_a_clean_run(
     tmp_path: Path, suffix: str, settings: tuple[str, ...]

@@ -43,7 +43,7 @@ def test_more_than_the_budget_ends_with_the_file_in_place(bench: Bench) -> None:
         f"out={out}",
         "reward.max_missing_by_cause={user: 0.0, data: 0.4}",
     )
-    checked = bench.checked(*keys)
+    checked = bench.checked(*keys, "over_budget=fail")
     summary = bench.score(checked)
     assert [json.loads(line)["reward"] for line in out.read_text().splitlines()] == [
         0.1,
@@ -60,8 +60,8 @@ def test_more_than_the_budget_ends_with_the_file_in_place(bench: Bench) -> None:
         " allows 20%" in text
     )
     assert "reward.max_missing_by_cause.data=0.4 allows 40%" in text
-    assert "over_budget=warn" in text
-    warned = bench.checked(*keys, "over_budget=warn", "overwrite=true")
+    assert "leave over_budget=fail out" in text
+    warned = bench.checked(*keys, "overwrite=true")
     judge_missing(warned, summary, notice=bench.notices.append)
     assert "reward.max_missing=0.2 allows 20%" in bench.notices[-1]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rmrl.data.responses import answered_rows
 from rmrl.inference.fake.scoring import FakeEngine
 from rmrl.inference.scoring_base import PoolingRequest, ValueOutput
-from rmrl.offline.score import response_rows
+from rmrl.offline.response_rows import response_rows
 from rmrl.offline.shift import compared
 from rmrl.offline.show import for_looking, show
 from rmrl.types import ScoreResult

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmrl.data.responses import answered_rows
-from rmrl.offline.score import response_rows
+from rmrl.offline.response_rows import response_rows
 from rmrl.offline.show import for_looking, show
 from tests.offline.conftest import Bench
 

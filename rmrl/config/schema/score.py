@@ -13,7 +13,7 @@ from rmrl.config.schema.reward import ClusterConfig, RewardConfig
 @dataclass(kw_only=True, slots=True)
 class ScoreDataConfig:
     files: Any = changeable(None)
-    """Parquet, jsonl or json file, or a list of them."""
+    """Parquet, jsonl or csv file, or a list of them."""
     prompt_key: str = "prompt"
     """Column with the messages."""
     response_key: str = "response"
@@ -57,14 +57,14 @@ class ScoreTrainerConfig:
 class ScoreConfig:
     data: ScoreDataConfig = field(default_factory=ScoreDataConfig)
     out: str | None = changeable(None)
-    """Parquet or jsonl file to write: the rows plus scores."""
+    """Parquet, jsonl or csv file to write: the rows plus scores."""
     overwrite: bool = changeable(False)
     """Replace `out` if it is there, and discard the unfinished rows of another job in its place."""
     columns: list[str] = field(default_factory=list)
     """Further columns per reward: rendered (what a judge read), raw (what it wrote)."""
-    over_budget: str = choice("fail", among=("fail", "warn"), may_change=True)
-    """When more verdicts are missing in the whole file than `reward.max_missing` allows: fail (exit
-    code 3, `out` written all the same) or warn."""
+    over_budget: str = choice("warn", among=("warn", "fail"), may_change=True)
+    """When more verdicts are missing in the whole file than `reward.max_missing` allows: warn (at
+    the end, exit code 0) or fail (exit code 3, `out` written all the same)."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     reward_model: dict[str, Any] = field(default_factory=dict)
     """Older names; translated by rmrl.config.legacy."""

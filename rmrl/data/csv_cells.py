@@ -1,0 +1,174 @@
+"""csv files: records with the names of the header row, and what their cells mean.
+
+The format is that of RFC 4180: commas, a cell that holds a comma, a quote or a line break stands in
+double quotes, a quote in it is doubled. Read and written record by record.
+
+    an empty cell                    null; an empty text in the column of the response
+    prompt, messages, rm_prompt...   a text, or JSON of a list of messages
+    reward_model, extra_info         JSON of an object; the first may also be the reference itself
+    responses                        JSON of a list of texts, or one text
+    response_tokens, finish_reason   one value, or JSON of a list
+    any other column                 the text as it is, also where it looks like JSON or a number
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from rmrl.data.problems import shown
+from rmrl.errors import DataError
+
+SUFFIX = ".csv"
+
+_LONGEST_CELL = 2**31 - 1
+"""Characters; the csv module's own limit of 131,072 is shorter than a long response."""
+_OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs"}
+_TEXTS = ("prompt", "response", "ground_truth", "detail_", "raw_", "rendered_", "status_")
+"""Beginnings of the columns of a scored file that stay texts."""
+
+
+def read_records(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line of the file on which the record begins, its cells by column); blank lines are left out.
+
+    Raises DataError where the header or a record is malformed, UnicodeDecodeError, OSError.
+    """
+    csv.field_size_limit(_LONGEST_CELL)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        records = _records(reader, path)
+        _, names = next(records, (1, []))
+        _check_header(names, path)
+        for line, cells in records:
+            if len(cells) != len(names):
+                raise DataError(
+                    f"{path} line {line}: saw {len(cells)} cells; need {len(names)}, as many as the"
+                    " header names; put a cell that holds a comma, a quote or a line break in"
+                    " double quotes"
+                )
+            yield line, dict(zip(names, cells, strict=True))
+
+
+def values_of(
+    cells: Mapping[str, str], *, prompt_key: str = "prompt", response_key: str = "response"
+) -> dict[str, Any]:
+    """What the cells of a record mean, as the same row of a parquet file would hold it."""
+    return {
+        name: _value(name, text, prompt_key=prompt_key, response_key=response_key)
+        for name, text in cells.items()
+    }
+
+
+def scored_values_of(cells: Mapping[str, str]) -> dict[str, Any]:
+    """As `values_of`, for a file with scores: numbers are numbers, and in a row of several
+    `responses` each column of texts is a list of them."""
+    values = values_of(cells)
+    texts = () if isinstance(values.get("responses"), list) else _TEXTS
+    return {
+        name: _parsed(value) if isinstance(value, str) and not name.startswith(texts) else value
+        for name, value in values.items()
+    }
+
+
+class CsvWriter:
+    """Rows and their added columns as csv: null is an empty cell, what is no plain value is JSON
+    text."""
+
+    def __init__(self, path: Path, *, columns: Sequence[str]) -> None:
+        # A lone surrogate cannot be UTF-8: it becomes its escape, such as \ud83d.
+        self._file: TextIO = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+        self._columns = list(columns)
+        self._writer = csv.writer(self._file)
+        self._writer.writerow(self._columns)
+
+    def write(self, rows: Sequence[Mapping[str, Any]], added: Mapping[str, Sequence[Any]]) -> None:
+        """One record per row; a column that a row lacks is an empty cell."""
+        for i, row in enumerate(rows):
+            whole = {**row, **{name: values[i] for name, values in added.items()}}
+            self._writer.writerow([_cell(whole.get(name)) for name in self._columns])
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._file.close()
+
+
+def _records(reader: Any, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Each record with the line it begins on."""
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise DataError(
+                f"{path} line {line}: saw a record that is not csv ({error}); need double quotes"
+                " around a cell with a comma, a quote or a line break, and each quote in it twice;"
+                " mend the line"
+            ) from error
+        if cells is None:
+            return
+        if cells:
+            yield line, cells
+
+
+def _check_header(names: Sequence[str], path: Path) -> None:
+    need = "need a first line with the names of the columns, each once, e.g. prompt,response"
+    for separator, word in _OTHER_SEPARATORS.items():
+        if len(names) == 1 and separator in names[0]:
+            raise DataError(
+                f"{path}: saw the header {shown(names[0])}, which is separated by {word}; need"
+                " commas; write the file again with sep=','"
+            )
+    if "" in names:
+        raise DataError(
+            f"{path}: saw a column without a name (column {names.index('') + 1} of {len(names)});"
+            f" {need}; name it, or with pandas write the file with index=False"
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{path}: saw the column {twice[0]} more than once; {need}; rename one")
+
+
+def _value(name: str, text: str, *, prompt_key: str, response_key: str) -> Any:
+    if name == response_key and name != "responses":
+        return text
+    if not text:
+        return None
+    if name in (prompt_key, "messages") or name == "rm_prompt" or name.startswith("rm_prompt_"):
+        parsed = _parsed(text)
+        return parsed if _are_messages(parsed) else text
+    if name in ("reward_model", "extra_info"):
+        parsed = _parsed(text)
+        return parsed if isinstance(parsed, dict) else text
+    if name == "responses":
+        parsed = _parsed(text)
+        return parsed if isinstance(parsed, list) else text
+    if name in ("response_tokens", "finish_reason"):
+        return _parsed(text)
+    return text
+
+
+def _are_messages(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(turn, dict) and "role" in turn for turn in value)
+    )
+
+
+def _parsed(text: str) -> Any:
+    """The text as JSON, or itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list | dict | bool | int | float):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)

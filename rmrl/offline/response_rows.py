@@ -1,0 +1,23 @@
+"""Rows of files -> rows that rewards score, one per response."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rmrl.data.responses import AnsweredRow
+from rmrl.rewards.scoring.items import ResponseRow
+
+
+def response_rows(batch: Sequence[AnsweredRow]) -> list[ResponseRow]:
+    """One row per response; groups are numbered within the batch."""
+    number_of: dict[bytes, int] = {}
+    rows = []
+    for row in batch:
+        group = number_of.setdefault(row.group, len(number_of))
+        for text, reason, tokens in zip(row.texts, row.finish_reasons, row.tokens, strict=True):
+            rows.append(
+                ResponseRow(
+                    prompt=row.prompt, text=text, finish_reason=reason, tokens=tokens, group=group
+                )
+            )
+    return rows
