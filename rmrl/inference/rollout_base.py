@@ -78,4 +78,6 @@ def sample_seed(
     seed: int | None, prompt_index: int, sample_index: int, *, samples: int
 ) -> int | None:
     """A different seed for every sample of a call; None stays None (the engine's own generator)."""
-    return None if seed is None else seed + prompt_index * samples + sample_index
+    if seed is None:
+        return None
+    return seed + prompt_index * samples + sample_index

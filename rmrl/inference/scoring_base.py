@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from rmrl.models.checkpoint_inspect import max_positions
@@ -67,7 +68,7 @@ class EngineSpec:
     @property
     def key(self) -> Hashable:
         """Equal for specs that one engine can serve; two spellings of one folder are equal."""
-        path = os.path.realpath(self.path) if os.path.exists(self.path) else self.path  # noqa: PTH110 (a string either way)
+        path = os.path.realpath(self.path) if Path(self.path).exists() else self.path
         rest = tuple(
             getattr(self, f.name) for f in fields(self) if f.name not in ("path", "kwargs")
         )
@@ -76,7 +77,9 @@ class EngineSpec:
     @property
     def precision(self) -> str:
         """How it computes, for people."""
-        return f"{self.dtype} batch-invariant" if self.batch_invariant else self.dtype
+        if self.batch_invariant:
+            return f"{self.dtype} batch-invariant"
+        return self.dtype
 
     def context_length(self) -> int:
         """`max_model_len`, resolved against the checkpoint; reads its config.json."""

@@ -34,12 +34,15 @@ import numpy as np
 def ks(n: int) -> list[int]:
     """2, 4, 8, ... and n itself; empty for n = 1."""
     powers = [2**i for i in range(1, n.bit_length()) if 2**i < n]
-    return [*powers, n] if n > 1 else []
+    if n > 1:
+        return [*powers, n]
+    return []
 
 
 def best_at_k(values: np.ndarray, k: int) -> tuple[float, float]:
     """Mean and standard deviation of the largest of k of `values`, shape [m], 1 <= k <= m."""
-    shares, ordered = _largest_shares(len(values), k), np.sort(np.asarray(values, dtype=np.float64))
+    shares = _largest_shares(len(values), k)
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
     mean = float(shares @ ordered)
     return mean, math.sqrt(float(shares @ (ordered - mean) ** 2))
 
@@ -75,7 +78,8 @@ def win_shares(sizes: tuple[int, ...], k: int) -> dict[int, float]:
     other answers are counted by how many responses they use and by how many of them have exactly c,
     too.
     """
-    picks, counts = math.comb(sum(sizes), k), Counter(sizes)
+    picks = math.comb(sum(sizes), k)
+    counts = Counter(sizes)
     shares: dict[int, float] = {}
     for size in counts:
         others = list(sizes)

@@ -35,7 +35,9 @@ class BackgroundSink:
         waiting_steps: int = WAITING_STEPS,
         close_s: float = CLOSE_S,
     ) -> None:
-        self._make, self._limit, self._close_s = make, waiting_steps, close_s
+        self._make = make
+        self._limit = waiting_steps
+        self._close_s = close_s
         self._lines: queue.SimpleQueue[tuple[int, Mapping[str, float]] | None] = queue.SimpleQueue()
         self._error: Exception | None = None
         self._given_up = False
@@ -88,7 +90,8 @@ class BackgroundSink:
         except (
             BaseException
         ) as error:  # third-party code: some leave with SystemExit where they cannot ask the user
-            self._error = (
-                error if isinstance(error, Exception) else RuntimeError(f"it left with {error!r}")
-            )
+            if isinstance(error, Exception):
+                self._error = error
+            else:
+                self._error = RuntimeError(f"it left with {error!r}")
             _log.debug("%s: %r", self._thread.name, error)

@@ -40,7 +40,8 @@ class _Span:
         return self.total_s + (now - self.since if self.running else 0.0)
 
     def reset(self, now: float) -> None:
-        self.since, self.total_s = now, 0.0
+        self.since = now
+        self.total_s = 0.0
 
 
 class StepClock:
@@ -69,7 +70,8 @@ class StepClock:
     def __call__(self, stage: str) -> Generator[None, None, None]:
         """Count the block as `stage`, whether it returns or raises."""
         with self._lock:
-            span, now = self._stages.setdefault(stage, _Span()), self._now()
+            span = self._stages.setdefault(stage, _Span())
+            now = self._now()
             span.enter(now)
             self._any.enter(now)
         try:

@@ -47,7 +47,10 @@ class ConsoleSink:
         self._first = context.resume_step or 0
         self._now = now
         self._start = now()
-        self._bar = self._open_bar() if self._stream.isatty() else None
+        if self._stream.isatty():
+            self._bar = self._open_bar()
+        else:
+            self._bar = None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print the step. Validation numbers logged on their own get a line of their own and do not
@@ -171,7 +174,9 @@ def number(value: float) -> str:
         return f"{value:.0f}"
     if size >= 10:
         return f"{value:.1f}"
-    return f"{value:.2f}" if size >= 0.1 else f"{value:.2g}"
+    if size >= 0.1:
+        return f"{value:.2f}"
+    return f"{value:.2g}"
 
 
 def duration(seconds: float) -> str:
@@ -198,7 +203,8 @@ def _component(metrics: Mapping[str, float], name: str) -> str:
 
 
 def _validation(metrics: Mapping[str, float], name: str) -> str:
-    mean, missing = metrics.get(name), metrics.get(f"{name}/missing", 0.0)
+    mean = metrics.get(name)
+    missing = metrics.get(f"{name}/missing", 0.0)
     notes = [f"miss {_percent(missing)}"] if missing > 0 else []
     if best := names.best_of_all(metrics, name):
         notes.insert(
@@ -210,8 +216,12 @@ def _validation(metrics: Mapping[str, float], name: str) -> str:
 
 
 def _percent(share: float) -> str:
-    return "<1%" if 0 < share < 0.01 else f"{100 * share:.0f}%"
+    if 0 < share < 0.01:
+        return "<1%"
+    return f"{100 * share:.0f}%"
 
 
 def _value(metrics: Mapping[str, float], key: str, form: str) -> list[str]:
-    return [form.format(metrics[key])] if key in metrics else []
+    if key in metrics:
+        return [form.format(metrics[key])]
+    return []

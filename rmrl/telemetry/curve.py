@@ -143,7 +143,8 @@ def _time_shares(series: Mapping[str, Series]) -> dict[str, Series]:
 
 def _validation(series: Mapping[str, Series], name: str) -> Panel:
     """The mean; where several responses were sampled also the best of all, dashed."""
-    lines, best = _pick(series, name), names.best_of_all(series, name)
+    lines = _pick(series, name)
+    best = names.best_of_all(series, name)
     return Panel(
         title=name,
         lines=lines | ({} if best is None else {best: series[best]}),
@@ -157,7 +158,8 @@ def smooth(values: np.ndarray) -> np.ndarray:
     half = max(1, len(values) // 20)
     total = np.concatenate([[0.0], np.cumsum(values)])
     at = np.arange(len(values))
-    first, end = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
+    first = np.maximum(at - half, 0)
+    end = np.minimum(at + half + 1, len(values))
     return (total[end] - total[first]) / (end - first)
 
 
@@ -261,7 +263,9 @@ def _draw_main(axes: Any, line: Series, label: str) -> None:
 
 
 def _marker(steps: np.ndarray) -> str:
-    return "o" if len(steps) <= 30 else ""
+    if len(steps) <= 30:
+        return "o"
+    return ""
 
 
 def _draw_missing(axes: Any, missing: Series) -> None:

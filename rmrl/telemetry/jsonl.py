@@ -25,7 +25,8 @@ def cut_after(path: Path, step: int | None) -> int:
     """
     if not path.exists():
         return 0
-    rest, dropped = path.with_name(f".{path.name}.tmp"), 0
+    rest = path.with_name(f".{path.name}.tmp")
+    dropped = 0
     with path.open("rb") as source, rest.open("wb") as target:
         for line in source:
             if (
@@ -79,7 +80,9 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, float | np.floating):
         number = float(cast("float", value))
-        return number if math.isfinite(number) else None
+        if math.isfinite(number):
+            return number
+        return None
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -95,4 +98,6 @@ def _step_of(line: bytes) -> int | None:
     except ValueError:
         return None
     step = cast("dict[str, Any]", row).get("step") if isinstance(row, dict) else None
-    return step if isinstance(step, int) else None
+    if isinstance(step, int):
+        return step
+    return None

@@ -78,13 +78,16 @@ def best_of_all(metrics: Iterable[str], name: str) -> str | None:
     one response was sampled."""
     pattern = re.compile(re.escape(name) + r"/best@(\d+)/mean")
     found = [(int(match[1]), key) for key in metrics if (match := pattern.fullmatch(key))]
-    return max(found)[1] if found else None
+    if found:
+        return max(found)[1]
+    return None
 
 
 def component_names(metrics: Mapping[str, object]) -> list[str]:
     """Names of the components that appear in `metrics`, in order; a name may itself contain a
     slash."""
-    head, tail = "score/", "/missing"
+    head = "score/"
+    tail = "/missing"
     return [
         key[len(head) : -len(tail)]
         for key in metrics
@@ -126,8 +129,11 @@ def correlation(left: np.ndarray, right: np.ndarray) -> float | None:
     both = np.isfinite(left) & np.isfinite(right)
     if both.sum() < MIN_PAIRS:
         return None
-    a, b = _unit(left[both]), _unit(right[both])
-    return None if a is None or b is None else float(np.clip(a @ b, -1.0, 1.0))
+    a = _unit(left[both])
+    b = _unit(right[both])
+    if a is None or b is None:
+        return None
+    return float(np.clip(a @ b, -1.0, 1.0))
 
 
 def _unit(values: np.ndarray) -> np.ndarray | None:
@@ -137,7 +143,9 @@ def _unit(values: np.ndarray) -> np.ndarray | None:
         return None
     centred = values / largest - (values / largest).mean()
     norm = float(np.sqrt(centred @ centred))
-    return None if norm < 1e-9 * math.sqrt(len(values)) else centred / norm
+    if norm < 1e-9 * math.sqrt(len(values)):
+        return None
+    return centred / norm
 
 
 def _correlations(scores: Scores, lengths_B: np.ndarray) -> Iterator[tuple[str, float]]:
@@ -193,13 +201,15 @@ def _extras(name: str, column: Sequence[ScoreResult]) -> Metrics:
 def _spread(prefix: str, values: np.ndarray) -> Metrics:
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
-    return (
-        {f"{prefix}{what}": getattr(finite, what)() for what in ("mean", "std", "min", "max")}
-        if len(finite)
-        else {}
-    )
+    if len(finite):
+        return {
+            f"{prefix}{what}": getattr(finite, what)() for what in ("mean", "std", "min", "max")
+        }
+    return {}
 
 
 def _mean(key: str, values: np.ndarray) -> Metrics:
     finite = values[np.isfinite(values)]
-    return {key: finite.mean()} if len(finite) else {}
+    if len(finite):
+        return {key: finite.mean()}
+    return {}

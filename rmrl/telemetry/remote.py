@@ -112,9 +112,10 @@ class MlflowSink:
 
     def _new_run(self, context: SinkContext) -> str:
         known = self._client.get_experiment_by_name(context.project)
-        experiment_id = (
-            known.experiment_id if known else self._client.create_experiment(context.project)
-        )
+        if known:
+            experiment_id = known.experiment_id
+        else:
+            experiment_id = self._client.create_experiment(context.project)
         run_id = str(
             self._client.create_run(experiment_id, run_name=context.experiment).info.run_id
         )
@@ -140,14 +141,13 @@ class SwanLabSink:
         folder.mkdir(parents=True, exist_ok=True)
         online = _swanlab_login()
         # SwanLab wants 21 characters.
-        again = (
-            {
+        if online:
+            again = {
                 "id": _kept_id(context.out_dir / "swanlab_id.txt", lambda: uuid.uuid4().hex[:21]),
                 "resume": "allow",
             }
-            if online
-            else {}
-        )
+        else:
+            again = {}
         self._run = module.init(
             project=context.project,
             experiment_name=context.experiment,

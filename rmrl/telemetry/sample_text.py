@@ -58,6 +58,6 @@ def _shortened(text: str) -> str:
 
 
 def _verdict(name: str, result: ScoreResult) -> str:
-    return (
-        f"{name} none ({result.status})" if result.value is None else f"{name} {result.value:.4g}"
-    )
+    if result.value is None:
+        return f"{name} none ({result.status})"
+    return f"{name} {result.value:.4g}"

@@ -70,9 +70,10 @@ def _hparams(config: Mapping[str, Any], head: str = "") -> dict[str, bool | str 
         if isinstance(value, Mapping) and value:
             flat |= _hparams(value, f"{head}{key}.")
         else:
-            flat[f"{head}{key}"] = (
-                value if isinstance(value, bool | int | float | str) else str(value)
-            )
+            if isinstance(value, bool | int | float | str):
+                flat[f"{head}{key}"] = value
+            else:
+                flat[f"{head}{key}"] = str(value)
     return flat
 
 

@@ -45,7 +45,9 @@ class SampleWriter:
         resume_step: int | None = None,
         notice: Callable[[str], None] = _log.warning,
     ) -> None:
-        self._path, self._limit, self._notice = path, limit_per_step, notice
+        self._path = path
+        self._limit = limit_per_step
+        self._notice = notice
         self._file = jsonl.open_at(path, resume_step)
 
     def write(
@@ -91,7 +93,8 @@ def _rows(
     step: int, responses: Sequence[Response], numbers: tuple[RewardBatch, Any]
 ) -> Iterator[dict[str, Any]]:
     rewards, advantages_B = numbers
-    names, weights = rewards.scores.names, np.asarray(rewards.weights_C, dtype=np.float64)
+    names = rewards.scores.names
+    weights = np.asarray(rewards.weights_C, dtype=np.float64)
     for b, response in enumerate(responses):
         prompt = response.prompt
         yield {

@@ -65,7 +65,8 @@ def response_row(response: Response, *, group: int) -> ResponseRow:
 def keep_informative(sampled: Sampled) -> ScoredBatch:
     """Drop rows without a reward, which are in no statistic and in no loss, and those that dynamic
     sampling left out."""
-    rollouts, rewards = sampled.rollouts, sampled.rewards
+    rollouts = sampled.rollouts
+    rewards = sampled.rewards
     has_tokens = np.asarray([len(r.token_ids) > 0 for r in rollouts.responses], dtype=bool)
     rows = np.flatnonzero(rewards.keep_B & has_tokens & sampled.chosen_B)
     responses = tuple(rollouts.responses[int(i)] for i in rows)
@@ -130,11 +131,10 @@ def add_advantages(
     )
     estimated = ADVANTAGES[settings.adv_estimator](inputs, settings=settings)
     advantages = Ragged.from_padded(estimated.advantages_BT.float().numpy(), lengths)
-    returns = (
-        None
-        if estimated.returns_BT is None
-        else Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
-    )
+    if estimated.returns_BT is None:
+        returns = None
+    else:
+        returns = Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
     train = dataclasses.replace(batch.train, advantages=advantages, returns=returns)
     return dataclasses.replace(batch, train=train), metrics | estimated.metrics
 
@@ -145,7 +145,9 @@ def _with_steps(
     if not any(batch.steps):
         return penalty_BT
     steps_BT = torch.from_numpy(step_token_rewards(batch.steps, batch.responses, decode).padded(0))
-    return steps_BT if penalty_BT is None else penalty_BT + steps_BT
+    if penalty_BT is None:
+        return steps_BT
+    return penalty_BT + steps_BT
 
 
 def _kl_penalty(
@@ -182,10 +184,8 @@ def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[Scor
         return batch, {}
     assert train.old_logprobs is not None
     assert train.rollout_logprobs is not None
-    lengths, streams = (
-        train.response_mask.lengths,
-        (train.old_logprobs, train.rollout_logprobs, train.response_mask),
-    )
+    lengths = train.response_mask.lengths
+    streams = (train.old_logprobs, train.rollout_logprobs, train.response_mask)
     old_BT, rollout_BT, mask_BT = (torch.from_numpy(stream.padded(0)) for stream in streams)
     weights_BT, kept_BT, metrics = rollout_correction.correct(old_BT, rollout_BT, mask_BT, wanted)
     weights = None if weights_BT is None else Ragged.from_padded(weights_BT.numpy(), lengths)

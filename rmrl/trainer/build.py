@@ -39,10 +39,8 @@ Notice = Callable[[str], None]
 @asynccontextmanager
 async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncIterator[Run]:
     """Claim the output folder, start the processes; all of them end with the block."""
-    config, world = (
-        checked.config,
-        checked.config.trainer.n_gpus_per_node * checked.config.trainer.nnodes,
-    )
+    config = checked.config
+    world = checked.config.trainer.n_gpus_per_node * checked.config.trainer.nnodes
     async with AsyncExitStack() as stack:
         claim = stack.enter_context(
             output_dir.claim(

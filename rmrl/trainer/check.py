@@ -210,7 +210,8 @@ def prompt_loader(config: Config, prompts: PromptTable) -> PromptLoader:
 def _part_problems(config: Config, device: str) -> list[str]:
     """Names that a table must know, and the policy's checkpoint."""
     problems: list[str] = []
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    actor = config.actor_rollout_ref.actor
+    rollout = config.actor_rollout_ref.rollout
     strategies = {
         "actor_rollout_ref.actor.strategy": actor.strategy,
         "critic.strategy": config.critic.strategy,
@@ -268,7 +269,8 @@ def _package_problems(config: Config, device: str) -> Iterator[str]:
 
 def _length_problems(config: Config) -> Iterator[str]:
     """Prompt and response together must fit the policy's positions."""
-    path, data = str(config.actor_rollout_ref.model.path), config.data
+    path = str(config.actor_rollout_ref.model.path)
+    data = config.data
     longest = max_positions(path)
     needed = data.max_prompt_length + data.max_response_length
     if needed > longest:
@@ -305,7 +307,8 @@ def _problem_of(look_up: Callable[[], Any], key: str, named: str = "") -> list[s
 
 def _advice(config: Config) -> Iterator[str]:
     """What is allowed and rarely meant."""
-    val, algorithm = config.actor_rollout_ref.rollout.val_kwargs, config.algorithm
+    val = config.actor_rollout_ref.rollout.val_kwargs
+    algorithm = config.algorithm
     if config.data.val_files and val.n > 1 and not (val.do_sample and val.temperature > 0):
         yield (
             f"rollout.val_kwargs.n={val.n} without sampling: the responses to a prompt are all the"
@@ -343,16 +346,14 @@ def _prompts(config: Config, notice: Notice) -> tuple[PromptTable | None, Prompt
         trust_remote_code=config.data.trust_remote_code or model.trust_remote_code,
         chat_template=model.custom_chat_template,
     )
-    train = (
-        load_prompts(config.data, tokenizer, split="train", notice=notice)
-        if config.data.train_files
-        else None
-    )
-    val = (
-        load_prompts(config.data, tokenizer, split="val", notice=notice)
-        if config.data.val_files
-        else None
-    )
+    if config.data.train_files:
+        train = load_prompts(config.data, tokenizer, split="train", notice=notice)
+    else:
+        train = None
+    if config.data.val_files:
+        val = load_prompts(config.data, tokenizer, split="val", notice=notice)
+    else:
+        val = None
     if train is not None and not config.trainer.val_only:
         prompt_loader(config, train)
     return train, val

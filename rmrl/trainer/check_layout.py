@@ -28,7 +28,8 @@ def layout_problems(config: Config, critic: CriticConfig | None, *, device: str)
 
     The checkpoints are there. What of the policy needs no file is found by rmrl.config.check.
     """
-    actor, policy = config.actor_rollout_ref.actor, config.actor_rollout_ref.model
+    actor = config.actor_rollout_ref.actor
+    policy = config.actor_rollout_ref.model
     if "megatron" in (actor.strategy, critic.strategy if critic else None) and not _installed():
         where = "actor_rollout_ref.actor" if actor.strategy == "megatron" else "critic"
         yield (

@@ -23,7 +23,8 @@ def fill_processes(config: Config, *, device: str) -> None:
 def process_problems(config: Config, *, device: str) -> Iterator[str]:
     """More processes than GPUs. A cluster that is joined has machines which cannot be seen from
     here."""
-    count, there = config.trainer.n_gpus_per_node, device_count(device)
+    count = config.trainer.n_gpus_per_node
+    there = device_count(device)
     if device == "cuda" and not _joins_a_cluster(config) and count > there:
         yield (
             f"trainer.n_gpus_per_node={count}, and this machine has {there} GPUs: give at most"
@@ -33,7 +34,8 @@ def process_problems(config: Config, *, device: str) -> Iterator[str]:
 
 def process_advice(config: Config, *, device: str) -> Iterator[str]:
     """More processes than cores work, and take turns."""
-    count, there = config.trainer.n_gpus_per_node, cores()
+    count = config.trainer.n_gpus_per_node
+    there = cores()
     if device == "cpu" and not _joins_a_cluster(config) and count > there:
         yield (
             f"trainer.n_gpus_per_node={count} starts {count} training processes on {there} CPU"
@@ -54,7 +56,9 @@ def finished_step(config: Config, folder: Path, *, total_steps: int) -> int | No
         newest = checkpoint.newest_complete(root, notice=lambda _: None)
     except CheckpointError:  # reported when the run resumes
         return None
-    return newest.step if newest is not None and newest.step >= total_steps else None
+    if newest is not None and newest.step >= total_steps:
+        return newest.step
+    return None
 
 
 def _joins_a_cluster(config: Config) -> bool:

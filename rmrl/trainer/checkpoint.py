@@ -126,7 +126,9 @@ def last_step(root: Path) -> int:
     """The highest step that a folder under `root` is named after, complete or not; 0 without
     one."""
     folders = _folders(root)
-    return int(folders[-1].name.removeprefix("step_")) if folders else 0
+    if folders:
+        return int(folders[-1].name.removeprefix("step_"))
+    return 0
 
 
 def prune(root: Path, keep: int | None) -> list[Path]:
@@ -256,7 +258,9 @@ def _problem(path: Path, expected: dict[str, Any]) -> str:
         return "is missing"
     except OSError as error:
         return f"cannot be read ({error})"
-    return "has other content than was written (sha256 differs)" if changed else ""
+    if changed:
+        return "has other content than was written (sha256 differs)"
+    return ""
 
 
 def _looks_whole(folder: Path) -> bool:
@@ -299,11 +303,10 @@ def _sync(path: Path) -> None:
 def _full_message(root: Path, step: int, fresh: Path) -> str:
     written = sum(path.stat().st_size for path in _files(fresh)) if fresh.is_dir() else 0
     older = [path.name for path in _folders(root) if _looks_whole(path)]
-    kept = (
-        f"the last complete checkpoint is {older[-1]}, untouched"
-        if older
-        else "there is no earlier checkpoint"
-    )
+    if older:
+        kept = f"the last complete checkpoint is {older[-1]}, untouched"
+    else:
+        kept = "there is no earlier checkpoint"
     return (
         f"the disk of {root} is full: the checkpoint of step {step} could not be written"
         f" ({written / 2**20:.1f} MiB of it were); {kept}. Free some space or set"

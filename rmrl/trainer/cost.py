@@ -19,7 +19,8 @@ _LONG_S = 600
 def step_cost(config: Config, *, device: str, reference: bool, prompt_tokens: float) -> str:
     """One sentence, with advice where a step on CPU takes more than ten minutes; `prompt_tokens`:
     tokens of a prompt on average."""
-    data, part = config.data, config.actor_rollout_ref
+    data = config.data
+    part = config.actor_rollout_ref
     responses = data.train_batch_size * part.rollout.n
     sentence = (
         f"one step samples and trains on {responses:,} responses of up to"

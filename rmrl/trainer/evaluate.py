@@ -63,7 +63,10 @@ def validation_metrics(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> Metri
     lengths = [
         len(response.token_ids) for rollouts, _ in batches for response in rollouts.responses
     ]
-    out: Metrics = {"val/length": float(np.mean(lengths))} if lengths else {}
+    if lengths:
+        out: Metrics = {"val/length": float(np.mean(lengths))}
+    else:
+        out = {}
     columns = _columns(batches)
     sources = sorted({group.source for groups in columns.values() for group in groups})
     for source in [None, *(sources if len(sources) > 1 else [])]:
@@ -78,10 +81,12 @@ def _columns(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> dict[str, list[
     """Name ("reward" or a component's) -> prompts in order."""
     columns: dict[str, list[_Group]] = defaultdict(list)
     for rollouts, rewards in batches:
-        size, values_BC = rollouts.group_size, rewards.scores.values_BC
+        size = rollouts.group_size
+        values_BC = rewards.scores.values_BC
         answers_by_name = _answers(rewards)
         for start in range(0, len(rollouts.responses), size):
-            rows, source = slice(start, start + size), rollouts.responses[start].prompt.data_source
+            rows = slice(start, start + size)
+            source = rollouts.responses[start].prompt.data_source
             named = {REWARD: rewards.rewards_B[rows]}
             named |= {name: values_BC[rows, c] for c, name in enumerate(rewards.scores.names)}
             for name, values in named.items():
@@ -104,7 +109,9 @@ def _answers(rewards: RewardBatch) -> dict[str, list[str]]:
         for name, column in zip(rewards.scores.names, rewards.scores.results, strict=True)
     }
     given = {name: answers for name, answers in found.items() if answers is not None}
-    return given | {REWARD: next(iter(given.values()))} if given else {}
+    if given:
+        return given | {REWARD: next(iter(given.values()))}
+    return {}
 
 
 def _answer_column(results: Iterable[ScoreResult]) -> list[str] | None:
@@ -121,11 +128,16 @@ def _answer_column(results: Iterable[ScoreResult]) -> list[str] | None:
 def _of_one(key: str, groups: Sequence[_Group]) -> Metrics:
     values = np.asarray([value for group in groups for value in group.values])
     there = ~np.isnan(values)
-    out: Metrics = {key: float(values[there].mean())} if there.any() else {}
+    if there.any():
+        out: Metrics = {key: float(values[there].mean())}
+    else:
+        out = {}
     if not there.all():
         out[f"{key}/missing"] = float((~there).mean())
     n = max(len(group.values) for group in groups)
-    return out | dict(_at_k(key, groups, n)) if n > 1 else out
+    if n > 1:
+        return out | dict(_at_k(key, groups, n))
+    return out
 
 
 def _at_k(key: str, groups: Sequence[_Group], n: int) -> Iterator[tuple[str, float]]:
@@ -169,10 +181,8 @@ def _vote(group: _Group, k: int) -> float | None:
         for answer, value in zip(group.answers, group.values, strict=True)
         if not np.isnan(value)
     ]
-    return (
-        at_k.majority_at_k(
+    if len(rows) >= k:
+        return at_k.majority_at_k(
             [answer for answer, _ in rows], np.asarray([value for _, value in rows]), k
         )
-        if len(rows) >= k
-        else None
-    )
+    return None

@@ -101,7 +101,9 @@ def refuse_other_run(path: Path, *, config: object, resume_mode: str) -> Literal
         return "new"
     identity = identify(config)
     if not _has_results(path):
-        return "resume" if not differences(known["config"], identity) else "new"
+        if not differences(known["config"], identity):
+            return "resume"
+        return "new"
     _check_same(path, (known, identity), resume_mode)
     return "resume"
 
@@ -211,6 +213,7 @@ def _keep_config(path: Path, config_text: str) -> None:
     number = 1
     latest = None
     while (file := path / ("config.yaml" if number == 1 else f"config.{number}.yaml")).exists():
-        latest, number = file, number + 1
+        latest = file
+        number = number + 1
     if latest is None or latest.read_text(encoding="utf-8") != config_text:
         write_whole(file, config_text)

@@ -24,7 +24,9 @@ class Places:
 
     def of(self, pool: str | None) -> Seats:
         """Seats of a pool; None: the policy's own."""
-        return self.own if pool is None else self.pools.seats[pool]
+        if pool is None:
+            return self.own
+        return self.pools.seats[pool]
 
 
 def threads(trainer: TrainerConfig, *, processes: int) -> int:

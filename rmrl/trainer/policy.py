@@ -21,7 +21,9 @@ class TrainGroup:
     (rmrl.backends.worker.TrainWorker)."""
 
     def __init__(self, workers: WorkerGroup, *, timeout_s: float, offloads: bool) -> None:
-        self._workers, self._timeout_s, self._offloads = workers, timeout_s, offloads
+        self._workers = workers
+        self._timeout_s = timeout_s
+        self._offloads = offloads
 
     @property
     def size(self) -> int:
@@ -70,7 +72,9 @@ class TrainedModel:
         """`role`: actor, ref or critic. `dealing`: which processes work on the same rows; None:
         each on its own."""
         ranks = tuple(range(group.size))
-        self.group, self._role, self._dealing = group, role, dealing or Dealing(ranks, ranks)
+        self.group = group
+        self._role = role
+        self._dealing = dealing or Dealing(ranks, ranks)
 
     async def logprobs(self, batch: TrainBatch) -> Ragged:
         """Log-probabilities of the response tokens under the present weights, rows in the batch's
@@ -142,7 +146,9 @@ class Models:
         reference: TrainedModel | None = None,
         critic: TrainedModel | None = None,
     ) -> None:
-        self.actor, self.reference, self.critic = actor, reference, critic
+        self.actor = actor
+        self.reference = reference
+        self.critic = critic
 
     @property
     def processes(self) -> list[RayProcess]:

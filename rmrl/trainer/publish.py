@@ -49,12 +49,12 @@ class Publisher:
         `dtype`: of the published tensors; `size_hint_bytes`: what they need about, to find a folder
         with room.
         """
-        self._policy, self._rollouts, self._files = policy, rollouts, files
-        self._engine_nodes, self._dtype, self._size_hint_bytes = (
-            tuple(engine_nodes),
-            dtype,
-            size_hint_bytes,
-        )
+        self._policy = policy
+        self._rollouts = rollouts
+        self._files = files
+        self._engine_nodes = tuple(engine_nodes)
+        self._dtype = dtype
+        self._size_hint_bytes = size_hint_bytes
 
     async def publish(self, version: int) -> int:
         """Export, load into the engines (which wakes their weights), wake the rest; returns the
@@ -82,7 +82,8 @@ class TransferPublisher:
     """Through vLLM's weight transfer. Implements Publishes."""
 
     def __init__(self, policy: TrainedModel, rollouts: RolloutPool) -> None:
-        self._policy, self._rollouts = policy, rollouts
+        self._policy = policy
+        self._rollouts = rollouts
 
     @classmethod
     async def open(

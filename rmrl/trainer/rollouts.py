@@ -18,7 +18,9 @@ class RolloutPool:
     """Rollout engines that hold the same weights. Prompts are dealt to them in turn."""
 
     def __init__(self, engines: Sequence[RayProcess], *, timeout_s: float, sleeps: bool) -> None:
-        self.engines, self._timeout_s, self._sleeps = tuple(engines), timeout_s, sleeps
+        self.engines = tuple(engines)
+        self._timeout_s = timeout_s
+        self._sleeps = sleeps
         self._awake = True
 
     async def generate(
@@ -37,11 +39,10 @@ class RolloutPool:
         found: dict[tuple[int, int], Response] = {}
 
         async def run(engine: RayProcess, mine: Sequence[int], seed_shift: int) -> None:
-            shifted = (
-                sampling
-                if sampling.seed is None
-                else replace(sampling, seed=sampling.seed + seed_shift * _SEED_STRIDE)
-            )
+            if sampling.seed is None:
+                shifted = sampling
+            else:
+                shifted = replace(sampling, seed=sampling.seed + seed_shift * _SEED_STRIDE)
             tokens = [prompts[i].token_ids for i in mine]
             async for part in engine.stream("generate", tokens, shifted, timeout_s=self._timeout_s):
                 index = mine[part.prompt_index]

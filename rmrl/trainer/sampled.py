@@ -43,7 +43,8 @@ def concatenate(rounds: Sequence[Round]) -> Round:
     """Rounds of one step as one batch, in their order. Metrics are means over responses."""
     if len(rounds) == 1:
         return rounds[0]
-    rollouts, batches = [r for r, _ in rounds], [b for _, b in rounds]
+    rollouts = [r for r, _ in rounds]
+    batches = [b for _, b in rounds]
     rows = np.asarray([len(r.responses) for r in rollouts], dtype=np.float64)
     columns = [b.columns_BC for b in batches if b.columns_BC is not None]
     joined = RewardBatch(
@@ -76,10 +77,8 @@ def contrast(rollouts: Rollouts, rewards: RewardBatch, metric: str | None) -> np
     )
     has_B = np.isfinite(values_B) & rewards.keep_B & has_tokens_B
     chosen_B = np.zeros(len(values_B), dtype=bool)
-    values, groups = (
-        torch.from_numpy(values_B[has_B]),
-        torch.from_numpy(rollouts.group_ids_B[has_B]),
-    )
+    values = torch.from_numpy(values_B[has_B])
+    groups = torch.from_numpy(rollouts.group_ids_B[has_B])
     chosen_B[has_B] = informative_groups(values, groups).numpy()
     return chosen_B
 

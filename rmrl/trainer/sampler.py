@@ -51,7 +51,8 @@ class Sampler:
     async def sample(self, loader: PromptLoader, step: int) -> Sampled:
         """The batch of `step`; with dynamic sampling as many rounds as it takes, of
         data.gen_batch_size prompts or those that lack."""
-        settings, at_once = self.config.algorithm.filter_groups, self.config.data.gen_batch_size
+        settings = self.config.algorithm.filter_groups
+        at_once = self.config.data.gen_batch_size
         first = at_once if settings.enable and at_once is not None else loader.batch_size
         rounds = [await self._round(loader.take(first), step, 0)]
         chosen_B = None
@@ -65,14 +66,13 @@ class Sampler:
             chosen_B = self._first(chosen_B, loader.batch_size)
         rollouts, rewards = concatenate([(r, b) for r, b, _ in rounds])
         baselines = [b for _, _, b in rounds if b is not None]
-        metrics = (
-            {}
-            if chosen_B is None
-            else {
+        if chosen_B is None:
+            metrics = {}
+        else:
+            metrics = {
                 "group/rounds": float(len(rounds)),
                 "group/chosen_fraction": float(chosen_B.mean()),
             }
-        )
         return Sampled(
             step=step,
             rollouts=rollouts,

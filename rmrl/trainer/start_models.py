@@ -19,10 +19,12 @@ from rmrl.trainer.train_memory import offloads_state
 
 async def start_models(checked: Checked, places: Places) -> Models:
     """Policy, reference and critic share their processes, unless the critic has a pool."""
-    engines, critic = train_settings(checked), checked.critic
-    apart = (
-        {"critic": engines.pop("critic")} if "critic" in engines and critic.pool is not None else {}
-    )
+    engines = train_settings(checked)
+    critic = checked.critic
+    if "critic" in engines and critic.pool is not None:
+        apart = {"critic": engines.pop("critic")}
+    else:
+        apart = {}
     trained: list[TrainedConfig] = [
         checked.config.actor_rollout_ref.actor,
         *([] if apart or not checked.needs_critic else [critic]),
@@ -70,7 +72,8 @@ async def _start_group(
     name: str,
     offloads: bool,
 ) -> TrainGroup:
-    world, timeout_s = len(seats.seats), checked.config.trainer.stall_timeout_s
+    world = len(seats.seats)
+    timeout_s = checked.config.trainer.stall_timeout_s
     count = threads(checked.config.trainer, processes=-(-world // checked.config.trainer.nnodes))
     megatron = any(settings.trained.strategy == "megatron" for settings in engines.values())
     environment = train_environment(threads=count, megatron=megatron)
@@ -94,7 +97,8 @@ async def _start_group(
 
 def train_settings(checked: Checked) -> dict[str, TrainSettings]:
     """The engines of training by role, in the order in which they are built."""
-    config, part = checked.config, checked.config.actor_rollout_ref
+    config = checked.config
+    part = checked.config.actor_rollout_ref
     shared: dict[str, Any] = {
         "temperature": part.rollout.temperature,
         "max_response_length": config.data.max_response_length,

@@ -20,29 +20,28 @@ from rmrl.trainer.rollouts import RolloutPool
 
 def replicas(checked: Checked) -> int:
     """Rollout engines: as many as fit the devices they live on; on CPU as many as asked for."""
-    rollout, trainer = checked.config.actor_rollout_ref.rollout, checked.config.trainer
+    rollout = checked.config.actor_rollout_ref.rollout
+    trainer = checked.config.trainer
     if checked.device == "cpu":
         return rollout.data_parallel_size
     own = trainer.n_gpus_per_node * trainer.nnodes
-    devices = (
-        own if rollout.pool is None else pool_sizes(trainer.resource_pools)[rollout.pool].devices
-    )
+    if rollout.pool is None:
+        devices = own
+    else:
+        devices = pool_sizes(trainer.resource_pools)[rollout.pool].devices
     return max(1, devices // rollout.tensor_parallel_size)
 
 
 async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
     """Engines that have loaded the policy's checkpoint."""
-    config, rollout, model = (
-        checked.config,
-        checked.config.actor_rollout_ref.rollout,
-        checked.config.actor_rollout_ref.model,
-    )
+    config = checked.config
+    rollout = checked.config.actor_rollout_ref.rollout
+    model = checked.config.actor_rollout_ref.model
     seats = places.of(rollout.pool)
-    nodes = (
-        config.trainer.nnodes
-        if rollout.pool is None
-        else pool_sizes(config.trainer.resource_pools)[rollout.pool].nnodes
-    )
+    if rollout.pool is None:
+        nodes = config.trainer.nnodes
+    else:
+        nodes = pool_sizes(config.trainer.resource_pools)[rollout.pool].nnodes
     count = threads(config.trainer, processes=-(-replicas(checked) // nodes))
     device: Any = checked.device
     environment = engine_environment(
@@ -62,11 +61,10 @@ async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
             seed=rollout.seed + replica,
             kwargs=_engine_arguments(config),
         )
-        seat = (
-            replica * rollout.tensor_parallel_size
-            if checked.device == "cuda"
-            else spread(replica, replicas(checked), len(seats.seats))
-        )
+        if checked.device == "cuda":
+            seat = replica * rollout.tensor_parallel_size
+        else:
+            seat = spread(replica, replicas(checked), len(seats.seats))
         host = seats.host(
             seat, environment, devices=rollout.tensor_parallel_size, asynchronous=True
         )
@@ -98,16 +96,16 @@ def spread(replica: int, replicas: int, seats: int) -> int:
 
 def _engine_arguments(config: Config) -> dict[str, Any]:
     """What other settings decide about the engine's arguments, and the user's own, which win."""
-    rollout, overrides = (
-        config.actor_rollout_ref.rollout,
-        config.actor_rollout_ref.model.override_config,
-    )
+    rollout = config.actor_rollout_ref.rollout
+    overrides = config.actor_rollout_ref.model.override_config
     given = dict(rollout.engine_kwargs.get(rollout.name) or {})
     if rollout.name != "vllm":
         return given
-    decided: dict[str, Any] = (
-        {"hf_overrides": dict(overrides)} if overrides else {}
-    )  # rollout and training run the same model
+    # rollout and training run the same model
+    if overrides:
+        decided: dict[str, Any] = {"hf_overrides": dict(overrides)}
+    else:
+        decided = {}
     if rollout.weight_transport in ("ipc", "nccl"):
         decided["weight_transfer_config"] = {"backend": rollout.weight_transport}
     return decided | given
@@ -118,7 +116,8 @@ async def start_publisher(
 ) -> Publishes:
     """Files in shared memory, or vLLM's own transfer where rollout.weight_transport asks for it."""
     config = checked.config
-    dtype, path = config.actor_rollout_ref.rollout.dtype, str(config.actor_rollout_ref.model.path)
+    dtype = config.actor_rollout_ref.rollout.dtype
+    path = str(config.actor_rollout_ref.model.path)
     if config.actor_rollout_ref.rollout.weight_transport in ("ipc", "nccl"):
         return await _transfer(checked, places, models, rollouts)
     return Publisher(
@@ -136,11 +135,10 @@ async def start_publisher(
 async def _transfer(
     checked: Checked, places: Places, models: Models, rollouts: RolloutPool
 ) -> Publishes:
-    rollout, timeout_s = (
-        checked.config.actor_rollout_ref.rollout,
-        checked.config.trainer.stall_timeout_s,
-    )
-    width, options = rollout.tensor_parallel_size, {"packed": True}
+    rollout = checked.config.actor_rollout_ref.rollout
+    timeout_s = checked.config.trainer.stall_timeout_s
+    width = rollout.tensor_parallel_size
+    options = {"packed": True}
     if rollout.weight_transport == "nccl":
         meeting = {
             "master_address": places.own.seats[0].address,
@@ -148,7 +146,8 @@ async def _transfer(
         }
         options = {**meeting, "world_size": 1 + len(rollouts.engines) * width}
     client = EngineClient(rollouts.engines, devices_per_engine=width, timeout_s=timeout_s)
-    transport, dtype = rollout.weight_transport, rollout.dtype
+    transport = rollout.weight_transport
+    dtype = rollout.dtype
     return await TransferPublisher.open(
         models.actor, rollouts, transport=transport, dtype=dtype, client=client, options=options
     )

@@ -110,7 +110,8 @@ def _blocks(token_ids: Sequence[int], decode: Decode) -> list[_Block]:
             stop += 1
         blocks.append(_Block(behind, start, stop, known, length, seen[known:]))
         length += len(seen) - known
-        behind, start = start, stop
+        behind = start
+        start = stop
     return blocks
 
 

@@ -180,13 +180,11 @@ class FakeEngine:
         return {}
 
     def _texts(self, request: GenerateRequest) -> list[TextOutput]:
-        count, prompt = (
-            len(request.token_ids),
-            (
-                _joined(request.token_ids),
-                request.text,
-                *(content for _, content in request.messages),
-            ),
+        count = len(request.token_ids)
+        prompt = (
+            _joined(request.token_ids),
+            request.text,
+            *(content for _, content in request.messages),
         )
         failure = self._failure(prompt)
         if failure:
@@ -205,17 +203,15 @@ class FakeEngine:
                 return str(text)
         if "text" in self._script:
             return str(self._script["text"])
-        return (
-            request.sampling.choice[0]
-            if request.sampling.choice
-            else str(sum(request.token_ids) % 10)
-        )
+        if request.sampling.choice:
+            return request.sampling.choice[0]
+        return str(sum(request.token_ids) % 10)
 
     def _cut(self, prompt: Iterable[str]) -> bool:
         cut = self._script.get("cut", False)
-        return (
-            cut if isinstance(cut, bool) else any(part in text for text in prompt for part in cut)
-        )
+        if isinstance(cut, bool):
+            return cut
+        return any(part in text for text in prompt for part in cut)
 
     def _choices(self, request: GenerateRequest) -> tuple[float, ...]:
         scripted: Mapping[Any, float] = self._script.get("choice_logprobs", {})
@@ -227,15 +223,15 @@ class FakeEngine:
         return tuple(logit - total for logit in logits)
 
     def _value(self, request: PoolingRequest) -> ValueOutput:
-        count, failure = len(request.token_ids), self._failure([_joined(request.token_ids)])
-        return (
-            ValueOutput(math.nan, count, **failure)
-            if failure
-            else ValueOutput(self._worth(request.token_ids), count)
-        )
+        count = len(request.token_ids)
+        failure = self._failure([_joined(request.token_ids)])
+        if failure:
+            return ValueOutput(math.nan, count, **failure)
+        return ValueOutput(self._worth(request.token_ids), count)
 
     def _logits(self, request: PoolingRequest) -> TokenOutput:
-        count, failure = len(request.token_ids), self._failure([_joined(request.token_ids)])
+        count = len(request.token_ids)
+        failure = self._failure([_joined(request.token_ids)])
         if failure:
             return TokenOutput((), count, **failure)
         values = [self._worth(request.token_ids[: position + 1]) for position in request.positions]
@@ -247,17 +243,18 @@ class FakeEngine:
 
     def _worth(self, token_ids: Sequence[int]) -> float:
         value = self._script.get("value")
-        return token_value(token_ids) if value is None else float(value)
+        if value is None:
+            return token_value(token_ids)
+        return float(value)
 
     def _vector(self, text: str) -> EmbedOutput:
-        count, failure = len(text.split()), self._failure([text])
+        count = len(text.split())
+        failure = self._failure([text])
         if failure:
             return EmbedOutput((), count, **failure)
-        return (
-            EmbedOutput(word_vector(text), count)
-            if count <= self.context_length
-            else overlong_vector(count, self.context_length)
-        )
+        if count <= self.context_length:
+            return EmbedOutput(word_vector(text), count)
+        return overlong_vector(count, self.context_length)
 
 
 def _joined(token_ids: Sequence[int]) -> str:

@@ -61,8 +61,12 @@ class HeldModel:
         """ "cold", "awake" or "asleep <level>"."""
         if self._asleep:
             return f"asleep {self._asleep}"
-        return "cold" if self._model is None else "awake"
+        if self._model is None:
+            return "cold"
+        return "awake"
 
     def resident_bytes(self) -> int:
         """As in `RewardEngine`."""
-        return torch.cuda.memory_reserved() if self._spec.device == "cuda" else resident_bytes()
+        if self._spec.device == "cuda":
+            return torch.cuda.memory_reserved()
+        return resident_bytes()

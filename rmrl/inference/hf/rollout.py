@@ -87,7 +87,9 @@ class HFRollout:
 
     async def resident_bytes(self) -> int:
         """Resident memory on CPU, reserved device bytes on CUDA."""
-        return torch.cuda.memory_reserved() if self.settings.device == "cuda" else resident_bytes()
+        if self.settings.device == "cuda":
+            return torch.cuda.memory_reserved()
+        return resident_bytes()
 
     async def shutdown(self) -> None:
         """Forget the model. The object cannot be started again."""
@@ -101,7 +103,8 @@ class HFRollout:
     def _load(self) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        settings, trust = self.settings, self.settings.trust_remote_code
+        settings = self.settings
+        trust = self.settings.trust_remote_code
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(
                 settings.path, dtype=getattr(torch, settings.dtype), trust_remote_code=trust

@@ -187,11 +187,9 @@ class HFEngine:
                 "reward.engine.name=hf cannot restrict the output to a choice, regex or JSON"
                 " schema; use reward.engine.name=vllm"
             )
-        model, length, greedy = (
-            self._held.awake(),
-            len(request.token_ids),
-            sampling.temperature == 0,
-        )
+        model = self._held.awake()
+        length = len(request.token_ids)
+        greedy = sampling.temperature == 0
         ids = torch.tensor([request.token_ids], device=self.spec.device)
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
@@ -210,7 +208,9 @@ class HFEngine:
         texts = [
             self._text(row[length:].tolist(), length, sampling, choices) for row in found.sequences
         ]
-        return texts * sampling.n if greedy else texts
+        if greedy:
+            return texts * sampling.n
+        return texts
 
     def _text(
         self, tokens: list[int], tokens_in: int, sampling: Sampling, choices: tuple[float, ...]
@@ -245,10 +245,8 @@ def _inputs(requests: Sequence[PoolingRequest], device: Any) -> dict[str, torch.
     lengths = torch.tensor([len(r.token_ids) for r in requests])
     width = int(lengths.max())
     mask = (torch.arange(width)[None, :] < lengths[:, None]).long()
-    ids, types = (
-        torch.zeros(len(requests), width, dtype=torch.long),
-        torch.zeros(len(requests), width, dtype=torch.long),
-    )
+    ids = torch.zeros(len(requests), width, dtype=torch.long)
+    types = torch.zeros(len(requests), width, dtype=torch.long)
     for row, request in enumerate(requests):
         ids[row, : lengths[row]] = torch.tensor(request.token_ids)
         if request.token_type_ids is not None:
@@ -262,7 +260,8 @@ def _inputs(requests: Sequence[PoolingRequest], device: Any) -> dict[str, torch.
 def _last_logits(model: Any, requests: Sequence[PoolingRequest]) -> list[float]:
     """The raw scalar of each row: of the whole sequence where the model pools itself over a mask
     (encoders), else at the last token."""
-    inputs, rows = _inputs(requests, model.device), torch.arange(len(requests))
+    inputs = _inputs(requests, model.device)
+    rows = torch.arange(len(requests))
     last = torch.tensor([len(r.token_ids) - 1 for r in requests])
     head = getattr(model, "score", None)
     if head is None:  # encoders pool over their mask, or read the first token

@@ -109,7 +109,8 @@ class SGLangRollout:
         """
         self._refuse_unready()
         refuse_overlong(prompts, self.settings.max_model_len)
-        call, deadline = next(self._calls), time.monotonic() + self.settings.timeout_s
+        call = next(self._calls)
+        deadline = time.monotonic() + self.settings.timeout_s
         samples = [
             Sample(
                 p,
@@ -154,7 +155,9 @@ class SGLangRollout:
         finally:
             if paused:
                 await self._post("/continue_generation", {})
-        self.version, self._published, self._weights_dropped = version, str(path), False
+        self.version = version
+        self._published = str(path)
+        self._weights_dropped = False
 
     async def sleep(self, level: int = 1) -> None:  # noqa: ARG002 (part of the interface)
         """Give the device's memory back, weights and KV cache; 2 is as 1, the copy in host memory
@@ -189,14 +192,17 @@ class SGLangRollout:
         """CPU: of the server's processes; CUDA: weights and KV cache as the server tells them,
         without what is released."""
         if self.settings.device == "cpu":
-            return self._child.resident_bytes() if self._child is not None else 0
+            if self._child is not None:
+                return self._child.resident_bytes()
+            return 0
         freed = self._asleep if self._saves_memory else set[str]()
         parts = [
             part for tag, part in ((WEIGHTS, "weight"), (KV_CACHE, "kvcache")) if tag not in freed
         ]
-        states = (
-            (await self._get("/get_server_info")).get("internal_states") or [{}] if parts else []
-        )
+        if parts:
+            states = (await self._get("/get_server_info")).get("internal_states") or [{}]
+        else:
+            states = []
         return int(
             2**30
             * sum(
@@ -209,8 +215,10 @@ class SGLangRollout:
     async def shutdown(self) -> None:
         """Let go of the server; end it if it is ours. Samples under way raise
         InfrastructureError."""
-        http, self._http = self._http, None
-        child, self._child = self._child, None
+        http = self._http
+        self._http = None
+        child = self._child
+        self._child = None
         if http is not None:
             await http.aclose()
         if child is not None:
@@ -244,7 +252,8 @@ class SGLangRollout:
                 "load_timeout_s", LOAD_TIMEOUT_S if self._child is not None else ATTACH_TIMEOUT_S
             )
         )
-        deadline, problem = time.monotonic() + timeout_s, "it has not answered yet"
+        deadline = time.monotonic() + timeout_s
+        problem = "it has not answered yet"
         while time.monotonic() < deadline:
             if self._child is not None and not self._child.alive():
                 raise EngineLoadError(
@@ -295,13 +304,12 @@ class SGLangRollout:
 
     def _refuse_unready(self) -> None:
         if self._http is None or self._asleep or self._weights_dropped:
-            state = (
-                "not started"
-                if self._http is None
-                else "asleep"
-                if self._asleep
-                else "without weights"
-            )
+            if self._http is None:
+                state = "not started"
+            elif self._asleep:
+                state = "asleep"
+            else:
+                state = "without weights"
             raise InfrastructureError(
                 f"the rollout engine is {state}; start or wake it before generating"
             )
@@ -366,7 +374,9 @@ class SGLangRollout:
                 raise InfrastructureError(
                     f"SGLang refused {path} with {answer.status_code}: {refusal(answer)}"
                 )
-            return answer.json() if answer.content and path != "/abort_request" else None
+            if answer.content and path != "/abort_request":
+                return answer.json()
+            return None
         except httpx.TimeoutException as error:
             raise TimeoutError(path) from error if path == "/generate" else self._lost(path, error)
         except (
@@ -384,7 +394,9 @@ class SGLangRollout:
             told = answer.json()
         except (httpx.HTTPError, ValueError) as error:
             raise self._lost(path, error) from error
-        return told if isinstance(told, Mapping) else {}
+        if isinstance(told, Mapping):
+            return told
+        return {}
 
     def _connected(self) -> httpx.AsyncClient:
         if self._http is None:
@@ -396,9 +408,10 @@ class SGLangRollout:
     def _lost(self, path: str, error: Exception) -> RmrlError:
         reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
         gone = self._http is None or (self._child is not None and not self._child.alive())
-        said = (
-            f"; it printed: {self._child.last_words()}" if self._child is not None and gone else ""
-        )
+        if self._child is not None and gone:
+            said = f"; it printed: {self._child.last_words()}"
+        else:
+            said = ""
         state = " was shut down or has ended" if gone else ""
         return InfrastructureError(
             f"the SGLang server of the rollout engine{state} ({path}): {reason}{said}"

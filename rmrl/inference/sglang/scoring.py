@@ -154,7 +154,9 @@ class SGLangEngine:
         """CPU: of the server's processes; CUDA: weights and KV cache as the server tells them, 0
         while they are released."""
         if self.spec.device == "cpu":
-            return self._child.resident_bytes() if self._child is not None else 0
+            if self._child is not None:
+                return self._child.resident_bytes()
+            return 0
         if self._asleep and self._server.get("enable_memory_saver"):
             return 0
         states = self._server_info().get("internal_states") or [{}]
@@ -174,7 +176,9 @@ class SGLangEngine:
                 f"the SGLang server of '{self.spec.path}' has ended: {self._child.last_words()}"
             )
         self._get("/get_model_info", PING_TIMEOUT_S)
-        return f"asleep {self._asleep}" if self._asleep else "awake"
+        if self._asleep:
+            return f"asleep {self._asleep}"
+        return "awake"
 
     def close(self) -> None:
         """Let go of the server; end it if it is ours."""
@@ -246,7 +250,10 @@ class SGLangEngine:
         told = self._server.get("context_length")
         known = self.spec.context_length() if self._child is not None else self.spec.max_model_len
         lengths = [length for length in (told, known) if isinstance(length, int)]
-        self.context_length = min(lengths) if lengths else self.spec.context_length()
+        if lengths:
+            self.context_length = min(lengths)
+        else:
+            self.context_length = self.spec.context_length()
 
     def _server_info(self) -> Mapping[str, Any]:
         return self._get("/get_server_info")
@@ -281,7 +288,9 @@ class SGLangEngine:
                 f"SGLang gave {len(samples)} samples where {wanted} were asked for"
             )
         texts = [text_output(sample, request) for sample in samples]
-        return texts * request.sampling.n if wanted < request.sampling.n else texts
+        if wanted < request.sampling.n:
+            return texts * request.sampling.n
+        return texts
 
     def _values(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
         if any(1 in (r.token_type_ids or ()) for r in requests):
@@ -344,7 +353,9 @@ class SGLangEngine:
         try:
             answer = http.post(path, json=body)
             answer.raise_for_status()
-            return answer.json() if answer.content else None
+            if answer.content:
+                return answer.json()
+            return None
         except (httpx.HTTPError, ValueError) as error:
             raise self._lost(path, error) from error
 
@@ -359,7 +370,9 @@ class SGLangEngine:
             told = answer.json()
         except (httpx.HTTPError, ValueError) as error:
             raise self._lost(path, error) from error
-        return told if isinstance(told, Mapping) else {}
+        if isinstance(told, Mapping):
+            return told
+        return {}
 
     def _connected(self) -> httpx.Client:
         if self._http is None:
@@ -370,11 +383,10 @@ class SGLangEngine:
 
     def _lost(self, path: str, error: Exception) -> InfrastructureError:
         reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
-        said = (
-            f"; it printed: {self._child.last_words()}"
-            if self._child is not None and not self._child.alive()
-            else ""
-        )
+        if self._child is not None and not self._child.alive():
+            said = f"; it printed: {self._child.last_words()}"
+        else:
+            said = ""
         return InfrastructureError(
             f"the SGLang server of '{self.spec.path}' failed on {path}: {reason}{said}"
         )

@@ -60,11 +60,10 @@ def text_output(sample: Mapping[str, Any], request: GenerateRequest) -> TextOutp
     finish = told.get("finish_reason") or {}
     kind = finish.get("type") if isinstance(finish, Mapping) else finish
     if kind == "abort":
-        why = (
-            finish.get("message", "no reason given")
-            if isinstance(finish, Mapping)
-            else "no reason given"
-        )
+        if isinstance(finish, Mapping):
+            why = finish.get("message", "no reason given")
+        else:
+            why = "no reason given"
         return TextOutput(
             "", "", *tokens, failure="provider_error", detail=f"SGLang broke the answer off: {why}"
         )
@@ -102,4 +101,6 @@ def value_output(row: Mapping[str, Any], tokens: int) -> ValueOutput:
 
 def asked(sampling: Sampling) -> int:
     """Samples to ask for: greedy ones are equal, so one is drawn and repeated."""
-    return 1 if sampling.temperature == 0 else sampling.n
+    if sampling.temperature == 0:
+        return 1
+    return sampling.n

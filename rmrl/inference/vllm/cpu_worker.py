@@ -106,7 +106,8 @@ def rewind_discarded_draws(runner: Any) -> None:
     generator back by its offset. A CPU generator has none: the engine would stop with "CPU
     Generator does not use offset". Here its whole state is put back instead.
     """
-    sample, bookkeep = runner._sample, runner._bookkeeping_sync
+    sample = runner._sample
+    bookkeep = runner._bookkeeping_sync
 
     def sample_and_rewind(*args: Any, **kwargs: Any) -> Any:
         drawn_in_vain = [
@@ -122,13 +123,15 @@ def rewind_discarded_draws(runner: Any) -> None:
                 generator.set_state(state)
 
     def bookkeep_without_offsets(*args: Any, **kwargs: Any) -> Any:
-        generators, runner.input_batch.generators = runner.input_batch.generators, {}
+        generators = runner.input_batch.generators
+        runner.input_batch.generators = {}
         try:
             return bookkeep(*args, **kwargs)
         finally:
             runner.input_batch.generators = generators
 
-    runner._sample, runner._bookkeeping_sync = sample_and_rewind, bookkeep_without_offsets
+    runner._sample = sample_and_rewind
+    runner._bookkeeping_sync = bookkeep_without_offsets
 
 
 def steady_heads(model: torch.nn.Module) -> int:
@@ -233,11 +236,10 @@ def forget(tensors: Any) -> None:
     Zeros matter: attention may read whole blocks of a cache, and garbage can be NaN.
     """
     for storage in {s._cdata: s for s in (t.untyped_storage() for t in tensors)}.values():
-        start, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-        first, last = (
-            -(-start // mmap.PAGESIZE) * mmap.PAGESIZE,
-            end // mmap.PAGESIZE * mmap.PAGESIZE,
-        )
+        start = storage.data_ptr()
+        end = storage.data_ptr() + storage.nbytes()
+        first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = end // mmap.PAGESIZE * mmap.PAGESIZE
         if last <= first or _libc().madvise(
             ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED
         ):

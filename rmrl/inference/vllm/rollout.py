@@ -115,7 +115,9 @@ class VLLMRollout:
         await self._wake({WEIGHTS})
         await self._run(lambda: self._engine.collective_rpc("load_weight_file", args=(str(path),)))
         await self._run(lambda: self._engine.reset_prefix_cache(reset_running_requests=True))
-        self.version, self._published, self._weights_dropped = version, str(path), False
+        self.version = version
+        self._published = str(path)
+        self._weights_dropped = False
 
     async def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Get ready for weights that vLLM itself brings here; needs
@@ -137,11 +139,9 @@ class VLLMRollout:
         `load_weights`."""
         await self._rpc("finish_weight_update")
         await self._run(lambda: self._engine.reset_prefix_cache(reset_running_requests=True))
-        self.version, self._published, self._weights_dropped = (
-            version,
-            "the weights sent last",
-            False,
-        )
+        self.version = version
+        self._published = "the weights sent last"
+        self._weights_dropped = False
 
     async def sleep(self, level: int = 1) -> None:
         """1: free the KV cache, keep weights in host memory; 2: drop the weights too. Refused while
@@ -302,13 +302,12 @@ class VLLMRollout:
 
     def _refuse_unready(self, sampling: Sampling) -> None:
         if self._engine is None or self._asleep or self._weights_dropped:
-            state = (
-                "not started"
-                if self._engine is None
-                else "asleep"
-                if self._asleep
-                else "without weights"
-            )
+            if self._engine is None:
+                state = "not started"
+            elif self._asleep:
+                state = "asleep"
+            else:
+                state = "without weights"
             raise InfrastructureError(
                 f"the rollout engine is {state}; start or wake it before generating"
             )

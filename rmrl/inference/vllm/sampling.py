@@ -72,4 +72,6 @@ def cut_at_end(tokens: list[int], end: int | None) -> tuple[list[int], bool]:
 def cut_at_stops(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     """Text before the first of `stops`, and whether there was one."""
     found = [text.find(stop) for stop in stops if stop in text]
-    return (text[: min(found)], True) if found else (text, False)
+    if found:
+        return (text[: min(found)], True)
+    return (text, False)

@@ -198,7 +198,9 @@ class VLLMEngine:
         """ "cold", "awake" or "asleep <level>"."""
         if self._llm is None:
             return "cold"
-        return f"asleep {self._asleep}" if self._asleep else "awake"
+        if self._asleep:
+            return f"asleep {self._asleep}"
+        return "awake"
 
     def _inspect(self) -> None:
         """Read from the checkpoint what can be had of it; sets the pooling task and the context
@@ -207,11 +209,10 @@ class VLLMEngine:
         self.context_length = self.spec.context_length()
         if self.spec.runner == "pooling":
             check_scalar_head(path)
-            self._task = (
-                "token_classify"
-                if architecture(path).endswith("ForTokenClassification")
-                else "classify"
-            )
+            if architecture(path).endswith("ForTokenClassification"):
+                self._task = "token_classify"
+            else:
+                self._task = "classify"
         elif self.spec.runner == "token_pooling":
             check_token_head(path)
             self._task = "token_classify"
@@ -220,7 +221,8 @@ class VLLMEngine:
         elif self.spec.runner == "embed":
             settings = sentence_settings(path)
             self.context_length = min(self.context_length, settings.max_tokens)
-            self._task, self._prefix = "embed", settings.prefix
+            self._task = "embed"
+            self._prefix = settings.prefix
 
     @property
     def _is_exact(self) -> bool:
@@ -301,18 +303,24 @@ def _pooler(task: str, path: str) -> dict[str, Any]:
         causal = architecture(path).endswith("ForCausalLM") and read_config(path).get(
             "is_causal", True
         )
-        pooler["seq_pooling_type"] = "LAST" if causal else "MEAN"
+        if causal:
+            pooler["seq_pooling_type"] = "LAST"
+        else:
+            pooler["seq_pooling_type"] = "MEAN"
     return pooler
 
 
 def _deepest_sleep(path: str) -> int:
     """1 where vLLM could not read all weights again: it sets the bias of a linear head aside while
     loading, and only the first time."""
-    return 1 if any(t.name == "score.bias" for t in tensor_headers(path)) else 2
+    if any(t.name == "score.bias" for t in tensor_headers(path)):
+        return 1
+    return 2
 
 
 def _outputs(request: GenerateRequest, answer: Any) -> list[TextOutput]:
-    tokens_in, choices = len(request.token_ids), request.choice_tokens
+    tokens_in = len(request.token_ids)
+    choices = request.choice_tokens
     texts = [
         TextOutput(
             o.text,
@@ -323,9 +331,10 @@ def _outputs(request: GenerateRequest, answer: Any) -> list[TextOutput]:
         )
         for o in answer.outputs
     ]
-    return (
-        texts * request.sampling.n if request.sampling.temperature == 0 else texts
-    )  # a greedy prompt is sampled once
+    # a greedy prompt is sampled once
+    if request.sampling.temperature == 0:
+        return texts * request.sampling.n
+    return texts
 
 
 def _choice_logprobs(tokens: Sequence[int], positions: Any) -> tuple[float, ...]:

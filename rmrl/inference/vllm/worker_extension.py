@@ -31,7 +31,9 @@ class WorkerExtension:
     def worker_bytes(self) -> int:
         """Bytes held: device memory of this process on CUDA, resident memory of this process on
         CPU."""
-        return device_bytes(self.device) if self.device.type == "cuda" else resident_bytes()
+        if self.device.type == "cuda":
+            return device_bytes(self.device)
+        return resident_bytes()
 
     def report_tempered_logprobs(self) -> bool:
         """Make the sampler report log softmax(logits / temperature) before top-k and top-p; False
@@ -88,4 +90,6 @@ def device_bytes(device: torch.device) -> int:
         ]
     except pynvml.NVMLError:
         held = []
-    return int(held[0]) if held and held[0] else torch.cuda.memory_reserved(device)
+    if held and held[0]:
+        return int(held[0])
+    return torch.cuda.memory_reserved(device)

@@ -71,7 +71,9 @@ def read_weights(path: Path | str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _as_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    return getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    if isinstance(dtype, str):
+        return getattr(torch, dtype)
+    return dtype
 
 
 Place = tuple[int, int, torch.dtype, tuple[int, ...]]
@@ -132,4 +134,5 @@ def _write_at(descriptor: int, offset: int, tensor: torch.Tensor) -> None:
     data = memoryview(flat.numpy())  # pyright: ignore[reportArgumentType]
     while len(data):  # one call writes 2 GiB at most
         written = os.pwrite(descriptor, data, offset)
-        data, offset = data[written:], offset + written
+        data = data[written:]
+        offset = offset + written

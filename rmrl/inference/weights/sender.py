@@ -72,7 +72,8 @@ class WeightSender:
         from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
 
         make_info: Any = load_attribute(INIT_INFOS[link.transport])
-        self._link, self._weights = link, weights
+        self._link = link
+        self._weights = weights
         self._engine: Any = WeightTransferTrainerFactory.trainer_init(
             make_info(rank=link.rank, **link.options),
             client=link.client,

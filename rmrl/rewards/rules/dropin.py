@@ -258,11 +258,10 @@ def call_with_known_arguments(
     """Call `function(*positional)` plus those entries of `optional` that its signature names; with
     **kwargs all of them."""
     parameters = inspect.signature(function).parameters.values()
-    free = (
-        list(parameters)[len(positional) :]
-        if not takes(parameters, inspect.Parameter.VAR_POSITIONAL)
-        else list(parameters)
-    )
+    if not takes(parameters, inspect.Parameter.VAR_POSITIONAL):
+        free = list(parameters)[len(positional) :]
+    else:
+        free = list(parameters)
     taken = {p.name for p in list(parameters)[: len(positional)] if p.kind in _BY_POSITION}
     if takes(parameters, inspect.Parameter.VAR_KEYWORD):
         names = set(optional) - taken
@@ -317,7 +316,9 @@ def _kind_of(
                 " (a model reward): remove one, or say which with SPEC = {'kind': 'rule'} or"
                 " SPEC = {'kind': 'generative'}."
             )
-        return "rule" if spec["kind"] == "rule" else "model"
+        if spec["kind"] == "rule":
+            return "rule"
+        return "model"
     if len(pair) == 2:
         return "model"
     if rule and not pair:
@@ -369,11 +370,10 @@ def _check_model_function(function: Callable[..., Any], name: str, path: Path) -
     unknown = [p.name for p in rest if p.name not in KNOWN_ARGUMENTS]
     too_few = len(places) < count and not takes(parameters, inspect.Parameter.VAR_POSITIONAL)
     if unknown or too_few:
-        what = (
-            f"needs {', '.join(unknown)}"
-            if unknown
-            else f"takes {len(places)} positional arguments instead of {count}"
-        )
+        if unknown:
+            what = f"needs {', '.join(unknown)}"
+        else:
+            what = f"takes {len(places)} positional arguments instead of {count}"
         raise RewardFunctionError(
             f"{path}: {name}{inspect.signature(function)} {what}. It is called as"
             f" {SIGNATURES.get(name, CRITIQUE_SIGNATURE)}, and is given"

@@ -89,11 +89,9 @@ def rule_form(function: Callable[..., Any], where: str) -> RuleForm:
             f"{where}: {_seen(function)} names both solution_str and {', '.join(lists)}: it is"
             f" either {RULE_SIGNATURE}, or, with lists, {LIST_SIGNATURE}."
         )
-    return (
-        _in_lists(function, parameters, named, where)
-        if lists
-        else _one_by_one(function, parameters, named, where)
-    )
+    if lists:
+        return _in_lists(function, parameters, named, where)
+    return _one_by_one(function, parameters, named, where)
 
 
 def parameters_of(function: Callable[..., Any], where: str) -> list[inspect.Parameter]:
@@ -183,11 +181,10 @@ def _one_by_one(
     unknown = [n for n in dict.fromkeys(required) if n not in offered or n not in named]
     any_name = takes(parameters, inspect.Parameter.VAR_KEYWORD)
     if unknown or ("solution_str" not in named and not any_name):
-        what = (
-            f"needs {', '.join(unknown)}, which no rule is given"
-            if unknown
-            else "does not take solution_str, the response's text"
-        )
+        if unknown:
+            what = f"needs {', '.join(unknown)}, which no rule is given"
+        else:
+            what = "does not take solution_str, the response's text"
         raise RewardFunctionError(
             f"{where}: {_seen(function)} {what}. A rule is {RULE_SIGNATURE}; it is called by"
             " keyword, and may leave out what it does not need and add"

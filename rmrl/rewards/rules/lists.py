@@ -112,15 +112,15 @@ class InLists:
             "completions": [self._completion(each) for each in group],
         }
         ids = [each.get("completion_ids") for each in group]
-        return {**own, "completion_ids": [list(each) for each in ids if each]} if all(ids) else own
+        if all(ids):
+            return {**own, "completion_ids": [list(each) for each in ids if each]}
+        return own
 
     def _completion(self, offered: Offered) -> Any:
         text = offered["solution_str"]
-        return (
-            text
-            if offered["plain_text"] or self.as_text
-            else [{"role": "assistant", "content": text}]
-        )
+        if offered["plain_text"] or self.as_text:
+            return text
+        return [{"role": "assistant", "content": text}]
 
     def _lacks(self, missing: list[str], offered: Offered) -> str:
         if "completion_ids" in missing:
@@ -146,7 +146,9 @@ def shape_of(names: Sequence[str]) -> Shape | None:
         return "openrlhf"
     if "solution_strs" in names:
         return "verl"
-    return "trl" if any(name in names for name in OF_TRL) else None
+    if any(name in names for name in OF_TRL):
+        return "trl"
+    return None
 
 
 def awaited(returned: Any) -> Any:
@@ -155,7 +157,9 @@ def awaited(returned: Any) -> Any:
 
     from rmrl.rewards.rules.forms import loop
 
-    return loop().run(_result_of(returned)) if inspect.isawaitable(returned) else returned
+    if inspect.isawaitable(returned):
+        return loop().run(_result_of(returned))
+    return returned
 
 
 async def _result_of(returned: Any) -> Any:
@@ -164,17 +168,17 @@ async def _result_of(returned: Any) -> Any:
 
 def _prompt(offered: Offered) -> Any:
     turns = offered["messages"]
-    return turns[0]["content"] if offered["plain_text"] else turns
+    if offered["plain_text"]:
+        return turns[0]["content"]
+    return turns
 
 
 def _prompt_text(offered: Offered) -> str:
     """The prompt as one text, where OpenRLHF sends the policy's templated one."""
     turns = offered["messages"]
-    return (
-        str(turns[0]["content"])
-        if len(turns) == 1
-        else "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
-    )
+    if len(turns) == 1:
+        return str(turns[0]["content"])
+    return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
 
 
 def _extra_columns(group: Sequence[Offered]) -> dict[str, list[Any]]:
@@ -204,11 +208,10 @@ def _row_columns(offered: Offered) -> dict[str, Any]:
 
 def _logs(logged: list[dict[str, Any]]) -> dict[str, Callable[[str, Any], None]]:
     def log_extra(column: str, values: Any) -> None:
-        each = (
-            values
-            if isinstance(values, list | tuple) and len(values) == len(logged)
-            else [values] * len(logged)
-        )
+        if isinstance(values, list | tuple) and len(values) == len(logged):
+            each = values
+        else:
+            each = [values] * len(logged)
         for row, value in zip(logged, each, strict=True):
             row[str(column)] = value
 
@@ -228,11 +231,10 @@ def _of_openrlhf(returned: Mapping[str, Any], logged: list[dict[str, Any]]) -> A
         if values is None:
             continue
         values = values.tolist() if hasattr(values, "tolist") else values
-        each = (
-            values
-            if isinstance(values, list) and len(values) == len(logged)
-            else [values] * len(logged)
-        )
+        if isinstance(values, list) and len(values) == len(logged):
+            each = values
+        else:
+            each = [values] * len(logged)
         for row, value in zip(logged, each, strict=True):
             row[str(name)] = value
     return returned["rewards"]
@@ -241,7 +243,9 @@ def _of_openrlhf(returned: Mapping[str, Any], logged: list[dict[str, Any]]) -> A
 def _with_columns(verdict: Any, more: Mapping[str, Any]) -> Any:
     if not more:
         return verdict
-    return {**verdict, **more} if isinstance(verdict, Mapping) else {"score": verdict, **more}
+    if isinstance(verdict, Mapping):
+        return {**verdict, **more}
+    return {"score": verdict, **more}
 
 
 def _entries(returned: Any, count: int) -> list[Any]:

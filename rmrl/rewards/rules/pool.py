@@ -69,11 +69,10 @@ class _Job:
 
     def chunk(self) -> list[_Call]:
         """Take the next calls: one until their cost is known, then about CHUNK_S worth of them."""
-        size = (
-            1
-            if self.call_s is None
-            else max(1, min(CHUNK_LIMIT, int(CHUNK_S / max(self.call_s, 1e-6))))
-        )
+        if self.call_s is None:
+            size = 1
+        else:
+            size = max(1, min(CHUNK_LIMIT, int(CHUNK_S / max(self.call_s, 1e-6))))
         return [self.waiting.popleft() for _ in range(min(size, len(self.waiting)))]
 
     def settle(self, call: _Call, result: ScoreResult) -> None:
@@ -99,7 +98,10 @@ class _Worker(WorkerProcess):
     def __init__(self, nursery: Nursery | None = None) -> None:
         super().__init__(nursery)
         self.calls: deque[_Call] = deque()
-        self.loaded: set[FunctionSource] = set() if nursery is None else set(nursery.ready)
+        if nursery is None:
+            self.loaded: set[FunctionSource] = set()
+        else:
+            self.loaded = set(nursery.ready)
         self.loading = False
         self.started = 0.0
         self.deadline = 0.0
@@ -129,10 +131,12 @@ class _Worker(WorkerProcess):
             job.resolve(RewardFunctionError(message[1]))
         else:
             _, status, value, detail, extra, ended = message
-            call, seconds = self.calls.popleft(), ended - self.started
-            call.job.call_s = (
-                seconds if call.job.call_s is None else 0.5 * (call.job.call_s + seconds)
-            )
+            call = self.calls.popleft()
+            seconds = ended - self.started
+            if call.job.call_s is None:
+                call.job.call_s = seconds
+            else:
+                call.job.call_s = 0.5 * (call.job.call_s + seconds)
             call.job.settle(
                 call,
                 ScoreResult(
@@ -181,12 +185,15 @@ class RulePool:
     def process_ids(self) -> list[int]:
         """The living workers' process ids; [] before the first call and after `close`."""
         dispatcher = self._dispatcher
-        return [] if dispatcher is None else [w.process.pid for w in tuple(dispatcher.workers)]
+        if dispatcher is None:
+            return []
+        return [w.process.pid for w in tuple(dispatcher.workers)]
 
     def close(self) -> None:
         """End all workers; calls still open get EngineLostError."""
         with self._lock:
-            dispatcher, self._dispatcher = self._dispatcher, None
+            dispatcher = self._dispatcher
+            self._dispatcher = None
         if dispatcher is not None:
             atexit.unregister(self.close)
             dispatcher.close()
@@ -318,7 +325,8 @@ class _Dispatcher:
     def _raise_spares(self, source: FunctionSource) -> None:
         """From the second worker that a rule costs, the next ones are forked from a process that
         has imported it."""
-        again, _ = source in self._lost, self._lost.add(source)
+        again = source in self._lost
+        _ = self._lost.add(source)
         if not again or self._without_nursery:
             return
         try:
@@ -332,7 +340,9 @@ class _Dispatcher:
     def _end_nursery(self) -> None:
         """It will not do for these rules: workers are started afresh from here on, as they are
         without losses."""
-        nursery, self._nursery, self._without_nursery = self._nursery, None, True
+        nursery = self._nursery
+        self._nursery = None
+        self._without_nursery = True
         if nursery is not None:
             self._selector.unregister(nursery.channel)
             nursery.kill()

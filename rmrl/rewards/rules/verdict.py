@@ -66,11 +66,9 @@ def check_verdict(returned: Any) -> Verdict:
                     "returned a number too large for a float (OverflowError); scale the score down"
                 ),
             )
-        return (
-            Verdict(value)
-            if math.isfinite(value)
-            else Verdict(None, problem=f"returned {value}; return None where there is no verdict")
-        )
+        if math.isfinite(value):
+            return Verdict(value)
+        return Verdict(None, problem=f"returned {value}; return None where there is no verdict")
     shown = repr(returned)
     return Verdict(
         None,

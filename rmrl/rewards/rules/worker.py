@@ -95,7 +95,9 @@ def die_with(parent: int) -> None:
 
 def _read(stream: BinaryIO) -> bytes | None:
     header = stream.read(HEADER.size)
-    return stream.read(HEADER.unpack(header)[0]) if len(header) == HEADER.size else None
+    if len(header) == HEADER.size:
+        return stream.read(HEADER.unpack(header)[0])
+    return None
 
 
 def received(data: bytes) -> Any:
@@ -127,7 +129,9 @@ class Rule:
     def answer(self, payload: bytes) -> Answer:
         """One call; whatever the function does short of ending the process becomes an answer."""
         offered = received(payload)
-        return self._group(offered[GROUP]) if GROUP in offered else self._one(offered)
+        if GROUP in offered:
+            return self._group(offered[GROUP])
+        return self._one(offered)
 
     def _group(self, group: list[Mapping[str, Any]]) -> Answer:
         """All responses to one prompt in one call; where that raises or misfits, one by one, so
@@ -157,11 +161,10 @@ class Rule:
         except (
             BaseException
         ) as error:  # a rule may raise SystemExit, a timeout class of its own, anything
-            file = (
-                self.target
-                if self.target.endswith(".py")
-                else getattr(sys.modules.get(self.target), "__file__", None) or ""
-            )
+            if self.target.endswith(".py"):
+                file = self.target
+            else:
+                file = getattr(sys.modules.get(self.target), "__file__", None) or ""
             return "user_error", None, f"{label} raised {describe_exception(error, file)}", {}
 
 
@@ -186,4 +189,6 @@ def plain(value: Any) -> Any:
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(v) for v in value]
-    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return str(value)

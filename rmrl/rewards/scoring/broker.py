@@ -60,7 +60,8 @@ class Broker:
     take."""
 
     def __init__(self, residency: Residency, *, deadline_s: Callable[[Hashable], float]) -> None:
-        self._residency, self._deadline_s = residency, deadline_s
+        self._residency = residency
+        self._deadline_s = deadline_s
         self._participants: set[Participant] = set()
         self._pending: dict[Hashable, list[_Ask]] = {}
         self._servers: dict[Hashable, asyncio.Task[None]] = {}

@@ -52,4 +52,6 @@ def rm_prompt(prompt: Prompt, spec: RewardSpec) -> str | Messages:
         if prompt.rm_prompts.get(key):
             return prompt.rm_prompts[key]
     users = [m["content"] for m in prompt.messages if m["role"] == "user"]
-    return users[-1] if users else prompt.messages[-1]["content"]
+    if users:
+        return users[-1]
+    return prompt.messages[-1]["content"]

@@ -55,10 +55,12 @@ class Moments:
         """Of the positions where both are numbers whose squares are numbers; arrays of shape
         [B]."""
         both = (np.abs(x) < _TOO_LARGE) & (np.abs(y) < _TOO_LARGE)
-        x, y = x[both], y[both]
+        x = x[both]
+        y = y[both]
         if not len(x):
             return cls()
-        dx, dy = x - x.mean(), y - y.mean()
+        dx = x - x.mean()
+        dy = y - y.mean()
         return cls(
             len(x), float(x.mean()), float(y.mean()), float(dx @ dx), float(dy @ dy), float(dx @ dy)
         )
@@ -67,7 +69,9 @@ class Moments:
         n = self.n + other.n
         if not n:
             return Moments()
-        dx, dy, share = other.mean_x - self.mean_x, other.mean_y - self.mean_y, self.n * other.n / n
+        dx = other.mean_x - self.mean_x
+        dy = other.mean_y - self.mean_y
+        share = self.n * other.n / n
         return Moments(
             n,
             self.mean_x + dx * other.n / n,
@@ -88,10 +92,11 @@ class Moments:
         if self.n < 4 or flat <= 0:
             return None
         r = max(-1.0, min(1.0, self.xy / math.sqrt(self.xx) / math.sqrt(self.yy)))
-        z = (
-            math.inf if abs(r) == 1 else abs(math.atanh(r))
-        )  # Fisher: atanh(r) has a standard error of 1 / sqrt(n - 3)
-        return r if z * math.sqrt(self.n - 3) > EVIDENCE else None
+        # Fisher: atanh(r) has a standard error of 1 / sqrt(n - 3)
+        z = math.inf if abs(r) == 1 else abs(math.atanh(r))
+        if z * math.sqrt(self.n - 3) > EVIDENCE:
+            return r
+        return None
 
 
 @dataclass(slots=True)
@@ -148,7 +153,9 @@ class Monitor:
 
     def metrics(self) -> Metrics:
         """`monitor/hints`: how many hold at the last step."""
-        return {"monitor/hints": float(self._holding)} if self._settings.enable else {}
+        if self._settings.enable:
+            return {"monitor/hints": float(self._holding)}
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-compatible; a few hundred numbers a step at most."""
@@ -218,7 +225,8 @@ class Monitor:
         count = sum(n for _, _, n in spans)
         if len(self._steps) < (self._steps.maxlen or 1) or count < _CONSTANT_FROM_VERDICTS:
             return
-        low, high = min(low for low, _, _ in spans), max(high for _, high, _ in spans)
+        low = min(low for low, _, _ in spans)
+        high = max(high for _, high, _ in spans)
         if high - low <= _CONSTANT_SPREAD * max(abs(low), abs(high)):
             text = (
                 f"{name} gave {low:g} to all {count} responses of {self._window()}, so nothing can"
@@ -252,14 +260,17 @@ class Monitor:
         return sum((step.pairs[pair] for step in self._steps if pair in step.pairs), Moments())
 
     def _window(self) -> str:
-        return "1 step" if len(self._steps) == 1 else f"{len(self._steps)} steps"
+        if len(self._steps) == 1:
+            return "1 step"
+        return f"{len(self._steps)} steps"
 
 
 class _Now:
     """One step, by component."""
 
     def __init__(self, scores: Scores, lengths: np.ndarray) -> None:
-        self.names, self.lengths = scores.names, lengths
+        self.names = scores.names
+        self.lengths = lengths
         self.results: dict[str, Sequence[ScoreResult]] = dict(
             zip(scores.names, scores.results, strict=True)
         )
@@ -293,7 +304,8 @@ class _Now:
 def share_at_least(hits: int, total: int) -> float:
     """Lower end of Wilson's interval: the true share is not below this, by EVIDENCE standard
     errors."""
-    p, z2 = hits / total, EVIDENCE**2
+    p = hits / total
+    z2 = EVIDENCE**2
     centre = p + z2 / (2 * total)
     return (centre - EVIDENCE * math.sqrt(p * (1 - p) / total + z2 / (4 * total**2))) / (
         1 + z2 / total
@@ -308,7 +320,9 @@ def _standard(values: np.ndarray) -> np.ndarray:
     """Centred and scaled over the finite positions; 0 everywhere when constant."""
     finite = values[np.isfinite(values)]
     spread = float(finite.std()) if len(finite) else 0.0
-    return np.zeros_like(values) if spread == 0 else (values - finite.mean()) / spread
+    if spread == 0:
+        return np.zeros_like(values)
+    return (values - finite.mean()) / spread
 
 
 def _top(values: np.ndarray) -> list[int]:
@@ -318,17 +332,16 @@ def _top(values: np.ndarray) -> list[int]:
 
 def _spread_over(positions: np.ndarray) -> list[int]:
     """The first, the middle and the last."""
-    return (
-        [int(positions[i]) for i in sorted({0, len(positions) // 2, len(positions) - 1})]
-        if len(positions)
-        else []
-    )
+    if len(positions):
+        return [int(positions[i]) for i in sorted({0, len(positions) // 2, len(positions) - 1})]
+    return []
 
 
 def _line(step: int, hint: _Hint) -> str:
     named = [str(i + 1) for i in sorted(hint.samples[:SAMPLES_NAMED])]
     if not named:
         return f"step {step}: {hint.text} (none of them in this step)"
-    head, last = ", ".join(named[:-1]), named[-1]
+    head = ", ".join(named[:-1])
+    last = named[-1]
     which = f"samples {head} and {last}" if head else f"sample {last}"
     return f"step {step}: look at {which} of this step in samples.jsonl: {hint.text}"

@@ -56,7 +56,8 @@ class Scorer:
         tokenizer of a checkpoint."""
         self.parts = tuple(specs)
         self.specs = tuple(spec for spec in specs if not spec.part_of)
-        self._settings, self.residency = settings, residency
+        self._settings = settings
+        self.residency = residency
         self._graph = graph_of(
             self.parts, how=settings.combine, scheduled=settings.weight_schedules
         )
@@ -295,7 +296,10 @@ class Scorer:
         metrics = self.residency.take_metrics()
         for spec, counts, ways in zip(self.parts, self._counts, self._calls, strict=True):
             for name, (hits, total) in counts.found.items():
-                metrics[f"score/{spec.name}/{name}"] = hits / total if total else 0.0
+                if total:
+                    metrics[f"score/{spec.name}/{name}"] = hits / total
+                else:
+                    metrics[f"score/{spec.name}/{name}"] = 0.0
             counts.found.clear()
             stats = [way.take_stats() for way in ways.values() if isinstance(way, CachedCalls)]
             metrics |= _cache_metrics(spec.name, stats)
@@ -325,11 +329,9 @@ def _cache_metrics(name: str, stats: Sequence[CacheStats]) -> Metrics:
 
 def _open_store(settings: RewardConfig, notice: Callable[[str], None]) -> CacheStore | None:
     cache = settings.cache
-    return (
-        None
-        if cache.path is None
-        else CacheStore(cache.path, max_bytes=int(cache.max_gb * 2**30), notice=notice)
-    )
+    if cache.path is None:
+        return None
+    return CacheStore(cache.path, max_bytes=int(cache.max_gb * 2**30), notice=notice)
 
 
 def _deadlines(specs: Sequence[RewardSpec]) -> Mapping[Hashable, float]:

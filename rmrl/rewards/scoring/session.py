@@ -54,7 +54,10 @@ class Session:
         kind: Callable[[int], RewardKind],
         gate_above: float,
     ) -> None:
-        self._specs, self._graph, self._broker, self._kind = specs, graph, broker, kind
+        self._specs = specs
+        self._graph = graph
+        self._broker = broker
+        self._kind = kind
         self._gate_above = gate_above
         self._rows: dict[int, ResponseRow] = {}
         self._results: dict[int, dict[int, ScoreResult]] = {c: {} for c in range(len(specs))}
@@ -106,7 +109,8 @@ class Session:
     async def _start_streaming(self) -> None:
         """Everything that arrived in this round of the loop goes as one chunk."""
         await asyncio.sleep(0)
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         self._start(waiting, self._graph.streamable)
 
     def _start(self, positions: Sequence[int], components: Sequence[int]) -> None:
@@ -206,7 +210,8 @@ class Session:
     async def _ask(self, c: int, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         if not items:
             return []
-        spec, started = self._specs[c], time.perf_counter()
+        spec = self._specs[c]
+        started = time.perf_counter()
         try:
             results = await self._kind(c).score(items)
         except StallError as error:
@@ -226,4 +231,6 @@ def _skipped(why: str) -> ScoreResult:
 
 
 def _said(verdict: ScoreResult) -> str:
-    return verdict.status if verdict.value is None else f"{verdict.value:g}"
+    if verdict.value is None:
+        return verdict.status
+    return f"{verdict.value:g}"

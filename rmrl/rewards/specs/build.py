@@ -1,10 +1,9 @@
-"""From one reward's entries to its `RewardSpec`: every entry is checked here, by its kind's own
-table."""
+"""Build the `RewardSpec` of one reward from its entries; every entry is checked here against the
+options of its kind."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,14 @@ from rmrl.rewards.kinds.truncation import WAYS
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.rules.dropin import DropIn, without_postprocess
 from rmrl.rewards.rules.forms import InLists, rule_form
-from rmrl.rewards.specs.entries import check_choices, known_entries, sampling_of, seconds
+from rmrl.rewards.specs.entries import (
+    check_choices,
+    component_names,
+    component_scores,
+    known_entries,
+    sampling_of,
+    seconds,
+)
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.rewards.transforms import chain_of, parse_transforms
 from rmrl.types import Sampling
@@ -38,12 +44,12 @@ SHARED_KEYS = (
 )  # fmt: skip
 """Entries of every kind; each kind's `Options` has further ones."""
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))
-_OF_RESIDENCY = ("residency", "put_away", "load_timeout_s")
+_RESIDENCY_KEYS = ("residency", "put_away", "load_timeout_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a spec needs to know besides the configuration."""
+    """Facts about the machine and the checkout that a spec depends on besides the configuration."""
 
     device: str
     threads: int
@@ -53,7 +59,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """One reward as asked for; `where` names its section in messages."""
+    """The entries of one reward; `where` names its section in messages."""
 
     name: str
     kind: str
@@ -75,9 +81,19 @@ def build_spec(
     config: RewardConfig,
     around: Surroundings,
 ) -> RewardSpec:
-    """Raises ConfigError with the problems found, RewardError for a checkpoint without the head its
-    kind needs."""
-    kind = str(entries.get("kind") or _default_kind(entries, dropin))
+    """Build the spec of one reward.
+
+    Raises ConfigError with all problems, RewardError for a checkpoint without the head that its
+    kind needs.
+    """
+    if entries.get("kind"):
+        kind = str(entries["kind"])
+    elif dropin is not None and dropin.kind == "rule":
+        kind = "rule"
+    elif entries.get("path"):
+        kind = checkpoint_kind(str(entries["path"]))
+    else:
+        kind = "generative"
     where = f"reward.specs.{name}"
     _check_kind(kind, where)
     request = _Request(
@@ -109,19 +125,15 @@ def _check_kind(kind: str, where: str) -> None:
         ) from error
 
 
-def _default_kind(entries: Mapping[str, Any], dropin: DropIn | None) -> str:
-    if dropin is not None and dropin.kind == "rule":
-        return "rule"
-    return checkpoint_kind(str(entries["path"])) if entries.get("path") else "generative"
-
-
 def _shared(request: _Request, *, timeout_s: float) -> dict[str, Any]:
-    entries, config, where = request.entries, request.config, request.where
-    said = entries.get("on_missing")
-    on_missing = OnMissing.parse(
-        config.on_missing if said is None else said,
-        where="reward.on_missing" if said is None else f"{where}.on_missing",
-    )
+    entries = request.entries
+    config = request.config
+    where = request.where
+    if entries.get("on_missing") is None:
+        on_missing = OnMissing.parse(config.on_missing, where="reward.on_missing")
+    else:
+        on_missing = OnMissing.parse(entries["on_missing"], where=f"{where}.on_missing")
+    rm_prompt = entries.get("rm_prompt")
     return {
         "name": request.name,
         "kind": request.kind,
@@ -131,15 +143,15 @@ def _shared(request: _Request, *, timeout_s: float) -> dict[str, Any]:
         "dropin": request.dropin,
         "timeout_s": seconds(entries.get("timeout_s"), timeout_s, f"{where}.timeout_s"),
         "transforms": _transforms(request),
-        "gates": _names(entries.get("gate"), f"{where}.gate"),
-        "rm_prompt": None if entries.get("rm_prompt") is None else str(entries["rm_prompt"]),
-        "counts_at": _scores(entries.get("counts_at"), f"{where}.counts_at"),
+        "gates": component_names(entries.get("gate"), f"{where}.gate"),
+        "rm_prompt": None if rm_prompt is None else str(rm_prompt),
+        "counts_at": component_scores(entries.get("counts_at"), f"{where}.counts_at"),
     }
 
 
 def _overlong(request: _Request) -> str:
-    """What is left out of inputs that do not fit. Raises ConfigError for kinds that know no
-    context."""
+    """Return how inputs that do not fit are cut. Raises ConfigError for kinds without a context
+    length."""
     how = request.entries.get("overlong", "missing")
     where = f"{request.where}.overlong={how}"
     if how not in WAYS:
@@ -159,81 +171,70 @@ def _overlong(request: _Request) -> str:
 
 
 def _transforms(request: _Request) -> tuple[Mapping[str, Any], ...]:
-    given, elsewhere = request.entries.get("transform"), request.config.transforms.get(request.name)
-    if given is not None and elsewhere is not None:
+    entry = request.entries.get("transform")
+    shared = request.config.transforms.get(request.name)
+    if entry is not None and shared is not None:
         raise ConfigError(
             f"{request.where}.transform and reward.transforms.{request.name} are both given: use"
             " one of them"
         )
-    where = f"reward.transforms.{request.name}" if given is None else f"{request.where}.transform"
-    raw = elsewhere if given is None else given
-    if raw is None:
+    if entry is not None:
+        where = f"{request.where}.transform"
+        chain = parse_transforms(entry, where)
+    elif shared is not None:
+        where = f"reward.transforms.{request.name}"
+        chain = parse_transforms(shared, where)
+    else:
         return ()
-    parsed = parse_transforms(raw, where)
-    chain_of(parsed, where)
-    return tuple(parsed)
-
-
-def _names(given: Any, where: str) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    names = [given] if isinstance(given, str) else given
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{where}={given!r}: give the name of a component, or a list of names")
-    return tuple(names)
-
-
-def _scores(given: Any, where: str) -> dict[str, float]:
-    if given is None:
-        return {}
-    if (
-        not isinstance(given, Mapping)
-        or not given
-        or not all(_is_finite(score) for score in given.values())
-    ):
-        raise ConfigError(
-            f"{where}={given!r}: give components and the score each must have, e.g."
-            f" {where}={{gsm8k: 1}}"
-        )
-    return {str(name): float(score) for name, score in given.items()}
-
-
-def _is_finite(score: Any) -> bool:
-    return isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
+    chain_of(chain, where)
+    return tuple(chain)
 
 
 def _options(request: _Request, kind: Any) -> Any:
-    """The kind's own entries, checked for names, types and sense."""
-    fields = [f.name for f in dataclasses.fields(kind.Options)] if hasattr(kind, "Options") else []
-    unknown = [key for key in request.entries if key not in (*SHARED_KEYS, *fields)]
-    if unknown:
-        said = (
-            f" (SPEC of {request.dropin.path})"
-            if request.dropin is not None and set(unknown) <= set(request.dropin.spec)
-            else ""
-        )
-        raise ConfigError(
-            [
-                f"{request.where}.{key}: no such"
-                f" entry{said}{did_you_mean(key, [*SHARED_KEYS, *fields])}"
-                for key in unknown
-            ]
-        )
-    if not fields:
-        return None
-    own = {key: value for key, value in request.entries.items() if key in fields}
-    options = kind.Options(**known_entries(own, kind.Options, request.where))
-    problems = kind.check_options(options, request.where) if hasattr(kind, "check_options") else []
+    """Check the kind's own entries: names, types and what the kind itself requires."""
+    fields: tuple[str, ...] = ()
+    if hasattr(kind, "Options"):
+        fields = tuple(f.name for f in dataclasses.fields(kind.Options))
+    allowed = [*SHARED_KEYS, *fields]
+    origin = ""
+    unknown = set(request.entries) - set(allowed)
+    if request.dropin is not None and unknown <= set(request.dropin.spec):
+        origin = f" (SPEC of {request.dropin.path})"
+    problems: list[str] = []
+    for key in request.entries:
+        if key not in allowed:
+            hint = did_you_mean(key, allowed)
+            problems.append(f"{request.where}.{key}: no such entry{origin}{hint}")
     if problems:
         raise ConfigError(problems)
+    if not fields:
+        return None
+    entries: dict[str, Any] = {}
+    for key, value in request.entries.items():
+        if key in fields:
+            entries[key] = value
+    options = kind.Options(**known_entries(entries, kind.Options, request.where))
+    if hasattr(kind, "check_options"):
+        problems = kind.check_options(options, request.where)
+        if problems:
+            raise ConfigError(problems)
     return options
 
 
+def _refuse_model_entries(request: _Request, reason: str) -> None:
+    """Raise ConfigError for entries that only a model in an engine of its own can have."""
+    problems: list[str] = []
+    for key in ("path", "sampling", "engine", "server"):
+        if request.entries.get(key):
+            problems.append(f"{request.where}.{key}: {reason}, leave it out")
+    if problems:
+        raise ConfigError(problems)
+
+
 def _rule(request: _Request) -> RewardSpec:
-    where, entries, dropin = request.where, request.entries, request.dropin
-    useless = [key for key in ("path", "sampling", "engine", "server") if entries.get(key)]
-    if useless:
-        raise ConfigError([f"{where}.{key}: a rule runs no model, leave it out" for key in useless])
+    where = request.where
+    dropin = request.dropin
+    _refuse_model_entries(request, "a rule runs no model")
     options = _options(request, REWARD_KINDS["rule"])
     if dropin is None or dropin.source is None:
         raise ConfigError(
@@ -247,30 +248,27 @@ def _rule(request: _Request) -> RewardSpec:
 
 
 def _remote(request: _Request) -> RewardSpec:
-    """A reward server; a judge on an OpenAI-compatible server is a generative reward that asks it
-    instead of an engine."""
+    """A reward server. A judge on an OpenAI-compatible server is a generative reward whose requests
+    go to that server instead of an engine."""
     fields = [f.name for f in dataclasses.fields(RemoteReward.Options)]
-    own = {key: value for key, value in request.entries.items() if key in fields}
-    if own.get("wire") == "openai":
-        rest = {
-            key: value
-            for key, value in request.entries.items()
-            if key not in fields and key != "kind"
-        }
+    if request.entries.get("wire") == "openai":
+        server: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        for key, value in request.entries.items():
+            if key in fields:
+                server[key] = value
+            elif key != "kind":
+                rest[key] = value
         judge = dataclasses.replace(request, kind="generative", entries=rest)
-        return _model(judge, remote=_http(own, request.where))
+        return _model(judge, remote=_http(server, request.where))
     options = _options(request, RemoteReward)
-    useless = [key for key in ("path", "sampling", "engine", "server") if request.entries.get(key)]
-    if useless:
-        raise ConfigError(
-            [f"{request.where}.{key}: the server runs the model, leave it out" for key in useless]
-        )
+    _refuse_model_entries(request, "the server runs the model")
     shared = _shared(request, timeout_s=request.config.timeout_s)
     return RewardSpec(**shared, options=options, remote=http_spec(options, request.where))
 
 
-def _http(given: Mapping[str, Any], where: str) -> HTTPSpec:
-    options = RemoteReward.Options(**known_entries(dict(given), RemoteReward.Options, where))
+def _http(entries: Mapping[str, Any], where: str) -> HTTPSpec:
+    options = RemoteReward.Options(**known_entries(dict(entries), RemoteReward.Options, where))
     problems = RemoteReward.check_options(options, where)
     if problems:
         raise ConfigError(problems)
@@ -280,18 +278,18 @@ def _http(given: Mapping[str, Any], where: str) -> HTTPSpec:
 def _server(request: _Request) -> HTTPSpec | None:
     """`server: {url, model, ...}`: an OpenAI-compatible server in the place of the reward's own
     engine."""
-    given = request.entries.get("server")
-    if not given:
+    server = request.entries.get("server")
+    if not server:
         return None
     where = f"{request.where}.server"
-    if not isinstance(given, Mapping):
+    if not isinstance(server, Mapping):
         raise ConfigError(
-            f"{where}={given!r}: give entries, e.g. {where}.url=http://127.0.0.1:8000/v1"
+            f"{where}={server!r}: give entries, e.g. {where}.url=http://127.0.0.1:8000/v1"
             f" {where}.model=<name>"
         )
     if REWARD_KINDS[request.kind].roles.get("main") != "generate":
         raise ConfigError(
-            f"{where}: only judges that write text can be asked over HTTP; a {request.kind} reward"
+            f"{where}: only judges that write text can run over HTTP; a {request.kind} reward"
             " runs in an engine"
         )
     if request.entries.get("path") or request.entries.get("engine"):
@@ -299,7 +297,7 @@ def _server(request: _Request) -> HTTPSpec | None:
             f"{where} and {request.where}.path or .engine are both given: a judge is on a server or"
             " in an engine"
         )
-    return _http({"wire": "openai", **given}, where)
+    return _http({"wire": "openai", **server}, where)
 
 
 def _model(request: _Request, *, remote: HTTPSpec | None) -> RewardSpec:
@@ -308,40 +306,33 @@ def _model(request: _Request, *, remote: HTTPSpec | None) -> RewardSpec:
     sampling = _sampling(request, kind)
     _check_dropin(request, kind, options, sampling)
     roles: Mapping[str, Runner] = kind.roles
-    settings = (
-        _engine_settings(request, request.entries.get("engine") or {}, f"{request.where}.engine")
-        if roles
-        else {}
-    )
-    ours: dict[str, Runner] = {
-        role: runner for role, runner in roles.items() if role != "main" or remote is None
-    }
-    engines = {
-        role: _engine(request, role, runner, options, settings) for role, runner in ours.items()
-    }
-    own: dict[str, Any] = {"options": options, "sampling": sampling, "remote": remote}
-    shared = _shared(request, timeout_s=request.config.timeout_s) | own
+    where = f"{request.where}.engine"
+    settings: dict[str, Any] = {}
+    if roles:
+        settings = _engine_settings(request, request.entries.get("engine") or {}, where)
+    engines: dict[str, EngineSpec] = {}
+    for role, runner in roles.items():
+        if role != "main" or remote is None:
+            engines[role] = _engine(request, role, runner, options, settings)
+    shared = _shared(request, timeout_s=request.config.timeout_s)
+    shared |= {"options": options, "sampling": sampling, "remote": remote}
     if not roles:
         return RewardSpec(**shared)
-    load = seconds(
-        settings["load_timeout_s"],
-        request.config.engine.load_timeout_s,
-        f"{request.where}.engine.load_timeout_s",
-    )
+    default_load = request.config.engine.load_timeout_s
     return RewardSpec(
         **shared,
         engines=engines,
         residency=settings["residency"],
         put_away=settings["put_away"],
-        load_timeout_s=load,
+        load_timeout_s=seconds(settings["load_timeout_s"], default_load, f"{where}.load_timeout_s"),
     )
 
 
 def _sampling(request: _Request, kind: Any) -> Sampling | None:
-    given = request.entries.get("sampling")
+    entry = request.entries.get("sampling")
     if kind.samples:
-        return sampling_of(given or {}, request.where)
-    if given:
+        return sampling_of(entry or {}, request.where)
+    if entry:
         raise ConfigError(
             f"{request.where}.sampling: a {request.kind} reward samples nothing, leave it out"
         )
@@ -349,11 +340,10 @@ def _sampling(request: _Request, kind: Any) -> Sampling | None:
 
 
 def _check_dropin(request: _Request, kind: Any, options: Any, sampling: Sampling | None) -> None:
-    """Some kinds can ask by themselves, some only where their options say how; a kind may refuse a
-    drop-in altogether.
+    """Check that the kind can work with this drop-in, or without one.
 
-    Raises RewardFunctionError for a drop-in that renders but does not read, where neither token
-    probabilities nor a parser do it.
+    Raises ConfigError where the kind needs a drop-in or takes none, RewardFunctionError for a
+    drop-in that renders but does not read, where neither token probabilities nor a parser do it.
     """
     dropin = request.dropin
     reads_otherwise = any(getattr(options, name, None) for name in ("score_tokens", "parser"))
@@ -364,11 +354,9 @@ def _check_dropin(request: _Request, kind: Any, options: Any, sampling: Sampling
         and not reads_otherwise
     ):
         raise RewardFunctionError(without_postprocess(dropin))
-    problem = (
-        kind.dropin_problem(request.dropin, options, sampling)
-        if hasattr(kind, "dropin_problem")
-        else ""
-    )
+    problem = ""
+    if hasattr(kind, "dropin_problem"):
+        problem = kind.dropin_problem(request.dropin, options, sampling)
     if problem and "/" in request.name:
         raise ConfigError(
             f"reward '{request.name}' is {request.kind}: give it a name, e.g. reward.models=[judge]"
@@ -382,9 +370,9 @@ def _check_dropin(request: _Request, kind: Any, options: Any, sampling: Sampling
         )
 
 
-def _engine_settings(request: _Request, given: Any, where: str) -> dict[str, Any]:
-    checked = known_entries(given, RewardEngineConfig, where)
-    settings = {**{key: getattr(request.config.engine, key) for key in _ENGINE_KEYS}, **checked}
+def _engine_settings(request: _Request, entry: Any, where: str) -> dict[str, Any]:
+    settings = {key: getattr(request.config.engine, key) for key in _ENGINE_KEYS}
+    settings |= known_entries(entry, RewardEngineConfig, where)
     check_choices(settings, where=where)
     return settings
 
@@ -392,16 +380,16 @@ def _engine_settings(request: _Request, given: Any, where: str) -> dict[str, Any
 def _engine(
     request: _Request, role: str, runner: Runner, options: Any, settings: Mapping[str, Any]
 ) -> EngineSpec:
-    where = request.where if role == "main" else f"{request.where}.{role}"
-    entries: Mapping[str, Any] = request.entries if role == "main" else getattr(options, role)
+    where = request.where
+    entries: Mapping[str, Any] = request.entries
     if role != "main":
-        unknown = set(entries) - {"path", "engine"}
+        where = f"{request.where}.{role}"
+        entries = getattr(options, role)
+        allowed = ["path", "engine"]
+        unknown = sorted(set(entries) - set(allowed))
         if unknown:
             raise ConfigError(
-                [
-                    f"{where}.{key}: no such entry{did_you_mean(key, ['path', 'engine'])}"
-                    for key in sorted(unknown)
-                ]
+                [f"{where}.{key}: no such entry{did_you_mean(key, allowed)}" for key in unknown]
             )
         settings = _engine_settings(request, entries.get("engine") or {}, f"{where}.engine")
     if not entries.get("path"):
@@ -414,31 +402,30 @@ def _engine(
         check_scalar_head(path)
     if runner == "generate":
         check_writes_text(path)
-    name = (
-        "sentence_transformers"
-        if runner == "embed" and settings["name"] == "vllm"
-        else settings["name"]
-    )
+    name = settings["name"]
+    if runner == "embed" and name == "vllm":
+        name = "sentence_transformers"
     device = request.around.device
     if settings["batch_invariant"]:
         check_batch_invariant(name, device=device, where=f"{where}.engine.batch_invariant")
+    dtype = resolve_dtype(
+        str(settings["dtype"]),
+        path=path,
+        runner=runner,
+        device=device,
+        where=f"{where}.engine.dtype",
+    )
+    passed: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key not in (*_RESIDENCY_KEYS, "threads", "name", "dtype"):
+            passed[key] = value
     return EngineSpec(
         path=path,
         runner=runner,
         device=device,  # type: ignore[arg-type]
-        dtype=resolve_dtype(
-            str(settings["dtype"]),
-            path=path,
-            runner=runner,
-            device=device,
-            where=f"{where}.engine.dtype",
-        ),
+        dtype=dtype,
         threads=int(settings["threads"] or request.around.threads),
         trust_remote_code=request.around.trust_remote_code,
         name=name,
-        **{
-            key: value
-            for key, value in settings.items()
-            if key not in (*_OF_RESIDENCY, "threads", "name", "dtype")
-        },
+        **passed,
     )

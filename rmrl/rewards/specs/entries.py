@@ -1,5 +1,5 @@
-"""Entries of one reward that are typed freely (`sampling`, `engine`, deadlines), checked before
-anything is loaded."""
+"""Check the entries of one reward that take free-form values (`sampling`, `engine`, deadlines)
+before anything is loaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rmrl.inference.scoring import ENGINES
 from rmrl.registry import did_you_mean
 from rmrl.types import Sampling
 
-RESIDENCIES, PUT_AWAY = ("auto", "on_demand", "resident"), ("auto", "sleep1", "sleep2", "unload")
+RESIDENCIES = ("auto", "on_demand", "resident")
+PUT_AWAY = ("auto", "sleep1", "sleep2", "unload")
 
 
 def check_choices(engine: Mapping[str, Any], *, where: str) -> None:
@@ -31,43 +32,42 @@ def check_choices(engine: Mapping[str, Any], *, where: str) -> None:
             )
 
 
-def sampling_of(given: Any, where: str) -> Sampling:
-    """A judge's sampling: greedy, 256 tokens, unless `given` says otherwise. Raises ConfigError
-    with all its problems."""
+def sampling_of(entry: Any, where: str) -> Sampling:
+    """Return a judge's sampling; the default is greedy with 256 tokens. Raises ConfigError with all
+    problems of `entry`."""
     entries: dict[str, Any] = {
         "max_tokens": 256,
         "temperature": 0.0,
-        **known_entries(given, Sampling, f"{where}.sampling"),
+        **known_entries(entry, Sampling, f"{where}.sampling"),
     }
     for key in ("choice", "stop"):
         if key in entries:
             values = entries[key] if isinstance(entries[key], list | tuple) else [entries[key]]
-            entries[key] = tuple(str(value) for value in values)
+            entries[key] = tuple(map(str, values))
     sampling = Sampling(**entries)
-    wrong = [
-        f"{where}.sampling.{key}={getattr(sampling, key)}: {need}"
-        for key, ok, need in (
-            ("max_tokens", sampling.max_tokens >= 1, "give at least 1 token"),
-            ("n", sampling.n >= 1, "give at least 1 vote"),
-            ("temperature", sampling.temperature >= 0, "must not be negative"),
-            ("top_p", 0 < sampling.top_p <= 1, "give a share above 0 and at most 1"),
-        )
-        if not ok
-    ]
+    problems: list[str] = []
+    for key, valid, need in (
+        ("max_tokens", sampling.max_tokens >= 1, "give at least 1 token"),
+        ("n", sampling.n >= 1, "give at least 1 vote"),
+        ("temperature", sampling.temperature >= 0, "must not be negative"),
+        ("top_p", 0 < sampling.top_p <= 1, "give a share above 0 and at most 1"),
+    ):
+        if not valid:
+            problems.append(f"{where}.sampling.{key}={getattr(sampling, key)}: {need}")
     if sampling.n > 1 and sampling.temperature == 0:
-        wrong.append(
+        problems.append(
             f"{where}.sampling.n={sampling.n} with temperature=0 gives {sampling.n} equal votes:"
             " give a temperature above 0, or n=1"
         )
-    if wrong:
-        raise ConfigError(wrong)
+    if problems:
+        raise ConfigError(problems)
     return sampling
 
 
-def seconds(given: Any, default: float, where: str) -> float:
-    """A deadline; `default` where nothing is given. Raises ConfigError unless it is a finite number
-    above 0."""
-    value = default if given is None else given
+def seconds(entry: Any, default: float, where: str) -> float:
+    """Return a deadline in seconds, `default` for None. Raises ConfigError unless it is a finite
+    number above 0."""
+    value = default if entry is None else entry
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
@@ -77,34 +77,66 @@ def seconds(given: Any, default: float, where: str) -> float:
     return float(value)
 
 
-def known_entries(given: Any, schema: type, where: str) -> dict[str, Any]:
-    """Entries of a free-form section, checked against the fields of `schema`: names, and the types
-    of plain numbers and strings."""
+def component_names(entry: Any, where: str) -> tuple[str, ...]:
+    """Return the component names of one name, a list of names or None. Raises ConfigError naming
+    `where`."""
+    if entry is None:
+        return ()
+    names = [entry] if isinstance(entry, str) else entry
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{where}={entry!r}: give the name of a component, or a list of names")
+    return tuple(names)
+
+
+def component_scores(entry: Any, where: str) -> dict[str, float]:
+    """Return component -> score from a mapping or None. Raises ConfigError naming `where` unless
+    every score is a finite number."""
+    if entry is None:
+        return {}
+    problem = ConfigError(
+        f"{where}={entry!r}: give components and the score each must have, e.g."
+        f" {where}={{gsm8k: 1}}"
+    )
+    if not isinstance(entry, Mapping) or not entry:
+        raise problem
+    scores: dict[str, float] = {}
+    for name, score in entry.items():
+        if isinstance(score, bool) or not isinstance(score, int | float):
+            raise problem
+        if not math.isfinite(score):
+            raise problem
+        scores[str(name)] = float(score)
+    return scores
+
+
+def known_entries(section: Any, schema: type, where: str) -> dict[str, Any]:
+    """Check a free-form section against the fields of `schema`: names, and the types of plain
+    numbers and strings. Raises ConfigError with all problems."""
     hints = typing.get_type_hints(schema)
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{where}={given!r}: give entries, known: {', '.join(hints)}")
-    problems = [
-        f"{where}.{key}: no such entry{did_you_mean(str(key), list(hints))}"
-        for key in given
-        if key not in hints
-    ]
-    problems += [
-        f"{where}.{key}={v!r}: {need}"
-        for key, v in given.items()
-        if key in hints and (need := _type_problem(v, hints[key]))
-    ]
-    if problems:
-        raise ConfigError(problems)
-    return dict(given)
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"{where}={section!r}: give entries, known: {', '.join(hints)}")
+    unknown: list[str] = []
+    unfit: list[str] = []
+    for key, value in section.items():
+        if key not in hints:
+            unknown.append(f"{where}.{key}: no such entry{did_you_mean(str(key), list(hints))}")
+            continue
+        need = _type_problem(value, hints[key])
+        if need:
+            unfit.append(f"{where}.{key}={value!r}: {need}")
+    if unknown or unfit:
+        raise ConfigError([*unknown, *unfit])
+    return dict(section)
 
 
 def _type_problem(value: Any, annotation: Any) -> str:
-    """What is needed instead; "" when `value` fits, or the annotation is no plain type."""
-    plain = (
-        typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    )
+    """Return what is needed instead; "" when `value` fits, or the annotation is no plain type."""
+    plain = (annotation,)
+    if isinstance(annotation, types.UnionType):
+        plain = typing.get_args(annotation)
     names = {bool: "True or False", int: "a whole number", float: "a number", str: "a name"}
-    if not all(each in (*names, type(None)) for each in plain):
+    if not set(plain) <= {*names, type(None)}:
         return ""
-    fits = type(value) in plain or (float in plain and type(value) is int)
-    return "" if fits else "give " + " or ".join(names.get(each, "null") for each in plain)
+    if type(value) in plain or (float in plain and type(value) is int):
+        return ""
+    return "give " + " or ".join(names.get(each, "null") for each in plain)

@@ -1,4 +1,4 @@
-"""Which rewards a configuration names, with which weight, for which rows."""
+"""The rewards that a configuration names, with their weights and the rows they score."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmrl.rewards.specs.spec import SourceWeights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """One component as it was asked for."""
+    """One component as the configuration names it."""
 
     name: str
     weight: float
@@ -23,45 +23,36 @@ class Named:
 
 
 def named_rewards(config: RewardConfig) -> list[Named]:
-    """`reward.models` in order, then what only `reward.by_source` names. Raises ConfigError where
-    by_source is malformed."""
+    """Return `reward.models` in order, then the names that only `reward.by_source` has. Raises
+    ConfigError where by_source is malformed."""
     count = len(config.models)
-    weights = (
-        config.weights
-        if config.weights is not None and len(config.weights) == count
-        else [1.0] * count
-    )
-    ops = (
-        config.combine_ops
-        if config.combine_ops is not None and len(config.combine_ops) == count
-        else ["add"] * count
-    )
+    weights = [1.0] * count
+    if config.weights is not None and len(config.weights) == count:
+        weights = config.weights
+    ops = ["add"] * count
+    if config.combine_ops is not None and len(config.combine_ops) == count:
+        ops = config.combine_ops
     by_source = _weights_by_source(config)
     default = dict(zip(config.models, map(float, weights), strict=True))
     op_of = dict(zip(config.models, ops, strict=True))
-    names = dict.fromkeys(
-        [*config.models, *(name for table in by_source.values() for name in table)]
-    )
-    return [
-        Named(
-            name=name,
-            weight=default.get(name, next((t[name] for t in by_source.values() if name in t), 1.0)),
-            combine_op=op_of.get(name, "add"),
-            sources=(
-                SourceWeights(
-                    {s: table.get(name) for s, table in by_source.items()}, default.get(name)
-                )
-                if by_source
-                else None
-            ),
-        )
-        for name in names
-    ]
+    weight_of: dict[str, float] = dict(default)
+    for table in by_source.values():
+        for name, weight in table.items():
+            weight_of.setdefault(name, weight)
+    rewards: list[Named] = []
+    for name, weight in weight_of.items():
+        sources = None
+        if by_source:
+            named = {source: table.get(name) for source, table in by_source.items()}
+            sources = SourceWeights(named, default.get(name))
+        op = op_of.get(name, "add")
+        rewards.append(Named(name=name, weight=weight, combine_op=op, sources=sources))
+    return rewards
 
 
 def _weights_by_source(config: RewardConfig) -> dict[str, dict[str, float]]:
     problems: list[str] = []
-    found: dict[str, dict[str, float]] = {}
+    tables: dict[str, dict[str, float]] = {}
     for source, entry in config.by_source.items():
         where = f"reward.by_source.{source}"
         problem = _source_problem(where, entry)
@@ -70,10 +61,10 @@ def _weights_by_source(config: RewardConfig) -> dict[str, dict[str, float]]:
             continue
         models = [str(name) for name in entry["models"]]
         weights = entry.get("weights") or [1.0] * len(models)
-        found[source] = dict(zip(models, map(float, weights), strict=True))
+        tables[source] = dict(zip(models, map(float, weights), strict=True))
     if problems:
         raise ConfigError(problems)
-    return found
+    return tables
 
 
 def _source_problem(where: str, entry: Any) -> str:
@@ -87,10 +78,11 @@ def _source_problem(where: str, entry: Any) -> str:
     weights = entry.get("weights")
     if weights is None:
         return ""
-    if not isinstance(weights, list | tuple) or any(
-        isinstance(w, bool) or not isinstance(w, int | float) for w in weights
-    ):
+    if not isinstance(weights, list | tuple):
         return f"{where}.weights={weights!r}: {shape}"
+    for weight in weights:
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            return f"{where}.weights={weights!r}: {shape}"
     if len(weights) != len(entry["models"]):
         return (
             f"{where}.weights has {len(weights)} values for {len(entry['models'])} models: give one"

@@ -43,33 +43,30 @@ class Resolved:
 
 
 def functions_dirs(configured: Any, *, working_dir: Path, shipped_dir: Path) -> list[Path]:
-    """Folders of drop-ins, first match first. Raises ConfigError for a configured folder that is
-    not there."""
+    """Return the folders of drop-ins in order of search. Raises ConfigError for a configured folder
+    that does not exist."""
     if configured is None:
-        here = working_dir / "reward_functions"
-        return (
-            [here, shipped_dir]
-            if here.is_dir() and here.resolve() != shipped_dir.resolve()
-            else [shipped_dir]
-        )
-    folders = [
-        Path(str(entry)).expanduser()
-        for entry in (configured if isinstance(configured, list | tuple) else [configured])
-    ]
-    missing = [str(folder) for folder in folders if not folder.is_dir()]
-    if missing:
-        raise ConfigError(
-            [f"reward.functions_dir: there is no folder {folder}" for folder in missing]
-        )
-    once = {
-        folder.resolve(): folder for folder in folders if folder.resolve() != shipped_dir.resolve()
-    }
+        local = working_dir / "reward_functions"
+        if local.is_dir() and local.resolve() != shipped_dir.resolve():
+            return [local, shipped_dir]
+        return [shipped_dir]
+    entries = configured if isinstance(configured, list | tuple) else [configured]
+    once: dict[Path, Path] = {}
+    problems: list[str] = []
+    for entry in entries:
+        folder = Path(str(entry)).expanduser()
+        if not folder.is_dir():
+            problems.append(f"reward.functions_dir: there is no folder {folder}")
+        elif folder.resolve() != shipped_dir.resolve():
+            once[folder.resolve()] = folder
+    if problems:
+        raise ConfigError(problems)
     return [*once.values(), shipped_dir]
 
 
 def resolve_rewards(config: RewardConfig, around: Surroundings) -> Resolved:
-    """One spec per name, in order, then the parts of ensembles; a name with a problem is left out
-    and told."""
+    """Return one spec per name, in order, then the members of ensembles. A name with a problem has
+    no spec; its problem is in `problems`."""
     resolved = Resolved()
     try:
         named = named_rewards(config)
@@ -80,23 +77,23 @@ def resolve_rewards(config: RewardConfig, around: Surroundings) -> Resolved:
         spec = _guarded(resolved, each.name, config, around)
         if spec is None:
             continue
-        index = sum(s.needs_model for s in resolved.specs) if spec.needs_model else -1
-        short = _short(each.name, names, spec)
-        known = {
-            "weight": each.weight,
-            "combine_op": each.combine_op,
-            "model_index": index,
-            "sources": each.sources,
-        }
-        resolved.specs.append(dataclasses.replace(spec, name=short, **known))
-    parts = _add_parts(resolved, config, around)
+        resolved.specs.append(
+            dataclasses.replace(
+                spec,
+                name=_short(each.name, names, spec),
+                weight=each.weight,
+                combine_op=each.combine_op,
+                model_index=_next_model_index(resolved, spec),
+                sources=each.sources,
+            )
+        )
+    members = _add_members(resolved, config, around)
     _add_gates(resolved, config)
-    unused = sorted(set(config.specs) - set(names) - parts)
-    known = ", ".join(names)
-    resolved.problems += [
-        f"reward.specs.{name}: not in reward.models ({known}); add it there or leave it out"
-        for name in unused
-    ]
+    listed = ", ".join(names)
+    for name in sorted(set(config.specs) - set(names) - members):
+        resolved.problems.append(
+            f"reward.specs.{name}: not in reward.models ({listed}); add it there or leave it out"
+        )
     return resolved
 
 
@@ -112,57 +109,66 @@ def _guarded(
     return None
 
 
-def _add_parts(resolved: Resolved, config: RewardConfig, around: Surroundings) -> set[str]:
-    """Resolve what ensembles name and reward.models does not. Returns the names of all members."""
+def _next_model_index(resolved: Resolved, spec: RewardSpec) -> int:
+    """Return the position of `spec` among the model rewards if it is added next; -1 for others."""
+    if not spec.needs_model:
+        return -1
+    return sum(other.needs_model for other in resolved.specs)
+
+
+def _add_members(resolved: Resolved, config: RewardConfig, around: Surroundings) -> set[str]:
+    """Resolve the members of ensembles that reward.models does not name. Returns the names of all
+    members."""
     members: set[str] = set()
-    for ensemble in [spec for spec in resolved.specs if spec.kind == "ensemble"]:
+    ensembles = [spec for spec in resolved.specs if spec.kind == "ensemble"]
+    for ensemble in ensembles:
         for name in dict.fromkeys(ensemble.options.of):
             members.add(name)
-            known = next((spec for spec in resolved.specs if spec.name == name), None)
-            part = None if known is not None else _guarded(resolved, name, config, around)
-            if (known or part) is not None and (known or part).kind == "ensemble":  # type: ignore[union-attr]
+            specs = {spec.name: spec for spec in reversed(resolved.specs)}
+            member = specs.get(name) or _guarded(resolved, name, config, around)
+            if member is None:
+                continue
+            if member.kind == "ensemble":
                 resolved.problems.append(
                     f"reward.specs.{ensemble.name}.of names '{name}', an ensemble itself: name its"
                     " members instead"
                 )
-            elif part is not None:
-                index = sum(s.needs_model for s in resolved.specs) if part.needs_model else -1
-                more = {
-                    "part_of": ensemble.name,
-                    "weight": 0.0,
-                    "gates": (*part.gates, *ensemble.gates),
-                    "sources": ensemble.sources,
-                }
-                resolved.specs.append(dataclasses.replace(part, model_index=index, **more))
+            elif name not in specs:
+                resolved.specs.append(
+                    dataclasses.replace(
+                        member,
+                        model_index=_next_model_index(resolved, member),
+                        part_of=ensemble.name,
+                        weight=0.0,
+                        gates=(*member.gates, *ensemble.gates),
+                        sources=ensemble.sources,
+                    )
+                )
     return members
 
 
 def _add_gates(resolved: Resolved, config: RewardConfig) -> None:
-    """reward.combine=gate closes every other component where reward.gates do not hold; and gates
-    must be components."""
+    """Add the gates of reward.combine=gate to every other component, and check that all gates are
+    components."""
     if config.combine == "gate":
-        resolved.specs = [
-            (
-                dataclasses.replace(spec, gates=tuple(dict.fromkeys((*spec.gates, *config.gates))))
-                if spec.name not in config.gates
-                else spec
-            )
-            for spec in resolved.specs
-        ]
-    gates = {
-        spec.name: spec.gates
-        for spec in resolved.specs
-        if not spec.part_of and spec.kind != "ensemble"
-    }
+        for i, spec in enumerate(resolved.specs):
+            if spec.name not in config.gates:
+                gates = tuple(dict.fromkeys((*spec.gates, *config.gates)))
+                resolved.specs[i] = dataclasses.replace(spec, gates=gates)
+    gates_of: dict[str, tuple[str, ...]] = {}
+    for spec in resolved.specs:
+        if not spec.part_of and spec.kind != "ensemble":
+            gates_of[spec.name] = spec.gates
+    known = list(gates_of)
     for spec in resolved.specs:
         for gate in spec.gates:
-            if gate not in gates and not resolved.problems:
-                hint = did_you_mean(gate, list(gates))
+            if gate not in gates_of and not resolved.problems:
+                hint = did_you_mean(gate, known)
                 resolved.problems.append(
                     f"reward '{spec.name}' has the gate '{gate}', which is no component{hint}"
                 )
-        resolved.problems += _counts_at_problems(spec, list(gates))
-        if _waits_for_itself(spec.name, gates):
+        resolved.problems += _counts_at_problems(spec, known)
+        if _waits_for_itself(spec.name, gates_of):
             resolved.problems.append(
                 f"reward '{spec.name}' waits for itself through its gates"
                 f" ({', '.join(spec.gates)}): leave one out"
@@ -170,94 +176,95 @@ def _add_gates(resolved: Resolved, config: RewardConfig) -> None:
 
 
 def _counts_at_problems(spec: RewardSpec, known: list[str]) -> list[str]:
-    """One sentence for every name of `counts_at` that is no other component."""
+    """Return one sentence for every name of `counts_at` that is no other component."""
     where = f"reward.specs.{spec.name}.counts_at"
-    return [
-        f"{where}: '{name}' is"
-        f" {'the reward itself' if name == spec.name else 'no component'}{did_you_mean(name, known)}"
-        for name in spec.counts_at
-        if name == spec.name or name not in known
-    ]
+    problems: list[str] = []
+    for name in spec.counts_at:
+        hint = did_you_mean(name, known)
+        if name == spec.name:
+            problems.append(f"{where}: '{name}' is the reward itself{hint}")
+        elif name not in known:
+            problems.append(f"{where}: '{name}' is no component{hint}")
+    return problems
 
 
 def _waits_for_itself(name: str, gates: Mapping[str, Sequence[str]]) -> bool:
-    seen: set[str] = set()
+    visited: set[str] = set()
     waiting = list(gates.get(name, ()))
     while waiting:
         gate = waiting.pop()
         if gate == name:
             return True
-        if gate not in seen:
-            seen.add(gate)
+        if gate not in visited:
+            visited.add(gate)
             waiting += gates.get(gate, ())
     return False
 
 
 def _short(name: str, names: Sequence[str], spec: RewardSpec) -> str:
-    """A checkpoint named by its path goes by the path's last part in metrics and columns, unless
-    that is another's name as well."""
+    """Return the name in metrics and columns: the last part of a checkpoint's path, unless another
+    reward has that one as well."""
+    short = Path(name).name
     if "/" not in name or not spec.needs_model:
         return name
-    last = [Path(other).name for other in names]
-    return Path(name).name if last.count(Path(name).name) == 1 else name
+    if [Path(other).name for other in names].count(short) > 1:
+        return name
+    return short
 
 
 def find_dropin(name: str, around: Surroundings) -> Path | None:
-    """The drop-in file of a name. Two folders of the user's that both hold it are an ambiguity; the
-    shipped one comes last."""
+    """Return the drop-in file of a name, or None. A shipped file comes last.
+
+    Raises ConfigError where two folders of the user's both have the file.
+    """
     if not name.replace("_", "").replace("-", "").isalnum():
         return None
-    found = [
-        folder / f"{name}.py"
-        for folder in around.functions_dirs
-        if (folder / f"{name}.py").is_file()
-    ]
-    own = [path for path in found if path.parent != around.functions_dirs[-1]]
-    if len(own) > 1:
+    files = [folder / f"{name}.py" for folder in around.functions_dirs]
+    matches = [file for file in files if file.is_file()]
+    users = [path for path in matches if path.parent != around.functions_dirs[-1]]
+    if len(users) > 1:
         raise ConfigError(
-            f"reward '{name}' is ambiguous: {', '.join(map(str, own))}; rename one of the files"
+            f"reward '{name}' is ambiguous: {', '.join(map(str, users))}; rename one of the files"
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def _resolve(name: str, config: RewardConfig, around: Surroundings) -> RewardSpec:
     where = f"reward.specs.{name}"
-    given = config.specs.get(name)
-    if given is not None and not isinstance(given, dict):
+    section = config.specs.get(name)
+    if section is not None and not isinstance(section, dict):
         raise ConfigError(
-            f"{where}={given!r}: give entries such as {where}.path=<checkpoint>; known:"
+            f"{where}={section!r}: give entries such as {where}.path=<checkpoint>; known:"
             f" {', '.join(SHARED_KEYS)}"
         )
-    dropin = _dropin_of(name, given or {}, around)
-    if (
-        given is None
-        and dropin is not None
-        and ":" not in name
-        and (Path(name) / "config.json").is_file()
-    ):
+    dropin = _dropin_of(name, section or {}, around)
+    if dropin is None:
+        entries = section
+        if entries is None:
+            entries = _checkpoint_entries(name, config, around)
+        return build_spec(name, entries, None, config=config, around=around)
+    if section is None and ":" not in name and (Path(name) / "config.json").is_file():
         raise ConfigError(
             f"reward '{name}' is ambiguous: {dropin.path} and the checkpoint folder {name}; write"
             f" ./{name} for the checkpoint"
         )
-    entries = _merged(dropin.spec if dropin else {}, given or {})
-    if dropin is None and given is None:
-        entries = _checkpoint_entries(name, config, around)
+    entries = _merged(dropin.spec, section or {})
     return build_spec(name, entries, dropin, config=config, around=around)
 
 
-def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` over a drop-in's SPEC, entry by entry inside sampling and engine: one of them typed
-    keeps the others."""
-    merged = {**defaults, **given}
+def _merged(defaults: Mapping[str, Any], section: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge `section` over a drop-in's SPEC, entry by entry inside sampling and engine: setting one
+    of their entries keeps the others."""
+    merged = {**defaults, **section}
     for key in ("sampling", "engine"):
-        if isinstance(defaults.get(key), Mapping) and isinstance(given.get(key), Mapping):
-            merged[key] = {**defaults[key], **given[key]}
+        if isinstance(defaults.get(key), Mapping) and isinstance(section.get(key), Mapping):
+            merged[key] = {**defaults[key], **section[key]}
     return merged
 
 
-def _dropin_of(name: str, given: dict[str, Any], around: Surroundings) -> DropIn | None:
-    function = given.get("function")
-    arguments = _arguments(given.get("arguments"), f"reward.specs.{name}.arguments")
+def _dropin_of(name: str, section: dict[str, Any], around: Surroundings) -> DropIn | None:
+    function = section.get("function")
+    arguments = _arguments(section.get("arguments"), f"reward.specs.{name}.arguments")
     if function is None:
         if name.partition(":")[0].endswith(".py"):
             short = Path(name.partition(":")[0]).stem
@@ -271,9 +278,8 @@ def _dropin_of(name: str, given: dict[str, Any], around: Surroundings) -> DropIn
         return load_dropin(path, name, arguments=arguments) if path else None
     target, _, attribute = str(function).partition(":")
     if target.endswith(".py"):
-        return _function_file(
-            FunctionSource(target, attribute or "compute_score", arguments=arguments), name
-        )
+        source = FunctionSource(target, attribute or "compute_score", arguments=arguments)
+        return _function_file(source, name)
     if attribute:
         return load_function(str(function), str(function), arguments=arguments)
     path = find_dropin(target, around)
@@ -285,25 +291,25 @@ def _dropin_of(name: str, given: dict[str, Any], around: Surroundings) -> DropIn
     return load_dropin(path, name, arguments=arguments)
 
 
-def _arguments(given: Any, where: str) -> str:
-    """A rule's own arguments as JSON: what another process can be told. ConfigError naming
-    `where`."""
-    if not given:
+def _arguments(entry: Any, where: str) -> str:
+    """Return a rule's own arguments as JSON, so that they can go to another process. Raises
+    ConfigError naming `where`."""
+    if not entry:
         return ""
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{where}={given!r}: give entries, e.g. {where}.threshold=0.5")
-    return json.dumps(dict(given), sort_keys=True, default=str)
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"{where}={entry!r}: give entries, e.g. {where}.threshold=0.5")
+    return json.dumps(dict(entry), sort_keys=True, default=str)
 
 
-def _function_file(named: FunctionSource, name: str) -> DropIn:
-    path = Path(named.target).expanduser()
+def _function_file(function_source: FunctionSource, name: str) -> DropIn:
+    path = Path(function_source.target).expanduser()
     if not path.is_file():
         raise ConfigError(
             f"reward '{name}': there is no file {path}; give the path of a drop-in file"
         )
-    if named.attribute == "compute_score":
-        return load_dropin(path, name, arguments=named.arguments)
-    source = dataclasses.replace(named, target=str(path)).frozen()
+    if function_source.attribute == "compute_score":
+        return load_dropin(path, name, arguments=function_source.arguments)
+    source = dataclasses.replace(function_source, target=str(path)).frozen()
     function = source.load()
     rule_arguments(function, str(source))
     code_hash = hashlib.sha256((source.code or "").encode()).hexdigest()
@@ -318,21 +324,16 @@ def _function_file(named: FunctionSource, name: str) -> DropIn:
 
 
 def _checkpoint_entries(name: str, config: RewardConfig, around: Surroundings) -> dict[str, Any]:
-    """Entries of a name that is neither a spec nor a drop-in: it must be a checkpoint."""
+    """Return the entries of a name that is neither a spec nor a drop-in: it must be a
+    checkpoint."""
     try:
         local_checkpoint(name)
     except ConfigError as error:
         if "/" in name or name.startswith((".", "~")):
             raise
-        known = {
-            *config.specs,
-            *(
-                p.stem
-                for d in around.functions_dirs
-                for p in d.glob("*.py")
-                if not p.stem.startswith("_")
-            ),
-        }
+        known = set(config.specs)
+        for folder in around.functions_dirs:
+            known |= {path.stem for path in folder.glob("[!_]*.py")}
         raise ConfigError(
             f"reward.models: nothing named '{name}'{did_you_mean(name, sorted(known))}"
         ) from error

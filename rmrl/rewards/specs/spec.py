@@ -18,7 +18,7 @@ MISSING_POLICIES = ("mask", "renormalize", "impute", "fail")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnMissing:
-    """What a missing verdict does to its row."""
+    """Policy for rows with a missing verdict."""
 
     policy: str = "mask"
     """mask: the row has no reward; renormalize: the others are rescaled for the row; impute:
@@ -27,7 +27,7 @@ class OnMissing:
 
     @classmethod
     def parse(cls, raw: Any, *, where: str) -> OnMissing:
-        """From "mask", "renormalize", "fail" or {"impute": number}. Raises ConfigError naming
+        """Read "mask", "renormalize", "fail" or {"impute": number}. Raises ConfigError naming
         `where`."""
         if isinstance(raw, str) and raw in MISSING_POLICIES and raw != "impute":
             return cls(policy=raw)
@@ -45,7 +45,9 @@ class OnMissing:
         )
 
     def __str__(self) -> str:
-        return f"impute {self.value:g}" if self.value is not None else self.policy
+        if self.value is not None:
+            return f"impute {self.value:g}"
+        return self.policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class SourceWeights(Mapping[str, float]):
     named: Mapping[str, float | None]
     """None: this source has other rewards."""
     default: float | None
-    """Of all sources that are not named."""
+    """Weight for all sources that `named` does not have."""
 
     def __getitem__(self, source: str) -> float:
         weight = self.named.get(source, self.default)
@@ -81,34 +83,34 @@ class RewardSpec:
     model_index: int = -1
     """Position among the model rewards (picks rm_prompt_<i>); -1 for the others."""
     rm_prompt: str | None = None
-    """Which column it reads ahead of all others: "0" is rm_prompt_0; None leaves it to name and
-    position."""
+    """Key of the rm_prompt column with precedence over all others: "0" is rm_prompt_0; None derives
+    it from name and position."""
     combine_op: str = "add"
     on_missing: OnMissing = field(default_factory=OnMissing)
     overlong: str = "missing"
-    """What is left out of an input that does not fit the model's context; see
+    """Part that is cut from an input that does not fit the model's context; see
     `kinds.truncation`."""
     whole_groups: bool = False
-    """It has to see all responses to a prompt together, though others of its kind need not."""
+    """All responses to a prompt are scored in one call, even if the kind does not require it."""
     timeout_s: float = 600.0
     dropin: DropIn | None = None
     """rm_preprocess / rm_postprocess of a model reward."""
     function: FunctionSource | None = None
-    """Where workers find a rule's function."""
+    """Source from which workers load a rule's function."""
     options: Any = None
     """The kind's own entries: an instance of its `Options`."""
     sampling: Sampling | None = None
     engines: Mapping[str, EngineSpec] = field(default_factory=dict)
     """Role -> engine. `main` is the reward's own `path`; a kind may have others."""
     remote: HTTPSpec | None = None
-    """A server that is asked instead of, or besides, engines of ours."""
+    """Server that answers instead of, or besides, local engines."""
     residency: str = "auto"
     put_away: str = "auto"
     load_timeout_s: float = 900.0
     transforms: tuple[Mapping[str, Any], ...] = ()
     """Entries of each transform in order, `kind` among them; checked."""
     gates: tuple[str, ...] = ()
-    """Components that must hold where this one counts; elsewhere it is not even asked."""
+    """Components whose gates must be open; on other rows this one is not scored at all."""
     counts_at: Mapping[str, float] = field(default_factory=dict)
     """Component -> the score it must have where this one counts as it is; on other rows this one
     counts 0."""
@@ -124,5 +126,5 @@ class RewardSpec:
 
     @property
     def needs_model(self) -> bool:
-        """Whether it is told an rm_prompt: a model reward, ours or remote."""
+        """Whether the reward reads an rm_prompt: a model reward, local or remote."""
         return bool(self.engines) or self.remote is not None

@@ -1,4 +1,4 @@
-"""The resolved rewards as a table for people, and what they were seen to give."""
+"""The resolved rewards as a table for people, and a table of the first scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from rmrl.inference.scoring_base import EngineSpec
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import chain_of
 from rmrl.types import RewardBatch
@@ -32,35 +31,27 @@ def reward_table(specs: Sequence[RewardSpec]) -> str:
 
 
 def observed_table(rewards: RewardBatch) -> str:
-    """Mean and standard deviation (of the population) of each component in one batch: scales that
-    differ much want a transform."""
+    """Return mean and (population) standard deviation of each component in one batch. Scales that
+    differ much call for a transform."""
     rows: list[tuple[str, ...]] = [("reward", "weight", "mean", "std", "min", "max", "no verdict")]
     columns_BC = rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC
     for c, (name, results) in enumerate(
         zip(rewards.scores.names, rewards.scores.results, strict=True)
     ):
         values = columns_BC[:, c][np.isfinite(columns_BC[:, c])]
-        seen = (
-            [f"{f(values):.3g}" for f in (np.mean, np.std, np.min, np.max)]
-            if len(values)
-            else ["-"] * 4
-        )
-        lacking = Counter(r.status for r in results if r.status != "ok")
-        rows.append(
-            (
-                name,
-                f"{rewards.weights_C[c]:g}",
-                *seen,
-                ", ".join(f"{n} {status}" for status, n in lacking.most_common()) or "0",
-            )
-        )
+        statistics = ["-"] * 4
+        if len(values):
+            statistics = [f"{f(values):.3g}" for f in (np.mean, np.std, np.min, np.max)]
+        missing = Counter(r.status for r in results if r.status != "ok")
+        causes = ", ".join(f"{n} {status}" for status, n in missing.most_common())
+        rows.append((name, f"{rewards.weights_C[c]:g}", *statistics, causes or "0"))
     return _table("first scores", rows)
 
 
 def _row(spec: RewardSpec) -> tuple[str, ...]:
-    transform = (
-        ", ".join(chain_of(spec.transforms, where=spec.name).names) if spec.transforms else "-"
-    )
+    transform = "-"
+    if spec.transforms:
+        transform = ", ".join(chain_of(spec.transforms, where=spec.name).names)
     weight = f"part of {spec.part_of}" if spec.part_of else f"{spec.weight:g}"
     return (
         spec.name,
@@ -81,41 +72,38 @@ def _where(spec: RewardSpec) -> str:
 
 
 def _of_sources(spec: RewardSpec) -> list[str]:
-    """Whose rows have it, where reward.by_source makes a difference."""
+    """Return the condition on data_source, where reward.by_source makes a difference."""
     if spec.sources is None:
         return []
     others = [source for source, weight in spec.sources.named.items() if weight is None]
     if spec.sources.default is None:
         return [f"source is {' or '.join(spec.sources)}"]
-    return [f"source is not {' or '.join(others)}"] if others else []
+    if others:
+        return [f"source is not {' or '.join(others)}"]
+    return []
 
 
 def _runs_on(spec: RewardSpec) -> str:
     if spec.remote is not None:
         return f"{urlsplit(spec.remote.url).netloc} ({spec.remote.wire})"
     if not spec.engines:
-        return (
-            "its members"
-            if spec.kind == "ensemble"
-            else f"worker processes, {spec.timeout_s:g} s each"
-        )
-    return " + ".join(
-        f"{Path(engine.path).name} ({_how(engine)}, {spec.residency})"
-        for engine in spec.engines.values()
-    )
-
-
-def _how(engine: EngineSpec) -> str:
-    """Engine, runner, type of compute, and where it lives."""
-    pool = f", pool {engine.pool}" if engine.pool else ""
-    return f"{engine.name} {engine.runner}, {engine.precision}{pool}"
+        if spec.kind == "ensemble":
+            return "its members"
+        return f"worker processes, {spec.timeout_s:g} s each"
+    engines: list[str] = []
+    for engine in spec.engines.values():
+        pool = f", pool {engine.pool}" if engine.pool else ""
+        kind = f"{engine.name} {engine.runner}, {engine.precision}{pool}"
+        engines.append(f"{Path(engine.path).name} ({kind}, {spec.residency})")
+    return " + ".join(engines)
 
 
 def _table(title: str, rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  "
-        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join([title, *lines])
+    widths: list[int] = []
+    for column in zip(*rows, strict=True):
+        widths.append(max(map(len, column)))
+    lines = [title]
+    for row in rows:
+        cells = map(str.ljust, row, widths)
+        lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)

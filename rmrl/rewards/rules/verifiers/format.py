@@ -10,7 +10,8 @@ def in_tags(response: str, tags: Sequence[str] = ("think", "answer")) -> float:
     only between them; else 0.0."""
     rest = response
     for tag in tags:
-        opening, closing = f"<{tag}>", f"</{tag}>"
+        opening = f"<{tag}>"
+        closing = f"</{tag}>"
         if response.count(opening) != 1 or response.count(closing) != 1:
             return 0.0
         before, found, rest = rest.partition(opening)

@@ -50,7 +50,9 @@ def extract_answer(text: str, method: Method = "flexible") -> str | None:
     _, mark, tail = text.rpartition("\\boxed{")
     numbers = _numbers(tail.partition("}")[0]) if mark else []
     numbers = numbers or _numbers(text)
-    return numbers[-1] if numbers else None
+    if numbers:
+        return numbers[-1]
+    return None
 
 
 def number(answer: str | None) -> Decimal | None:
@@ -60,7 +62,9 @@ def number(answer: str | None) -> Decimal | None:
     if answer is None or found is None:
         return None
     value = Decimal(found[0].replace(",", ""))
-    return -value if set(answer[: found.start()]) & {"-", "\u2212"} else value
+    if set(answer[: found.start()]) & {"-", "\u2212"}:
+        return -value
+    return value
 
 
 def _numbers(text: str) -> list[str]:
