@@ -1,1 +1,1 @@
-"""Functions as rewards: how they are found, loaded, called and kept apart."""
+"""Functions as rewards: lookup, loading, calling forms and isolation in worker processes."""

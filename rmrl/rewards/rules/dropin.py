@@ -45,7 +45,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 @dataclass(frozen=True, slots=True)
 class FunctionSource:
-    """Where a function is found, so that another process can import it by itself."""
+    """Import path of a function, so that another process can load it."""
 
     target: str
     """Path of a .py file, or the dotted name of an importable module."""
@@ -75,7 +75,7 @@ class FunctionSource:
         )
 
     def load(self) -> Callable[..., Any]:
-        """Import the function; of a class, an instance. RewardFunctionError when the import raises
+        """Import the function; a class is instantiated. RewardFunctionError when the import raises
         or there is no such function."""
         if self.is_file:
             module: Any = load_module(Path(self.target), self.code)
@@ -85,26 +85,24 @@ class FunctionSource:
             imports.importable()
             try:
                 module = importlib.import_module(self.target)
-            except Exception as error:  # whatever the module raises while it is imported
+            except Exception as error:  # a module may raise anything while it is imported
                 raise RewardFunctionError(
                     f"Importing {self.target} raised {describe_exception(error)}."
                 ) from error
-        found: Any = module
+        target: Any = module
         for part in self.attribute.split("."):
-            if not hasattr(found, part):
-                names = [
-                    n for n, v in vars(module).items() if callable(v) and not n.startswith("_")
-                ]
-                raise RewardFunctionError(
-                    f"{self.target} has no '{self.attribute}'{did_you_mean(self.attribute, names)}"
-                )
-            found = getattr(found, part)
+            if not hasattr(target, part):
+                public = [name for name in vars(module) if not name.startswith("_")]
+                names = [name for name in public if callable(getattr(module, name))]
+                hint = did_you_mean(self.attribute, names)
+                raise RewardFunctionError(f"{self.target} has no '{self.attribute}'{hint}")
+            target = getattr(target, part)
         arguments = json.loads(self.arguments) if self.arguments else {}
-        if inspect.isclass(found):
-            return made(found, str(self), arguments)
-        if not callable(found):
-            raise RewardFunctionError(f"{self} is {type(found).__name__}; name a function.")
-        return bound(found, arguments, str(self))
+        if inspect.isclass(target):
+            return made(target, str(self), arguments)
+        if not callable(target):
+            raise RewardFunctionError(f"{self} is {type(target).__name__}; name a function.")
+        return bound(target, arguments, str(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,29 +111,29 @@ class DropIn:
 
     name: str
     path: Path
-    """The file its code is in; of a compiled module, the module's name."""
+    """File of the code, or the name of a compiled module."""
     kind: Literal["model", "rule"]
     spec: Mapping[str, Any] = field(default_factory=dict)
     """The file's module-level SPEC, {} without one."""
     code_hash: str = ""
     """sha256 of the file, hexadecimal."""
     preprocess: Callable[..., Any] | None = None
-    """rm_preprocess; None of a rule."""
+    """rm_preprocess; None for a rule."""
     postprocess: Callable[..., Any] | None = None
-    """rm_postprocess; None of a rule, and of a file without one (see `without_postprocess`)."""
+    """rm_postprocess; None for a rule, and for a file without one (see `without_postprocess`)."""
     critique: Callable[..., Any] | None = None
-    """rm_critique, of a `critique` reward that says itself what its scorer reads; else None."""
+    """rm_critique: a `critique` reward's own rendering for its scorer; None without it."""
     compute_score: Callable[..., Any] | None = None
-    """None of a model reward."""
+    """The rule; None for a model reward."""
     source: FunctionSource | None = None
-    """Where a worker process finds `compute_score`; None of a model reward."""
+    """Source from which a worker loads `compute_score`; None for a model reward."""
 
 
 def load_dropin(
     path: Path, name: str, *, known_keys: Collection[str] | None = None, arguments: str = ""
 ) -> DropIn:
-    """Load and check the drop-in file `path` for the reward `name`. `known_keys`: what SPEC may
-    contain; None: anything.
+    """Load and check the drop-in file `path` for the reward `name`. `known_keys`: keys that SPEC
+    may contain; None: any key.
 
     `arguments`: those of a rule, as in `FunctionSource`.
 
@@ -163,21 +161,22 @@ def load_dropin(
         rule_arguments(function, f"{path}:compute_score")
         return DropIn(**common, compute_score=function, source=source)
     critique = getattr(module, "rm_critique", None)
-    for each, function in {
-        **functions,
-        **({"rm_critique": critique} if callable(critique) else {}),
-    }.items():
-        if each != "compute_score":
-            _check_model_function(function, each, path)
-    postprocess = functions.get("rm_postprocess")
+    for function_name in ("rm_preprocess", "rm_postprocess"):
+        if function_name in functions:
+            _check_model_function(functions[function_name], function_name, path)
+    if callable(critique):
+        _check_model_function(critique, "rm_critique", path)
     return DropIn(
-        **common, preprocess=functions["rm_preprocess"], postprocess=postprocess, critique=critique
+        **common,
+        preprocess=functions["rm_preprocess"],
+        postprocess=functions.get("rm_postprocess"),
+        critique=critique,
     )
 
 
 def without_postprocess(dropin: DropIn) -> str:
-    """What is wrong with a model reward whose file has rm_preprocess alone and whose verdicts are
-    to be read."""
+    """Return the error for a model reward whose file has rm_preprocess alone and whose verdicts
+    need reading."""
     return (
         f"{dropin.path} defines rm_preprocess but not rm_postprocess: a model reward needs both."
         f" Add {SIGNATURES['rm_postprocess']}; a reward with score_tokens={{Yes:1,No:0}} reads"
@@ -223,7 +222,8 @@ def load_module(path: Path, code: str | None = None) -> ModuleType:
     module.__dict__["__builtins__"] = names_of_verl.Names(path.parent).builtins()
     module.__package__ = imports.package_of(path.parent)
     imports.importable(path.parent)
-    sys.modules[module_name] = module  # before it runs: dataclasses and pickle look their module up
+    # before it runs: dataclasses and pickle look their module up
+    sys.modules[module_name] = module
     try:
         exec(compile(code, str(path), "exec"), module.__dict__)
     except BaseException as error:
@@ -255,45 +255,52 @@ def read_source(path: Path) -> str:
 def call_with_known_arguments(
     function: Callable[..., Any], positional: tuple[Any, ...], optional: Mapping[str, Any]
 ) -> Any:
-    """Call `function(*positional)` plus those entries of `optional` that its signature names; with
-    **kwargs all of them."""
-    parameters = inspect.signature(function).parameters.values()
-    if not takes(parameters, inspect.Parameter.VAR_POSITIONAL):
-        free = list(parameters)[len(positional) :]
-    else:
-        free = list(parameters)
-    taken = {p.name for p in list(parameters)[: len(positional)] if p.kind in _BY_POSITION}
+    """Call `function(*positional)` with the entries of `optional` that its signature names, with
+    all of them if it has **kwargs."""
+    parameters = list(inspect.signature(function).parameters.values())
+    passed = {p.name for p in parameters[: len(positional)] if p.kind in _BY_POSITION}
     if takes(parameters, inspect.Parameter.VAR_KEYWORD):
-        names = set(optional) - taken
+        names = set(optional)
+    elif takes(parameters, inspect.Parameter.VAR_POSITIONAL):
+        names = {p.name for p in parameters if p.kind in _BY_NAME}
     else:
-        names = {p.name for p in free if p.kind in _BY_NAME} - taken
-    return function(*positional, **{k: v for k, v in optional.items() if k in names})
+        names = {p.name for p in parameters[len(positional) :] if p.kind in _BY_NAME}
+    arguments: dict[str, Any] = {}
+    for name, value in optional.items():
+        if name in names - passed:
+            arguments[name] = value
+    return function(*positional, **arguments)
 
 
 def rule_arguments(function: Callable[..., Any], where: str) -> tuple[str, ...]:
-    """The keyword arguments that a rule names. RewardFunctionError, naming `where`, when it cannot
-    be called as one."""
+    """Return the keyword arguments that a rule names. Raises RewardFunctionError, naming `where`,
+    when it cannot be called as one."""
     return rule_form(function, where).names
 
 
 def describe_exception(error: BaseException, file: str = "") -> str:
-    """One line: type, message, and where; the innermost frame, and before it the innermost frame of
-    `file` if given."""
+    """Describe an error in one line: type, message and place. The place is the innermost frame, and
+    before it the innermost frame of `file` if there is one."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
     try:
         message = str(error)
     except Exception:  # a message that cannot be printed must not hide the error
         message = "(its message cannot be printed)"
-    message = message if len(message) <= 500 else message[:500] + " ..."
+    if len(message) > 500:
+        message = message[:500] + " ..."
     ours = names_of_verl.__file__  # between a user's import statement and the import system
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != ours]
-    own = [f for f in frames if file and f.filename == file][-1:]
-    shown = own if frames[-1:] == own else [*own, *frames[-1:]]
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
-    places = "; ".join(
-        f"{f.filename}:{f.lineno} in {f.name}" + (f": {f.line}" if f.line else "") for f in shown
-    )
-    return f"{type(error).__name__}: {message}" + (f" ({places})" if places else "")
+    innermost = [f for f in frames if file and f.filename == file][-1:]
+    if frames[-1:] != innermost:
+        innermost += frames[-1:]
+    places: list[str] = []
+    for frame in innermost:
+        code = f": {frame.line}" if frame.line else ""
+        places.append(f"{frame.filename}:{frame.lineno} in {frame.name}{code}")
+    if not places:
+        return f"{type(error).__name__}: {message}"
+    return f"{type(error).__name__}: {message} ({'; '.join(places)})"
 
 
 def _check_inner_imports(code: str, path: Path, entries: Collection[str]) -> None:
@@ -313,17 +320,13 @@ def _kind_of(
         if "kind" not in spec:
             raise RewardFunctionError(
                 f"{path} defines compute_score (a rule) as well as rm_preprocess and rm_postprocess"
-                " (a model reward): remove one, or say which with SPEC = {'kind': 'rule'} or"
+                " (a model reward): remove one, or choose with SPEC = {'kind': 'rule'} or"
                 " SPEC = {'kind': 'generative'}."
             )
-        if spec["kind"] == "rule":
-            return "rule"
-        return "model"
-    if len(pair) == 2:
-        return "model"
+        return "rule" if spec["kind"] == "rule" else "model"
     if rule and not pair:
         return "rule"
-    if pair == {"rm_preprocess"} and not rule:
+    if len(pair) == 2 or (pair == {"rm_preprocess"} and not rule):
         return "model"
     if pair:
         (missing,) = {"rm_preprocess", "rm_postprocess"} - pair
@@ -331,10 +334,10 @@ def _kind_of(
             f"{path} defines {pair.pop()} but not {missing}: a model reward needs both. Add"
             f" {SIGNATURES[missing]}."
         )
-    found = ", ".join(sorted(functions)) or "none of them"
+    names = ", ".join(sorted(functions)) or "none of them"
     raise RewardFunctionError(
         f"{path} is no reward function. It needs either {SIGNATURES['compute_score']}, or both"
-        f" {SIGNATURES['rm_preprocess']} and {SIGNATURES['rm_postprocess']}; found: {found}."
+        f" {SIGNATURES['rm_preprocess']} and {SIGNATURES['rm_postprocess']}; found: {names}."
     )
 
 
@@ -357,25 +360,25 @@ def _checked_spec(
 
 
 def _check_model_function(function: Callable[..., Any], name: str, path: Path) -> None:
-    """Enough places for what is passed by position, and nothing else required but the known
-    columns."""
+    """Check that there are enough places for the arguments passed by position, and that nothing
+    else is required but the known columns."""
     parameters = parameters_of(function, f"{path}:{name}")
     count = _POSITIONAL[name]
     places = [p for p in parameters if p.kind in _BY_POSITION]
-    rest = [
-        p
-        for p in parameters
-        if p not in places[:count] and p.default is p.empty and p.kind in (*_BY_POSITION, *_BY_NAME)
-    ]
-    unknown = [p.name for p in rest if p.name not in KNOWN_ARGUMENTS]
-    too_few = len(places) < count and not takes(parameters, inspect.Parameter.VAR_POSITIONAL)
-    if unknown or too_few:
-        if unknown:
-            what = f"needs {', '.join(unknown)}"
-        else:
-            what = f"takes {len(places)} positional arguments instead of {count}"
-        raise RewardFunctionError(
-            f"{path}: {name}{inspect.signature(function)} {what}. It is called as"
-            f" {SIGNATURES.get(name, CRITIQUE_SIGNATURE)}, and is given"
-            f" {', '.join(KNOWN_ARGUMENTS)} by name where it names them."
-        )
+    kinds = (*_BY_POSITION, *_BY_NAME)
+    required = [p for p in parameters if p.default is p.empty and p.kind in kinds]
+    unknown: list[str] = []
+    for parameter in required:
+        if parameter not in places[:count] and parameter.name not in KNOWN_ARGUMENTS:
+            unknown.append(parameter.name)
+    if unknown:
+        problem = f"needs {', '.join(unknown)}"
+    elif len(places) < count and not takes(parameters, inspect.Parameter.VAR_POSITIONAL):
+        problem = f"takes {len(places)} positional arguments instead of {count}"
+    else:
+        return
+    raise RewardFunctionError(
+        f"{path}: {name}{inspect.signature(function)} {problem}. It is called as"
+        f" {SIGNATURES.get(name, CRITIQUE_SIGNATURE)}, and is given"
+        f" {', '.join(KNOWN_ARGUMENTS)} by name where it names them."
+    )

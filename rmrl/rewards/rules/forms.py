@@ -1,5 +1,4 @@
-"""The forms a rule may have, told apart by its parameters, and how each is called with one
-response.
+"""Calling forms of a rule: distinguished by its parameters, each with its call for one response.
 
     compute_score(data_source, solution_str, ground_truth, extra_info=None) -> number, None or dict
     reward(prompts, completions, completion_ids, **columns) -> list of numbers and None        as
@@ -13,7 +12,7 @@ response.
       OpenRLHF calls it
 
 Each may be async. The list forms get the responses to one prompt together (`rule_lists`). A rule
-may have arguments of its own, given in the configuration, and so may what makes it: a class, or a
+may have arguments of its own, set in the configuration, and so may its maker: a class, or a
 function that returns a rule. Rule workers import this module: it needs the standard library,
 `rmrl.errors` and `rule_lists` only.
 """
@@ -44,10 +43,10 @@ __all__ = [
 ]
 
 RULE_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
-"""What `compute_score` is called with, by keyword."""
+"""Keyword arguments of `compute_score`."""
 
 RULE_EXTRAS = ("finish_reason", "response_tokens")
-"""What `compute_score` gets as well where its signature names it."""
+"""Further keyword arguments of `compute_score` where its signature names them."""
 
 LIST_ARGUMENTS = ("prompts", "completions", "completion_ids", "solution_strs", "queries")
 """A rule that names one of these takes lists (`rule_lists`)."""
@@ -68,19 +67,17 @@ class OneByOne:
     """The keyword arguments it is called with."""
 
     def call(self, offered: Mapping[str, Any]) -> Any:
-        """What the function returns, awaited where it is async. Whatever it raises comes
-        through."""
-        return awaited(
-            self.function(**{name: offered[name] for name in self.names if name in offered})
-        )
+        """Return the function's result, awaited where it is async. Its errors are not caught."""
+        arguments = {name: offered[name] for name in self.names if name in offered}
+        return awaited(self.function(**arguments))
 
 
 RuleForm = OneByOne | InLists
 
 
 def rule_form(function: Callable[..., Any], where: str) -> RuleForm:
-    """How a rule is called. RewardFunctionError, naming `where`, when it cannot be called in any of
-    the forms."""
+    """Return the form in which a rule is called. Raises RewardFunctionError, naming `where`, when
+    none fits."""
     parameters = parameters_of(function, where)
     named = tuple(p.name for p in parameters if p.kind in _BY_NAME)
     lists = [name for name in LIST_ARGUMENTS if name in named]
@@ -95,7 +92,7 @@ def rule_form(function: Callable[..., Any], where: str) -> RuleForm:
 
 
 def parameters_of(function: Callable[..., Any], where: str) -> list[inspect.Parameter]:
-    """RewardFunctionError, naming `where`, when they cannot be read."""
+    """Return a signature's parameters. RewardFunctionError, naming `where`, if unreadable."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
@@ -112,10 +109,10 @@ def takes(parameters: Iterable[inspect.Parameter], kind: Any) -> bool:
 def bound(
     function: Callable[..., Any], arguments: Mapping[str, Any], where: str
 ) -> Callable[..., Any]:
-    """`function` with arguments of its own; where these are all it takes, what it returns: a
-    function that makes a rule.
+    """Bind `arguments` to `function`. Where the function takes nothing else, it is a maker: it is
+    called, and the rule that it returns is the result.
 
-    RewardFunctionError for an argument that it does not take, and for a maker that raises or
+    Raises RewardFunctionError for an argument that it does not take, and for a maker that raises or
     returns no function.
     """
     if not arguments:
@@ -148,14 +145,14 @@ def bound(
 
 
 def made(cls: type, where: str, arguments: Mapping[str, Any] | None = None) -> Callable[..., Any]:
-    """An instance of a class that is named as a rule. RewardFunctionError when it cannot be made of
-    its arguments, or called."""
-    given = arguments or {}
+    """Instantiate a class that is named as a rule. Raises RewardFunctionError when it cannot be
+    instantiated with its arguments, or the instance cannot be called."""
+    arguments = arguments or {}
     try:
-        instance = cls(**given)
+        instance = cls(**arguments)
     except Exception as error:
-        listed = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        how = f"it is made with {listed}" if given else "it is made without arguments"
+        listed = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        how = f"it is made with {listed}" if arguments else "it is made without arguments"
         raise RewardFunctionError(
             f"{where} is a class and {cls.__name__}({listed}) raised {type(error).__name__}:"
             f" {error}; {how}."
@@ -174,25 +171,27 @@ def _one_by_one(
     named: tuple[str, ...],
     where: str,
 ) -> OneByOne:
-    required = [
-        p.name for p in parameters if p.default is p.empty and p.kind in (*_BY_NAME, *_BY_POSITION)
-    ]
+    required: list[str] = []
+    for parameter in parameters:
+        if parameter.default is parameter.empty and parameter.kind in (*_BY_NAME, *_BY_POSITION):
+            required.append(parameter.name)
     offered = (*RULE_ARGUMENTS, *RULE_EXTRAS)
-    unknown = [n for n in dict.fromkeys(required) if n not in offered or n not in named]
+    unknown = [name for name in required if name not in offered or name not in named]
     any_name = takes(parameters, inspect.Parameter.VAR_KEYWORD)
-    if unknown or ("solution_str" not in named and not any_name):
-        if unknown:
-            what = f"needs {', '.join(unknown)}, which no rule is given"
-        else:
-            what = "does not take solution_str, the response's text"
+    problem = ""
+    if unknown:
+        problem = f"needs {', '.join(unknown)}, which no rule is given"
+    elif "solution_str" not in named and not any_name:
+        problem = "does not take solution_str, the response's text"
+    if problem:
         raise RewardFunctionError(
-            f"{where}: {_seen(function)} {what}. A rule is {RULE_SIGNATURE}; it is called by"
+            f"{where}: {_seen(function)} {problem}. A rule is {RULE_SIGNATURE}; it is called by"
             " keyword, and may leave out what it does not need and add"
             f" {' and '.join(RULE_EXTRAS)}. With lists it is {LIST_SIGNATURE}."
         )
-    return OneByOne(
-        function, tuple(n for n in offered if n in named or (any_name and n in RULE_ARGUMENTS))
-    )
+    names = [name for name in RULE_ARGUMENTS if any_name or name in named]
+    names += [name for name in RULE_EXTRAS if name in named]
+    return OneByOne(function, tuple(names))
 
 
 def _in_lists(
@@ -201,11 +200,11 @@ def _in_lists(
     named: tuple[str, ...],
     where: str,
 ) -> InLists:
-    by_place = [
-        p.name
-        for p in parameters
-        if p.kind is inspect.Parameter.POSITIONAL_ONLY and p.default is p.empty
-    ]
+    by_place: list[str] = []
+    for parameter in parameters:
+        positional_only = parameter.kind is inspect.Parameter.POSITIONAL_ONLY
+        if positional_only and parameter.default is parameter.empty:
+            by_place.append(parameter.name)
     if by_place:
         raise RewardFunctionError(
             f"{where}: {_seen(function)} takes {', '.join(by_place)} by position only; it is called"
@@ -230,9 +229,9 @@ def _seen(function: Callable[..., Any]) -> str:
 
 @functools.cache
 def loop() -> Any:
-    """One event loop for all calls of a process: clients that a module keeps belong to the loop
-    they were first used on."""
-    # here, not above: most rules are not async, and every new worker would wait for it
+    """Return the one event loop for all calls of a process: clients that a module creates belong to
+    the loop they were first used on."""
+    # Imported late: most rules are not async, and every new worker would wait for it.
     import asyncio
 
     return asyncio.Runner()

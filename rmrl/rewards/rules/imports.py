@@ -1,5 +1,5 @@
-"""What a user's reward file may import: its siblings, what lies in the working directory, and the
-places its siblings had in verl (`names_of_verl`).
+"""Imports of a user's reward file: its siblings, modules in the working directory, and the packages
+that its siblings had in verl (`names_of_verl`).
 
 `import helper` and `from .helper import f` find helper.py beside the file. Folder and working
 directory are looked at last, so that a drop-in called math_verify.py never shadows the package
@@ -61,14 +61,14 @@ def importable(folder: Path | None = None) -> None:
     others = [place for place in _FOLDERS.folders if place != str(folder)]
     _FOLDERS.folders = [str(folder), *others]
     for file in folder.glob("*.py"):
-        known = getattr(sys.modules.get(file.stem), "__file__", None)
-        if known and str(Path(known).parent) in others:
+        module_file = getattr(sys.modules.get(file.stem), "__file__", None)
+        if module_file and str(Path(module_file).parent) in others:
             del sys.modules[file.stem]
 
 
 def package_of(folder: Path) -> str:
-    """Name of a package of our own whose modules are the files of `folder`: where relative imports
-    of a drop-in lead."""
+    """Return the name of a synthetic package whose modules are the files of `folder`: the target of
+    a drop-in's relative imports."""
     name = f"_rmrl_dropins_{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
     if name not in sys.modules:
         package = ModuleType(name)
@@ -78,8 +78,8 @@ def package_of(folder: Path) -> str:
 
 
 def siblings(code: str, folder: Path) -> list[Path]:
-    """Files of `folder` that a text imports, and those that these import; sorted. What cannot be
-    parsed imports nothing."""
+    """Return the files of `folder` that a text imports, and those that these import; sorted. A text
+    that cannot be parsed imports nothing."""
     files: set[Path] = set()
     texts = [code]
     while texts:
@@ -92,16 +92,19 @@ def siblings(code: str, folder: Path) -> list[Path]:
 
 
 def _imported(code: str) -> set[str]:
-    """First and last parts of every module that a text imports, and the names it takes from them:
-    any may be a sibling's."""
-    names: set[str] = set()
+    """Return the first and last parts of every module that a text imports, and the names it takes
+    from them: any of them may be a sibling's."""
     try:
         tree = ast.parse(code)
     except SyntaxError:
-        return names
+        return set()
+    modules: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-    return {part for name in names for part in (name.partition(".")[0], name.rpartition(".")[2])}
+            modules.add(node.module)
+    names: set[str] = set()
+    for module in modules:
+        names |= {module.partition(".")[0], module.rpartition(".")[2]}
+    return names

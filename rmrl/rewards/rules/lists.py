@@ -12,6 +12,7 @@ Rule workers import this module: it needs the standard library only.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,20 +26,20 @@ COLUMNS = (
     "finish_reason",
     "response_tokens",
 )
-"""What a rule of TRL's form may name besides the entries of extra_info, which win; the first three
-are the ground truth."""
+"""Columns that a rule of TRL's form may name; entries of extra_info take precedence. The first
+three are the ground truth."""
 LOGS = ("log_extra", "log_metric")
-"""Functions that TRL hands over; what they are called with becomes extra columns of the score."""
+"""Functions that TRL passes; the values they are called with become extra columns."""
 OF_TRL = ("prompts", "completions", "completion_ids")
 OF_VERL = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
 OF_OPENRLHF = ("queries", "prompts", "labels")
 Shape = Literal["trl", "verl", "openrlhf"]
 Offered = Mapping[str, Any]
-"""What is known of one response."""
+"""Keyword arguments that one response offers to a rule."""
 
 
 class MisfitError(Exception):
-    """A rule and a row do not fit: the end of a sentence that begins with the rule's name."""
+    """Misfit of a rule and a row: the end of a sentence that begins with the rule's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class InLists:
 
     function: Callable[..., Any]
     names: tuple[str, ...]
-    """What it names; with `any_column` it is given every column besides."""
+    """Parameters it names; with `any_column` it gets every other column as well."""
     required: tuple[str, ...]
     any_column: bool
     as_text: bool
@@ -56,71 +57,67 @@ class InLists:
     shape: Shape = "trl"
 
     def call(self, offered: Offered) -> Any:
-        """The verdict on one response."""
+        """Return the verdict on one response."""
         return self.call_group([offered])[0]
 
     def call_group(self, group: Sequence[Offered]) -> list[Any]:
-        """A verdict per response. MisfitError: a column is missing, or what was returned is no list
-        of as many entries."""
+        """Return one verdict per response. MisfitError: a column is missing, or the returned value
+        is no list of as many entries."""
         logged: list[dict[str, Any]] = [{} for _ in group]
         columns = self._columns(group, logged)
-        missing = [name for name in self.required if name not in columns] or _holes(
-            group, self.required
-        )
+        missing = [name for name in self.required if name not in columns]
+        missing = missing or _holes(group, self.required)
         if missing:
             raise MisfitError(self._lacks(missing, group[0]))
         hidden = (*LOGS, "completion_ids")
-        wanted = {
-            k: v
-            for k, v in columns.items()
-            if k in self.names or (self.any_column and k not in hidden)
-        }
-        returned = awaited(self.function(**wanted))
+        arguments: dict[str, Any] = {}
+        for name, values in columns.items():
+            if name in self.names or (self.any_column and name not in hidden):
+                arguments[name] = values
+        returned = awaited(self.function(**arguments))
         if isinstance(returned, Mapping) and "rewards" in returned:
             returned = _of_openrlhf(returned, logged)
-        verdicts = _entries(returned, len(group))
-        return [
-            _with_columns(verdict, more) for verdict, more in zip(verdicts, logged, strict=True)
-        ]
+        verdicts: list[Any] = []
+        for verdict, extra in zip(_entries(returned, len(group)), logged, strict=True):
+            if not extra:
+                verdicts.append(verdict)
+            elif isinstance(verdict, Mapping):
+                verdicts.append({**verdict, **extra})
+            else:
+                verdicts.append({"score": verdict, **extra})
+        return verdicts
 
     def _columns(self, group: Sequence[Offered], logged: list[dict[str, Any]]) -> dict[str, Any]:
         if self.shape == "verl":
-            singular = dict(
-                zip(
-                    OF_VERL,
-                    ("data_source", "solution_str", "ground_truth", "extra_info"),
-                    strict=True,
-                )
-            )
-            return {name: [each.get(key) for each in group] for name, key in singular.items()}
+            columns: dict[str, Any] = {}
+            for name in OF_VERL:
+                columns[name] = [row.get(name.removesuffix("s")) for row in group]
+            return columns
         if self.shape == "openrlhf":
-            prompts = [_prompt_text(each) for each in group]
-            queries = [
-                prompt + each["solution_str"] for prompt, each in zip(prompts, group, strict=True)
-            ]
+            prompts = [_prompt_text(row) for row in group]
+            responses = [row["solution_str"] for row in group]
             return {
-                "queries": queries,
+                "queries": list(map(operator.add, prompts, responses)),
                 "prompts": prompts,
-                "labels": [each.get("ground_truth") for each in group],
+                "labels": [row.get("ground_truth") for row in group],
             }
         return {**_extra_columns(group), **self._own(group), **_logs(logged)}
 
     def _own(self, group: Sequence[Offered]) -> dict[str, Any]:
         """prompts, completions and, where they are known, completion_ids."""
-        own: dict[str, Any] = {
-            "prompts": [_prompt(each) for each in group],
-            "completions": [self._completion(each) for each in group],
-        }
-        ids = [each.get("completion_ids") for each in group]
+        columns: dict[str, Any] = {"prompts": [], "completions": []}
+        for row in group:
+            turns = row["messages"]
+            text = row["solution_str"]
+            as_text = row["plain_text"] or self.as_text
+            columns["prompts"].append(turns[0]["content"] if row["plain_text"] else turns)
+            columns["completions"].append(
+                text if as_text else [{"role": "assistant", "content": text}]
+            )
+        ids = [row.get("completion_ids") for row in group]
         if all(ids):
-            return {**own, "completion_ids": [list(each) for each in ids if each]}
-        return own
-
-    def _completion(self, offered: Offered) -> Any:
-        text = offered["solution_str"]
-        if offered["plain_text"] or self.as_text:
-            return text
-        return [{"role": "assistant", "content": text}]
+            columns["completion_ids"] = [list(row_ids or ()) for row_ids in ids]
+        return columns
 
     def _lacks(self, missing: list[str], offered: Offered) -> str:
         if "completion_ids" in missing:
@@ -141,7 +138,7 @@ class InLists:
 
 
 def shape_of(names: Sequence[str]) -> Shape | None:
-    """Whose form a function with these parameters has; None where it takes no lists."""
+    """Return whose form a function with these parameters has; None where it takes no lists."""
     if "queries" in names:
         return "openrlhf"
     if "solution_strs" in names:
@@ -152,8 +149,8 @@ def shape_of(names: Sequence[str]) -> Shape | None:
 
 
 def awaited(returned: Any) -> Any:
-    """What an async function returns, once it is there; everything else as it is."""
-    import inspect  # here, not above: inspect is known already where a form was made
+    """Return the result of an async function; other values are returned unchanged."""
+    import inspect  # imported late: it is loaded already where a form was read
 
     from rmrl.rewards.rules.forms import loop
 
@@ -166,15 +163,8 @@ async def _result_of(returned: Any) -> Any:
     return await returned
 
 
-def _prompt(offered: Offered) -> Any:
-    turns = offered["messages"]
-    if offered["plain_text"]:
-        return turns[0]["content"]
-    return turns
-
-
 def _prompt_text(offered: Offered) -> str:
-    """The prompt as one text, where OpenRLHF sends the policy's templated one."""
+    """Return the prompt as one text, in the place of OpenRLHF's templated prompt."""
     turns = offered["messages"]
     if len(turns) == 1:
         return str(turns[0]["content"])
@@ -182,38 +172,39 @@ def _prompt_text(offered: Offered) -> str:
 
 
 def _extra_columns(group: Sequence[Offered]) -> dict[str, list[Any]]:
-    """Every column that a row of the group has; None for the rows that lack it."""
-    rows = [_row_columns(each) for each in group]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
+    """Return every column that a row of the group has, with None for the rows that lack it."""
+    rows = [_row_columns(offered) for offered in group]
+    columns: dict[str, list[Any]] = {}
+    for row in rows:
+        for name in row:
+            columns[name] = [other.get(name) for other in rows]
+    return columns
 
 
 def _holes(group: Sequence[Offered], names: Sequence[str]) -> list[str]:
-    """Those of `names` that are columns of some rows of the group only."""
-    rows = [_row_columns(each) for each in group]
-    return [
-        name
-        for name in names
-        if any(name in row for row in rows) and not all(name in row for row in rows)
-    ]
+    """Return those of `names` that are columns of some rows of the group only."""
+    rows = [_row_columns(offered) for offered in group]
+    holes: list[str] = []
+    for name in names:
+        count = sum(name in row for row in rows)
+        if 0 < count < len(rows):
+            holes.append(name)
+    return holes
 
 
 def _row_columns(offered: Offered) -> dict[str, Any]:
-    truth = offered.get("ground_truth")
-    known = {"ground_truth": truth, "answer": truth, "solution": truth} | {
-        k: offered[k] for k in COLUMNS if k in offered
-    }
-    return {str(name): value for name, value in {**known, **offered["extra_info"]}.items()}
+    columns = dict.fromkeys(("ground_truth", "answer", "solution"), offered.get("ground_truth"))
+    columns |= {name: offered[name] for name in COLUMNS if name in offered}
+    for name, value in offered["extra_info"].items():
+        columns[str(name)] = value
+    return columns
 
 
 def _logs(logged: list[dict[str, Any]]) -> dict[str, Callable[[str, Any], None]]:
     def log_extra(column: str, values: Any) -> None:
-        if isinstance(values, list | tuple) and len(values) == len(logged):
-            each = values
-        else:
-            each = [values] * len(logged)
-        for row, value in zip(logged, each, strict=True):
-            row[str(column)] = value
+        per_row = isinstance(values, list | tuple) and len(values) == len(logged)
+        for i, row in enumerate(logged):
+            row[str(column)] = values[i] if per_row else values
 
     def log_metric(name: str, value: Any) -> None:
         for row in logged:
@@ -223,41 +214,32 @@ def _logs(logged: list[dict[str, Any]]) -> dict[str, Callable[[str, Any], None]]
 
 
 def _of_openrlhf(returned: Mapping[str, Any], logged: list[dict[str, Any]]) -> Any:
-    """`rewards`; what else has one entry per response becomes columns, and a number alone stands in
-    every row."""
-    extra = returned.get("extra_logs")
-    more = {"scores": returned.get("scores"), **(extra if isinstance(extra, Mapping) else {})}
-    for name, values in more.items():
+    """Return `rewards`. Values with one entry per response become columns; a single value is
+    repeated in every row."""
+    columns = {"scores": returned.get("scores")}
+    if isinstance(returned.get("extra_logs"), Mapping):
+        columns |= returned["extra_logs"]
+    for name, values in columns.items():
         if values is None:
             continue
-        values = values.tolist() if hasattr(values, "tolist") else values
-        if isinstance(values, list) and len(values) == len(logged):
-            each = values
-        else:
-            each = [values] * len(logged)
-        for row, value in zip(logged, each, strict=True):
-            row[str(name)] = value
+        if hasattr(values, "tolist"):
+            values = values.tolist()
+        per_row = isinstance(values, list) and len(values) == len(logged)
+        for i, row in enumerate(logged):
+            row[str(name)] = values[i] if per_row else values
     return returned["rewards"]
 
 
-def _with_columns(verdict: Any, more: Mapping[str, Any]) -> Any:
-    if not more:
-        return verdict
-    if isinstance(verdict, Mapping):
-        return {**verdict, **more}
-    return {"score": verdict, **more}
-
-
 def _entries(returned: Any, count: int) -> list[Any]:
-    """The entries of a list (or tuple, array, tensor) of `count`."""
+    """Return the entries of a list (or tuple, array, tensor) of `count`."""
     if (
         isinstance(returned, str | bytes | Mapping)
         or not hasattr(returned, "__len__")
         or not getattr(returned, "shape", (1,))
     ):
-        shown = repr(returned)[:80]
+        text = repr(returned)[:80]
         raise MisfitError(
-            f"returned {shown} ({type(returned).__name__}); a list with one reward per completion"
+            f"returned {text} ({type(returned).__name__}); a list with one reward per completion"
             " is needed"
         )
     if len(returned) != count:

@@ -1,14 +1,13 @@
-"""Killable worker processes for rules: a rule that hangs, crashes or leaks costs its own row and
-nothing else.
+"""Killable worker processes for rules: a rule that hangs, crashes or leaks costs only its own row.
 
     submit(calls) -> job -> chunks of calls -> workers (plain subprocesses) -> one message per call
       -> future
 
-One thread of the parent owns all workers. A worker tells when each call starts and ends, so a
-call's deadline counts from its start (queueing is never a time-out) and a hang is attributed to the
-very call. A worker past the deadline is killed and replaced; the rest of its chunk goes back to the
-queue. Workers are started with `subprocess`, never forked from the parent: they inherit neither
-torch nor Ray state, and `__main__` is not imported again. They die with the parent. Where a rule
+One thread of the parent owns all workers. A worker reports when each call starts and ends, so a
+call's deadline counts from its start (queueing is never a time-out) and a hang is attributed to
+exactly one call. A worker past the deadline is killed and replaced; the rest of its chunk goes back
+to the queue. Workers are started with `subprocess`, never forked from the parent: they inherit
+neither torch nor Ray state, and `__main__` is not imported again. They die with the parent. Where a rule
 costs worker after worker, the next ones are forked by a subprocess that has imported it
 (`rule_nursery`).
 """
@@ -40,8 +39,8 @@ CHUNK_S = 0.01
 """Calls are sent in chunks that take about this long, as measured on the job's earlier calls."""
 CHUNK_LIMIT = 32
 LOSSES_ALLOWED = 1
-"""How often a call is tried again after its worker died in it, and a job after a worker died
-importing its function."""
+"""How often a call is retried after its worker died in it, and a job after a worker died importing
+its function."""
 IDLE_WAIT_S = 60.0
 REAP_WAIT_S = 0.2
 CLOSE_WAIT_S = 30.0
@@ -83,7 +82,7 @@ class _Job:
             self.resolve()
 
     def resolve(self, error: BaseException | None = None) -> None:
-        """Resolve the future with the results or the error, unless nobody waits for it any more."""
+        """Resolve the future with the results or the error, unless it was cancelled."""
         self.waiting.clear()
         with contextlib.suppress(InvalidStateError):
             if error is not None:
@@ -93,7 +92,7 @@ class _Job:
 
 
 class _Worker(WorkerProcess):
-    """A process and the chunk it is at; `calls[0]` is the one that runs."""
+    """A process and its current chunk; `calls[0]` is the running call."""
 
     def __init__(self, nursery: Nursery | None = None) -> None:
         super().__init__(nursery)
@@ -133,16 +132,12 @@ class _Worker(WorkerProcess):
             _, status, value, detail, extra, ended = message
             call = self.calls.popleft()
             seconds = ended - self.started
-            if call.job.call_s is None:
-                call.job.call_s = seconds
-            else:
-                call.job.call_s = 0.5 * (call.job.call_s + seconds)
-            call.job.settle(
-                call,
-                ScoreResult(
-                    value=value, status=status, detail=detail, extra=extra, latency_s=seconds
-                ),
+            average = call.job.call_s
+            call.job.call_s = seconds if average is None else 0.5 * (average + seconds)
+            result = ScoreResult(
+                value=value, status=status, detail=detail, extra=extra, latency_s=seconds
             )
+            call.job.settle(call, result)
             self.begin(ended)
 
 
@@ -171,7 +166,8 @@ class RulePool:
         function cannot be imported. Cancelling drops the calls not yet sent.
         """
         job = _Job(source, timeout_s, [None] * len(calls))
-        job.waiting.extend(_Call(job, i, pickle.dumps(dict(call))) for i, call in enumerate(calls))
+        for i, call in enumerate(calls):
+            job.waiting.append(_Call(job, i, pickle.dumps(dict(call))))
         if not calls:
             job.resolve()
             return job.future
@@ -183,7 +179,7 @@ class RulePool:
         return job.future
 
     def process_ids(self) -> list[int]:
-        """The living workers' process ids; [] before the first call and after `close`."""
+        """Return the living workers' process ids; [] before the first call and after `close`."""
         dispatcher = self._dispatcher
         if dispatcher is None:
             return []
@@ -256,7 +252,7 @@ class _Dispatcher:
                 self._listen()
                 self._end_overdue()
                 self._dying = [worker for worker in self._dying if not worker.reaped()]
-        except Exception as error:  # nobody may wait for ever on a thread that has died
+        except Exception as error:  # no call may wait for ever on a dead thread
             reason = EngineLostError(f"The rule pool stopped: {type(error).__name__}: {error}.")
             raise
         finally:
@@ -285,7 +281,8 @@ class _Dispatcher:
     def _start(self, source: FunctionSource) -> _Worker:
         nursery = self._nursery
         try:
-            worker = _Worker(nursery if nursery is not None and nursery.has(source) else None)
+            imported = nursery is not None and nursery.has(source)
+            worker = _Worker(nursery if imported else None)
         except OSError:
             if nursery is None:
                 raise
@@ -298,11 +295,14 @@ class _Dispatcher:
     def _listen(self) -> None:
         """Wait for messages until the next deadline, and act on them."""
         busy = [w.deadline for w in self.workers if w.calls]
-        wait = min(busy) - time.monotonic() if busy else IDLE_WAIT_S
-        wait = min(wait, REAP_WAIT_S) if self._dying else wait
+        wait = IDLE_WAIT_S
+        if busy:
+            wait = min(busy) - time.monotonic()
+        if self._dying:
+            wait = min(wait, REAP_WAIT_S)
         for key, _ in self._selector.select(max(wait, 0.0)):
             if key.data is None:
-                self._heard.recv(4096)  # what is left rings again
+                self._heard.recv(4096)  # unread bytes wake the thread again
             elif key.data is self._nursery:
                 self._hear_nursery()
             else:
@@ -326,7 +326,7 @@ class _Dispatcher:
         """From the second worker that a rule costs, the next ones are forked from a process that
         has imported it."""
         again = source in self._lost
-        _ = self._lost.add(source)
+        self._lost.add(source)
         if not again or self._without_nursery:
             return
         try:
@@ -338,8 +338,8 @@ class _Dispatcher:
             self._end_nursery()
 
     def _end_nursery(self) -> None:
-        """It will not do for these rules: workers are started afresh from here on, as they are
-        without losses."""
+        """Stop using the nursery: from here on workers are started afresh, as they are without
+        losses."""
         nursery = self._nursery
         self._nursery = None
         self._without_nursery = True
@@ -350,12 +350,12 @@ class _Dispatcher:
     def _end_overdue(self) -> None:
         now = time.monotonic()
         for worker in [w for w in self.workers if w.calls and w.deadline <= now]:
-            self._hear(worker)  # what is already written counts, however late this thread is
+            self._hear(worker)  # an answer that is already written counts, however late it is read
             if worker in self.workers and worker.calls and worker.deadline <= now:
                 self._lose(worker, overdue=not worker.ended())
 
     def _lose(self, worker: _Worker, *, overdue: bool) -> None:
-        """Kill and forget a worker; settle the call it was at, put the others back."""
+        """Kill and forget a worker; settle its running call, put the others back."""
         self.workers.remove(worker)
         self._selector.unregister(worker.channel)
         hung = overdue and not worker.loading
@@ -369,21 +369,18 @@ class _Dispatcher:
         if not worker.loading:
             self._raise_spares(job.source)
         if worker.loading and job.source in worker.loaded and not overdue:
-            # it died between two chunks, e.g. killed for memory: neither the import nor a call did
-            # it
+            # It died between two chunks, e.g. killed for memory: not by the import, not by a call.
             pass
+        elif worker.loading and overdue:
+            self._lose_loading(job, f"took more than {LOAD_TIMEOUT_S:g} s", final=True)
         elif worker.loading:
-            self._lose_loading(
-                job, f"took more than {LOAD_TIMEOUT_S:g} s" if overdue else how, final=overdue
-            )
+            self._lose_loading(job, how, final=False)
         elif overdue:
             detail = f"{job.source} ran for more than {job.timeout_s:g} s and was killed"
             job.settle(worker.calls.popleft(), _missing("timeout", detail, job.timeout_s))
         elif worker.calls[0].losses >= LOSSES_ALLOWED:
-            job.settle(
-                worker.calls.popleft(),
-                _missing("worker_lost", f"{job.source}: its process {how}, twice", 0.0),
-            )
+            detail = f"{job.source}: its process {how}, twice"
+            job.settle(worker.calls.popleft(), _missing("worker_lost", detail, 0.0))
         else:
             worker.calls[0].losses += 1
         self._put_back(job, worker.calls)
@@ -406,10 +403,9 @@ class _Dispatcher:
 
     def _shut(self, reason: BaseException) -> None:
         self._shutting = True
-        jobs = {
-            id(j): j
-            for j in (*self._inbox, *self._ready, *(c.job for w in self.workers for c in w.calls))
-        }
+        jobs = [*self._inbox, *self._ready]
+        for worker in self.workers:
+            jobs += [call.job for call in worker.calls]
         for worker in self.workers:
             worker.kill()
         for worker in self._dying:
@@ -420,7 +416,7 @@ class _Dispatcher:
         self._selector.close()
         self._bell.close()
         self._heard.close()
-        for job in jobs.values():
+        for job in dict.fromkeys(jobs):
             job.resolve(reason)
 
 

@@ -1,4 +1,4 @@
-"""What a user's function may return as one score, and what it becomes."""
+"""Check of the value that a user's function returned as one score."""
 
 from __future__ import annotations
 
@@ -12,41 +12,36 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A checked return value: a finite number, or None with the reason in `problem` ("" = the
-    function said None: no verdict)."""
+    """A checked return value: a finite number, or None with the reason in `problem` ("": the
+    function returned None, no verdict)."""
 
     value: float | None
     extra: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
     reason: str = ""
-    """Why a judge's text holds none, in front of "in <the text>"; "" where nothing more is
-    known."""
+    """Reason why a judge's text has no verdict, in front of "in <the text>"; "" where it is
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """Stands where a function that takes all rows at once has nothing to return for one of them."""
+    """Placeholder where a function of all rows has no result for one of them."""
 
     what: str
     """The function, e.g. "rm_preprocess of reward 'judge'"."""
     detail: str
-    """What it did: the end of a sentence that begins with `what`."""
+    """The failure: the end of a sentence that begins with `what`."""
 
 
 def check_verdict(returned: Any) -> Verdict:
-    """A number, a bool, None, or a dict with "score" plus extra columns; NaN, infinities and
-    everything else are problems."""
+    """Check a returned score: a number, a bool, None, or a dict with "score" plus extra columns.
+    NaN, infinities and all other values are problems."""
     if isinstance(returned, RowError):
         return Verdict(None, problem=returned.detail)
     if isinstance(returned, Mapping):
         if "score" not in returned:
-            return Verdict(
-                None,
-                problem=(
-                    "returned a dict without 'score' (keys:"
-                    f" {', '.join(map(str, returned)) or 'none'})"
-                ),
-            )
+            keys = ", ".join(map(str, returned)) or "none"
+            return Verdict(None, problem=f"returned a dict without 'score' (keys: {keys})")
         extra = {str(k): v for k, v in returned.items() if k != "score"}
         if isinstance(returned["score"], Mapping):
             return Verdict(None, extra, "returned a dict as 'score'; a score is a number or None")
@@ -60,27 +55,22 @@ def check_verdict(returned: Any) -> Verdict:
         try:
             value = float(returned)
         except OverflowError:
-            return Verdict(
-                None,
-                problem=(
-                    "returned a number too large for a float (OverflowError); scale the score down"
-                ),
+            problem = (
+                "returned a number too large for a float (OverflowError); scale the score down"
             )
+            return Verdict(None, problem=problem)
         if math.isfinite(value):
             return Verdict(value)
         return Verdict(None, problem=f"returned {value}; return None where there is no verdict")
-    shown = repr(returned)
-    return Verdict(
-        None,
-        problem=(
-            f"returned {shown[:80]} ({type(returned).__name__}); a score is a number, None, or a"
-            " dict with 'score'"
-        ),
+    problem = (
+        f"returned {repr(returned)[:80]} ({type(returned).__name__}); a score is a number, None, or"
+        " a dict with 'score'"
     )
+    return Verdict(None, problem=problem)
 
 
 def _unwrap(array: Any) -> Any:
-    """A one-element tensor or array as a number; anything larger unchanged."""
+    """Return a one-element tensor or array as a number; anything larger unchanged."""
     try:
         return array.item()
     except (ValueError, RuntimeError, TypeError):

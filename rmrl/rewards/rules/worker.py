@@ -1,4 +1,4 @@
-"""The process that runs rules for `rule_pool`: reads chunks of calls from a socket, answers call by
+"""The process that runs rules for `rule_pool`: reads chunks of calls from a socket and answers each
 call.
 
 Frames are a 4-byte big-endian length and that many bytes. Downwards: a pickled chunk `(source,
@@ -46,22 +46,22 @@ import_module(sys.argv[4]).main(int(sys.argv[2]), int(sys.argv[3]))"""
 _PR_SET_PDEATHSIG = 1
 
 GROUP = "responses of a group"
-"""Name under which a call, and its answer, hold those of all responses to one prompt."""
+"""Key of a call, and of its answer, with the entries of all responses to one prompt."""
 
 Answer = tuple[str, float | None, str, dict[str, Any]]
 """status, value, detail, extra."""
 
 
 def frame(data: bytes) -> bytes:
-    """`data` with its length in front."""
+    """Prefix `data` with its length."""
     return HEADER.pack(len(data)) + data
 
 
 def main(descriptor: int, parent: int) -> None:
     """Serve chunks until the parent hangs up."""
     die_with(parent)
-    os.set_inheritable(descriptor, False)  # a rule's own children must not keep the line open
-    os.dup2(2, 1)  # what a rule prints goes to stderr
+    os.set_inheritable(descriptor, False)  # a rule's own children must not keep the socket open
+    os.dup2(2, 1)  # prints of a rule go to stderr
     serve(socket.socket(fileno=descriptor), {})
 
 
@@ -83,8 +83,8 @@ def serve(channel: socket.socket, rules: dict[FunctionSource, Rule]) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent, hung or not; and be the first that the
-    kernel ends when memory is short."""
+    """Make the kernel end this process with its parent, hung or not, and first of all when memory
+    is short."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with contextlib.suppress(OSError):
@@ -101,18 +101,18 @@ def _read(stream: BinaryIO) -> bytes | None:
 
 
 def received(data: bytes) -> Any:
-    """What the parent wrote; only what came over the socket pair inherited from it may be read by
-    this."""
+    """Unpickle a frame of the parent. Only data from the socket pair inherited from it may be read
+    by this."""
     return pickle.loads(data)
 
 
 def send(channel: socket.socket, message: list[Any]) -> None:
-    """One message upwards."""
+    """Send one message to the parent."""
     channel.sendall(frame(json.dumps(message).encode()))
 
 
 def loaded(source: FunctionSource) -> Rule:
-    """RewardFunctionError when it cannot be imported, or is no rule."""
+    """Load a rule. RewardFunctionError when it cannot be imported, or is no rule."""
     try:
         return Rule(rule_form(source.load(), str(source)), source.target)
     except SystemExit as error:
@@ -121,21 +121,21 @@ def loaded(source: FunctionSource) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An imported rule; `target` is where it came from."""
+    """An imported rule; `target` is its file or module."""
 
     form: RuleForm
     target: str
 
     def answer(self, payload: bytes) -> Answer:
-        """One call; whatever the function does short of ending the process becomes an answer."""
+        """Run one call; anything the function does, short of ending the process, is answered."""
         offered = received(payload)
         if GROUP in offered:
             return self._group(offered[GROUP])
         return self._one(offered)
 
     def _group(self, group: list[Mapping[str, Any]]) -> Answer:
-        """All responses to one prompt in one call; where that raises or misfits, one by one, so
-        that it costs the rows it has to."""
+        """Score all responses to one prompt in one call. Where that raises or misfits, score them
+        one by one, so that only the faulty rows have no score."""
         assert isinstance(self.form, InLists)
         try:
             answers = [answer_of(returned, self._label) for returned in self.form.call_group(group)]
@@ -154,13 +154,12 @@ class Rule:
         try:
             answer = answer_of(self.form.call(offered), label)
             if answer[3]:
-                json.dumps(answer[3])  # here, where what JSON cannot carry is the rule's mistake
+                json.dumps(answer[3])  # a value that JSON cannot carry is an error of the rule
             return answer
         except MisfitError as error:
             return "user_error", None, f"{label} {error}", {}
-        except (
-            BaseException
-        ) as error:  # a rule may raise SystemExit, a timeout class of its own, anything
+        # a rule may raise SystemExit, a timeout class of its own, anything
+        except BaseException as error:
             if self.target.endswith(".py"):
                 file = self.target
             else:
@@ -169,7 +168,7 @@ class Rule:
 
 
 def answer_of(returned: Any, label: str) -> Answer:
-    """What a rule returned, as a message: "ok", "unparseable" (None: no verdict) or
+    """Return a rule's result as a message: "ok", "unparseable" (None: no verdict) or
     "user_error"."""
     verdict = check_verdict(returned)
     extra = {str(k): plain(v) for k, v in verdict.extra.items()}
@@ -181,8 +180,8 @@ def answer_of(returned: Any, label: str) -> Answer:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can carry it: numpy scalars and arrays become numbers and lists, unknown
-    objects their str()."""
+    """Convert `value` for JSON: numpy scalars and arrays become numbers and lists, unknown objects
+    their str()."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):

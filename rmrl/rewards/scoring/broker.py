@@ -1,13 +1,14 @@
-"""Rewards ask, engines answer: requests are gathered until nobody can add to them, then sent engine
-by engine.
+"""Requests of rewards to engines: they are gathered until no reward can add to them, then sent
+engine by engine.
 
     participants --ask--> pending by engine --quiet--> one engine awake --> results
 
 A participant is a reward that is scoring a chunk. While one of them still works (renders, parses)
-its next requests are waited for; when all wait, the engine with pending requests that is cheapest
-to reach is woken and serves all of them, and whatever they ask of it next, before another engine
-has its turn. So two judges on one checkpoint load it once and share its batches, and a critique's
-two engines swap once. Engines of different turns (own devices) serve side by side.
+the broker waits for its next requests. When all wait, the engine with pending requests that is
+cheapest to reach is woken. It serves all of them, and the requests that follow from its answers,
+before another engine has its turn. So two judges on one checkpoint load it once and share its
+batches, and a critique's two engines swap once. Engines of different turns (own devices) serve side
+by side.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class _Ask:
     )
 
     def settle(self, results: list[Any] | None = None, error: BaseException | None = None) -> None:
-        """Hand over; from here on the participant counts as working, though its task has not run
-        yet."""
+        """Set the result. From here on the participant counts as working, though its task has not
+        run yet."""
         if self.future.done():
             return
         if self.participant is not None:
@@ -71,35 +72,35 @@ class Broker:
 
     @contextmanager
     def participant(self) -> Iterator[None]:
-        """This task, and those it starts, is a reward at work for the time of the block."""
-        me = Participant()
-        token = _current.set(me)
-        self._participants.add(me)
+        """Count this task, and those it starts, as one reward at work inside the block."""
+        participant = Participant()
+        token = _current.set(participant)
+        self._participants.add(participant)
         try:
             yield
         finally:
             _current.reset(token)
-            self._participants.discard(me)
+            self._participants.discard(participant)
             self._changed.set()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """The participant waits for something that is no engine of ours: others' requests need not
-        wait for it."""
-        me = _current.get()
-        if me is None:
+        """Count the participant as waiting inside the block, for something other than a local
+        engine: requests of others are served meanwhile."""
+        participant = _current.get()
+        if participant is None:
             yield
             return
-        me.waits += 1
+        participant.waits += 1
         self._changed.set()
         try:
             yield
         finally:
-            me.waits -= 1
+            participant.waits -= 1
 
     async def ask(self, key: Hashable, method: str, requests: Sequence[Any]) -> list[Any]:
-        """Results of `requests`, in order, from the engine `key`. Raises what the engine or its
-        loading raised."""
+        """Return the results of `requests`, in order, from the engine `key`. Raises the errors of
+        the engine and of its loading."""
         if not requests:
             return []
         ask = _Ask(method, list(requests), _current.get())
@@ -116,11 +117,11 @@ class Broker:
             raise
 
     async def idle(self) -> None:
-        """Until no engine is in use: the last results arrive before their engine is put away."""
+        """Wait until no engine is in use: results arrive before their engine is put away."""
         await asyncio.gather(*self._servers.values())
 
     async def close(self) -> None:
-        """Stop serving; whoever still waits is cancelled."""
+        """Stop serving and cancel the calls that still wait."""
         servers = list(self._servers.values())
         for server in servers:
             server.cancel()
@@ -140,17 +141,14 @@ class Broker:
     async def _server(self, turn: Hashable) -> None:
         while True:
             await self._quiet()
-            keys = [
-                key
-                for key in self._residency.order(list(self._pending))
-                if self._residency.turn_of(key) == turn
-            ]
+            pending = self._residency.order(list(self._pending))
+            keys = [key for key in pending if self._residency.turn_of(key) == turn]
             if not keys:
                 return
             await self._serve_engine(keys[0], then=keys[1:])
 
     async def _serve_engine(self, key: Hashable, *, then: Sequence[Hashable]) -> None:
-        """One engine's turn: all that is pending for it, until nobody asks it for more."""
+        """One engine's turn: serve its pending requests until no reward adds to them."""
         asks: list[_Ask] = []
         try:
             async with self._residency.use(key) as engine:
@@ -163,18 +161,22 @@ class Broker:
             for ask in (*asks, *self._take(key)):
                 ask.future.cancel()
             raise
-        # loading, waking, sleeping or the call itself: those who asked must learn of it
+        # An error of loading, waking, sleeping or the call itself goes to the callers.
         except Exception as error:
             for ask in (*asks, *self._take(key)):
                 ask.settle(error=error)
             await asyncio.sleep(0)
 
     async def _run(self, engine: Engine, key: Hashable, asks: Sequence[_Ask]) -> None:
-        """One call per method. An engine that is lost or hangs raises: it must not be put to sleep
-        in an orderly way."""
-        for method in dict.fromkeys(ask.method for ask in asks):
-            mine = [ask for ask in asks if ask.method == method]
-            requests = [request for ask in mine for request in ask.requests]
+        """Call the engine once per method. A lost or hanging engine raises: it must not be put to
+        sleep in an orderly way."""
+        by_method: dict[str, list[_Ask]] = {}
+        for ask in asks:
+            by_method.setdefault(ask.method, []).append(ask)
+        for method, batch in by_method.items():
+            requests: list[Any] = []
+            for ask in batch:
+                requests += ask.requests
             results = await engine.call(method, requests, timeout_s=self._deadline_s(key))
             if len(results) != len(requests):
                 raise InfrastructureError(
@@ -182,7 +184,7 @@ class Broker:
                     " requests"
                 )
             start = 0
-            for ask in mine:
+            for ask in batch:
                 ask.settle(results[start : start + len(ask.requests)])
                 start += len(ask.requests)
 
@@ -190,8 +192,8 @@ class Broker:
         return [ask for ask in self._pending.pop(key, []) if not ask.future.done()]
 
     async def _quiet(self) -> None:
-        """Until every participant waits. Tasks that were just woken get a few rounds of the loop to
-        say so."""
+        """Wait until every participant waits. Tasks that were just woken get a few rounds of the
+        loop to start working."""
         while True:
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -202,7 +204,7 @@ class Broker:
 
 
 def call_deadlines(timeouts: Sequence[tuple[Hashable, float]]) -> Mapping[Hashable, float]:
-    """The longest deadline of the rewards that share an engine."""
+    """Return the longest deadline of the rewards that share an engine, by the engine's key."""
     longest: dict[Hashable, float] = {}
     for key, seconds in timeouts:
         longest[key] = max(seconds, longest.get(key, 0.0))

@@ -1,4 +1,4 @@
-"""What a reward is told of one response."""
+"""The input of a reward for one response."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from rmrl.types import Messages, Prompt, ScoreItem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseRow:
-    """One response to be scored, whoever sampled it."""
+    """One response to be scored, from whichever engine or file."""
 
     prompt: Prompt
     text: str
     finish_reason: str = "stop"
     tokens: int = 0
-    """Response tokens; 0 where nobody counted."""
+    """Number of response tokens; 0 where it is unknown."""
     group: int = 0
     """Responses of one prompt share it."""
     token_ids: tuple[int, ...] = ()
-    """Of the response; () where only its text is known."""
+    """Ids of the response tokens; () where only the text is known."""
 
 
 def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
-    """What the reward `spec` is told: its own rm_prompt and everything else of the row."""
+    """Build the input of the reward `spec`: its own rm_prompt and all other fields of the row."""
     return ScoreItem(
         prompt_id=row.prompt.id,
         messages=row.prompt.messages,
@@ -42,13 +42,15 @@ def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
 
 
 def rm_prompt(prompt: Prompt, spec: RewardSpec) -> str | Messages:
-    """rm_prompt_<the spec's own>, else rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else
-    the last user turn.
+    """Return rm_prompt_<the spec's own>, else rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt,
+    else the last user turn.
 
     Empty ones do not count.
     """
-    own = [] if spec.rm_prompt is None else [spec.rm_prompt]
-    for key in (*own, spec.name, str(spec.model_index), ""):
+    keys = [spec.name, str(spec.model_index), ""]
+    if spec.rm_prompt is not None:
+        keys.insert(0, spec.rm_prompt)
+    for key in keys:
         if prompt.rm_prompts.get(key):
             return prompt.rm_prompts[key]
     users = [m["content"] for m in prompt.messages if m["role"] == "user"]

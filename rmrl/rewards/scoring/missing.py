@@ -1,10 +1,11 @@
-"""How many verdicts a step may lack: a policy must not learn from a judge that is not there."""
+"""Budgets of missing verdicts: a policy must not learn from a judge that is not there."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
     "data": ("unparseable", "judge_truncated", "judge_refused", "overlong"),
     "user": ("user_error",),
 }
-"""Whose fault a missing verdict is: that of machines and servers, of what was read or written, of
-the user's own function."""
+"""Causes of a missing verdict: machines and servers, the texts that were read or written, the
+user's own function."""
 _NOT_MISSING = ("ok", "skipped")
 
 
@@ -28,9 +29,9 @@ class VerdictCounts:
     """How one component's verdicts ended, over any number of batches."""
 
     rows: int = 0
-    """Responses in all, those that were `skipped` included."""
+    """Number of responses, those that were `skipped` included."""
     statuses: Counter[str] = field(default_factory=Counter)
-    """Of the responses that the component was asked about."""
+    """Status -> number of responses that the component had to score."""
     examples: dict[str, str] = field(default_factory=dict)
     """Status -> the first detail seen with it."""
 
@@ -47,12 +48,12 @@ class VerdictCounts:
                 self.examples.setdefault(result.status, result.detail)
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
+        """Return the counts as plain JSON for `from_json`."""
         return {"rows": self.rows, "statuses": dict(self.statuses), "examples": dict(self.examples)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> VerdictCounts:
-        """Counts that go on where `to_json` was called."""
+        """Restore the counts that `to_json` saved."""
         return cls(
             rows=content["rows"],
             statuses=Counter(content["statuses"]),
@@ -64,13 +65,13 @@ class VerdictCounts:
         return self.statuses.total()
 
     def missing(self, cause: str = "") -> int:
-        """Verdicts that are missing, for any cause or for one of CAUSES."""
-        return sum(count for status, count in self.statuses.items() if is_missing(status, cause))
+        """Number of missing verdicts, for any cause or for one of CAUSES."""
+        return sum(n for status, n in self.statuses.items() if is_missing(status, cause))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrun:
-    """A budget that does not hold. `cause` is "" for `reward.max_missing`, which bounds all causes
+    """A budget that was exceeded. `cause` is "" for `reward.max_missing`, which bounds all causes
     together."""
 
     cause: str
@@ -92,10 +93,10 @@ def is_missing(status: str, cause: str = "") -> bool:
 def overruns(
     counts: VerdictCounts, *, allowed: float, by_cause: Mapping[str, float]
 ) -> Iterator[Overrun]:
-    """The budgets that a component's verdicts break.
+    """Yield the budgets that a component's verdicts exceed.
 
     `allowed` bounds all causes together, `by_cause` one of them (0..1 each). Where a gate left a
-    component with a few rows, one missing verdict alone breaks none.
+    component with a few rows, one missing verdict alone exceeds none.
     """
     if counts.missing() == 1 and counts.asked < counts.rows and allowed > 0:
         return
@@ -119,52 +120,39 @@ def check_missing(
     takes part in all) count for no budget.
     """
     for c, (name, column) in enumerate(zip(scores.names, scores.results, strict=True)):
-        takes_part_B = (
-            np.ones(len(column), dtype=bool) if takes_part_BC is None else takes_part_BC[:, c]
-        )
+        takes_part_B = np.ones(len(column), dtype=bool)
+        if takes_part_BC is not None:
+            takes_part_B = takes_part_BC[:, c]
         counts = VerdictCounts()
         counts.add(column, takes_part_B)
         for overrun in overruns(counts, allowed=allowed, by_cause=by_cause):
-            judged = [
-                result
-                for result, takes_part in zip(column, takes_part_B, strict=True)
-                if takes_part
-            ]
+            judged = list(compress(column, takes_part_B))
             raise MissingVerdictsError(_message(name, judged, overrun))
 
 
 def budget_problems(allowed: float, by_cause: Mapping[str, object]) -> list[str]:
-    """What is wrong with the budgets as they were typed."""
-    problems = (
-        []
-        if 0 <= allowed <= 1
-        else [f"reward.max_missing={allowed} is a share: give a number between 0 and 1"]
-    )
+    """Return one sentence for every budget that is no share or has an unknown cause."""
+    problems: list[str] = []
+    if not 0 <= allowed <= 1:
+        problems.append(f"reward.max_missing={allowed} is a share: give a number between 0 and 1")
     for cause, share in by_cause.items():
+        key = f"reward.max_missing_by_cause.{cause}"
         if cause not in CAUSES:
-            problems.append(
-                f"reward.max_missing_by_cause.{cause}: no such"
-                f" cause{did_you_mean(cause, list(CAUSES))}"
-            )
+            problems.append(f"{key}: no such cause{did_you_mean(cause, list(CAUSES))}")
         elif isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            problems.append(
-                f"reward.max_missing_by_cause.{cause}={share!r} is a share: give a number between 0"
-                " and 1"
-            )
+            problems.append(f"{key}={share!r} is a share: give a number between 0 and 1")
     return problems
 
 
 def _message(name: str, column: Sequence[ScoreResult], overrun: Overrun) -> str:
     missing = [result for result in column if is_missing(result.status, overrun.cause)]
-    counts = ", ".join(
-        f"{count} {status}" for status, count in Counter(r.status for r in missing).most_common()
-    )
-    details = "\n".join(
-        f"  {detail}" for detail in dict.fromkeys(r.detail for r in missing if r.detail)
-    )[:1500]
+    statuses = Counter(result.status for result in missing)
+    counts = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+    details = dict.fromkeys(f"  {result.detail}" for result in missing if result.detail)
+    listing = "\n".join(details)[:1500]
     key = overrun.key
     return (
         f"reward '{name}' gave no verdict for {overrun.missing} of {overrun.asked} responses"
         f" ({counts}); {key}={overrun.allowed:g} allows {overrun.allowed:.0%}. A policy must not"
-        f" learn from a judge that is not there: mend the reward, or raise {key}.\n{details}"
+        f" learn from a judge that is not there: mend the reward, or raise {key}.\n{listing}"
     ).rstrip()

@@ -1,7 +1,7 @@
-"""Reads the scores of the last steps and says which samples are worth reading. It raises no alarm
-and changes nothing.
+"""Hints from the scores of the last steps at samples worth reading. They raise no alarm and change
+nothing.
 
-divergence     two components are anticorrelated: one of them is probably being played
+divergence     two components are anticorrelated: the policy probably exploits one of them
 length         a component follows the response's length, up or down
 unparseable    verdicts that could not be read
 constant       a component gave one and the same score for a whole window: it teaches nothing
@@ -27,12 +27,12 @@ from rmrl.config.schema.reward import RewardMonitorConfig
 from rmrl.types import Metrics, ScoreResult, Scores
 
 EVIDENCE = 4.0
-"""Standard errors; chance alone goes further about once in 30000 looks."""
+"""Number of standard errors; by chance alone about one test in 30000 exceeds it."""
 SAMPLES_NAMED = 3
 _UNREAD = ("unparseable", "judge_truncated", "judge_refused")
 _CONSTANT_FROM_VERDICTS = 64
 _CONSTANT_SPREAD = 1e-9
-"""Of the largest value: less is rounding."""
+"""Share of the largest value; a smaller spread is rounding."""
 _TOO_LARGE = 1e100
 _REPEATED_FROM_INPUTS = 8
 _REPEATED_FROM_CHARACTERS = 24
@@ -41,7 +41,7 @@ _REPEATED_FROM_CHARACTERS = 24
 
 @dataclass(slots=True)
 class Moments:
-    """Count, means and centred sums of pairs; two of them add up without the originals."""
+    """Count, means and centred sums of pairs; two of them add up without the original pairs."""
 
     n: int = 0
     mean_x: float = 0.0
@@ -52,8 +52,8 @@ class Moments:
 
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray) -> Moments:
-        """Of the positions where both are numbers whose squares are numbers; arrays of shape
-        [B]."""
+        """Moments over the positions where both are numbers whose squares are finite; arrays of
+        shape [B]."""
         both = (np.abs(x) < _TOO_LARGE) & (np.abs(y) < _TOO_LARGE)
         x = x[both]
         y = y[both]
@@ -61,9 +61,10 @@ class Moments:
             return cls()
         dx = x - x.mean()
         dy = y - y.mean()
-        return cls(
-            len(x), float(x.mean()), float(y.mean()), float(dx @ dx), float(dy @ dy), float(dx @ dy)
-        )
+        xx = float(dx @ dx)
+        yy = float(dy @ dy)
+        xy = float(dx @ dy)
+        return cls(len(x), float(x.mean()), float(y.mean()), xx, yy, xy)
 
     def __add__(self, other: Moments) -> Moments:
         n = self.n + other.n
@@ -85,11 +86,9 @@ class Moments:
     def correlation(self) -> float | None:
         """Pearson's r; None where a side is constant or there is too little evidence that r is not
         0."""
-        flat = min(
-            self.xx - self.n * (_CONSTANT_SPREAD * self.mean_x) ** 2,
-            self.yy - self.n * (_CONSTANT_SPREAD * self.mean_y) ** 2,
-        )
-        if self.n < 4 or flat <= 0:
+        flat_x = self.n * (_CONSTANT_SPREAD * self.mean_x) ** 2
+        flat_y = self.n * (_CONSTANT_SPREAD * self.mean_y) ** 2
+        if self.n < 4 or self.xx <= flat_x or self.yy <= flat_y:
             return None
         r = max(-1.0, min(1.0, self.xy / math.sqrt(self.xx) / math.sqrt(self.yy)))
         # Fisher: atanh(r) has a standard error of 1 / sqrt(n - 3)
@@ -101,12 +100,12 @@ class Moments:
 
 @dataclass(slots=True)
 class _Step:
-    """What is kept of one step; plain numbers, so that a checkpoint can hold it."""
+    """Summary of one step in plain numbers, so that a checkpoint can store it."""
 
     pairs: dict[str, Moments] = field(default_factory=dict)
     """Key of a pair -> its moments."""
     asked: dict[str, int] = field(default_factory=dict)
-    """Component -> responses it was asked about."""
+    """Component -> number of responses that it had to score."""
     unread: dict[str, int] = field(default_factory=dict)
     span: dict[str, tuple[float, float, int]] = field(default_factory=dict)
     """Component -> smallest score, largest score, number of scores."""
@@ -115,83 +114,83 @@ class _Step:
 @dataclass(frozen=True, slots=True)
 class _Hint:
     key: str
-    """What is hinted at, and the components."""
+    """Sort of the hint, and the components."""
     text: str
     samples: Sequence[int]
     """Positions in the step, counted from 0."""
 
 
 class Monitor:
-    """Looks at each step's scores once, in order. `metrics` counts the hints that hold, those that
-    are not repeated included."""
+    """Hints of each step's scores, observed once and in order. `metrics` counts the hints that
+    hold, including those that are not repeated."""
 
     def __init__(self, settings: RewardMonitorConfig) -> None:
         self._settings = settings
         self._steps: deque[_Step] = deque(maxlen=max(settings.window, 1))
-        self._said: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._holding = 0
 
     def observe(self, step: int, scores: Scores, lengths: Sequence[int]) -> list[str]:
-        """New hints, one line each; none of them returns within `window` steps. `lengths`: response
-        tokens, shape [B].
+        """Return new hints, one line each; none of them returns within `window` steps. `lengths`:
+        response tokens, shape [B].
 
         Samples are counted from 1 among the step's lines of samples.jsonl.
         """
         if not self._settings.enable or not len(lengths):
             return []
-        now = _Now(scores, np.asarray(lengths, dtype=np.float64))
-        self._steps.append(now.summary())
-        hints = list(self._hints(now))
+        current = _Now(scores, np.asarray(lengths, dtype=np.float64))
+        self._steps.append(current.summary())
+        hints = list(self._hints(current))
         self._holding = len(hints)
-        fresh = [
-            hint
-            for hint in hints
-            if step - self._said.get(hint.key, -math.inf) >= max(self._settings.window, 1)
-        ]
-        self._said |= {hint.key: step for hint in fresh}
-        return [_line(step, hint) for hint in fresh]
+        pause = max(self._settings.window, 1)
+        lines: list[str] = []
+        for hint in hints:
+            if step - self._reported.get(hint.key, -math.inf) >= pause:
+                lines.append(_line(step, hint))
+                self._reported[hint.key] = step
+        return lines
 
     def metrics(self) -> Metrics:
-        """`monitor/hints`: how many hold at the last step."""
+        """`monitor/hints`: the number of hints that hold at the last step."""
         if self._settings.enable:
             return {"monitor/hints": float(self._holding)}
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON-compatible; a few hundred numbers a step at most."""
-        return {"steps": [asdict(step) for step in self._steps], "said": dict(self._said)}
+        """Return a JSON-compatible state of at most a few hundred numbers per step."""
+        return {"steps": [asdict(step) for step in self._steps], "said": dict(self._reported)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as if there had been no pause; with a smaller window than saved, its last steps
-        count."""
-        self._said = {key: int(step) for key, step in state["said"].items()}
+        """Continue as if there had been no pause. With a smaller window than the saved one, its
+        last steps count."""
+        self._reported = {key: int(step) for key, step in state["said"].items()}
         self._steps.clear()
         for saved in state["steps"]:
-            pairs = {key: Moments(**moments) for key, moments in saved["pairs"].items()}
-            span = {
-                name: (float(low), float(high), int(n))
-                for name, (low, high, n) in saved["span"].items()
-            }
-            self._steps.append(_Step(pairs, dict(saved["asked"]), dict(saved["unread"]), span))
+            step = _Step(asked=dict(saved["asked"]), unread=dict(saved["unread"]))
+            for key, moments in saved["pairs"].items():
+                step.pairs[key] = Moments(**moments)
+            for name, (low, high, n) in saved["span"].items():
+                step.span[name] = (float(low), float(high), int(n))
+            self._steps.append(step)
 
     def _hints(self, now: _Now) -> Iterator[_Hint]:
-        for left, right in combinations(now.names, 2):
-            yield from self._divergence(now, left, right)
+        for first, second in combinations(now.names, 2):
+            yield from self._divergence(now, first, second)
         for name in now.names:
             yield from self._length(now, name)
             yield from self._unparseable(now, name)
             yield from self._constant(now, name)
             yield from self._repeated(now, name)
 
-    def _divergence(self, now: _Now, left: str, right: str) -> Iterator[_Hint]:
-        r = self._pooled(_key(left, right)).correlation
+    def _divergence(self, now: _Now, first: str, second: str) -> Iterator[_Hint]:
+        r = self._pooled(_key(first, second)).correlation
         if r is not None and r < self._settings.divergence:
-            gap = np.abs(_standard(now.values[left]) - _standard(now.values[right]))
+            gap = np.abs(_standard(now.values[first]) - _standard(now.values[second]))
             text = (
-                f"{left} and {right} disagree (correlation {r:.2f} over {self._window()}), most of"
-                " all here"
+                f"{first} and {second} disagree (correlation {r:.2f} over {self._window()}), most"
+                " of all here"
             )
-            yield _Hint(_key("divergence", left, right), text, _top(gap))
+            yield _Hint(_key("divergence", first, second), text, _top(gap))
 
     def _length(self, now: _Now, name: str) -> Iterator[_Hint]:
         r = self._pooled(_key(name, "")).correlation
@@ -201,24 +200,17 @@ class Monitor:
                 f"{name} likes {what} responses (correlation with length {r:+.2f} over"
                 f" {self._window()}); these do it the most"
             )
-            yield _Hint(
-                _key("length", name),
-                text,
-                _top(_standard(now.values[name]) + math.copysign(1, r) * _standard(now.lengths)),
-            )
+            strength = _standard(now.values[name]) + math.copysign(1, r) * _standard(now.lengths)
+            yield _Hint(_key("length", name), text, _top(strength))
 
     def _unparseable(self, now: _Now, name: str) -> Iterator[_Hint]:
-        asked, unread = (
-            sum(getattr(step, what).get(name, 0) for step in self._steps)
-            for what in ("asked", "unread")
-        )
-        if asked and share_at_least(unread, asked) > self._settings.unparseable:
-            text = f"{unread} of {asked} verdicts of {name} could not be read over {self._window()}"
-            yield _Hint(
-                _key("unparseable", name),
-                text,
-                [i for i, result in enumerate(now.results[name]) if result.status in _UNREAD],
-            )
+        total = sum(step.asked.get(name, 0) for step in self._steps)
+        unread = sum(step.unread.get(name, 0) for step in self._steps)
+        if total and share_at_least(unread, total) > self._settings.unparseable:
+            text = f"{unread} of {total} verdicts of {name} could not be read over {self._window()}"
+            results = enumerate(now.results[name])
+            samples = [i for i, result in results if result.status in _UNREAD]
+            yield _Hint(_key("unparseable", name), text, samples)
 
     def _constant(self, now: _Now, name: str) -> Iterator[_Hint]:
         spans = [step.span[name] for step in self._steps if name in step.span]
@@ -232,32 +224,36 @@ class Monitor:
                 f"{name} gave {low:g} to all {count} responses of {self._window()}, so nothing can"
                 " be learned from it; these are some"
             )
-            yield _Hint(
-                _key("constant", name),
-                text,
-                _spread_over(np.flatnonzero(np.isfinite(now.values[name]))),
-            )
+            positions = np.flatnonzero(np.isfinite(now.values[name])).tolist()
+            samples: list[int] = []
+            if positions:
+                # the first, the middle and the last
+                picks = sorted({0, len(positions) // 2, len(positions) - 1})
+                samples = [positions[i] for i in picks]
+            yield _Hint(_key("constant", name), text, samples)
 
     def _repeated(self, now: _Now, name: str) -> Iterator[_Hint]:
-        texts = {
-            result.rendered or str(i): (result.raw_text.strip(), i)
-            for i, result in enumerate(now.results[name])
-            if result.raw_text
-        }
-        if len(texts) < _REPEATED_FROM_INPUTS:
+        by_input: dict[str, tuple[str, int]] = {}
+        for i, result in enumerate(now.results[name]):
+            if result.raw_text:
+                by_input[result.rendered or str(i)] = (result.raw_text.strip(), i)
+        if len(by_input) < _REPEATED_FROM_INPUTS:
             return
-        text, count = Counter(text for text, _ in texts.values()).most_common(1)[0]
+        texts = [text for text, _ in by_input.values()]
+        text, count = Counter(texts).most_common(1)[0]
         if len(text) >= _REPEATED_FROM_CHARACTERS and count / len(texts) > self._settings.repeated:
             line = (
                 f"{name} wrote the same text about {count} of {len(texts)} different inputs,"
                 f" beginning {text[:60]!r}"
             )
-            yield _Hint(
-                _key("repeated", name), line, [i for found, i in texts.values() if found == text]
-            )
+            samples = [i for other, i in by_input.values() if other == text]
+            yield _Hint(_key("repeated", name), line, samples)
 
     def _pooled(self, pair: str) -> Moments:
-        return sum((step.pairs[pair] for step in self._steps if pair in step.pairs), Moments())
+        pooled = Moments()
+        for step in self._steps:
+            pooled += step.pairs.get(pair, Moments())
+        return pooled
 
     def _window(self) -> str:
         if len(self._steps) == 1:
@@ -266,7 +262,7 @@ class Monitor:
 
 
 class _Now:
-    """One step, by component."""
+    """Results and scores of one step by component."""
 
     def __init__(self, scores: Scores, lengths: np.ndarray) -> None:
         self.names = scores.names
@@ -274,31 +270,24 @@ class _Now:
         self.results: dict[str, Sequence[ScoreResult]] = dict(
             zip(scores.names, scores.results, strict=True)
         )
-        values = {
-            name: [math.nan if r.value is None else r.value for r in column]
-            for name, column in self.results.items()
-        }
-        self.values = {
-            name: np.asarray(column, dtype=np.float64) for name, column in values.items()
-        }
+        self.values: dict[str, np.ndarray] = {}
+        for name, column in self.results.items():
+            numbers = [math.nan if r.value is None else r.value for r in column]
+            self.values[name] = np.asarray(numbers, dtype=np.float64)
 
     def summary(self) -> _Step:
-        kept = _Step(
-            pairs={
-                _key(name, ""): Moments.of(self.values[name], self.lengths) for name in self.names
-            }
-        )
-        kept.pairs |= {
-            _key(a, b): Moments.of(self.values[a], self.values[b])
-            for a, b in combinations(self.names, 2)
-        }
+        step = _Step()
+        for name in self.names:
+            step.pairs[_key(name, "")] = Moments.of(self.values[name], self.lengths)
+        for a, b in combinations(self.names, 2):
+            step.pairs[_key(a, b)] = Moments.of(self.values[a], self.values[b])
         for name, column in self.results.items():
-            kept.asked[name] = sum(result.status != "skipped" for result in column)
-            kept.unread[name] = sum(result.status in _UNREAD for result in column)
+            step.asked[name] = sum(result.status != "skipped" for result in column)
+            step.unread[name] = sum(result.status in _UNREAD for result in column)
             finite = self.values[name][np.isfinite(self.values[name])]
             if len(finite):
-                kept.span[name] = (float(finite.min()), float(finite.max()), len(finite))
-        return kept
+                step.span[name] = (float(finite.min()), float(finite.max()), len(finite))
+        return step
 
 
 def share_at_least(hits: int, total: int) -> float:
@@ -307,9 +296,8 @@ def share_at_least(hits: int, total: int) -> float:
     p = hits / total
     z2 = EVIDENCE**2
     centre = p + z2 / (2 * total)
-    return (centre - EVIDENCE * math.sqrt(p * (1 - p) / total + z2 / (4 * total**2))) / (
-        1 + z2 / total
-    )
+    half_width = EVIDENCE * math.sqrt(p * (1 - p) / total + z2 / (4 * total**2))
+    return (centre - half_width) / (1 + z2 / total)
 
 
 def _key(*parts: str) -> str:
@@ -330,18 +318,12 @@ def _top(values: np.ndarray) -> list[int]:
     return order[:SAMPLES_NAMED]
 
 
-def _spread_over(positions: np.ndarray) -> list[int]:
-    """The first, the middle and the last."""
-    if len(positions):
-        return [int(positions[i]) for i in sorted({0, len(positions) // 2, len(positions) - 1})]
-    return []
-
-
 def _line(step: int, hint: _Hint) -> str:
-    named = [str(i + 1) for i in sorted(hint.samples[:SAMPLES_NAMED])]
-    if not named:
+    numbers = [str(i + 1) for i in sorted(hint.samples[:SAMPLES_NAMED])]
+    if not numbers:
         return f"step {step}: {hint.text} (none of them in this step)"
-    head = ", ".join(named[:-1])
-    last = named[-1]
-    which = f"samples {head} and {last}" if head else f"sample {last}"
-    return f"step {step}: look at {which} of this step in samples.jsonl: {hint.text}"
+    if len(numbers) == 1:
+        samples = f"sample {numbers[0]}"
+    else:
+        samples = f"samples {', '.join(numbers[:-1])} and {numbers[-1]}"
+    return f"step {step}: look at {samples} of this step in samples.jsonl: {hint.text}"

@@ -1,5 +1,5 @@
-"""Which component waits for which: gates, products, ensembles, and what may run while responses
-still come in."""
+"""Dependencies between components: gates, products, ensembles, and the components that run while
+responses still come in."""
 
 from __future__ import annotations
 
@@ -19,69 +19,64 @@ class Graph:
 
     gates: tuple[tuple[int, ...], ...]
     cheaper: tuple[tuple[int, ...], ...]
-    """Of each component: those that are asked before it because a 0 of theirs settles the row."""
+    """For each component: the components that run before it because a 0 of theirs settles the
+    row."""
     streamable: tuple[int, ...]
     deferred: tuple[int, ...]
     members: Mapping[int, tuple[int, ...]]
 
 
 def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str] = ()) -> Graph:
-    """`how` is reward.combine, `scheduled` are names whose weight changes. Gates and members are
-    checked names."""
-    at = {spec.name: c for c, spec in enumerate(specs)}
-    members = {
-        c: tuple(at[name] for name in spec.options.of)
-        for c, spec in enumerate(specs)
-        if spec.kind == "ensemble"
-    }
-    gates = tuple(tuple(at[name] for name in spec.gates) for spec in specs)
-    cheaper = tuple(
-        _cheaper(c, specs, scheduled) if how == "product" and c not in members else ()
-        for c in range(len(specs))
-    )
-    streamable = {c for c in range(len(specs)) if c not in members and _streams(specs[c])}
-    for _ in (
-        specs
-    ):  # what waits for something deferred is deferred as well, through chains of any length
+    """Build the graph. `how` is reward.combine, `scheduled` are names whose weight changes. Gates
+    and members are checked names."""
+    index = {spec.name: c for c, spec in enumerate(specs)}
+    members: dict[int, tuple[int, ...]] = {}
+    gates: list[tuple[int, ...]] = []
+    cheaper: list[tuple[int, ...]] = []
+    streamable: set[int] = set()
+    for c, spec in enumerate(specs):
+        gates.append(tuple(index[name] for name in spec.gates))
+        cheaper.append(())
+        if spec.kind == "ensemble":
+            members[c] = tuple(index[name] for name in spec.options.of)
+            continue
+        if how == "product":
+            cheaper[c] = _cheaper(c, specs, scheduled)
+        if _streams(spec):
+            streamable.add(c)
+    # A component that waits for a deferred one is deferred as well, through chains of any length.
+    for _ in specs:
         streamable = {c for c in streamable if streamable.issuperset((*gates[c], *cheaper[c]))}
-    asked = [c for c in range(len(specs)) if c not in members]
+    scored = [c for c in range(len(specs)) if c not in members]
     return Graph(
-        gates=gates,
-        cheaper=cheaper,
+        gates=tuple(gates),
+        cheaper=tuple(cheaper),
         streamable=tuple(sorted(streamable)),
-        deferred=tuple(c for c in asked if c not in streamable),
+        deferred=tuple(c for c in scored if c not in streamable),
         members=members,
     )
 
 
 def cost(spec: RewardSpec) -> int:
-    """Rank of what asking costs; see COSTS."""
+    """Rank of the cost of one score; see COSTS."""
     engines = max((COSTS[engine.runner] for engine in spec.engines.values()), default=0)
     return max(engines, 3 if spec.remote is not None else 0)
 
 
 def _cheaper(c: int, specs: Sequence[RewardSpec], scheduled: Collection[str]) -> tuple[int, ...]:
-    """Whose 0 settles a product: scores that count everywhere, as they are. A transform may lift a
-    0, a weight of 0 only watches."""
-    return tuple(
-        other
-        for other, spec in enumerate(specs)
-        if cost(spec) < cost(specs[c])
-        and spec.weight != 0
-        and not (
-            spec.transforms
-            or spec.part_of
-            or spec.gates
-            or spec.sources
-            or spec.kind == "ensemble"
-            or spec.name in scheduled
-        )
-    )
+    """Components whose 0 settles a product: scores that count everywhere and unchanged. A transform
+    may lift a 0; a weight of 0 only observes."""
+    others: list[int] = []
+    for other, spec in enumerate(specs):
+        conditional = spec.part_of or spec.gates or spec.sources or spec.kind == "ensemble"
+        changed = spec.transforms or spec.weight == 0 or spec.name in scheduled
+        if not conditional and not changed and cost(spec) < cost(specs[c]):
+            others.append(other)
+    return tuple(others)
 
 
 def _streams(spec: RewardSpec) -> bool:
-    """Nothing of it runs on the policy's devices, and it need not see a whole group at once."""
-    whole_groups = getattr(REWARD_KINDS[spec.kind], "whole_groups", False)
-    return not (whole_groups or spec.whole_groups) and all(
-        engine.pool for engine in spec.engines.values()
-    )
+    """Whether it needs neither the policy's devices nor all responses of a group at once."""
+    if getattr(REWARD_KINDS[spec.kind], "whole_groups", False) or spec.whole_groups:
+        return False
+    return all(engine.pool for engine in spec.engines.values())

@@ -1,4 +1,4 @@
-"""What transforms, weights and combiners may know of the responses besides their scores."""
+"""Facts about the responses, besides their scores, for transforms, weights and combiners."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rows:
 
     @classmethod
     def of(cls, items: Sequence[ScoreItem]) -> Rows:
-        """From what any one component was told."""
+        """Build from the inputs of any one component."""
         return cls(
             group_ids_B=np.asarray([item.group for item in items], dtype=np.int64),
             lengths_B=np.asarray([item.response_tokens for item in items], dtype=np.int64),

@@ -1,4 +1,4 @@
-"""The one way from responses to rewards, alike in training, offline scoring and checks.
+"""The one path from responses to rewards, the same in training, offline scoring and checks.
 
 rows --> session --> rules (killable workers), servers, engines (one awake at a time per device) -->
 Scores --> combine --> RewardBatch
@@ -39,8 +39,8 @@ from rmrl.types import Metrics, RewardBatch, RewardKind, ScoreItem, ScoreResult,
 
 
 class Scorer:
-    """Scores responses with every component and combines them. Use `close` when done: it ends
-    engines, workers and connections."""
+    """Scores responses with every component and combines the scores. `close` ends engines, workers
+    and connections."""
 
     def __init__(
         self,
@@ -61,25 +61,30 @@ class Scorer:
         self._graph = graph_of(
             self.parts, how=settings.combine, scheduled=settings.weight_schedules
         )
-        self._chains = [
-            chain_of(spec.transforms, where=f"reward '{spec.name}' transform")
-            for spec in self.parts
-        ]
+        self._chains: list[Chain] = []
+        for spec in self.parts:
+            where = f"reward '{spec.name}' transform"
+            self._chains.append(chain_of(spec.transforms, where=where))
         self._schedules = schedules_of(
             settings.weight_schedules, [spec.name for spec in self.specs]
         )
         self._pool = RulePool(rule_workers)
         self._tokenizer = tokenizer
         self._counts = [Counts() for _ in self.parts]
-        self._store = _open_store(settings, notice)
+        self._store: CacheStore | None = None
+        cache = settings.cache
+        if cache.path is not None:
+            max_bytes = int(cache.max_gb * 2**30)
+            self._store = CacheStore(cache.path, max_bytes=max_bytes, notice=notice)
         self._servers: dict[Hashable, Any] = {}
-        self._broker = Broker(residency, deadline_s=_deadlines(self.parts).__getitem__)
+        deadlines = _deadlines(self.parts)
+        self._broker = Broker(residency, deadline_s=deadlines.__getitem__)
         self._calls = [self._calls_of(c) for c in range(len(self.parts))]
         self._sessions: set[Session] = set()
 
     def open(self) -> Session:
-        """A session to add responses to as they are finished; hand it to `finish` when all are
-        in."""
+        """Open a session that takes responses as they are finished; pass it to `finish` when it has
+        them all."""
         session = Session(
             self.parts,
             self._graph,
@@ -93,11 +98,11 @@ class Scorer:
     async def finish(
         self, session: Session, *, step: int = 0, learn: bool = True, within_budget: bool = True
     ) -> RewardBatch:
-        """The rewards of all rows of a session. `step` picks the weights of schedules; without
-        `learn` running statistics stay.
+        """Return the rewards of all rows of a session. `step` picks the weights of schedules;
+        without `learn` running statistics stay.
 
-        Without `within_budget` any number of verdicts may be missing: whoever scores a whole file
-        judges that at its end. Raises RewardFunctionError (a drop-in raised or miscounted),
+        Without `within_budget` any number of verdicts may be missing: offline scoring checks the
+        budget at the end of the file. Raises RewardFunctionError (a drop-in raised or miscounted),
         MissingVerdictsError, StallError, EngineLostError.
         """
         try:
@@ -105,7 +110,8 @@ class Scorer:
             await self._broker.idle()
             await self.residency.settle()
         except BaseException:
-            await self._broker.close()  # an engine that is still busy for nobody is ended
+            # ends an engine whose results are no longer needed
+            await self._broker.close()
             raise
         finally:
             self._sessions.discard(session)
@@ -113,10 +119,9 @@ class Scorer:
             results, session.rows, step, learn=learn, within_budget=within_budget
         )
         count = max(len(session.rows), 1)
-        streamed = {
-            f"perf/streamed/{self.parts[c].name}": rows / count
-            for c, rows in session.streamed.items()
-        }
+        streamed: Metrics = {}
+        for c, scored in session.streamed.items():
+            streamed[f"perf/streamed/{self.parts[c].name}"] = scored / count
         return dataclasses.replace(batch, metrics=batch.metrics | streamed | self._take_metrics())
 
     async def score(
@@ -127,7 +132,7 @@ class Scorer:
         learn: bool = True,
         within_budget: bool = True,
     ) -> RewardBatch:
-        """The rewards of rows that are all there; errors as in `finish`."""
+        """Return the rewards of a complete batch; errors as in `finish`."""
         session = self.open()
         for position, row in enumerate(rows):
             session.add(position, row)
@@ -135,8 +140,7 @@ class Scorer:
 
     @asynccontextmanager
     async def streaming(self) -> AsyncIterator[Session]:
-        """A session for the time of the block; what it started is cancelled when the block
-        raises."""
+        """Open a session for the block; an error in the block cancels what the session started."""
         session = self.open()
         try:
             yield session
@@ -158,20 +162,21 @@ class Scorer:
             self._store.close()
 
     async def results_of(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreResult]:
-        """Entry c of `parts` alone on `rows`: no gates, no combination, nothing learnt. Errors as
-        in `finish`."""
+        """Score `rows` with entry c of `parts` alone: no gates, no combination, no statistics.
+        Errors as in `finish`."""
         with self._broker.participant():
             results = await self.kind(c).score([score_item(row, self.parts[c]) for row in rows])
         await self._broker.idle()
-        self._take_metrics()  # ends the batch: the next call's equal requests are computed anew
+        # ends the batch: equal requests of the next call are computed anew
+        self._take_metrics()
         return results
 
     def items_for(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreItem]:
-        """What component c is told of the rows."""
+        """Return the inputs of component c for `rows`."""
         return [score_item(row, self.specs[c]) for row in rows]
 
     def kind(self, c: int) -> RewardKind:
-        """The scoring object of entry c of `parts`."""
+        """Return the scoring object of entry c of `parts`."""
         context = KindContext(
             pool=self._pool, tokenizer=self._tokenizer, calls=self._calls[c], counts=self._counts[c]
         )
@@ -179,13 +184,11 @@ class Scorer:
 
     def state_dict(self) -> dict[str, Any]:
         """Running statistics of the transforms, by component; JSON."""
-        return {
-            spec.name: chain.state_dict()
-            for spec, chain in zip(self.parts, self._chains, strict=True)
-        }
+        chains = zip(self.parts, self._chains, strict=True)
+        return {spec.name: chain.state_dict() for spec, chain in chains}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Components that `state` does not know start from nothing."""
+        """Restore the statistics; components that `state` lacks start from nothing."""
         for spec, chain in zip(self.parts, self._chains, strict=True):
             if spec.name in state:
                 chain.load_state_dict(state[spec.name])
@@ -195,25 +198,25 @@ class Scorer:
     def _calls_of(self, c: int) -> dict[str, Calls]:
         spec = self.parts[c]
         code_hash = spec.dropin.code_hash if spec.dropin else ""
-        ways: dict[str, tuple[Any, Any]] = {
-            role: (partial(self._broker.ask, engine.key), engine)
-            for role, engine in spec.engines.items()
-        }
+        ways: dict[str, tuple[Any, Any]] = {}
+        for role, engine in spec.engines.items():
+            ways[role] = (partial(self._broker.ask, engine.key), engine)
         if spec.remote is not None:
             ways["remote"] = (self._remote(spec), spec.remote)
-        return {
-            role: CachedCalls(
+        calls: dict[str, Calls] = {}
+        for role, (run, target) in ways.items():
+            key = ""
+            if self._store is not None:
+                key = scorer_key(target, code_hash=code_hash)
+            calls[role] = CachedCalls(
                 run,
                 store=self._store,
-                scorer_key=(
-                    scorer_key(asked, code_hash=code_hash) if self._store is not None else ""
-                ),
+                scorer_key=key,
                 label=spec.name,
                 sampled=self._settings.cache.sampled,
                 waiting=self._broker.waiting,
             )
-            for role, (run, asked) in ways.items()
-        }
+        return calls
 
     def _remote(self, spec: RewardSpec) -> Callable[[str, Sequence[Any]], Any]:
         assert spec.remote is not None
@@ -238,28 +241,30 @@ class Scorer:
         learn: bool,
         within_budget: bool,
     ) -> RewardBatch:
-        about = Rows.of(self.items_for(0, rows)) if self.specs else Rows.of([])
+        facts = Rows.of(self.items_for(0, rows) if self.specs else [])
         for c, members in self._graph.members.items():
-            results[c] = self._ensemble(c, members, results, about, learn=learn)
-        shown = [c for c, spec in enumerate(self.parts) if not spec.part_of]
+            results[c] = self._ensemble(c, members, results, facts, learn=learn)
+        components = [c for c, spec in enumerate(self.parts) if not spec.part_of]
         scores = Scores(
-            names=tuple(s.name for s in self.specs), results=tuple(tuple(results[c]) for c in shown)
+            names=tuple(spec.name for spec in self.specs),
+            results=tuple(tuple(results[c]) for c in components),
         )
-        weights_BC = weights_matrix(self.specs, about, step=step, schedules=self._schedules)
+        weights_BC = weights_matrix(self.specs, facts, step=step, schedules=self._schedules)
         members = [spec for spec in self.parts if spec.part_of]
         takes_part_BC = takes_part(self.specs, weights_BC, settings=self._settings, parts=members)
-        chains = [self._chains[c] for c in shown]
+        chains = [self._chains[c] for c in components]
         try:
             if within_budget:
-                allowed = self._settings.max_missing
-                by_cause = self._settings.max_missing_by_cause
                 check_missing(
-                    scores, allowed=allowed, by_cause=by_cause, takes_part_BC=takes_part_BC
+                    scores,
+                    allowed=self._settings.max_missing,
+                    by_cause=self._settings.max_missing_by_cause,
+                    takes_part_BC=takes_part_BC,
                 )
             return combine(
                 scores,
                 self.specs,
-                about,
+                facts,
                 settings=self._settings,
                 weights_BC=weights_BC,
                 transforms=chains,
@@ -275,49 +280,36 @@ class Scorer:
         c: int,
         members: Sequence[int],
         results: Sequence[Sequence[ScoreResult]],
-        about: Rows,
+        facts: Rows,
         *,
         learn: bool,
     ) -> list[ScoreResult]:
-        # A member that is a component of its own as well learns there, once.
-        learns = [learn and bool(self.parts[m].part_of) for m in members]
-        columns = [
-            _transformed(self._chains[m], results[m], about, learn=each)
-            for m, each in zip(members, learns, strict=True)
-        ]
-        return ensemble_results(
-            [results[m] for m in members],
-            np.asarray(columns),
-            self.parts[c].options,
-            self.parts[c].name,
-        )
+        columns: list[np.ndarray] = []
+        for m in members:
+            # A member that is a component of its own as well learns there, once.
+            learns = learn and bool(self.parts[m].part_of)
+            numbers = [np.nan if r.value is None else r.value for r in results[m]]
+            values_B = np.asarray(numbers, dtype=np.float64)
+            mask_B = ~np.isnan(values_B)
+            columns.append(self._chains[m].apply(values_B, facts, mask_B, learn=learns))
+        spec = self.parts[c]
+        member_results = [results[m] for m in members]
+        return ensemble_results(member_results, np.asarray(columns), spec.options, spec.name)
 
     def _take_metrics(self) -> Metrics:
         metrics = self.residency.take_metrics()
         for spec, counts, ways in zip(self.parts, self._counts, self._calls, strict=True):
             for name, (hits, total) in counts.found.items():
-                if total:
-                    metrics[f"score/{spec.name}/{name}"] = hits / total
-                else:
-                    metrics[f"score/{spec.name}/{name}"] = 0.0
+                metrics[f"score/{spec.name}/{name}"] = hits / total if total else 0.0
             counts.found.clear()
             stats = [way.take_stats() for way in ways.values() if isinstance(way, CachedCalls)]
             metrics |= _cache_metrics(spec.name, stats)
         return metrics
 
 
-def _transformed(
-    chain: Chain, results: Sequence[ScoreResult], about: Rows, *, learn: bool
-) -> np.ndarray:
-    values_B = np.asarray(
-        [np.nan if r.value is None else r.value for r in results], dtype=np.float64
-    )
-    return chain.apply(values_B, about, ~np.isnan(values_B), learn=learn)
-
-
 def _cache_metrics(name: str, stats: Sequence[CacheStats]) -> Metrics:
-    """Shares of the requests that were not sent: equal to another of the batch, or known from
-    before."""
+    """Shares of the requests that were not sent: duplicates within the batch, and hits of the
+    cache."""
     requests = sum(s.requests for s in stats)
     if not requests:
         return {}
@@ -327,14 +319,8 @@ def _cache_metrics(name: str, stats: Sequence[CacheStats]) -> Metrics:
     }
 
 
-def _open_store(settings: RewardConfig, notice: Callable[[str], None]) -> CacheStore | None:
-    cache = settings.cache
-    if cache.path is None:
-        return None
-    return CacheStore(cache.path, max_bytes=int(cache.max_gb * 2**30), notice=notice)
-
-
 def _deadlines(specs: Sequence[RewardSpec]) -> Mapping[Hashable, float]:
-    return call_deadlines(
-        [(engine.key, spec.timeout_s) for spec in specs for engine in spec.engines.values()]
-    )
+    timeouts: list[tuple[Hashable, float]] = []
+    for spec in specs:
+        timeouts += [(engine.key, spec.timeout_s) for engine in spec.engines.values()]
+    return call_deadlines(timeouts)

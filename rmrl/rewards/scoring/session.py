@@ -1,13 +1,12 @@
-"""One batch of responses on its way through all components: what may run, in which order, on which
-rows.
+"""One batch of responses through all components: which component runs when, and on which rows.
 
     add(rows) -> components that need no device of the policy's start at once (rules, servers,
       engines with a pool of their own)
     finish()  -> the others, group judges among them; ensembles; -> results[c][b]
 
-A component that has gates waits for them and is asked only where they hold; with
-reward.combine=product a costlier component waits for the cheaper ones and is not asked where they
-gave 0. What was not asked has the status `skipped`.
+A component that has gates waits for them and scores only the rows where they are open. With
+reward.combine=product a costlier component waits for the cheaper ones and does not score the rows
+where they gave 0. A row that is not scored has the status `skipped`.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class _Chunk:
 
 
 class Session:
-    """Scores rows as they come. Use `close` when it was not finished: nothing is asked any more
-    after it."""
+    """Scores rows as they come. Use `close` on a session that was not finished: it sends no more
+    requests."""
 
     def __init__(
         self,
@@ -65,11 +64,11 @@ class Session:
         self._waiting: list[int] = []
         self._pump: asyncio.Task[None] | None = None
         self.streamed: dict[int, int] = {}
-        """Component -> rows it had scored when the last response came in."""
+        """Component -> number of rows it had scored when the last response arrived."""
 
     def add(self, position: int, row: ResponseRow) -> None:
-        """One more response; `position` is its place in the batch. Positions must end up as 0 .. B
-        - 1."""
+        """Add one response; `position` is its place in the batch. Positions must end up as 0 .. B -
+        1."""
         self._rows[position] = row
         if self._graph.streamable:
             self._waiting.append(position)
@@ -77,8 +76,8 @@ class Session:
                 self._pump = asyncio.create_task(self._start_streaming())
 
     async def finish(self) -> list[list[ScoreResult]]:
-        """[C][B]: the results of every component, the parts of ensembles included. Raises the first
-        error of any of them."""
+        """Return the results of every component, [C][B], the parts of ensembles included. Raises
+        the first error of any of them."""
         self.streamed = {c: len(self._results[c]) for c in self._graph.streamable}
         try:
             self._start(self._waiting, self._graph.streamable)
@@ -87,15 +86,19 @@ class Session:
             await self._all_tasks()
         finally:
             await self.close()
-        return [
-            [self._results[c].get(b, _OTHER_SOURCE) for b in range(len(self._rows))]
-            for c in range(len(self._specs))
-        ]
+        columns: list[list[ScoreResult]] = []
+        for c in range(len(self._specs)):
+            results = self._results[c]
+            columns.append([results.get(b, _OTHER_SOURCE) for b in range(len(self._rows))])
+        return columns
 
     async def close(self) -> None:
-        """Cancel what still runs."""
-        tasks = [*self._tasks, *([self._pump] if self._pump else [])]
+        """Cancel the tasks that still run."""
+        tasks = list(self._tasks)
+        if self._pump is not None:
+            tasks.append(self._pump)
         for task in tasks:
+            task.cancel()
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -107,7 +110,7 @@ class Session:
     # --- starting work
 
     async def _start_streaming(self) -> None:
-        """Everything that arrived in this round of the loop goes as one chunk."""
+        """Start all rows that arrived in this round of the event loop as one chunk."""
         await asyncio.sleep(0)
         waiting = self._waiting
         self._waiting = []
@@ -129,12 +132,11 @@ class Session:
             self._tasks.discard(task)
 
     async def _all_tasks(self) -> None:
-        """Until nothing runs, or the first error."""
+        """Wait until nothing runs, or raise the first error."""
         while self._tasks:
             done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in sorted(
-                done, key=lambda task: task.cancelled()
-            ):  # an error first, then those it took with it
+            # An error comes before the tasks that were cancelled because of it.
+            for task in sorted(done, key=asyncio.Task.cancelled):
                 task.result()
                 self._tasks.discard(task)
 
@@ -149,10 +151,8 @@ class Session:
             else:
                 results = await self._scored(c, chunk)
         except BaseException:
-            chunk.done[
-                c
-                # whoever waits for it must not wait for ever; the error itself is this task's
-            ].cancel()
+            # Tasks that wait for this one must not wait for ever; the error itself is this task's.
+            chunk.done[c].cancel()
             raise
         chunk.done[c].set_result(results)
         self._results[c] |= dict(zip(chunk.positions, results, strict=True))
@@ -163,9 +163,10 @@ class Session:
             if self._of_other_source(c, row):
                 results[i] = _OTHER_SOURCE
         await self._skip(c, chunk, results)
-        asked = [i for i, result in enumerate(results) if result is None]
-        scored = await self._ask(c, [score_item(chunk.rows[i], self._specs[c]) for i in asked])
-        for i, result in zip(asked, scored, strict=True):
+        open_rows = [i for i, result in enumerate(results) if result is None]
+        items = [score_item(chunk.rows[i], self._specs[c]) for i in open_rows]
+        scored = await self._ask(c, items)
+        for i, result in zip(open_rows, scored, strict=True):
             results[i] = result
         return [result for result in results if result is not None]
 
@@ -176,36 +177,34 @@ class Session:
     async def _skip(self, c: int, chunk: _Chunk, results: list[ScoreResult | None]) -> None:
         """Mark the rows where a gate is closed, or a product is 0 already."""
         for g in self._graph.gates[c]:
+            name = self._specs[g].name
             for i, verdict in enumerate(await self._results_of(g, chunk)):
-                elsewhere = self._of_other_source(
-                    g, chunk.rows[i]
-                )  # a gate of other rows only closes nothing here
-                if results[i] is None and not elsewhere and not self._holds(verdict):
-                    results[i] = _skipped(
-                        f"its gate '{self._specs[g].name}' is closed here ({_said(verdict)})"
-                    )
+                if results[i] is not None or self._of_other_source(g, chunk.rows[i]):
+                    # a gate that scores other rows only closes nothing here
+                    continue
+                if verdict.value is None:
+                    results[i] = _skipped(f"its gate '{name}' is closed here ({verdict.status})")
+                elif not verdict.value > self._gate_above:
+                    results[i] = _skipped(f"its gate '{name}' is closed here ({verdict.value:g})")
         for g in self._graph.cheaper[c]:
             for i, verdict in enumerate(await self._results_of(g, chunk)):
                 if results[i] is None and verdict.value == 0:
                     results[i] = _skipped(f"the product is 0 already ('{self._specs[g].name}')")
 
     async def _results_of(self, c: int, chunk: _Chunk) -> list[ScoreResult]:
-        if c not in chunk.done:  # it ran while the responses came in
-            with self._broker.waiting():
-                await self._until(lambda: all(b in self._results[c] for b in chunk.positions))
-            return [self._results[c][b] for b in chunk.positions]
         with self._broker.waiting():
-            return await asyncio.shield(chunk.done[c])
+            if c in chunk.done:
+                return await asyncio.shield(chunk.done[c])
+            # it ran while the responses came in
+            await self._until_scored(c, chunk.positions)
+        return [self._results[c][b] for b in chunk.positions]
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        while not holds():
+    async def _until_scored(self, c: int, positions: Sequence[int]) -> None:
+        while not self._results[c].keys() >= set(positions):
             others = [t for t in self._tasks if t is not asyncio.current_task() and not t.done()]
             if not others:
                 raise asyncio.CancelledError
             await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
-
-    def _holds(self, verdict: ScoreResult) -> bool:
-        return verdict.value is not None and verdict.value > self._gate_above
 
     async def _ask(self, c: int, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         if not items:
@@ -228,9 +227,3 @@ class Session:
 
 def _skipped(why: str) -> ScoreResult:
     return ScoreResult(value=None, status="skipped", detail=f"not asked: {why}")
-
-
-def _said(verdict: ScoreResult) -> str:
-    if verdict.value is None:
-        return verdict.status
-    return f"{verdict.value:g}"

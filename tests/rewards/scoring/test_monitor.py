@@ -152,7 +152,7 @@ def test_a_rate_of_the_past_is_said_without_samples_of_today() -> None:
     assert watch.observe(2, scores(judge=[*uneven(2), *([None] * 30)]), LENGTHS) != []
     watch = monitor(unparseable=0.2)
     watch.observe(1, scores(judge=[None] * 32), LENGTHS)
-    watch._said.clear()
+    watch._reported.clear()
     said = watch.observe(2, scores(judge=uneven(32)), LENGTHS)
     assert said == [
         "step 2: 32 of 64 verdicts of judge could not be read over 2 steps (none of them in this"

@@ -1,4 +1,4 @@
-"""Is the response laid out as asked? Plain string tests, linear in the text."""
+"""Tests of a response's layout: plain string operations, linear in the text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def in_tags(response: str, tags: Sequence[str] = ("think", "answer")) -> float:
         closing = f"</{tag}>"
         if response.count(opening) != 1 or response.count(closing) != 1:
             return 0.0
-        before, found, rest = rest.partition(opening)
+        before, opened, rest = rest.partition(opening)
         _, closed, rest = rest.partition(closing)
-        if before.strip() or not found or not closed:
+        if before.strip() or not opened or not closed:
             return 0.0
     return float(not rest.strip())
 
@@ -27,10 +27,13 @@ def has_boxed(response: str) -> float:
 
 
 def last_boxed(response: str) -> str | None:
-    """What the last \\boxed{...} holds, braces balanced; None where there is none or it is not closed."""
-    _, found, tail = response.rpartition("\\boxed{")
+    """Return the content of the last \\boxed{...}, braces balanced; None where there is none or it
+    is not closed."""
+    _, mark, tail = response.rpartition("\\boxed{")
+    if not mark:
+        return None
     depth = 1
-    for position, character in enumerate(tail if found else ""):
+    for position, character in enumerate(tail):
         depth += {"{": 1, "}": -1}.get(character, 0)
         if depth == 0:
             return tail[:position]

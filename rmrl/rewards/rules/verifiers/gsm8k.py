@@ -1,6 +1,7 @@
 """GSM8K: the final number of a solution against the reference number.
 
-The data set's solutions end in "#### 1,234"; models also write "\\boxed{1234}", "A: $1,234." or just a sentence.
+The data set's solutions end in "#### 1,234"; models also write "\\boxed{1234}", "A: $1,234." or just
+a sentence.
 Numbers are compared as decimals: 18 = 18.0 = $18.00 = "18."; there is no tolerance.
 """
 
@@ -36,15 +37,16 @@ def score(response: str, ground_truth: str, method: Method = "flexible") -> floa
 
 
 def extract_answer(text: str, method: Method = "flexible") -> str | None:
-    """The final answer as written, e.g. "$1,234" or "-5"; None without one.
+    """Return the final answer as written, e.g. "$1,234" or "-5"; None without one.
 
-    strict: the first number after the last "####". flexible: that, else the last number in the last \\boxed{}, else the last number.
+    strict: the first number after the last "####". flexible: that, else the last number in the last
+    \\boxed{}, else the last number.
     """
     if method not in ("strict", "flexible"):
         raise ValueError(f"method is {method!r}; use 'strict' or 'flexible'")
     _, mark, tail = text.rpartition("####")
-    if mark and (found := _NUMBER.search(tail)):
-        return found[0].strip()
+    if mark and (match := _NUMBER.search(tail)):
+        return match[0].strip()
     if method == "strict":
         return None
     _, mark, tail = text.rpartition("\\boxed{")
@@ -56,16 +58,16 @@ def extract_answer(text: str, method: Method = "flexible") -> str | None:
 
 
 def number(answer: str | None) -> Decimal | None:
-    """The value of an extracted answer, without commas and currency signs; None for None or no
-    digits."""
-    found = _PLAIN.search(answer or "")
-    if answer is None or found is None:
+    """Return the value of an extracted answer, without commas and currency signs; None for None or
+    no digits."""
+    match = _PLAIN.search(answer or "")
+    if answer is None or match is None:
         return None
-    value = Decimal(found[0].replace(",", ""))
-    if set(answer[: found.start()]) & {"-", "\u2212"}:
+    value = Decimal(match[0].replace(",", ""))
+    if set(answer[: match.start()]) & {"-", "\u2212"}:
         return -value
     return value
 
 
 def _numbers(text: str) -> list[str]:
-    return [found[0].strip() for found in _NUMBER.finditer(text)]
+    return [match[0].strip() for match in _NUMBER.finditer(text)]

@@ -1,5 +1,5 @@
-"""Rewards that look at the length only. A length is in whatever unit the limits are: tokens, words
-or characters."""
+"""Rewards of the length alone. A length is in the unit of the limits: tokens, words or
+characters."""
 
 from __future__ import annotations
 

@@ -16,9 +16,8 @@ from math_verify import parse, verify
 
 from rmrl.rewards.rules.verifiers.format import last_boxed
 
-logging.getLogger("math_verify").setLevel(
-    logging.ERROR
-)  # it warns, once per process, that its deadlines are off
+# math-verify warns, once per process, that its deadlines are off.
+logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 _DELIMITED = re.compile(r"(?<!\\)\$|\\(boxed|\(|\[|begin\{(equation|align|math))")
 _COMMA_NUMBER = re.compile(r"[-+]?\d+,\d+")
@@ -48,21 +47,23 @@ def score(
     if verify(gold, parse(response, parsing_timeout=0), timeout_seconds=0, **options):
         return 1.0
     # math-verify may prefer another formula to the boxed one, and reads some boxed answers, such as
-    # 28\%, as mere strings
+    # 28\%, as mere strings.
     answer = last_boxed(response)
-    return float(
-        bool(answer)
-        and verify(gold, parse(f"${answer}$", parsing_timeout=0), timeout_seconds=0, **options)
-    )
+    if not answer:
+        return 0.0
+    boxed = parse(f"${answer}$", parsing_timeout=0)
+    return float(bool(verify(gold, boxed, timeout_seconds=0, **options)))
 
 
 def parse_reference(ground_truth: str) -> list[Any]:
-    """The reference as math-verify's candidates (sympy objects and strings). Bare LaTeX such as \\frac12 is put in dollars."""
+    """Return the reference as math-verify's candidates (sympy objects and strings). Bare LaTeX such
+    as \\frac12 is put in dollars."""
     text = str(ground_truth)
-    gold = [] if _DELIMITED.search(text) else parse(f"${text}$", parsing_timeout=0)
-    if not gold or _COMMA_NUMBER.fullmatch(
-        text
-    ):  # "1,22": a pair, or a number with a decimal comma
+    gold: list[Any] = []
+    if not _DELIMITED.search(text):
+        gold = parse(f"${text}$", parsing_timeout=0)
+    # "1,22" is a pair, or a number with a decimal comma.
+    if not gold or _COMMA_NUMBER.fullmatch(text):
         gold = gold + parse(text, parsing_timeout=0)
     if not gold:
         raise ValueError(
@@ -73,8 +74,8 @@ def parse_reference(ground_truth: str) -> list[Any]:
 
 
 def _warm_up() -> None:
-    """math-verify builds its grammars when they are first used. On import, so that no response's
-    deadline pays for it."""
+    """Build math-verify's grammars, which it does on first use. This happens on import, so that no
+    response's deadline includes it."""
     for answer, reference in (("\\frac{1}{2}", "0.5"), ("x^2 + 1", "x^2 + 1"), ("(1,2)", "(1,2)")):
         score(f"$\\boxed{{{answer}}}$", reference)
 
