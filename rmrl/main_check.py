@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rmrl.config.installed import refuse_other_rmrl
 from rmrl.config.load import compose_config, shipped
 from rmrl.config.schema import Config, ScoreConfig, ScoreTrainerConfig
 from rmrl.errors import ConfigError
@@ -40,6 +41,8 @@ _OTHER_ANSWER = "I do not know."
 
 def run(given: argparse.Namespace) -> None:
     """Check, start the engines, show."""
+    refuse_other_rmrl()
+    say("checking the configuration, the rewards and the first rows")
     from rmrl.cluster.watch import unless_lost
     from rmrl.offline.score import open_scorer
     from rmrl.offline.show import for_looking, show

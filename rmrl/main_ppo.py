@@ -18,6 +18,7 @@ from rmrl.exit import ends_with_its_reader, exit_code, say
 
 def run(config: Config) -> None:
     """Check everything cheap, then start processes and train."""
+    say("checking the configuration, the data and the rewards")
     from rmrl.trainer.check import check
 
     checked = check(config, shipped_functions=shipped("reward_functions"), notice=say)

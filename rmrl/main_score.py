@@ -16,6 +16,7 @@ from rmrl.exit import ended_by_signals, ends_with_its_reader, exit_code, say
 
 def run(config: ScoreConfig) -> None:
     """Check everything cheap, then start engines and score."""
+    say("checking the configuration, the data and the rewards")
     from rmrl.offline.check import check_scoring
 
     checked = check_scoring(config, shipped_functions=shipped("reward_functions"), notice=say)

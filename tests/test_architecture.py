@@ -23,10 +23,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "main_ppo",
         "main_score",
-        "main_eval",
-        "main_serve",
-        "main_rm",
-        "main_report",
         "main_check",
         "main_show",
         "main_cache",
@@ -42,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("tokenizer",),
     ("config",),
     ("types",),
-    ("registry", "files"),
+    ("registry", "files", "heartbeat"),
     ("errors",),
 )
 

@@ -296,3 +296,28 @@ async def test_the_wire_shown_asks_a_server(mylab: Any):
         outputs = await wire.submit("reward", [RewardRequest("q", "four"), RewardRequest("q", "a")])
         await wire.aclose()
     assert [output.value for output in outputs] == [4, 1]
+
+
+def test_messages_of_the_troubleshooting_page_are_those_of_the_code():
+    """Each message's pieces, cut at its dots, stand in one string of the package."""
+    package = docs_pages.ROOT / "rmrl"
+    strings: list[str] = []
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                strings.append(joined_text(node))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                strings.append(node.value)
+    page = read("troubleshooting.md").partition("## A run that is fine")[0]
+    messages = [row[0].strip("`") for row in docs_pages.table_rows(page) if row[0].startswith("`")]
+    assert len(messages) > 15
+    for message in messages:
+        pieces = [piece for piece in message.split("...") if piece.strip()]
+        assert any(all(piece in text for piece in pieces) for text in strings), message
+
+
+def joined_text(node: ast.JoinedStr) -> str:
+    """The constant parts of an f-string, with dots in the place of its values."""
+    return "...".join(
+        part.value for part in node.values if isinstance(part, ast.Constant) and part.value
+    )

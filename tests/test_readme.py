@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,18 +48,84 @@ def test_make_targets_named_in_the_readme_exist():
     assert {"demo", "test", "test-all"} <= targets
 
 
+def commands() -> list[str]:
+    """Command lines of the README's bash blocks, in order; lines joined by && are one."""
+    lines = [line for block in blocks(ROOT / "README.md", "bash") for line in block.splitlines()]
+    return [line.strip() for line in lines if line.strip()]
+
+
+def is_set_up(command: str) -> bool:
+    """Whether a command installs, builds or fetches something, or is one of make's own targets."""
+    return command.startswith(("pip install", "make "))
+
+
 def test_the_one_line_composes_without_problems():
-    (line,) = [
-        line
-        for block in blocks(ROOT / "README.md", "bash")
-        for line in block.splitlines()
-        if "rmrl.main_ppo" in line
-    ]
+    (line,) = [command for command in commands() if "rmrl.main_ppo" in command]
     words = shlex.split(line)
     assert words[:3] == ["python", "-m", "rmrl.main_ppo"]
     config = compose_config(words[3:])
     assert config_problems(config) == []
-    assert config.reward.models == ["gsm8k", "answer_judge"]
+    assert config.reward.models == ["arithmetic", "answer_judge"]
+
+
+def test_the_one_line_uses_what_make_makes():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (line,) = [command for command in commands() if "rmrl.main_ppo" in command]
+    assert any("make models data" in command for command in commands())
+    for word in shlex.split(line):
+        for path in re.findall(r"\.(?:models|data)/[\w/-]+", word):
+            folder = "/".join(path.split("/")[:2])
+            assert folder in makefile or folder == ".models/smollm2", f"make makes no {folder}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_command_of_the_readme_runs_as_printed(
+    tmp_path: Path, smollm2: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In a copy of the checkout; what `make models data` makes is made there by its own scripts."""
+    root = copy_of_checkout(tmp_path / "checkout")
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    (root / ".models").mkdir()
+    (root / ".models" / "smollm2").symlink_to(smollm2)
+    for script in (
+        "examples/arithmetic/make_tiny_policy.py --out .models/tiny-arith",
+        "examples/arithmetic/make_data.py --out .data/arithmetic",
+    ):
+        subprocess.run([sys.executable, *script.split()], cwd=root, check=True, capture_output=True)
+    (dropin,) = [code for code in blocks(ROOT / "README.md", "python") if "rm_preprocess" in code]
+    (root / "reward_functions" / "polite.py").write_text(dropin, encoding="utf-8")
+    ran = [command for command in commands() if not is_set_up(command)]
+    assert [re.match(r"python -m rmrl\.\w+|\w+ \w+", command)[0] for command in ran] == [  # type: ignore[index]
+        "python -m rmrl.main_ppo",
+        "rmrl check",
+        "rmrl score",
+        "rmrl show",
+    ]
+    for command in ran:
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=root, capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert (root / "runs" / "rmrl" / "first" / "curves.png").is_file()
+
+
+def copy_of_checkout(folder: Path) -> Path:
+    """Copy what a fresh clone would hold into `folder`."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in listing.stdout.splitlines():
+        if (ROOT / name).is_file() and not (ROOT / name).is_symlink():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+    return folder
 
 
 @pytest.mark.parametrize(

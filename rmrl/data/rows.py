@@ -24,6 +24,17 @@ from rmrl.errors import ConfigError, DataError
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
 READ_SUFFIXES = (".parquet", *JSONL_SUFFIXES, csv_cells.SUFFIX)
+EXAMPLE_SCRIPTS = {
+    "arithmetic": "examples/arithmetic/make_data.py",
+    "demo": "data_preprocess/arithmetic.py",
+    "gsm8k": "data_preprocess/gsm8k.py",
+    "grpo_math": "data_preprocess/arithmetic.py --style boxed",
+    "math": "data_preprocess/hendrycks_math.py",
+    "limr": "data_preprocess/limr.py",
+    "rider": "data_preprocess/rider.py --source examples/rider/dialogues.jsonl",
+    "sft_then_grpo": "data_preprocess/arithmetic.py",
+}
+"""Folder of an example's data -> the script that writes it, with its arguments but --out."""
 _BATCH_ROWS = 256
 """Small, because one row can be megabytes."""
 
@@ -143,7 +154,7 @@ def _require_file(path: Path, key: str) -> None:
     if not path.exists():
         raise DataError(
             f"{key}: {path} does not exist (looked in {path.absolute().parent}); need a parquet,"
-            " jsonl or csv file; check the path"
+            f" jsonl or csv file; {_maker(path) or 'check the path'}"
         )
     if path.suffix not in READ_SUFFIXES:
         known = ", ".join(READ_SUFFIXES)
@@ -159,6 +170,14 @@ def _raw_rows(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
     if path.suffix == csv_cells.SUFFIX:
         return _read_csv(path, wanted_N)
     return _read_jsonl(path, wanted_N)
+
+
+def _maker(path: Path) -> str:
+    """Name the command of the project's checkout that writes the data of an example, else ""."""
+    script = EXAMPLE_SCRIPTS.get(path.parent.name)
+    if script is None:
+        return ""
+    return f"in the project's checkout `python {script} --out {path.parent}` makes it"
 
 
 def _read_parquet(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:

@@ -14,6 +14,7 @@ from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
 from rmrl.cluster.processes import node_lines
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import Seats, reserve_seats
+from rmrl.heartbeat import heartbeat
 from rmrl.rewards.scoring.monitor import Monitor
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.scoring.build import make_residency, make_scorer, slots
@@ -50,6 +51,7 @@ async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncI
                 resume_mode=config.trainer.resume_mode,
             )
         )
+        notice("starting Ray, or joining its cluster")
         stack.enter_context(
             ray_session(
                 config.ray_kwargs.ray_init, processes=slots(world, config.trainer.resource_pools)
@@ -70,7 +72,8 @@ async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncI
         )
         places = Places(seats, pools)
         async with AsyncExitStack() as starting:  # until the run is whole and closes all of it
-            models, rollouts = await _start(checked, places)
+            async with heartbeat(notice, "still loading the policy into its processes"):
+                models, rollouts = await _start(checked, places)
             for held in (models, rollouts):
                 starting.push_async_callback(held.close)
             for line in node_lines([*models.processes, *rollouts.engines]):

@@ -1,19 +1,20 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmrl.data.rows import file_labels, file_list, read_rows
+from rmrl.data.rows import EXAMPLE_SCRIPTS, file_labels, file_list, read_rows
 from rmrl.errors import ConfigError, DataError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def raises_with(error: type[Exception], *parts: str):
     """pytest.raises that looks for each part, in order, in the message."""
-    import re
-
     return pytest.raises(error, match="(?s)" + ".*".join(re.escape(p) for p in parts))
 
 
@@ -159,3 +160,17 @@ def test_labels_are_short_and_unique():
     ]
     assert file_labels([Path("a.parquet"), Path("x/a.parquet")]) == ["a.parquet", "x/a.parquet"]
     assert file_labels([Path("x/a.parquet"), Path("x/a.parquet")]) == ["a.parquet", "a.parquet#2"]
+
+
+@pytest.mark.parametrize("folder", list(EXAMPLE_SCRIPTS))
+def test_missing_data_of_an_example_names_the_script_that_makes_it(tmp_path: Path, folder: str):
+    script = EXAMPLE_SCRIPTS[folder]
+    place = tmp_path / folder
+    with pytest.raises(DataError, match=re.escape(f"`python {script} --out {place}` makes it")):
+        file_list(str(place / "train.parquet"), "data.train_files")
+    assert (ROOT / script.split()[0]).is_file()
+
+
+def test_missing_data_of_ones_own_names_no_script(tmp_path: Path):
+    with pytest.raises(DataError, match="check the path"):
+        file_list(str(tmp_path / "mine" / "train.parquet"), "data.train_files")

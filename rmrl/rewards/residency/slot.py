@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmrl.errors import EngineLoadError, EngineLostError, InfrastructureError, StallError
+from rmrl.heartbeat import heartbeat
 from rmrl.rewards.residency.plan import EnginePlan
 from rmrl.rewards.residency.replicas import Replicas, spawn_all
 from rmrl.types import Metrics, ProcessHandle, ProcessHost
@@ -116,7 +117,8 @@ class Slot:
         self.notice(f"loading {plan.spec.path} for {plan.label}")
         self.handle = await self._spawn()
         try:
-            await self.handle.call("start", timeout_s=plan.load_timeout_s)
+            async with heartbeat(self.notice, f"still loading {plan.spec.path} for {plan.label}"):
+                await self.handle.call("start", timeout_s=plan.load_timeout_s)
         except EngineLostError as error:
             await self.unload()
             raise EngineLoadError(

@@ -1,0 +1,31 @@
+"""Distributions that install an import package named `rmrl`: this one is `rmrl-toolkit`."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import packages_distributions
+
+from rmrl.errors import ConfigError
+
+OWN_DISTRIBUTION = "rmrl-toolkit"
+
+
+def refuse_other_rmrl() -> None:
+    """Raise ConfigError where another distribution installs files into the import package `rmrl`.
+
+    The name `rmrl` of the public index is another program. Installed into one environment, the
+    files of the two overwrite each other.
+    """
+    owners = {_normalised(name) for name in packages_distributions().get("rmrl", [])}
+    others = sorted(owners - {OWN_DISTRIBUTION})
+    if others:
+        names = ", ".join(others)
+        raise ConfigError(
+            f"the distribution {names} installs an import package named rmrl too, which is another"
+            f" program, and the files of the two mix; this one is {OWN_DISTRIBUTION}: pip uninstall"
+            f" {' '.join(others)}, then pip install --force-reinstall --no-deps {OWN_DISTRIBUTION}"
+        )
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
