@@ -7,7 +7,7 @@ BIN := .venv/bin
 OFFLINE := HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models data check fix test test-all demo bench clean
+.PHONY: help setup models data check fix test test-all demo docs bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-all: models ## all tests; real engines, Ray and small real models included
 
 demo: models data ## see rmrl work, from nothing, on this computer
 	@$(OFFLINE) bash examples/demo/run.sh
+
+docs: ## build the documentation site into build/site, with strict links
+	@scripts/build_docs.sh
 
 bench: models ## measure, and rewrite benchmarks/results
 	$(OFFLINE) $(BIN)/python benchmarks/scoring.py

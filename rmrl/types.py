@@ -199,7 +199,7 @@ class Scores:
 
     names: tuple[str, ...]
     results: tuple[tuple[ScoreResult, ...], ...]
-    """[C][B]"""
+    """Indexed `[component][row]`."""
 
     @property
     def values_BC(self) -> np.ndarray:

@@ -162,6 +162,16 @@ def test_every_part_has_a_layer() -> None:
     assert not unknown, f"add {sorted(unknown)} to LAYERS, or move the code to where it belongs"
 
 
+def test_every_name_of_a_layer_exists() -> None:
+    missing = [
+        part
+        for parts in LAYERS
+        for part in parts
+        if not (PACKAGE / part).is_dir() and not (PACKAGE / f"{part}.py").is_file()
+    ]
+    assert not missing, f"take {missing} out of LAYERS until they are there"
+
+
 def test_imports_go_down_the_layers_and_never_sideways() -> None:
     wrong = []
     for module in modules():

@@ -15,10 +15,11 @@ import pytest
 from rmrl.config.check import config_problems
 from rmrl.config.load import compose_config
 from rmrl.rewards.rules.dropin import load_dropin
+from scripts import stage_docs
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
-    ROOT / "README.md",
+    *sorted(ROOT.glob("[A-Z]*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
@@ -172,3 +173,54 @@ def test_scripts_named_exist(page: Path):
         r"(?:python|bash) ((?:examples|benchmarks|data_preprocess|scripts)/[\w/.]+)", text
     ):
         assert (ROOT / name).is_file(), f"{page.name} names {name}"
+
+
+FOLDERS = "rmrl|tests|scripts|configs|examples|benchmarks|docs|data_preprocess|reward_functions"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CONTRIBUTING.md",
+        "AGENTS.md",
+        "SECURITY.md",
+        "docs/architecture.md",
+        "docs/extending.md",
+        "docs/life-of-a-sample.md",
+    ],
+)
+def test_paths_named_exist(name: str):
+    """Paths in code spans; those below rmrl/ may leave out the package's own folder."""
+    page = (ROOT / name).read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+    paths = re.findall(rf"`((?:{FOLDERS})/[\w/.]*[\w/])`", prose)
+    assert paths
+    assert [path for path in paths if not named_file(path)] == []
+
+
+def named_file(path: str) -> bool:
+    return (ROOT / path).exists() or (ROOT / "rmrl" / path).exists()
+
+
+def test_the_site_has_every_page():
+    """Every page of docs/ stands in the navigation, and every module of the API reference is
+    one."""
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if page not in navigation] == []
+    for name, (_, modules) in stage_docs.API.items():
+        assert f"api/{name}.md" in navigation
+        for module in modules:
+            path = ROOT / module.replace(".", "/")
+            assert path.with_suffix(".py").is_file() or (path / "__init__.py").is_file(), module
+
+
+def test_the_site_holds_every_file_its_pages_link_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "argv", ["stage_docs.py", str(tmp_path / "pages")])
+    stage_docs.main()
+    for page in (tmp_path / "pages").rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+            assert (page.parent / target).is_file(), f"{page.name} links to {target}"

@@ -143,7 +143,7 @@ class ValueOutput:
 
 @dataclass(frozen=True, slots=True)
 class TokenOutput:
-    """Raw logits at the asked positions, shape [positions][labels]; () with a `failure`."""
+    """Raw logits at the asked positions, shape `[positions][labels]`; () with a `failure`."""
 
     logits: tuple[tuple[float, ...], ...]
     tokens_in: int
