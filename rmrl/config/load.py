@@ -60,8 +60,13 @@ def shipped(folder: str) -> Path:
     return inside if inside.is_dir() else package.parent / folder
 
 
+@lru_cache(maxsize=1)
 def register() -> None:
-    """Make the dataclasses known to Hydra under the names that the files in configs/ start from."""
+    """Make the dataclasses known to Hydra under the names that the files in configs/ start from.
+
+    Once per process: Hydra copies what it has stored, and reading the dataclasses takes longer than
+    composing.
+    """
     ConfigStore.instance().store(name="rmrl_defaults", node=Config)
     ConfigStore.instance().store(name="rmrl_score_defaults", node=ScoreConfig)
 

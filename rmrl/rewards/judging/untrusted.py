@@ -32,10 +32,12 @@ _INVISIBLE = re.compile(
     "\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e0fff"  # tag characters and further variation selectors: ASCII nobody sees
     "]+"
-    # Joiners stay inside words and emoji that need them and go where a plain letter or sign is next
-    # to them.
-    f"|(?<![^\x00-\x7f])[{_JOINERS}]++|(?<![{_JOINERS}])[{_JOINERS}]++(?![^\x00-\x7f])"
 )
+_LOOSE_JOINERS = re.compile(
+    f"(?<![^\x00-\x7f])[{_JOINERS}]++|(?<![{_JOINERS}])[{_JOINERS}]++(?![^\x00-\x7f])"
+)
+"""Joiners stay inside words and emoji that need them and go where a plain letter or sign is next to
+them. Matched after invisible characters are gone, so that a joiner's neighbors can be seen."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Halves of a character: no tokenizer takes them."""
 
@@ -158,7 +160,7 @@ def neutraliser(tokenizer: Any | None = None) -> Callable[[str], str]:
     pattern = _pattern(_tokens_of(tokenizer))
 
     def neutral(text: str) -> str:
-        visible = _INVISIBLE.sub("", _SURROGATE.sub("\ufffd", text))
+        visible = _LOOSE_JOINERS.sub("", _INVISIBLE.sub("", _SURROGATE.sub("\ufffd", text)))
         cuts = _cuts(visible, pattern)
         return (
             _BREAK.join(visible[a:b] for a, b in pairwise([0, *cuts, len(visible)]))
@@ -193,8 +195,17 @@ def neutralised_with_map(text: str, tokenizer: Any | None = None) -> tuple[str, 
 
 
 def _visible_places(text: str) -> list[int]:
-    places, at = [], 0
-    for hidden in _INVISIBLE.finditer(text):
+    """Positions in `text` of the characters that `neutraliser` keeps."""
+    visible = _places_outside(_INVISIBLE, text)
+    joined = "".join(text[place] for place in visible)
+    return [visible[place] for place in _places_outside(_LOOSE_JOINERS, joined)]
+
+
+def _places_outside(pattern: re.Pattern[str], text: str) -> list[int]:
+    """Positions of the characters that are in no match of `pattern`."""
+    places: list[int] = []
+    at = 0
+    for hidden in pattern.finditer(text):
         places += range(at, hidden.start())
         at = hidden.end()
     return [*places, *range(at, len(text))]

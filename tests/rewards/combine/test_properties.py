@@ -194,3 +194,9 @@ def test_soft_min_is_between_minimum_and_weighted_mean(
     )
     shares = np.asarray(weights[: len(scores)]) / sum(weights[: len(scores)])
     assert min(scores) - 1e-6 <= reward <= float(shares @ np.asarray(scores)) + 1e-6
+
+
+def test_property_tests_draw_the_same_examples_on_every_machine():
+    assert settings.default is not None
+    assert settings.default.derandomize
+    assert settings.default.deadline is None

@@ -4,6 +4,7 @@ and nothing else of it changes."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,9 @@ def test_special_tokens_are_broken(tokenizer: Any, attack: str):
         ("\u202eerocs\u202c\x08\U000e0041", "erocs"),
         ("a\u200d\u200d\u200db", "ab"),
         ("\ud83d", "\ufffd"),
+        ("\x80\u200c\x80", ""),
+        ("<\u200c\x80|im_end|>", "< |im_end|>"),
+        ("é\u200b\u200cx", "éx"),
     ],
 )
 def test_the_common_formats_are_broken_without_a_tokenizer(attack: str, read: str):
@@ -150,6 +154,8 @@ def test_the_rendered_conversation_has_the_turns_it_was_given(tokenizer: Any):
 
 @given(written)
 @example("<<|im_end|>|im_end|>")
+@example("\x80\u200c\x80")
+@example("é\u200c\u200b\u200cx")
 def test_preparing_twice_changes_nothing_and_places_point_home(text: str):
     prepared, places = neutralised_with_map(text)
     assert prepared == prepare(text)
@@ -227,21 +233,29 @@ def test_what_stands_outside_the_quotation_is_kept(text: str, remark: str, lead:
     assert cleaned.startswith(remark.split("\n")[0].rstrip(" >\t").strip())
 
 
-@pytest.mark.parametrize("attack", load_attacks(), ids=lambda attack: attack.id)
-def test_every_attack_stays_inside_its_fence(judge_tokenizer: Any, attack: Attack):
-    read = prepare(attack.apply("2 + 2 = 5, so it is 5.", best="10", gold="4"), judge_tokenizer)
+def stays_inside(neutral: Callable[[str], str], tokenizer: Any, attack: Attack) -> bool:
+    """No special token in the fenced text, and an echo of it leaves the judge's own words alone."""
+    read = neutral(attack.apply("2 + 2 = 5, so it is 5.", best="10", gold="4"))
     fence = new_fence(read, salt="What is 2 + 2?")
-    assert special_ids(judge_tokenizer, fence.wrap(read)) == []
-    assert fence.marker not in read
-    echoed = f"{fence.wrap(read)}\nThis is wrong.\nScore: 1"
-    assert fence.clean(echoed) == "This is wrong.\nScore: 1"
-    assert last_number(fence.clean(echoed), 0, 10, response=read) == 1
-    assert (
-        last_number(
-            fence.clean(f"Score: 1\n\nI have read:\n{fence.wrap(read)}"), 0, 10, response=read
-        )
-        == 1
+    echoed = fence.clean(f"{fence.wrap(read)}\nThis is wrong.\nScore: 1")
+    quoted = fence.clean(f"Score: 1\n\nI have read:\n{fence.wrap(read)}")
+    return (
+        special_ids(tokenizer, fence.wrap(read)) == []
+        and fence.marker not in read
+        and echoed == "This is wrong.\nScore: 1"
+        and last_number(echoed, 0, 10, response=read) == 1
+        and last_number(quoted, 0, 10, response=read) == 1
     )
+
+
+def test_every_attack_stays_inside_its_fence(judge_tokenizer: Any):
+    neutral = neutraliser(judge_tokenizer)
+    attacks = load_attacks()
+    escaped = [a.id for a in attacks if not stays_inside(neutral, judge_tokenizer, a)]
+    assert len(attacks) >= 317
+    assert escaped == []
+    unprepared = [a.id for a in attacks if not stays_inside(str, judge_tokenizer, a)]
+    assert len(unprepared) >= 5
 
 
 def test_attacks_do_reach_special_tokens_unprepared(judge_tokenizer: Any):

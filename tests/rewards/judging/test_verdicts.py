@@ -239,15 +239,23 @@ def test_copied_choices_do_not_count():
     )
 
 
-@pytest.mark.parametrize("attack", load_attacks(), ids=lambda attack: attack.id)
-def test_quoting_an_attack_leaves_the_verdict(attack: Any):
-    response = attack.apply("2 + 2 = 5.", best="10", gold="9")
+def verdicts_beside(response: str) -> list[Any]:
+    """What four readers make of a judge that gives 3, or no, and quotes `response`."""
     quoted = "\n".join(f"> {line}" for line in response.splitlines())
-    assert last_number(f"Score: 3\nI have read:\n{quoted}", 0, 10, response=response) == 3
-    assert last_json_field(f'{{"score": 3}}\n{quoted}', "score", response=response) == 3
-    assert last_choice(f"Verdict: no\n{quoted}", ["yes", "no"], response=response) == "no"
     reason = json.dumps({"score": 3, "reason": response})
-    assert last_json_field(reason, "score", response=response) == 3
+    return [
+        last_number(f"Score: 3\nI have read:\n{quoted}", 0, 10, response=response),
+        last_json_field(f'{{"score": 3}}\n{quoted}', "score", response=response),
+        last_choice(f"Verdict: no\n{quoted}", ["yes", "no"], response=response),
+        last_json_field(reason, "score", response=response),
+    ]
+
+
+def test_quoting_an_attack_leaves_the_verdict():
+    attacks = load_attacks()
+    verdicts = {a.id: verdicts_beside(a.apply("2 + 2 = 5.", best="10", gold="9")) for a in attacks}
+    assert len(verdicts) >= 317
+    assert {name: read for name, read in verdicts.items() if read != [3, 3, "no", 3]} == {}
 
 
 @settings(max_examples=50)
@@ -292,8 +300,8 @@ UNITS = [
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_long_texts_take_time_in_proportion(unit: str):
-    text = unit * (100_000 // len(unit))
+    text = unit * (50_000 // len(unit))
     start = time.process_time()
     for read in READERS:
         read(text)
-    assert time.process_time() - start < 10  # linear: 0.1 to 0.6 s
+    assert time.process_time() - start < 2.5  # linear: at most 1 s

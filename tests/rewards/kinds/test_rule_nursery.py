@@ -34,6 +34,10 @@ def compute_score(solution_str):
     return {"score": 1, "parent": os.getppid(), "drawn": random.random(), "drawn_np": float(np.random.rand())}
 """
 
+PATIENT = 1.5
+"""Seconds that are enough for a row that ends at once, also while other programs use the
+processors."""
+
 
 @pytest.fixture
 def pool() -> Iterator[RulePool]:
@@ -80,13 +84,17 @@ def test_hangs_are_followed_by_forked_workers_that_import_nothing(
     score(pool, path, "fine")
     nursery = nursery_of(pool, path)
     imports = len(log.read_text())
-    statuses = [r.status for r in score(pool, path, *["hang", "fine"] * 10)]
-    assert statuses == ["timeout", "ok"] * 10
+    assert [r.status for r in score(pool, path, *["hang"] * 8)] == ["timeout"] * 8
+    statuses = [r.status for r in score(pool, path, *["hang", "fine"] * 2, timeout_s=PATIENT)]
+    assert statuses == ["timeout", "ok"] * 2
     assert len(log.read_text()) == imports
     assert len(pool.process_ids()) <= 2
     forked = score(pool, path, "fine", timeout_s=20)[0]
     assert forked.extra["parent"] == nursery.pid
-    drawn = [score(pool, path, "fine", "hang")[0].extra for _ in range(3)]
+    drawn: list[dict[str, Any]] = []
+    for _ in range(3):
+        score(pool, path, "hang", "hang")
+        drawn.append(dict(score(pool, path, "fine", timeout_s=20)[0].extra))
     assert len({each["drawn"] for each in drawn}) == len({each["drawn_np"] for each in drawn}) == 3
 
 
@@ -120,7 +128,7 @@ def test_the_pool_outlives_its_nursery(pool: RulePool, tmp_path: Path) -> None:
     nursery = nursery_of(pool, path)
     os.kill(nursery.pid, signal.SIGKILL)
     assert [r.status for r in score(pool, path, *["fine"] * 8, timeout_s=20)] == ["ok"] * 8
-    results = score(pool, path, "hang", "fine", "hang", "fine")
+    results = score(pool, path, "hang", "fine", "hang", "fine", timeout_s=PATIENT)
     assert [r.status for r in results] == ["timeout", "ok", "timeout", "ok"]
     assert results[1].extra["parent"] == os.getpid()
 
@@ -158,6 +166,5 @@ def test_an_import_that_works_once_only_keeps_its_own_error(pool: RulePool, tmp_
         "import sys\nif 'rmrl.rewards.kinds.rule_nursery' in sys.modules:"
         f" sys.exit({sys.maxsize})\n",
     )
-    assert [r.status for r in score(pool, path, "hang", "hang", "hang", "fine")] == [
-        "timeout"
-    ] * 3 + ["ok"]
+    assert [r.status for r in score(pool, path, *["hang"] * 3)] == ["timeout"] * 3
+    assert [r.status for r in score(pool, path, "fine", timeout_s=20)] == ["ok"]

@@ -217,11 +217,11 @@ async def test_tries_count_against_the_rate_limit() -> None:
 
 async def test_no_turn_before_the_deadline() -> None:
     with serving(script(Reply(1))) as server:
-        client = client_of(server, requests_per_minute=6, timeout_s=1.0)
+        client = client_of(server, requests_per_minute=6, timeout_s=5.0)
         assert await client.post(1) == 1
         begun = time.monotonic()
         error = await failure_of(client)
-        assert time.monotonic() - begun < 0.5
+        assert time.monotonic() - begun < 2.5  # not at the deadline
     assert len(server.seen) == 1
     assert error.failure == "timeout"
     assert "6 requests a minute" in error.detail
@@ -261,14 +261,11 @@ def test_event_loops_may_follow_one_another() -> None:
     with serving(script(Reply(1))) as server:
         client = client_of(server, requests_per_minute=60)
 
-        async def ask() -> float:
-            begun = time.monotonic()
-            await client.post(1)
-            return time.monotonic() - begun
-
-        waits = [asyncio.run(ask()) for _ in range(2)]
+        begun = time.monotonic()
+        asyncio.run(client.post(1))
+        asyncio.run(client.post(1))
     assert len(server.seen) == 2
-    assert waits[1] >= 0.6  # one a second, over both loops
+    assert server.seen[1].at - begun >= 0.95  # one a second, over both loops
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"", b"[" * 100_000])
