@@ -7,7 +7,9 @@ What the judge quotes counts less than its own words, in this order:
 3. a quotation out of the response only where it ends the output as a bare verdict and 1 and 2 hold
   none. Without this a policy that
    writes every possible verdict could make honest ones unreadable, and so take its own bad rows out
-   of the loss.
+   out of the loss.
+Lines that only repeat the judge's prompt (see `echoes`) count in no view but the last: one that
+ends the output, behind words of the judge's own, where nothing else is there.
 Time is linear in the length of the text.
 """
 
@@ -16,6 +18,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from rmrl.rewards.judging.echoes import Prompt, asked
 
 _PLAIN_QUOTE = r"""(?<![A-Za-z0-9])"[^"\n]*"(?![A-Za-z0-9])"""
 _OTHER_QUOTES = r"`[^`\n]+`|“[^“”\n]+”|「[^「」\n]+」|『[^『』\n]+』|«[^«»\n]+»"
@@ -31,6 +35,9 @@ _OWN_LABEL = re.compile(
     re.IGNORECASE,
 )
 _LABEL_LENGTH = 60
+_TRAILING = " \t\r\n.*_"
+_OWN_WORDS = 3
+"""Words of its own that a judge has written before a last line that stands in its prompt as well."""
 _COMPARED = 256
 """So many quotations, from the last, are looked for in the response; those before them are taken
 for copies."""
@@ -47,29 +54,43 @@ class _Quote:
     copied: bool
 
 
-def views(text: str, response: str, quotes: re.Pattern[str] = QUOTES) -> Iterator[str]:
+def views(
+    text: str, response: str, quotes: re.Pattern[str] = QUOTES, *, prompt: str = ""
+) -> Iterator[str]:
     """The judge's own words, then ever more of the text; each at full length, with spaces in place
-    of what does not count."""
-    quotations = _quotes_in(text, response, quotes)
+    of what does not count. `prompt`: what the judge was asked, without the response."""
+    question = asked(prompt)
+    echoes = question.echoes(text)
+    quotations = _quotes_in(text, response, quotes, question)
     copied = [quote for quote in quotations if quote.copied]
     foreign = [quote for quote in quotations if quote.copied or not (quote.block or quote.own)]
-    yield _blanked(text, foreign)
+    yield _blanked(text, [*_spans(foreign), *echoes])
     if len(foreign) > len(copied):
-        yield _blanked(text, copied)
-    if copied and copied[-1].own and not text[copied[-1].end :].strip(" \t\r\n.*_"):
-        yield _blanked(text, copied[:-1])
+        yield _blanked(text, [*_spans(copied), *echoes])
+    if copied and copied[-1].own and not text[copied[-1].end :].strip(_TRAILING):
+        yield _blanked(text, [*_spans(copied[:-1]), *echoes])
+    if echoes and not text[echoes[-1][1] :].strip(_TRAILING):
+        own = _blanked(text, [*_spans(copied), *echoes])
+        if len(re.findall(r"[^\W\d_]+", own)) >= _OWN_WORDS:
+            yield _blanked(text, [*_spans(copied), *echoes[:-1]])
 
 
-def _blanked(text: str, quotes: Sequence[_Quote]) -> str:
+def _spans(quotes: Sequence[_Quote]) -> list[tuple[int, int]]:
+    return [(quote.start, quote.end) for quote in quotes]
+
+
+def _blanked(text: str, spans: Sequence[tuple[int, int]]) -> str:
     parts: list[str] = []
     at = 0
-    for quote in quotes:
-        parts += [text[at : quote.start], " " * (quote.end - quote.start)]
-        at = quote.end
+    for start, end in sorted(spans):
+        parts.append(text[at:start])
+        at = max(at, start)
+        parts.append(" " * (end - at))
+        at = max(at, end)
     return "".join([*parts, text[at:]])
 
 
-def _quotes_in(text: str, response: str, quotes: re.Pattern[str]) -> list[_Quote]:
+def _quotes_in(text: str, response: str, quotes: re.Pattern[str], question: Prompt) -> list[_Quote]:
     """All quotations, in order and apart from each other."""
     spans: list[tuple[int, int, bool]] = []
     for start, end, block in _blocks(text):
@@ -82,7 +103,9 @@ def _quotes_in(text: str, response: str, quotes: re.Pattern[str]) -> list[_Quote
     first_compared = len(spans) - _COMPARED
     quotations: list[_Quote] = []
     for i, (start, end, block) in enumerate(spans):
-        copied = bool(wanted) and (i < first_compared or _is_copy(text[start:end], wanted))
+        quotation = text[start:end]
+        copied = bool(wanted) and (i < first_compared or _is_copy(quotation, wanted))
+        copied = copied or (not block and question.has(quotation))
         quotations.append(_Quote(start, end, block, _stands_alone(text, start), copied))
     return quotations
 

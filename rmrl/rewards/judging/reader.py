@@ -30,6 +30,7 @@ def read_choice(
     choices: Sequence[str],
     *,
     response: str = "",
+    prompt: str = "",
     cut: bool = False,
     no_preference: Literal["tie", "none"] = "tie",
 ) -> Reading[str]:
@@ -40,7 +41,8 @@ def read_choice(
     "a" is seldom a verdict. `no_preference`: what "both are equally good" and "neither is
     acceptable" count as where a tie is a choice; the word "tie" itself always is one. `cut`: the
     text was ended by its token limit. `response`: the text that was judged, so that copies out of
-    it do not count.
+    it do not count; `prompt`: what the judge was asked besides, whose lines, repeated, do not count
+    either (see `echoes`).
     """
     known = Choices(choices, no_preference=no_preference)
     ended = not ends_mid_sentence(strip_thinking(text)[0])
@@ -49,19 +51,23 @@ def read_choice(
         return read_view_for_choice(view, known, cut=cut, ended=ended)
 
     return _first_reading(
-        text, response, (lambda view: read_json_for_choice(view, known), read), cut=cut
+        text,
+        (lambda view: read_json_for_choice(view, known), read),
+        response=response,
+        prompt=prompt,
+        cut=cut,
     )
 
 
 def read_number(
-    text: str, low: float, high: float, *, response: str = "", cut: bool = False
+    text: str, low: float, high: float, *, response: str = "", prompt: str = "", cut: bool = False
 ) -> Reading[float]:
     """The number from `low` to `high`, both included, that a judge gave.
 
     Of "7/10" and "7 out of 10" the 7 counts where `high` is 10 or infinite, and else nothing. The
     scale itself ("0-10", "满分10分"), the numbers of a list's entries and, unless `high` is 100,
     percentages are no verdicts. Labels with "final" or "overall" come before plain ones, and those
-    before ones of an aspect ("Clarity score"). `cut` and `response` as in `read_choice`.
+    before ones of an aspect ("Clarity score"). `cut`, `response` and `prompt` as in `read_choice`.
     """
     scale = Scale(low, high)
     ended = not ends_mid_sentence(strip_thinking(text)[0])
@@ -70,22 +76,27 @@ def read_number(
         return read_view_for_number(view, scale, cut=cut, ended=ended)
 
     return _first_reading(
-        text, response, (lambda view: read_json_for_number(view, scale), read), cut=cut
+        text,
+        (lambda view: read_json_for_number(view, scale), read),
+        response=response,
+        prompt=prompt,
+        cut=cut,
     )
 
 
 def _first_reading(
     text: str,
-    response: str,
     readers: tuple[Callable[[str], Reading[Value] | None], Callable[[str], Reading[Value] | None]],
     *,
+    response: str,
+    prompt: str,
     cut: bool,
 ) -> Reading[Value]:
     """The reading of the judge's own words; where they hold none, of ever more of the text.
     `readers`: of JSON, and of all else."""
     left_open = False
     for read, quotes in zip(readers, (QUOTES_IN_JSON, QUOTES), strict=True):
-        for view in views(text, response, quotes):
+        for view in views(text, response, quotes, prompt=prompt):
             own, left_open = strip_thinking(view)
             reading = read(own)
             if reading is not None:

@@ -4,7 +4,8 @@
     last_number("Final score: 7/10. In 2 places it errs.", 0, 10)  # 7.0
 
 Quotations count less than the judge's own words (see `quotations`): pass `response`, as the judge
-read it or as the policy wrote it, so that copies out of it do not count. Nothing is evaluated, and
+read it or as the policy wrote it, so that copies out of it do not count, and `prompt`, what the
+judge was asked, so that an echo of it does not. Nothing is evaluated, and
 time is linear in the length of the text.
 """
 
@@ -21,10 +22,12 @@ from rmrl.rewards.judging.reader import read_choice, read_number
 Content = TypeVar("Content")
 
 
-def last_number(text: str, low: float, high: float, *, response: str = "") -> float | None:
+def last_number(
+    text: str, low: float, high: float, *, response: str = "", prompt: str = ""
+) -> float | None:
     """The number from `low` to `high`, both included, that the judge gave; None without a verdict.
     See `reader.read_number`."""
-    return read_number(text, low, high, response=response).verdict
+    return read_number(text, low, high, response=response, prompt=prompt).verdict
 
 
 def last_choice(
@@ -32,11 +35,14 @@ def last_choice(
     choices: Sequence[str],
     *,
     response: str = "",
+    prompt: str = "",
     no_preference: Literal["tie", "none"] = "tie",
 ) -> str | None:
     """The one of `choices` that the judge chose, spelt as there; None without a verdict. See
     `reader.read_choice`."""
-    return read_choice(text, choices, response=response, no_preference=no_preference).verdict
+    return read_choice(
+        text, choices, response=response, prompt=prompt, no_preference=no_preference
+    ).verdict
 
 
 def last_tagged(text: str, tag: str, *, response: str = "") -> str | None:

@@ -44,19 +44,21 @@ def read_vote(
     choices: Sequence[str] = (),
     cut: bool = False,
     response: str = "",
+    prompt: str = "",
 ) -> Verdict:
     """The verdict in `text` that lies on `scale` (lowest, highest; without one any number) or is
     one of `choices`; see `reader`.
 
     Where the text is one JSON object, its other entries become columns. `cut`: the text was ended
     by its token limit, so that a number at its very end may be the beginning of a longer one. What
-    is quoted from `response` does not count.
+    is quoted from `response` does not count, nor do lines that repeat the `prompt`.
     """
     if choices:
-        return _chosen(text, choices, cut=cut, response=response)
+        return _chosen(text, choices, cut=cut, response=response, prompt=prompt)
     low = min(scale) if scale else -math.inf
     high = max(scale) if scale else math.inf
-    return _verdict(read_number(text, low, high, cut=cut, response=response), _columns(text))
+    reading = read_number(text, low, high, cut=cut, response=response, prompt=prompt)
+    return _verdict(reading, _columns(text))
 
 
 def parsed_vote(
@@ -77,7 +79,7 @@ def _verdict(reading: Reading[float], extra: Mapping[str, Any]) -> Verdict:
     return Verdict(reading.verdict, extra, reason=reason)
 
 
-def _chosen(text: str, choices: Sequence[str], *, cut: bool, response: str) -> Verdict:
+def _chosen(text: str, choices: Sequence[str], *, cut: bool, response: str, prompt: str) -> Verdict:
     """The choice, all of which are numbers."""
     answer = text.strip()
     if cut and any(choice != answer and choice.startswith(answer) for choice in choices):
@@ -87,7 +89,7 @@ def _chosen(text: str, choices: Sequence[str], *, cut: bool, response: str) -> V
     values = [value for value in map(_number, choices) if value is not None]
     if not values:
         return Verdict(None)
-    reading = read_number(text, min(values), max(values), cut=cut, response=response)
+    reading = read_number(text, min(values), max(values), cut=cut, response=response, prompt=prompt)
     return (
         _verdict(reading, {})
         if reading.verdict is None or reading.verdict in values

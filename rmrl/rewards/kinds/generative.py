@@ -70,6 +70,10 @@ class GenerativeReward:
         scale: list[float] = field(default_factory=lambda: [0.0, 10.0])
         """Lowest and highest verdict of a judge without a drop-in; others do not count. []: any
         number."""
+        normalize: bool = True
+        """Without a drop-in: the score is the verdict's place from 0 to 1 on `scale`, or between
+        the lowest and the highest of a numeric `sampling.choice`; the verdict itself is column
+        `on_scale`. False: the score is the verdict itself."""
         fence: bool = True
         """Responses stand between markers that they cannot contain."""
         parser: str = ""
@@ -90,6 +94,7 @@ class GenerativeReward:
             token_sampling(spec.sampling) if self._options.score_tokens else spec.sampling
         )
         self._parser = Parser(self._options.parser, "score") if self._options.parser else None
+        self._range = _range(self._options, spec)
         self._path = "" if spec.remote is not None else spec.engines["main"].path
         if self._options.score_tokens and spec.remote is not None:
             raise ConfigError(
@@ -269,7 +274,7 @@ class GenerativeReward:
             or self._spec.dropin.postprocess is None
         ):
             return [
-                [self._own_reading(answer, item.response) for answer in group]
+                [self._own_reading(answer, item) for answer in group]
                 for item, group in zip(items, answers, strict=True)
             ]
         readable = [
@@ -300,11 +305,11 @@ class GenerativeReward:
             )
         ]
 
-    def _own_reading(self, answer: _Answer, response: str) -> Verdict:
+    def _own_reading(self, answer: _Answer, item: ScoreItem) -> Verdict:
         if self._parser is not None:
             scale = self._options.scale if self._spec.dropin is None else ()
             return (
-                parsed_vote(self._parser, answer.text, scale=scale, response=response)
+                parsed_vote(self._parser, answer.text, scale=scale, response=item.response)
                 if answer.readable
                 else Verdict(None)
             )
@@ -314,8 +319,18 @@ class GenerativeReward:
             scale=self._options.scale,
             choices=self._sampling.choice,
             cut=cut,
-            response=response,
+            response=item.response,
+            prompt=self._asked(item),
         )
+
+    def _asked(self, item: ScoreItem) -> str:
+        """What the judge is asked, without the response; of a drop-in that asks in words of its own
+        only the prompt is known."""
+        prompt = conversation_text(item.rm_prompt)
+        if self._spec.dropin is not None:
+            return prompt
+        options = self._options
+        return "\n".join([prompt, question_of(options.question, options.rubric)])
 
     def _result(self, votes: Sequence[tuple[_Answer, Verdict]], read: Rendered) -> ScoreResult:
         usable = [verdict for answer, verdict in votes if _answer_failure(answer, verdict) is None]
@@ -341,7 +356,13 @@ class GenerativeReward:
                 )
             return ScoreResult(value=None, status=status, detail=detail, extra=extra, **shared)
         values = [verdict.value for verdict in usable if verdict.value is not None]
-        return ScoreResult(value=combine_votes(values, self._options.votes), extra=extra, **shared)
+        value = combine_votes(values, self._options.votes)
+        if self._range is None:
+            return ScoreResult(value=value, extra=extra, **shared)
+        low, high = self._range
+        return ScoreResult(
+            value=(value - low) / (high - low), extra={**extra, "on_scale": value}, **shared
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +473,16 @@ def _token_problems(values: Any) -> list[str]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _range(options: GenerativeReward.Options, spec: RewardSpec) -> tuple[float, float] | None:
+    """Lowest and highest verdict, where the score is the place between them; None where it is the
+    verdict itself."""
+    if not options.normalize or options.score_tokens or spec.dropin is not None:
+        return None
+    choices = spec.sampling.choice if spec.sampling is not None else ()
+    ends = [float(choice) for choice in choices] if numeric(choices) else list(options.scale)
+    return (min(ends), max(ends)) if ends and min(ends) < max(ends) else None
 
 
 def _is_scale(scale: Any) -> bool:

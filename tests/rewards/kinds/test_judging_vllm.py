@@ -121,8 +121,10 @@ def test_a_real_judge(smollm2: Path):
     assert all(r.tokens_out == 1 for r in tokens)
     assert len({round(r.value, 6) for r in tokens}) == 3
     for result in found["schema"]:
-        assert (result.status, result.value in (1, 2, 3, 4, 5)) == ("ok", True), result
+        assert (result.status, result.extra["on_scale"] in (1, 2, 3, 4, 5)) == ("ok", True), result
+        assert result.value == (result.extra["on_scale"] - 1) / 4
     for result in found["choice"]:
         assert result.status == "ok"
         assert set(result.extra["votes"]) <= {1.0, 2.0, 3.0}
-        assert result.value == pytest.approx(sum(result.extra["votes"]) / 3)
+        assert result.extra["on_scale"] == pytest.approx(sum(result.extra["votes"]) / 3)
+        assert result.value == pytest.approx((result.extra["on_scale"] - 1) / 2)
