@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -388,8 +388,22 @@ class Generation:
 
 
 class RewardKind(Protocol):
-    """Turns items into verdicts. Whole groups arrive together, so relative judges need nothing
-    else."""
+    """Turns items into verdicts.
+
+    The class may state more: `whole_groups` (all responses of a prompt must arrive together),
+    `truncates` (it cuts what does not fit, as the reward's `overlong` states), `scores_steps` (its
+    results have `steps`). What it does not state is False.
+    """
+
+    roles: ClassVar[Mapping[str, Any]]
+    """Role -> runner of the engines it calls, e.g. {"main": "generate"}; {}: none."""
+    samples: ClassVar[bool]
+    """Takes the entry `sampling`."""
+
+    @classmethod
+    def from_spec(cls, spec: Any, context: Any) -> RewardKind:
+        """Build it from a RewardSpec and a KindContext (rmrl.rewards.kinds.context)."""
+        ...
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]: ...
 
@@ -397,6 +411,10 @@ class RewardKind(Protocol):
 class RolloutEngine(Protocol):
     """Prompt tokens -> samples, in a process of its own; each sample is yielded as soon as it is
     finished."""
+
+    async def start(self) -> None:
+        """Load the model. Raises EngineLoadError where that fails."""
+        ...
 
     def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling

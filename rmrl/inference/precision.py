@@ -4,6 +4,7 @@ batch. Imports nothing heavy."""
 from __future__ import annotations
 
 from rmrl.errors import ConfigError
+from rmrl.inference.engine_facts import engine_facts
 from rmrl.models.checkpoint_inspect import checkpoint_dtype, parameter_count
 from rmrl.registry import did_you_mean
 
@@ -16,7 +17,6 @@ _NAMES = {
     "auto": AUTO, "float32": "float32", "bfloat16": "bfloat16", "float16": "float16", "float64": "float64",
     "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16",
 }  # fmt: skip
-_ROW_BY_ROW = ("hf", "sentence_transformers")
 
 
 def resolve_dtype(given: str, *, path: str, runner: str, device: str, where: str) -> str:
@@ -43,17 +43,16 @@ def check_batch_invariant(name: str, *, device: str, where: str) -> None:
     """Raise ConfigError where engine `name` cannot compute every row independently of the others in
     its batch.
 
-    vLLM can on CUDA, with kernels of its own; that the GPU has them is checked in the engine's
-    process. hf and sentence_transformers can everywhere: they compute a row at a time.
+    Engines state where they can (`batch_invariant_on`); that the GPU has what it needs is checked
+    in the engine's process.
     """
-    if name in _ROW_BY_ROW or name == "fake" or ":" in name:
+    facts = engine_facts(name)
+    if device in facts.batch_invariant_on:
         return
-    if name == "vllm" and device == "cuda":
-        return
-    if name == "vllm":
+    if facts.batch_invariant_on:
+        needs = facts.batch_invariance or f"engine {name} computes so on CUDA alone"
         raise ConfigError(
-            f"{where}=True: vLLM has batch-invariant kernels for NVIDIA GPUs of compute capability"
-            " 8.0 or higher, and this engine runs on CPU; leave it out and use"
+            f"{where}=True: {needs}, and this engine runs on CPU; leave it out and use"
             " engine.dtype=float32, in which scores on CPU do not depend on the batch"
         )
     raise ConfigError(

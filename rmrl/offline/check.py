@@ -3,11 +3,10 @@ written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from rmrl.cluster.devices import resolve_device
 from rmrl.config.check_reward import reward_problems
@@ -28,6 +27,7 @@ from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.rewards.specs.resolve import Resolved
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.specs.table import reward_table
+from rmrl.rewards.transforms.chain import compared, reads_length
 from rmrl.scoring.memory import budget_of, budgets, prepare_engines, scoring_plan
 from rmrl.scoring.preflight import reward_preflight
 from rmrl.scoring.resolve import kind_of, resolve
@@ -36,7 +36,6 @@ from rmrl.scoring.rules_by_source import choose_rules_of
 Notice = Callable[[str], None]
 
 _FIRST_ROWS = 64
-_LOOKS_AT_LENGTH = ("overlong", "length", "cosine_length")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,22 +147,14 @@ def needs_whole_groups(specs: Sequence[RewardSpec], settings: RewardConfig) -> b
         spec.whole_groups or getattr(REWARD_KINDS[spec.kind], "whole_groups", False)
         for spec in specs
     )
-    by_transform = any(_by(t) == "group" for spec in specs for t in spec.transforms)
+    by_transform = any("group" in compared(spec.transforms) for spec in specs)
     return by_kind or by_transform or settings.combine == "lexicographic"
 
 
 def depends_on_batch(specs: Sequence[RewardSpec]) -> bool:
     """Whether a transform looks at the whole batch or at those before it; one that is not ours
     may."""
-    return any(
-        _by(t) in ("batch", "running") or ":" in str(t["kind"])
-        for spec in specs
-        for t in spec.transforms
-    )
-
-
-def _by(transform: Mapping[str, Any]) -> str:
-    return str(transform.get("by", "group" if transform["kind"] == "rank" else ""))
+    return any(compared(spec.transforms) & {"batch", "running", "unknown"} for spec in specs)
 
 
 def _memory(
@@ -254,7 +245,7 @@ def _own_problems(config: ScoreConfig, specs: list[RewardSpec], *, needs_out: bo
         problems.append(
             "reward.weight_schedules follow the steps of training: give reward.weights here"
         )
-    by_length = [s.name for s in specs if any(t["kind"] in _LOOKS_AT_LENGTH for t in s.transforms)]
+    by_length = [s.name for s in specs if reads_length(s.transforms)]
     if by_length and config.data.tokenizer is None:
         problems.append(
             f"the transforms of {', '.join(by_length)} look at response lengths: give"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from rmrl.algorithms import Advantages, Estimator, estimator_named
 from rmrl.config.schema import Config, CriticConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
+from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.rewards.transforms.chain import compared
 from rmrl.trainer.sampled import BEFORE_TRANSFORMS
 
 
@@ -108,7 +109,9 @@ def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str
     yield from estimator.problems(config.algorithm)
     yield from _critic_problems(config, estimator)
     if not estimator.token_rewards:
-        steps = [spec.name for spec in specs if spec.kind == "process"]
+        steps = [
+            spec.name for spec in specs if getattr(REWARD_KINDS[spec.kind], "scores_steps", False)
+        ]
         if steps or config.algorithm.use_kl_in_reward:
             what = (
                 f"the step scores of reward '{steps[0]}'"
@@ -164,15 +167,11 @@ def _group_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
             f"compares responses with each other, and algorithm.adv_estimator={name} scores"
             " the greedy one alone: use rloo or grpo"
         )
-    by = ("group", "batch") if baseline else ("group",)
+    by = {"group", "batch"} if baseline else {"group"}
     yield from (
         f"reward '{s.name}' {need}"
         for s in specs
-        if s.kind == "group" or any(_compares(t, by) for t in s.transforms)
+        if getattr(REWARD_KINDS[s.kind], "whole_groups", False) or compared(s.transforms) & by
     )
     if config.reward.combine == "lexicographic":
         yield f"reward.combine=lexicographic {need}"
-
-
-def _compares(transform: Mapping[str, Any], by: Sequence[str]) -> bool:
-    return transform.get("by", "group" if transform["kind"] == "rank" else "") in by

@@ -8,10 +8,19 @@ from typing import Any
 
 import pytest
 
-from rmrl.config.schema import Config
+from rmrl.cluster.fake import FakeProcess
+from rmrl.config.schema import Config, RewardConfig
+from rmrl.inference.rollout import build_engine
+from rmrl.inference.rollout_base import RolloutEngineSettings
+from rmrl.rewards.combine.problems import combine_problems
+from rmrl.rewards.residency import plan_engines
+from rmrl.rewards.residency.sizes import sized
+from rmrl.rewards.specs.resolve import Surroundings, resolve_rewards
 from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.rewards.transforms.chain import reads_length
 from rmrl.trainer.check_algorithm import algorithm_problems, needs_critic
-from tests.trainer.fake_run import fake_run, records, train_and_close
+from tests.rewards.parts import JUDGE, chat_tokenizer, checkpoint, make_scorer, rows
+from tests.trainer.fake_run import FakeParts, fake_run, records, train_and_close
 
 PARTS = "tests.contracts.toy_parts"
 
@@ -69,3 +78,75 @@ def test_a_plain_function_has_the_defaults_and_a_critic_on_request(enable: bool 
     config.critic.enable = enable
     assert list(algorithm_problems(config, [])) == []
     assert needs_critic(config) is bool(enable)
+
+
+def resolved(folder: Path) -> tuple[RewardConfig, list[RewardSpec]]:
+    """A judge on a toy engine and a toy kind, as a configuration names them."""
+    (folder / "judge.py").write_text(JUDGE, encoding="utf-8")
+    model = str(checkpoint(folder / "model"))
+    config = RewardConfig(
+        models=["judge", "vowels"],
+        specs={
+            "judge": {"path": model, "engine": {"name": f"{PARTS}:Echo"}},
+            "vowels": {"kind": f"{PARTS}:Vowels", "upper": True},
+        },
+        weights=[0.0, 1.0],
+        combine=f"{PARTS}:largest",
+        transforms={"vowels": {"kind": f"{PARTS}:PerToken", "scale": 8.0}},
+    )
+    around = Surroundings(device="cpu", threads=1, functions_dirs=[folder])
+    rewards = resolve_rewards(config, around)
+    assert rewards.problems == []
+    assert combine_problems(config, ["judge", "vowels"]) == []
+    return config, rewards.specs
+
+
+async def test_a_kind_a_reward_engine_a_transform_and_a_combiner_score(tmp_path: Path):
+    config, specs = resolved(tmp_path)
+    tokenizer = chat_tokenizer(tmp_path / "tokenizer")
+    scorer = make_scorer(specs, tokenizer, combine=config.combine)
+    try:
+        batch = await scorer.score(rows("Aibb", "bbbb", group_size=2))
+    finally:
+        await scorer.close()
+    scores_BC = batch.scores.values_BC
+    assert (scores_BC[:, 0] > 4).all()  # the judge's engine writes the tokens it read
+    assert scores_BC[:, 1].tolist() == [0.5, 0.0]  # 2 of 4 characters, and none
+    # 8 * 0.5 / 4 tokens - the group's lowest, which is 0; the judge has weight 0
+    assert batch.rewards_B.tolist() == [1.0, 0.0]
+
+
+def test_what_a_reward_engine_states_is_planned_with(tmp_path: Path):
+    _, specs = resolved(tmp_path)
+    (plan,) = sized(plan_engines(specs))
+    assert plan.put_away == "unload"  # sleeps nowhere
+    assert (plan.awake_bytes, plan.away_bytes) == (7, 0)
+
+
+def test_what_a_transform_states_is_checked_before_the_run(tmp_path: Path):
+    _, specs = resolved(tmp_path)
+    config = Config()
+    config.algorithm.adv_estimator = "reinforce_plus_plus"
+    config.actor_rollout_ref.rollout.n = 1
+    problems = list(algorithm_problems(config, specs))
+    assert len(problems) == 1
+    assert problems[0].startswith("reward 'vowels' compares the responses to one prompt")
+    assert reads_length(specs[1].transforms)
+    assert not reads_length(specs[0].transforms)
+
+
+def test_a_rollout_engine_and_a_tracker_run(tmp_path: Path):
+    settings = RolloutEngineSettings.of(
+        Config().actor_rollout_ref.rollout,
+        path="toy",
+        tokenizer=None,
+        device="cpu",
+        threads=1,
+        max_model_len=72,
+        trust_remote_code=False,
+    )
+    engine = FakeProcess(build_engine(f"{PARTS}:Counting", settings), "rollout-0")
+    parts = FakeParts(engines=[engine])
+    lines = trained(tmp_path, parts=parts, trainer__logger=["jsonl", f"{PARTS}:Steps"])
+    assert all(line["policy/grad_norm"] > 0 for line in lines)
+    assert (tmp_path / "run" / "steps.txt").read_text(encoding="utf-8") == "1\n2\n"

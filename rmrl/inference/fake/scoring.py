@@ -76,6 +76,11 @@ class FakeEngine:
     """A `RewardEngine`; `calls` counts the scoring calls, `log` names every method called. Raises
     ConfigError for an unknown status."""
 
+    @staticmethod
+    def stated_bytes(spec: EngineSpec) -> tuple[int, int]:
+        """What its kwargs `awake_bytes` and `away_bytes` state, else nothing."""
+        return int(spec.kwargs.get("awake_bytes", 0)), int(spec.kwargs.get("away_bytes", 0))
+
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
         self.calls = 0

@@ -8,7 +8,7 @@ classes do, goes wrong for the many checkpoints whose pad token is their end tok
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
@@ -44,6 +44,10 @@ class HFEngine:
     Of the settings it honours dtype, max_model_len, max_num_seqs, max_num_batched_tokens and
     batch_invariant (a row at a time).
     """
+
+    sleeps_on: ClassVar[tuple[str, ...]] = ()
+    reserves_gpu_share: ClassVar[bool] = False
+    loads_checkpoint: ClassVar[bool] = True
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec

@@ -41,6 +41,9 @@ class SentenceTransformersEngine:
     """
 
     package: ClassVar[str] = "sentence_transformers"
+    sleeps_on: ClassVar[tuple[str, ...]] = ()
+    reserves_gpu_share: ClassVar[bool] = False
+    loads_checkpoint: ClassVar[bool] = True
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec

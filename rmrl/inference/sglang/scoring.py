@@ -69,6 +69,9 @@ class SGLangEngine:
     """A `RewardEngine` on SGLang's native server, attached to or started."""
 
     package: ClassVar[str] = "sglang"
+    sleeps_on: ClassVar[tuple[str, ...]] = ("cuda",)
+    loads_checkpoint: ClassVar[bool] = True
+    batch_invariant_on: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec

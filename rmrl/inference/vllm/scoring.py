@@ -53,6 +53,11 @@ class VLLMEngine:
     """
 
     package: ClassVar[str] = "vllm"
+    loads_checkpoint: ClassVar[bool] = True
+    batch_invariant_on: ClassVar[tuple[str, ...]] = ("cuda",)
+    batch_invariance: ClassVar[str] = (
+        "vLLM has batch-invariant kernels for NVIDIA GPUs of compute capability 8.0 or higher"
+    )
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec

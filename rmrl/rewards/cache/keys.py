@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.errors import ConfigError
+from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.scoring_base import EngineSpec
 from rmrl.models.checkpoint_inspect import local_checkpoint
 from rmrl.rewards.remote.spec import HTTPSpec
@@ -104,8 +105,8 @@ def checkpoint_identity(path: str) -> str:
 
 
 def _engine(spec: EngineSpec) -> dict[str, Any]:
-    # A user's own engine gives `path` a meaning of its own; ours name a checkpoint.
-    own = spec.name == "fake" or ":" in spec.name
+    # An engine that does not load a checkpoint gives `path` a meaning of its own.
+    own = not engine_facts(spec.name).loads_checkpoint
     path = spec.path if own and not Path(spec.path).is_dir() else checkpoint_identity(spec.path)
     return _settings(spec) | {"path": path, "kwargs": dict(spec.kwargs)}
 

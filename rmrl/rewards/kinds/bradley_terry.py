@@ -36,7 +36,6 @@ class BradleyTerryReward:
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "pooling"}
     samples: ClassVar[bool] = False
-    needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
     truncates: ClassVar[bool] = True
 

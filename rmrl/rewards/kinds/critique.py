@@ -79,7 +79,6 @@ class CritiqueReward:
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate", "scorer": "pooling"}
     samples: ClassVar[bool] = True
-    needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
     truncates: ClassVar[bool] = True
 

@@ -41,7 +41,6 @@ class Ensemble:
     Options = EnsembleOptions
     roles: ClassVar[Mapping[str, Any]] = {}
     samples: ClassVar[bool] = False
-    needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
 
     @staticmethod

@@ -82,7 +82,6 @@ class GenerativeReward:
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
     samples: ClassVar[bool] = True
-    needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
     truncates: ClassVar[bool] = True
 

@@ -115,7 +115,6 @@ class GroupReward:
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
     samples: ClassVar[bool] = True
-    needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
 

@@ -103,8 +103,8 @@ class ProcessReward:
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "token_pooling"}
     samples: ClassVar[bool] = False
-    needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
+    scores_steps: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:

@@ -65,7 +65,6 @@ class RemoteReward:
     Options: ClassVar[type[Options]] = Options
     roles: ClassVar[dict[str, Any]] = {}
     samples: ClassVar[bool] = False
-    needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,6 +43,8 @@ class RuleReward:
     nothing."""
 
     Options: ClassVar[type[Options]] = Options
+    roles: ClassVar[Mapping[str, Any]] = {}
+    samples: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -82,7 +82,6 @@ class SimilarityReward:
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "embed"}
     samples: ClassVar[bool] = False
-    needs_dropin: ClassVar[bool] = False
     whole_groups: ClassVar[bool] = False
     truncates: ClassVar[bool] = True
 

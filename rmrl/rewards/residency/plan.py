@@ -7,14 +7,12 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.scoring_base import EngineSpec
 from rmrl.rewards.specs.spec import RewardSpec
 
 RESIDENCIES = ("on_demand", "auto", "resident")
 """From least to most time in memory; the last one that a reward of the engine asks for wins."""
-
-_UNLOADED = ("hf", "sentence_transformers")
-"""Engines whose process ends and starts about as fast as they would sleep and wake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +88,10 @@ def _put_away(asked: str, engine: EngineSpec) -> str:
     """auto: CUDA keeps weights in host memory (level 1); CPU, where host memory is the device,
     drops them (level 2).
 
-    SGLang sleeps on CUDA alone.
+    An engine that does not sleep on its device is unloaded.
     """
     if asked != "auto":
         return asked
-    if engine.name in _UNLOADED or (engine.name == "sglang" and engine.device == "cpu"):
+    if engine.device not in engine_facts(engine.name).sleeps_on:
         return "unload"
     return "sleep1" if engine.device == "cuda" else "sleep2"

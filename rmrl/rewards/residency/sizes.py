@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rmrl.errors import ConfigError
+from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.scoring_base import EngineSpec
 from rmrl.models.checkpoint_inspect import local_checkpoint, read_config, weight_bytes
 from rmrl.rewards.residency.plan import EnginePlan
@@ -15,28 +16,25 @@ ENGINE_PROCESS_BYTES = {"cpu": 900 * 2**20, "cuda": 600 * 2**20}
 """An engine's process without model: torch and vLLM on CPU (measured: 0.9 GiB resident), context
 and workspaces on CUDA."""
 
-_NO_SHARE = ("hf", "sentence_transformers")
-"""Engines that hold their weights and a batch, and reserve no share of a GPU and no KV cache."""
 _BATCH_BYTES = 512 * 2**20
+"""A batch of an engine that reserves no share of a GPU."""
 
 
 def sized(plans: Sequence[EnginePlan], *, device_bytes: int = 0) -> list[EnginePlan]:
     """The plans with `awake_bytes`, `away_bytes` and `host_bytes`. `device_bytes`: total memory of
     one GPU (CUDA only).
 
-    Fake engines hold what their kwargs `awake_bytes` and `away_bytes` say, else nothing. Raises
-    ConfigError for a checkpoint without weights.
+    An engine may state its bytes itself (`stated_bytes`). Raises ConfigError for a checkpoint
+    without weights.
     """
     return [_sized(plan, device_bytes) for plan in plans]
 
 
 def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
     spec = plan.spec
-    if spec.name == "fake":
-        awake, asleep = (
-            int(spec.kwargs.get("awake_bytes", 0)),
-            int(spec.kwargs.get("away_bytes", 0)),
-        )
+    stated_bytes = engine_facts(spec.name).stated_bytes
+    if stated_bytes is not None:
+        awake, asleep = stated_bytes(spec)
         return dataclasses.replace(
             plan, awake_bytes=awake, away_bytes=asleep if plan.put_away != "unload" else 0
         )
@@ -66,7 +64,7 @@ def checkpoint_bytes(spec: EngineSpec) -> int:
 def _cuda(spec: EngineSpec, weights: int, device_bytes: int) -> int:
     """On each device."""
     least = weights // spec.tensor_parallel_size + ENGINE_PROCESS_BYTES["cuda"]
-    if spec.name in _NO_SHARE:
+    if not engine_facts(spec.name).reserves_gpu_share:
         return least + _BATCH_BYTES
     return max(int(device_bytes * spec.gpu_memory_utilization), least)
 
@@ -74,7 +72,7 @@ def _cuda(spec: EngineSpec, weights: int, device_bytes: int) -> int:
 def _cpu(spec: EngineSpec, weights: int) -> int:
     """Of all processes: replicas hold the model each, the parts of a tensor-parallel group share
     it."""
-    if spec.name in _NO_SHARE:
+    if not engine_facts(spec.name).reserves_gpu_share:
         return spec.replicas * (weights + _BATCH_BYTES + ENGINE_PROCESS_BYTES["cpu"])
     cache = 0 if _reads_at_once(spec) else spec.kv_cache_bytes
     # Twice the weights: while loading, the stored tensor and its packed form stand side by side.

@@ -21,7 +21,14 @@ from rmrl.rewards.transforms.table import TRANSFORMS
 
 class Transform(Protocol):
     """A dataclass: its fields are the entries a user types besides `kind`; fields without a default
-    are required."""
+    are required.
+
+    It may state two more facts, as class attributes or properties:
+        compares      whose scores decide a result: "group", "batch" (all of the step), "running"
+                      (this and earlier steps) or "" (its own alone); not stated: "" where `per_value` and nothing
+                      is learnt, else the entry `by`, else unknown
+        reads_length  True: results depend on the response's number of tokens
+    """
 
     @property
     def example(self) -> str:
@@ -41,6 +48,9 @@ class Transform(Protocol):
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         """float64 [N] -> float64 [N]; the verdicts that exist, never NaN, and their rows."""
         ...
+
+
+_COMPARISONS = ("group", "batch", "running")
 
 
 @runtime_checkable
@@ -123,6 +133,29 @@ class Chain:
             for i, (kind, transform) in enumerate(pairs)
             if isinstance(transform, Stateful)
         }
+
+
+def compared(entries: Sequence[Mapping[str, Any]]) -> set[str]:
+    """What the transforms of checked entries compare a score with: "group", "batch", "running", and
+    "unknown" where a transform does not state it."""
+    comparisons = {_compares(transform) for transform in chain_of(entries, "").transforms}
+    return comparisons - {""}
+
+
+def _compares(transform: Transform) -> str:
+    stated = getattr(transform, "compares", None)
+    if stated is not None:
+        return str(stated)
+    if transform.per_value and not isinstance(transform, Stateful):
+        return ""
+    by = getattr(transform, "by", "")
+    return by if by in _COMPARISONS else "unknown"
+
+
+def reads_length(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a transform of checked entries reads the response's number of tokens."""
+    transforms = chain_of(entries, "").transforms
+    return any(getattr(transform, "reads_length", False) for transform in transforms)
 
 
 def parse_transforms(raw: Any, where: str) -> tuple[Mapping[str, Any], ...]:

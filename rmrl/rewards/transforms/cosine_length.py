@@ -41,6 +41,8 @@ class CosineLength:
 
     example = "{kind: cosine_length, max_length: 4096}"
     per_value = False
+    compares = ""
+    reads_length = True
 
     def problems(self) -> list[str]:
         problems = (

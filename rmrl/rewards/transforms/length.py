@@ -21,6 +21,8 @@ class LengthPenalty:
 
     example = "{kind: length, target: 512, per_token: 0.001, at_most: 0.5}"
     per_value = False
+    compares = ""
+    reads_length = True
 
     def problems(self) -> list[str]:
         problems = [] if self.target >= 0 else [f"target={self.target}: must not be negative"]

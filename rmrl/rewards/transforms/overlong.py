@@ -30,6 +30,8 @@ class Overlong:
 
     example = "{kind: overlong, max_length: 4096, buffer: 512}"
     per_value = False
+    compares = ""
+    reads_length = True
 
     def problems(self) -> list[str]:
         problems: list[str] = []

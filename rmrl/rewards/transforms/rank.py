@@ -26,6 +26,11 @@ class Rank:
     example = "{kind: rank, by: group}"
     per_value = False
 
+    @property
+    def compares(self) -> str:
+        """The rows whose scores decide a result: `by`."""
+        return self.by
+
     def problems(self) -> list[str]:
         return (
             [] if self.by in _BY else [f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}"]

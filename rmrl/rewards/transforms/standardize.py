@@ -76,6 +76,11 @@ class Standardize:
     example = "{kind: standardize, by: group}"
     per_value = False
 
+    @property
+    def compares(self) -> str:
+        """The rows whose scores decide a result: `by`."""
+        return self.by
+
     def __post_init__(self) -> None:
         self._moments = Moments()
 
