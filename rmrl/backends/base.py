@@ -1,5 +1,5 @@
-"""What every training engine is built from: `Engine(settings=TrainSettings,
-process=ProcessSettings)`. Imports no torch."""
+"""Settings of every training engine: `Engine(settings=TrainSettings, process=ProcessSettings)`.
+Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class TrainSettings:
     """ref: frozen weights, no optimizer; only `logprobs` makes sense. critic: a value head,
     `values` in place of `logprobs`."""
     critic: CriticConfig | None = None
-    """Of role critic, every null already replaced by the actor's setting."""
+    """Settings of role critic, every null already replaced by the actor's setting."""
     temperature: float = 1.0
-    """Divides the logits everywhere, so that training measures the distribution that was
+    """Divisor of the logits everywhere, so that training measures the distribution that was
     sampled."""
     total_steps: int = 1
     """Optimizer steps of the whole run, for the learning-rate schedule."""
@@ -53,8 +53,8 @@ class ProcessSettings:
     rank: int = 0
     world_size: int = 1
     init_method: str = ""
-    """Where the processes meet, e.g. tcp://127.0.0.1:29500; rank 0 listens there. "" is enough for
-    a group of one."""
+    """Address at which the processes meet, e.g. tcp://127.0.0.1:29500; rank 0 listens there. "" is
+    enough for a group of one."""
     local_rank: int = 0
     """CUDA device of this process among those it can see."""
     threads: int | None = None

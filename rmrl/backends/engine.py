@@ -1,5 +1,5 @@
-"""TrainingEngine: what training is under every backend. Knows mini-batches, metrics and files; a
-ModelPart knows the model.
+"""TrainingEngine: training as it is the same under every backend. It handles mini-batches, metrics
+and files; a ModelPart handles the model.
 
 Every method is called in all processes of the group together, each with its own share of the rows,
 because models are gathered.
@@ -11,6 +11,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,12 +59,14 @@ class TrainingEngine:
         build: Callable[[TrainSettings, ProcessSettings], ModelPart],
     ) -> None:
         if not settings.temperature > 0:
-            raise ConfigError(f"actor_rollout_ref.rollout.temperature={settings.temperature}: training divides logits by it, so it must be "
-                              "above 0; e.g. temperature=1.0")  # fmt: skip
-        learning_rate(
-            0, optim=settings.trained.optim, total_steps=settings.total_steps
-        )  # an unknown schedule is an error now
-        self._settings, self._process = settings, process
+            raise ConfigError(
+                f"actor_rollout_ref.rollout.temperature={settings.temperature}: training divides"
+                " logits by it, so it must be above 0; e.g. temperature=1.0"
+            )
+        # An unknown schedule raises here, not at the first step.
+        learning_rate(0, optim=settings.trained.optim, total_steps=settings.total_steps)
+        self._settings = settings
+        self._process = process
         self._trains = settings.role != "ref"
         self._part = build(settings, process)
         self._limits = update_limits(
@@ -77,8 +80,8 @@ class TrainingEngine:
         """Log-probability of each response token under logits / temperature; float32, rows and
         lengths as `batch.response_mask`.
 
-        Empty in processes that do not answer for their share (see rmrl.backends.dealing), here and
-        in `values`.
+        Empty in processes that do not answer for their share (see rmrl.backends.dealing); the same
+        holds for `values`.
         """
         assert self._settings.role != "critic", "a critic has values, no log-probabilities"
         return self._per_token(batch)
@@ -90,58 +93,61 @@ class TrainingEngine:
         return self._per_token(batch)
 
     def _per_token(self, batch: TrainBatch) -> Ragged:
-        """The model's answers without a gradient, put back in the order of the rows."""
-        tokens = (
-            self._settings.logprob_max_tokens or self._settings.trained.ppo_max_token_len_per_gpu
+        """The model's outputs without a gradient, in the order of the rows."""
+        settings = self._settings
+        limits = Limits(
+            tokens=settings.logprob_max_tokens or settings.trained.ppo_max_token_len_per_gpu,
+            rows=settings.logprob_max_rows,
+            packed=self._part.packed,
         )
-        plan = self._plan(
-            batch,
-            Limits(tokens=tokens, rows=self._settings.logprob_max_rows, packed=self._part.packed),
-        )
-        rows: list[np.ndarray] = [np.zeros(0, np.float32)] * (
-            len(batch) if self._part.answers else 0
-        )
+        plan = self._plan(batch, limits)
+        count = len(batch) if self._part.answers else 0
+        rows: list[np.ndarray] = [np.zeros(0, np.float32)] * count
         outputs = self._part.compute([micro for _, micro in plan])
-        for output, (index, micro) in zip(
-            outputs, plan, strict=False
-        ):  # none at all where this process does not answer
+        # A process that does not answer has no outputs at all.
+        for output, (index, micro) in zip(outputs, plan, strict=False):
             flat = Ragged(output.cpu().numpy(), micro.response_mask.lengths)
+            # A dummy has a row but no index.
             for row, values in zip(index, flat.rows(), strict=False):
-                rows[row] = values  # a dummy has a row but no index
+                rows[row] = values
         return Ragged.of(rows, np.float32)
 
     def _plan(self, batch: TrainBatch, limits: Limits) -> list[tuple[np.ndarray, TrainBatch]]:
-        """(row numbers, micro-batch), as many in every process; dummies, which have no row numbers,
-        make up the difference."""
+        """(row numbers, micro-batch) pairs, the same number in every process; dummies, which have
+        no row numbers, make up the difference."""
         with_response = np.flatnonzero(batch.response_mask.lengths > 0)
-        rows = [with_response[index] for index in cut(batch.tokens.lengths[with_response], limits)]
-        missing = self._part.micro_batches(len(rows)) - len(rows)
-        dummies = [(np.zeros(0, np.int64), dummy_row(batch))] * missing
-        return [(index, batch.select(index)) for index in rows] + dummies
+        plan: list[tuple[np.ndarray, TrainBatch]] = []
+        for index in cut(batch.tokens.lengths[with_response], limits):
+            rows = with_response[index]
+            plan.append((rows, batch.select(rows)))
+        missing = self._part.micro_batches(len(plan)) - len(plan)
+        return plan + [(np.zeros(0, np.int64), dummy_row(batch))] * missing
 
     # --- update
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        """`ppo_epochs` passes over this process's share of each mini-batch, one optimizer step per
-        mini-batch.
+        """Run `ppo_epochs` passes over this process's share of each mini-batch, with one optimizer
+        step per mini-batch.
 
-        Every process gets as many mini-batches; a share may be empty. A step whose gradient norm is
-        not finite is skipped in all processes and counted in `policy/skipped_updates`. Metrics, the
-        same in each process, are means over counted tokens of all shares:
-        `policy/{loss,policy_loss,entropy,kl,ref_kl,clip_fraction,grad_norm,lr,tokens,skipped_updates}`
-        as far as the loss gives them; of a critic
-        `critic/{loss,value_loss,value_clip_fraction,value_mean,return_mean,explained_variance,grad_norm,lr,tokens,skipped_updates}`.
+        Every process gets the same number of mini-batches; a share may be empty. A step whose
+        gradient norm is not finite is skipped in all processes and counted in
+        `policy/skipped_updates`. Metrics, the same in each process, are means over counted tokens
+        of all shares. Of a policy, as far as the loss has them:
+        `policy/{loss,policy_loss,entropy,kl,ref_kl,clip_fraction,grad_norm,lr,tokens,skipped_updates}`.
+        Of a critic: `critic/{loss,value_loss,value_clip_fraction,value_mean,return_mean}`,
+        `critic/{explained_variance,grad_norm,lr,tokens,skipped_updates}`.
         """
         assert self._trains, "a reference engine does not train"
-        critic, epochs = self._settings.role == "critic", self._settings.trained.ppo_epochs
-        before, method = ("values", "values()") if critic else ("old_logprobs", "logprobs()")
-        if len(mini_batches) * epochs > 1 and any(
-            getattr(batch, before) is None for batch in mini_batches
-        ):
+        critic = self._settings.role == "critic"
+        epochs = self._settings.trained.ppo_epochs
+        steps = len(mini_batches) * epochs
+        stream = "values" if critic else "old_logprobs"
+        if steps > 1 and any(getattr(batch, stream) is None for batch in mini_batches):
+            method = "values()" if critic else "logprobs()"
             raise ConfigError(
-                f"{len(mini_batches) * epochs} optimizer steps on one batch need {before}, and the"
-                f" batch has none: compute them with {method} first, or make one step (ppo_epochs=1"
-                " and one mini-batch)"
+                f"{steps} optimizer steps on one batch need {stream}, and the batch has none:"
+                f" compute them with {method} first, or make one step (ppo_epochs=1 and one"
+                " mini-batch)"
             )
         totals = Totals("critic" if critic else "policy")
         for _ in range(epochs):
@@ -151,55 +157,50 @@ class TrainingEngine:
         return value_metrics(metrics) if critic else metrics
 
     def _train_on(self, batch: TrainBatch, totals: Totals) -> None:
-        """One optimizer step."""
-        weight, tokens = self._part.all_sum(weight_and_tokens(batch, self._settings))
+        """Make one optimizer step."""
+        settings = self._settings
+        weight, tokens = self._part.all_sum(weight_and_tokens(batch, settings))
         lr = learning_rate(
-            self._step, optim=self._settings.trained.optim, total_steps=self._settings.total_steps
+            self._step, optim=settings.trained.optim, total_steps=settings.total_steps
         )
         self._step += 1  # skipped steps count, so that the schedule ends with the run
         if weight == 0:
             totals.add_step(lr=lr, grad_norm=None, tokens=0)
             return
-        loss_divisor = divisor(weight, self._settings)
+        loss_divisor = divisor(weight, settings)
 
         def loss(micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None) -> Tensor:
-            loss_sum, sums = self._loss(micro, outputs_N, entropy_N)
+            if settings.role == "critic":
+                loss_sum, sums = weighted_value_loss(micro, outputs_N, settings=settings)
+            else:
+                loss_sum, sums = weighted_loss(micro, outputs_N, entropy_N, settings=settings)
             part = loss_sum / loss_divisor
             totals.add_sums(part.detach(), sums)
             return part
 
         self._part.train([micro for _, micro in self._plan(batch, self._limits)], loss)
-        grad_norm = self._part.step(lr)
-        totals.add_step(
-            lr=lr, grad_norm=grad_norm if math.isfinite(grad_norm) else None, tokens=tokens
-        )
-
-    def _loss(
-        self, micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        if self._settings.role == "critic":
-            return weighted_value_loss(micro, outputs_N, settings=self._settings)
-        return weighted_loss(micro, outputs_N, entropy_N, settings=self._settings)
+        norm = self._part.step(lr)
+        totals.add_step(lr=lr, grad_norm=norm if math.isfinite(norm) else None, tokens=tokens)
 
     # --- weights
 
     def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        """(name, dtype, shape) of what `weights(dtype)` yields, in its order; needs no other
+        """(name, dtype, shape) of each tensor of `weights(dtype)`, in its order; needs no other
         process."""
         return self._part.manifest(_dtype(dtype))
 
     def weights(self, dtype: str | None = None) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors by their Hugging Face names, gathered one at a time; tied weights once,
-        adapters merged into their weights.
+        """Yield whole tensors by their Hugging Face names, gathered one at a time; tied weights
+        once, adapters merged into their weights.
 
-        Every process must run the iterator to its end, also those that keep nothing. `dtype` (None:
-        as trained) is cast before gathering, of adapted weights after merging.
+        Every process must run the iterator to its end, also those that keep nothing. Tensors are
+        cast to `dtype` (None: as trained) before gathering, adapted weights after merging.
         """
         return self._part.weights(_dtype(dtype))
 
     def export_weights(self, path: str, dtype: str) -> int:
         """Stream the weights into one file that the rollout engine reads; only rank 0 writes.
-        Returns the file's bytes, 0 elsewhere."""
+        Returns the file's bytes, 0 in the other processes."""
         tensors = self.weights(dtype)
         if self._process.rank == 0:
             return write_weights(Path(path), self.manifest(dtype), tensors)
@@ -210,16 +211,13 @@ class TrainingEngine:
         """Write a Hugging Face folder (config, weights, tokenizer), complete or not at all; only
         rank 0 writes.
 
-        A critic is written as a sequence classifier with one label, as reward models are.
+        A critic is written as a sequence classifier with one label, like a reward model.
         """
         tensors = self.weights(dtype)
         if self._process.rank == 0:
-            save_hf_folder(
-                Path(path),
-                self._part.language_model,
-                tensors,
-                tokenizer=policy_tokenizer(self._settings.model),
-            )
+            model = self._part.language_model
+            tokenizer = policy_tokenizer(self._settings.model)
+            save_hf_folder(Path(path), model, tensors, tokenizer=tokenizer)
         else:
             _run_out(tensors)
         barrier(self._part.device)
@@ -227,35 +225,32 @@ class TrainingEngine:
     # --- checkpoints
 
     def save(self, path: str) -> None:
-        """Write all that `load` needs into `path`: tensors/, the random state of each process, and
-        state.json last."""
-        folder, rank = Path(path), self._process.rank
-        if rank == 0:
-            shutil.rmtree(
-                folder / TENSORS, ignore_errors=True
-            )  # shards of another number of processes must not mix with ours
+        """Write everything that `load` needs to `path`: tensors/, the random state of each process,
+        and state.json last."""
+        folder = Path(path)
+        if self._process.rank == 0:
+            # Shards of another number of processes must not mix with these.
+            shutil.rmtree(folder / TENSORS, ignore_errors=True)
             (folder / state_file.STATE).unlink(missing_ok=True)
             (folder / TENSORS).mkdir(parents=True)
         barrier(self._part.device)
         self._part.save_tensors(folder / TENSORS)
-        write_rng(folder, rank)
+        write_rng(folder, self._process.rank)
         barrier(self._part.device)
-        if rank == 0:
-            state = {"step": self._step, "num_processes": self._process.world_size}
-            state_file.write_state(
-                folder,
-                {
-                    **state,
-                    **state_file.describe(self._settings, tensor_format=self._part.tensor_format),
-                },
-            )
+        if self._process.rank == 0:
+            state: dict[str, Any] = {
+                "step": self._step,
+                "num_processes": self._process.world_size,
+            }
+            state |= state_file.describe(self._settings, tensor_format=self._part.tensor_format)
+            state_file.write_state(folder, state)
 
     def load(self, path: str) -> None:
         """Continue from `path`, also when another number of processes saved it (then without its
         random states).
 
-        Raises CheckpointError when it is torn, of another model or of a backend with another
-        format.
+        Raises CheckpointError for a torn checkpoint, one of another model, and one of a backend
+        with another format.
         """
         folder = Path(path)
         state = state_file.read_state(folder)
@@ -269,8 +264,8 @@ class TrainingEngine:
     # --- memory
 
     def offload(self) -> None:
-        """Move to host memory what the settings name, and give unused device memory back; nothing
-        on CPU."""
+        """Move the parts named in the settings to host memory, and free unused device memory; does
+        nothing on CPU."""
         self._part.move(torch.device("cpu"))
 
     def onload(self) -> None:
@@ -278,12 +273,11 @@ class TrainingEngine:
         self._part.move(self._part.device)
 
     def memory_bytes(self) -> int:
-        """CUDA: device memory held by this process's tensors; CPU: resident memory of this
-        process."""
+        """CUDA: device memory of this process's tensors; CPU: resident memory of this process."""
         device = self._part.device
-        return (
-            torch.cuda.memory_allocated(device) if device.type == "cuda" else process_memory_bytes()
-        )
+        if device.type == "cuda":
+            return torch.cuda.memory_allocated(device)
+        return process_memory_bytes()
 
     def close(self) -> None:
         """Leave the process group; call once per process, after its last engine."""
@@ -295,5 +289,6 @@ def _dtype(name: str | None) -> torch.dtype | None:
 
 
 def _run_out(tensors: Iterator[tuple[str, Tensor]]) -> None:
+    """Exhaust the iterator, whose gathering needs every process."""
     for _ in tensors:
         pass

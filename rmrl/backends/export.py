@@ -2,8 +2,8 @@
 without Ray.
 
 Tensors are read, cast and written one after another. Under LoRA the frozen weights come from the
-model's own checkpoint and the adapters are merged into them, so that whoever loads the folder needs
-to know of neither.
+model's own checkpoint and the adapters are merged into them, so that the folder loads without
+either.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class CheckpointReader(Protocol):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of the stored parameters by their names in the language model: Hugging Face's, and peft's
-        for adapters."""
+        """Shapes of the stored parameters by their names in the language model: Hugging Face's, and
+        peft's for adapters."""
         ...
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
@@ -64,7 +64,7 @@ CHECKED_TOKENS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What `export` did."""
+    """Result of `export`."""
 
     parameters: int
     """Numbers written; tied weights once."""
@@ -73,24 +73,19 @@ class Exported:
 
 
 def role_folder(checkpoint: Path, role: str) -> Path:
-    """The folder of `role` in a run's checkpoint (or `checkpoint` itself). Raises CheckpointError
-    where there is none.
-
-    It is the one whose state.json says so.
-    """
+    """The folder of `role` in a run's checkpoint (or `checkpoint` itself): the one with that role
+    in its state.json. Raises CheckpointError where there is none."""
     if (checkpoint / STATE).is_file():
-        found = {saved_model(checkpoint).role: checkpoint}
+        files = [checkpoint / STATE]
     else:
-        found = {
-            saved_model(file.parent).role: file.parent
-            for file in sorted(checkpoint.glob(f"*/{STATE}"))
-        }
-    if role in found:
-        return found[role]
-    if found:
+        files = sorted(checkpoint.glob(f"*/{STATE}"))
+    folders = {saved_model(file.parent).role: file.parent for file in files}
+    if role in folders:
+        return folders[role]
+    if folders:
         raise CheckpointError(
-            f"'{checkpoint}' holds no {role}, only {' and '.join(found)}: set"
-            f" role={next(iter(found))}"
+            f"'{checkpoint}' holds no {role}, only {' and '.join(folders)}: set"
+            f" role={next(iter(folders))}"
         )
     raise CheckpointError(
         f"'{checkpoint}' is no complete checkpoint (no {STATE} in it): give the folder of one, e.g."
@@ -104,28 +99,26 @@ def export(
     """Write the model of the checkpoint in `folder` to `out`, with its config and tokenizer,
     complete or not at all.
 
-    `base`: where its config, tokenizer and (LoRA) frozen weights are, if no longer where training
-    found them. `check`: reload what was written and compare its logits with those of the
-    checkpoint's tensors. Raises CheckpointError for a torn checkpoint or a failed check,
-    ConfigError where the base model cannot be read.
+    `base`: folder or hub id with its config, tokenizer and (LoRA) frozen weights, if these are no
+    longer where training read them. `check`: reload the written folder and compare its logits with
+    those of the checkpoint's tensors. Raises CheckpointError for a torn checkpoint or a failed
+    check, ConfigError where the base model cannot be read.
     """
     saved = saved_model(folder)
-    source = _Source(
-        (
-            saved
-            if base is None
-            else replace(saved, model=replace(saved.model, path=base, tokenizer_path=None))
-        ),
-        folder,
-    )
+    if base is not None:
+        saved = replace(saved, model=replace(saved.model, path=base, tokenizer_path=None))
+    source = _Source(saved, folder)
     cast = torch_dtype(dtype, key="dtype")
-    numbers, difference = 0, None
+    numbers = 0
+    difference = None
 
     def counted() -> Iterator[tuple[str, Tensor]]:
         nonlocal numbers
         for name, tensor in source.merged():
             numbers += tensor.numel()
-            yield name, tensor.to(cast) if tensor.is_floating_point() else tensor
+            if tensor.is_floating_point():
+                tensor = tensor.to(cast)
+            yield name, tensor
 
     def compare(written: Path) -> None:
         nonlocal difference
@@ -142,30 +135,31 @@ def export(
 
 
 class _Source:
-    """The checkpoint's tensors beside the model that they belong to."""
+    """A checkpoint's tensors, and the model that they belong to."""
 
     def __init__(self, saved: SavedModel, folder: Path) -> None:
-        self.saved, self._folder = saved, folder
+        self.saved = saved
+        self._folder = folder
         self.reader = READERS[saved.format](folder)
         self.adapted = saved.model.lora_rank > 0
         self.classifies = saved.role == "critic"
         with torch.device("meta"):
             self.skeleton = self._of_base(self._load)
-            names = {
-                name: tuple(parameter.shape)
-                for name, parameter in self._parameters(self._with_adapters(self._load())).items()
-            }
-        self.names = [name for name in names if not self.adapted or name in self.reader.shapes]
-        self._require(names)
+            parameters = self._parameters(self._with_adapters(self._load()))
+        shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+        self.names = [name for name in shapes if not self.adapted or name in self.reader.shapes]
+        self._require(shapes)
 
     def _of_base(self, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:
+        """The model that `read` returns; an error of it names `base` as the remedy."""
         try:
             return read()
         except ConfigError as error:
+            weights = " and frozen weights" if self.adapted else ""
             raise ConfigError(
                 f"the checkpoint was trained from '{self.saved.model.path}', which is needed for"
-                f" its config{' and frozen weights' if self.adapted else ''} and cannot be read:"
-                f" set base=<its folder or hub id> ({error.problems[0]})"
+                f" its config{weights} and cannot be read: set base=<its folder or hub id>"
+                f" ({error.problems[0]})"
             ) from error
 
     def _load(self) -> PreTrainedModel:
@@ -176,24 +170,24 @@ class _Source:
         return add_adapters(model, self.saved.model) if self.adapted else model
 
     def _parameters(self, model: PreTrainedModel) -> dict[str, Tensor]:
-        """The model's parameters under the names in which they are stored: fused experts one by one
+        """The model's parameters by the names under which they are stored: fused experts one by one
         where they are stored so."""
-        found: dict[str, Tensor] = {}
+        parameters: dict[str, Tensor] = {}
         for name, parameter in model.named_parameters():
-            found |= (
-                {name: parameter}
-                if name in self.reader.shapes
-                else one_by_one(name, parameter) or {name: parameter}
-            )
-        return found
+            experts = one_by_one(name, parameter)
+            if name in self.reader.shapes or not experts:
+                parameters[name] = parameter
+            else:
+                parameters |= experts
+        return parameters
 
     def _require(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise CheckpointError unless the checkpoint has the model's tensors and no others."""
         stored = self.reader.shapes
-        wrong = [name for name in self.names if stored.get(name) != shapes[name]] or [
-            name for name in stored if name not in shapes
-        ]
+        wrong = [name for name in self.names if stored.get(name) != shapes[name]]
+        wrong += [name for name in stored if name not in shapes]
         if wrong or not self.names:
-            name = next(iter(wrong), "any parameter")
+            name = wrong[0] if wrong else "any parameter"
             raise CheckpointError(
                 f"'{self._folder}' holds '{name}' with shape {stored.get(name)} and the model of"
                 f" '{self.saved.model.path}' has it with {shapes.get(name)}: the checkpoint is"
@@ -201,7 +195,7 @@ class _Source:
             )
 
     def merged(self) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors by their Hugging Face names."""
+        """Yield whole tensors by their Hugging Face names."""
         if not self.adapted:
             return self.reader.read(self.names)
         whole = self.whole(torch_dtype(self.saved.dtype, key="dtype"))
@@ -211,47 +205,49 @@ class _Source:
     @torch.no_grad()
     def whole(self, dtype: torch.dtype) -> PreTrainedModel:
         """The model with the checkpoint's tensors in memory, adapters beside their layers."""
-        model: Any = self._with_adapters(
-            self._of_base(self._load if self.adapted else self._unloaded)
-        )
+        # Parameters need no values where all of them are in the checkpoint.
+        read = self._load if self.adapted else self._unloaded
+        model: Any = self._with_adapters(self._of_base(read))
         stored = self._parameters(model)
         for name, tensor in self.reader.read(self.names):
             stored[name].copy_(tensor)
-        for parameter in (
-            model.parameters()
-        ):  # not model.to: buffers such as rotary frequencies keep their precision
+        # not model.to: buffers such as rotary frequencies keep their precision
+        for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)
         return model.eval()
 
     def _unloaded(self) -> PreTrainedModel:
-        """Parameters need no values where all of them are in the checkpoint."""
-        config: PretrainedConfig = (value_config if self.classifies else load_config)(
-            self.saved.model
-        )
+        read_config = value_config if self.classifies else load_config
+        config: PretrainedConfig = read_config(self.saved.model)
         dtype = torch_dtype(self.saved.dtype, key="dtype")
         return build_unloaded(self.architecture, self.saved.model, config=config, dtype=dtype)
 
     @property
     def architecture(self) -> Any:
-        """transformers' class."""
-        return AutoModelForSequenceClassification if self.classifies else AutoModelForCausalLM
+        """The transformers class of the model."""
+        if self.classifies:
+            return AutoModelForSequenceClassification
+        return AutoModelForCausalLM
 
 
 def _difference(source: _Source, written: Path, dtype: torch.dtype) -> float:
-    """Between what the written folder and the checkpoint's tensors answer; one of the two is in
-    memory at a time."""
-    ids_1S = torch.linspace(
-        0, source.skeleton.config.get_text_config().vocab_size - 1, CHECKED_TOKENS
-    ).long()[None]
+    """Largest difference between the outputs of the written folder and of the checkpoint's tensors,
+    as a share of the largest output. One of the two models is in memory at a time.
+
+    Raises CheckpointError above the tolerance.
+    """
+    vocabulary = source.skeleton.config.get_text_config().vocab_size
+    ids_1S = torch.linspace(0, vocabulary - 1, CHECKED_TOKENS).long()[None]
+
+    def reload() -> PreTrainedModel:
+        trust = source.saved.model.trust_remote_code
+        model = source.architecture.from_pretrained(written, dtype=dtype, trust_remote_code=trust)
+        return model.eval()
+
     expected = _answer(partial(source.whole, dtype), ids_1S)
-    trust = source.saved.model.trust_remote_code
-    got = _answer(
-        lambda: source.architecture.from_pretrained(
-            written, dtype=dtype, trust_remote_code=trust
-        ).eval(),
-        ids_1S,
-    )
-    difference = ((got - expected).abs().max() / expected.abs().max().clamp_min(1e-12)).item()
+    actual = _answer(reload, ids_1S)
+    difference = (actual - expected).abs().max() / expected.abs().max().clamp_min(1e-12)
+    difference = difference.item()
     allowed = MERGED_TOLERANCE if source.adapted else PLAIN_TOLERANCE
     if not difference <= allowed:  # nan too
         raise CheckpointError(
@@ -264,7 +260,7 @@ def _difference(source: _Source, written: Path, dtype: torch.dtype) -> float:
 
 @torch.no_grad()
 def _answer(build: Callable[[], PreTrainedModel], ids_1S: Tensor) -> Tensor:
-    """Last hidden states and what the head makes of them, flat, in float32."""
+    """Last hidden states and the head's outputs, flat, in float32."""
     model: Any = build()
     hidden_1SH = model.base_model(input_ids=ids_1S, use_cache=False).last_hidden_state
     head = model.get_output_embeddings() or model.score

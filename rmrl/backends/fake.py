@@ -2,9 +2,9 @@
 language model.
 
 The "policy" is a single distribution softmax(w / temperature) over TOY_TOKENS tokens, whatever the
-prompt; the "critic" gives w[t] after token t. Token t counts as t modulo TOY_TOKENS. Loss,
-schedule, metrics and checkpoints are the real ones, so a token with positive advantages does become
-more likely, and a value does move to its returns.
+prompt; the "critic" has the value w[t] after token t. Token t counts as t modulo TOY_TOKENS. Loss,
+schedule, metrics and checkpoints are the real ones. So a token with positive advantages becomes
+more likely, and a value moves to its returns.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ class FakeTrainEngine:
         self._weights_V = torch.zeros(TOY_TOKENS, requires_grad=settings.role != "ref")
 
     def logprobs(self, batch: TrainBatch) -> Ragged:
-        """As FSDPEngine.logprobs."""
+        """Log-probabilities; see TrainingEngine.logprobs."""
         with torch.no_grad():
-            return Ragged(self._logprobs(batch)[0].numpy(), batch.response_mask.lengths.copy())
+            logprobs_N, _ = self._logprobs(batch)
+        return Ragged(logprobs_N.numpy(), batch.response_mask.lengths.copy())
 
     def _logprobs(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
         targets_N = response_tokens(batch, torch.device("cpu")).targets_N
@@ -56,16 +57,17 @@ class FakeTrainEngine:
         return logprobs_V[targets_N % TOY_TOKENS], entropy.expand(len(targets_N))
 
     def values(self, batch: TrainBatch) -> Ragged:
-        """As FSDPEngine.values."""
+        """Values; see TrainingEngine.values."""
         with torch.no_grad():
             return Ragged(self._values(batch).numpy(), batch.response_mask.lengths.copy())
 
     def _values(self, batch: TrainBatch) -> Tensor:
         tokens = response_tokens(batch, torch.device("cpu"))
-        return self._weights_V[tokens.input_ids_BS.flatten()[tokens.positions_N] % TOY_TOKENS]
+        states_N = tokens.input_ids_BS.flatten()[tokens.positions_N]
+        return self._weights_V[states_N % TOY_TOKENS]
 
     def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        """As FSDPEngine.update, one step of SGD per mini-batch."""
+        """Train, one step of SGD per mini-batch; see TrainingEngine.update."""
         critic = self._settings.role == "critic"
         totals = Totals("critic" if critic else "policy")
         for _ in range(self._settings.trained.ppo_epochs):
@@ -76,14 +78,18 @@ class FakeTrainEngine:
 
     def _train_on(self, batch: TrainBatch, totals: Totals) -> None:
         weight, tokens = weight_and_tokens(batch, self._settings)
-        lr = learning_rate(
-            self._step, optim=self._settings.trained.optim, total_steps=self._settings.total_steps
-        )
+        optim = self._settings.trained.optim
+        lr = learning_rate(self._step, optim=optim, total_steps=self._settings.total_steps)
         self._step += 1
         if weight == 0:
             totals.add_step(lr=lr, grad_norm=None, tokens=0)
             return
-        loss_sum, sums = self._loss(batch)
+        if self._settings.role == "critic":
+            values_N = self._values(batch)
+            loss_sum, sums = weighted_value_loss(batch, values_N, settings=self._settings)
+        else:
+            logprobs_N, entropy_N = self._logprobs(batch)
+            loss_sum, sums = weighted_loss(batch, logprobs_N, entropy_N, settings=self._settings)
         loss = loss_sum / divisor(weight, self._settings)
         (gradient_V,) = torch.autograd.grad(loss, self._weights_V)
         with torch.no_grad():
@@ -91,13 +97,8 @@ class FakeTrainEngine:
         totals.add_sums(loss.detach(), sums)
         totals.add_step(lr=lr, grad_norm=float(gradient_V.norm()), tokens=tokens)
 
-    def _loss(self, batch: TrainBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        if self._settings.role == "critic":
-            return weighted_value_loss(batch, self._values(batch), settings=self._settings)
-        return weighted_loss(batch, *self._logprobs(batch), settings=self._settings)
-
     def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:  # noqa: ARG002 - one dtype only
-        """As FSDPEngine.manifest; always float32."""
+        """Names, dtypes and shapes of the weights; always float32."""
         return [(WEIGHT_NAME, torch.float32, (TOY_TOKENS,))]
 
     def weights(self, dtype: str | None = None) -> Iterator[tuple[str, Tensor]]:  # noqa: ARG002 - one dtype only
@@ -105,7 +106,7 @@ class FakeTrainEngine:
         yield WEIGHT_NAME, self._weights_V.detach().clone()
 
     def export_weights(self, path: str, dtype: str) -> int:  # noqa: ARG002 - one dtype only
-        """As FSDPEngine.export_weights."""
+        """Write the weights to one file; returns its bytes."""
         save_file(dict(self.weights()), path)
         return Path(path).stat().st_size
 
@@ -113,12 +114,11 @@ class FakeTrainEngine:
         """Write <path>/toy.safetensors."""
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {**dict(self.weights()), "step": torch.tensor(self._step)}, folder / "toy.safetensors"
-        )
+        tensors = {**dict(self.weights()), "step": torch.tensor(self._step)}
+        save_file(tensors, folder / "toy.safetensors")
 
     def load(self, path: str) -> None:
-        """Read it. Raises CheckpointError when there is none."""
+        """Read what `save` wrote. Raises CheckpointError where there is no such file."""
         file = Path(path) / "toy.safetensors"
         if not file.is_file():
             raise CheckpointError(
@@ -136,14 +136,14 @@ class FakeTrainEngine:
         save_file(dict(self.weights()), Path(path) / "model.safetensors")
 
     def offload(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def onload(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def memory_bytes(self) -> int:
         """Bytes of the weights."""
         return self._weights_V.numel() * self._weights_V.element_size()
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""

@@ -9,9 +9,11 @@ from pathlib import Path
 
 
 def process_memory_bytes() -> int:
-    """Resident memory now; where the system does not tell (no /proc), the peak so far."""
+    """Resident memory now; on systems without /proc the peak so far."""
     statm = Path("/proc/self/statm")
     if statm.is_file():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    if sys.platform == "darwin":
+        return peak
+    return peak * 1024

@@ -1,8 +1,7 @@
-"""How rows are dealt to processes and cut into micro-batches. Pure arithmetic on lengths, numpy
-only.
+"""Distribution of rows over processes and micro-batches. Pure arithmetic on lengths, numpy only.
 
-Cost of a micro-batch: padded, rows x longest row (what the forward pass computes), so rows of like
-length go together; packed, the sum of its rows, so rows fill up the first micro-batch that has
+Cost of a micro-batch: padded, rows x longest row (the size of the forward pass), so rows of similar
+length go together; packed, the sum of its rows, so a row goes to the first micro-batch that has
 room.
 """
 
@@ -20,10 +19,10 @@ from rmrl.types import Ragged, TrainBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Size of a micro-batch, at most. None: no limit."""
+    """Maximum size of a micro-batch. None: no limit."""
 
     tokens: int | None
-    """The cost as above; a single row may exceed it, for it cannot be cut."""
+    """Largest cost, see above; a single row may exceed it, because it cannot be cut."""
     rows: int | None
     packed: bool = False
 
@@ -31,7 +30,7 @@ class Limits:
 def update_limits(
     trained: TrainedConfig, *, section: str = "actor_rollout_ref.actor", packed: bool = False
 ) -> Limits:
-    """The limits that the settings ask for; `section` is where they stand.
+    """The limits in the settings; `section` is the part of the configuration with `trained`.
 
     Raises ConfigError for use_dynamic_bsz=false without a micro-batch size.
     """
@@ -47,8 +46,8 @@ def update_limits(
 
 
 def split_by_length(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.ndarray]:
-    """Deal rows to `parts` processes: row counts differ by at most one, token totals are about
-    equal.
+    """Distribute rows over `parts` processes: row counts differ by at most one, token totals are
+    about equal.
 
     Longest first, in rounds of one row per process; in each round the process with the fewest
     tokens so far takes the longest row. Returns ascending row numbers per process (int64); with
@@ -56,21 +55,20 @@ def split_by_length(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.
     """
     lengths = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
-    taken: list[list[int]] = [[] for _ in range(parts)]
+    shares: list[list[int]] = [[] for _ in range(parts)]
     load = np.zeros(parts, dtype=np.int64)
     for start in range(0, len(order), parts):
-        neediest = np.argsort(load, kind="stable")
-        for part, row in zip(
-            neediest, order[start : start + parts], strict=False
-        ):  # the last round may be short
-            taken[part].append(int(row))
+        by_load = np.argsort(load, kind="stable")
+        # The last round may be short.
+        for part, row in zip(by_load, order[start : start + parts], strict=False):
+            shares[part].append(int(row))
             load[part] += lengths[row]
-    return [np.asarray(sorted(rows), dtype=np.int64) for rows in taken]
+    return [np.asarray(sorted(rows), dtype=np.int64) for rows in shares]
 
 
 def cut(lengths: Sequence[int] | np.ndarray, limits: Limits) -> list[np.ndarray]:
-    """Row numbers of each micro-batch, longest rows first (a run that lacks memory fails at once,
-    not an hour later)."""
+    """Row numbers of each micro-batch, longest rows first, so that a run without enough memory
+    fails at once and not after an hour."""
     lengths = np.asarray(lengths, dtype=np.int64)
     micros: list[list[int]] = []
     sums: list[int] = []
@@ -79,12 +77,12 @@ def cut(lengths: Sequence[int] | np.ndarray, limits: Limits) -> list[np.ndarray]
         first_open = 0 if limits.packed else max(0, len(micros) - 1)
         for number in range(first_open, len(micros)):
             rows = len(micros[number]) + 1
-            cost = (
-                sums[number] + length if limits.packed else rows * int(lengths[micros[number][0]])
-            )
-            if (limits.tokens is None or cost <= limits.tokens) and (
-                limits.rows is None or rows <= limits.rows
-            ):
+            if limits.packed:
+                cost = sums[number] + length
+            else:
+                cost = rows * int(lengths[micros[number][0]])
+            fits = limits.tokens is None or cost <= limits.tokens
+            if fits and (limits.rows is None or rows <= limits.rows):
                 micros[number].append(row)
                 sums[number] += length
                 break

@@ -1,13 +1,13 @@
-"""From a micro-batch and its log-probabilities or values to one differentiable number, the same for
-every engine.
+"""The loss of a micro-batch from its log-probabilities or values: one differentiable number, the
+same for every engine.
 
 Everything here is an un-normalised sum. The engine divides by the weight of the whole mini-batch
-over all processes, so results do not depend on how rows were dealt or cut. Terms, weights and
+over all processes, so results do not depend on how rows were distributed or cut. Terms, weights and
 metric sums all count the same tokens, those of `TrainBatch.loss_mask`; a mini-batch of which every
 token was rejected weighs 0 and makes no step.
 
 Shapes: B rows of the micro-batch    S longest row    T longest response    N response tokens of all
-  rows, flat and row by row
+rows, flat and row by row
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from rmrl.types import LossInputs, Metrics, Ragged, TrainBatch, ValueLossInputs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseTokens:
-    """One micro-batch as the model takes it; see rmrl.models.logprobs.ResponseModel.forward."""
+    """One micro-batch as the model's input; see rmrl.models.logprobs.ResponseModel.forward."""
 
     input_ids_BS: Tensor
     positions_N: Tensor
     targets_N: Tensor
     position_ids_BS: Tensor | None
-    """Of packed rows; None: the rows are padded."""
+    """Positions within packed rows; None: the rows are padded."""
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
     """A tensor on `device`; to CUDA through pinned memory, without waiting for the copy."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor
 
 
 def response_tokens(
@@ -51,25 +53,28 @@ def response_tokens(
 
     Every row needs at least one prompt token.
     """
-    sizes_B, responses_B = batch.tokens.lengths, batch.response_mask.lengths
+    sizes_B = batch.tokens.lengths
+    responses_B = batch.response_mask.lengths
     assert (sizes_B > responses_B).all(), (
         "a row without a prompt token: its first response token has no probability"
     )
-    tokens_BS = batch.tokens.values[None] if packed else batch.tokens.padded(0)
-    rows_B = batch.tokens.offsets if packed else np.arange(len(batch)) * tokens_BS.shape[1]
+    if packed:
+        tokens_BS = batch.tokens.values[None]
+        rows_B = batch.tokens.offsets
+        position_ids_S = np.concatenate(list(map(np.arange, sizes_B)))
+        position_ids_BS = to_device(position_ids_S[None], device)
+    else:
+        tokens_BS = batch.tokens.padded(0)
+        rows_B = np.arange(len(batch)) * tokens_BS.shape[1]
+        position_ids_BS = None
     starts_B = rows_B + sizes_B - responses_B - 1
-    positions = Ragged.of(
-        [start + np.arange(n) for start, n in zip(starts_B, responses_B, strict=True)], np.int64
-    ).values
+    rows = [start + np.arange(n) for start, n in zip(starts_B, responses_B, strict=True)]
+    positions_N = Ragged.of(rows, np.int64).values
     return ResponseTokens(
         input_ids_BS=to_device(tokens_BS, device),
-        positions_N=to_device(positions, device),
-        targets_N=to_device(tokens_BS.reshape(-1)[positions + 1], device),
-        position_ids_BS=(
-            to_device(np.concatenate([np.arange(size) for size in sizes_B])[None], device)
-            if packed
-            else None
-        ),
+        positions_N=to_device(positions_N, device),
+        targets_N=to_device(tokens_BS.reshape(-1)[positions_N + 1], device),
+        position_ids_BS=position_ids_BS,
     )
 
 
@@ -89,9 +94,9 @@ def weighted_loss(
     """Sum over the micro-batch of weight x loss (a scalar with gradient), and metric sums over
     counted tokens.
 
-    Without `old_logprobs` the log-probabilities themselves stand in, detached: right for a single
-    step on fresh rollouts. The sums then hold `rollout_logprob_diff`, how far the sampling engine's
-    log-probabilities are from these.
+    Without `old_logprobs` the detached log-probabilities themselves replace them: right for a
+    single step on fresh rollouts. The sums then have `rollout_logprob_diff`, the distance of the
+    sampling engine's log-probabilities from these.
     """
     inputs = _loss_inputs(batch, logprobs_N, entropy_N)
     loss_BT, sums = total_loss(inputs, settings=settings.actor)
@@ -99,17 +104,17 @@ def weighted_loss(
     if batch.old_logprobs is None and inputs.rollout_logprobs_BT is not None:
         # Several updates measure this once from old_logprobs, on the controller; here the first
         # forward pass is the measurement.
-        apart_BT = (inputs.logprobs_BT - inputs.rollout_logprobs_BT).abs()
-        sums = {**sums, "rollout_logprob_diff": counted_sum(apart_BT, inputs.mask_BT)}
+        difference_BT = (inputs.logprobs_BT - inputs.rollout_logprobs_BT).abs()
+        sums = {**sums, "rollout_logprob_diff": counted_sum(difference_BT, inputs.mask_BT)}
     return (loss_BT * weights_BT).sum(), sums
 
 
 def weighted_value_loss(
     batch: TrainBatch, values_N: Tensor, *, settings: TrainSettings
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """As `weighted_loss`, for a critic's values and the batch's returns.
+    """`weighted_loss` for a critic's values and the batch's returns.
 
-    Without `values` (those before the first update) the values themselves stand in, detached.
+    Without `values` (those before the first update) the detached values themselves replace them.
     `value_metrics` reads the sums.
     """
     values_BT = _unflatten(values_N, batch)
@@ -128,30 +133,24 @@ def weighted_value_loss(
 
 
 def value_metrics(metrics: Metrics) -> Metrics:
-    """A critic's metrics, with `critic/explained_variance` in place of the sums of squares it is
-    made of.
+    """A critic's metrics, with `critic/explained_variance` in place of the sums of squares from
+    which it is computed.
 
-    It is of the values before each step, over the counted tokens of all steps.
+    It compares the values before each step with the returns, over the counted tokens of all steps.
     """
     means = {name.removeprefix("critic/"): value for name, value in metrics.items()}
     if "return" not in means:
         return metrics  # no step had a token that counts
-    explained = explained_variance(means)
-    renamed = {"value": "value_mean", "return": "return_mean"}
-    kept = {
-        renamed.get(name, name): value
-        for name, value in means.items()
-        if name not in ("return_squared", "value_error_squared")
-    }
-    return {
-        f"critic/{name}": value
-        for name, value in (kept | {"explained_variance": explained}).items()
-    }
+    means["explained_variance"] = explained_variance(means)
+    del means["return_squared"], means["value_error_squared"]
+    means["value_mean"] = means.pop("value")
+    means["return_mean"] = means.pop("return")
+    return {f"critic/{name}": value for name, value in means.items()}
 
 
 def divisor(weight: float, settings: TrainSettings) -> float:
-    """What the sum of a mini-batch's weighted losses is divided by; `weight` is the total weight
-    over all processes, above 0."""
+    """Divisor of the sum of a mini-batch's weighted losses; `weight` is the total weight over all
+    processes, above 0."""
     return aggregate.divisor(weight, settings.trained.loss_agg_mode)
 
 
@@ -165,13 +164,15 @@ def _unflatten(flat_N: Tensor, batch: TrainBatch) -> Tensor:
     """One number per response token -> [B, T], right-padded with 0."""
     lengths_B = batch.response_mask.lengths
     present_BT = to_device(np.arange(lengths_B.max())[None, :] < lengths_B[:, None], flat_N.device)
-    return torch.zeros(present_BT.shape, dtype=flat_N.dtype, device=flat_N.device).masked_scatter(
-        present_BT, flat_N
-    )
+    zeros_BT = torch.zeros(present_BT.shape, dtype=flat_N.dtype, device=flat_N.device)
+    return zeros_BT.masked_scatter(present_BT, flat_N)
 
 
 def _stream(ragged: Ragged | None, device: torch.device) -> Tensor | None:
-    return None if ragged is None else to_device(ragged.padded(0), device).float()
+    """The stream right-padded with 0, [B, T] float32."""
+    if ragged is None:
+        return None
+    return to_device(ragged.padded(0), device).float()
 
 
 def _loss_inputs(batch: TrainBatch, logprobs_N: Tensor, entropy_N: Tensor | None) -> LossInputs:

@@ -1,4 +1,4 @@
-"""ModelPart: one process's share of one model, and all that FSDP and Megatron do differently.
+"""ModelPart: one process's share of one model, and everything in which FSDP and Megatron differ.
 rmrl.backends.engine drives it."""
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from rmrl.types import TrainBatch
 
 Loss = Callable[[TrainBatch, Tensor, Tensor | None], Tensor]
 """(micro-batch, log-probabilities or values [N], entropies [N] or None) -> this micro-batch's part
-of the step's loss, a scalar with a
-gradient. Of all micro-batches of all shares together the parts add up to the loss, so gradients are
-  summed, never averaged."""
+of the step's loss, a scalar with a gradient. The parts of all micro-batches of all shares add up to
+the loss, so gradients are summed, never averaged."""
 
 
 class ModelPart(Protocol):
@@ -34,8 +33,8 @@ class ModelPart(Protocol):
 
     @property
     def answers(self) -> bool:
-        """Whether this process's results stand for its share of the rows; of several that work on
-        one share a single one answers."""
+        """True if this process's results represent its share of the rows; of several processes that
+        work on one share a single one answers."""
         ...
 
     @property
@@ -44,16 +43,17 @@ class ModelPart(Protocol):
         ...
 
     def micro_batches(self, count: int) -> int:
-        """How many micro-batches every process runs when this one has `count`: all run as many."""
+        """Number of micro-batches to run when this process has `count`: the maximum over ranks,
+        because every forward pass is a collective."""
         ...
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
-        """Sums over the shares: what processes that do not answer give is left out. The same in
-        every process."""
+        """Sums over the shares, the same in every process; values of processes that do not answer
+        are left out."""
         ...
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """As `all_sum`, by name; processes that do not answer may lack names."""
+        """`all_sum` by name; processes that do not answer may lack names."""
         ...
 
     def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
@@ -70,33 +70,33 @@ class ModelPart(Protocol):
         """One optimizer step at this rate after clipping; returns the gradient norm before
         clipping, the same in every process.
 
-        A norm that is not finite changes nothing. Gradients are gone afterwards.
+        A norm that is not finite changes nothing. Gradients are cleared afterwards.
         """
         ...
 
     def manifest(self, dtype: torch.dtype | None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        """(name, dtype, shape) of what `weights` yields, in its order; needs no other process."""
+        """(name, dtype, shape) of each tensor of `weights`, in order; needs no other process."""
         ...
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors by their Hugging Face names, one at a time; every process must run it to
-        its end."""
+        """Yield whole tensors by their Hugging Face names, one at a time; every process must run
+        the iterator to its end."""
         ...
 
     @property
     def tensor_format(self) -> str:
-        """Of what `save_tensors` writes; a name of rmrl.backends.export.READERS."""
+        """Format of the files of `save_tensors`; a name of rmrl.backends.export.READERS."""
         ...
 
     def save_tensors(self, folder: Path) -> None:
-        """Parameters and optimizer state into the empty `folder`."""
+        """Write parameters and optimizer state to the empty `folder`."""
         ...
 
     def load_tensors(self, folder: Path) -> None:
-        """Undo `save_tensors`, also under another layout. Raises CheckpointError for a torn one, or
-        one of another model."""
+        """Undo `save_tensors`, also under another layout. Raises CheckpointError for a torn
+        checkpoint, or one of another model."""
         ...
 
     def move(self, device: torch.device) -> None:
-        """Bring what the settings say is offloaded to host memory, or back to the device."""
+        """Move the parts named in the settings to host memory, or back to the device."""
         ...

@@ -1,12 +1,12 @@
-"""Which stored tensors are read together: as many as fit, so that memory holds one portion and
-reading is not done one by one."""
+"""Groups of stored tensors that are read together: as many as fit, so that memory holds one group
+and reading is not done one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
 AT_ONCE_BYTES = 2**30
-"""Tensors read together; memory holds one such portion, and what it becomes."""
+"""Maximum bytes of tensors read together; memory holds one such portion, and its result."""
 
 
 def portions(
@@ -16,20 +16,21 @@ def portions(
     size: Callable[[str], int],
     at_once: int = AT_ONCE_BYTES,
 ) -> Iterator[list[str]]:
-    """`names` in their order, cut where the tensors that hold them pass `at_once` bytes; one larger
-    tensor is a portion by itself.
+    """Yield `names` in their order, cut so that the stored tensors of a portion have at most
+    `at_once` bytes; a single larger tensor is a portion by itself.
 
-    `stored_in`: the tensor that holds a name, perhaps several. `size`: bytes of such a tensor,
-    which counts once in a portion.
+    `stored_in`: the stored tensor that contains a name; one may contain several. `size`: bytes of a
+    stored tensor, which counts once in a portion.
     """
     portion: list[str] = []
-    held: set[str] = set()
+    tensors: set[str] = set()
     for name in names:
         tensor = stored_in(name)
-        if portion and sum(map(size, held | {tensor})) > at_once:
+        if portion and sum(map(size, tensors | {tensor})) > at_once:
             yield portion
-            portion, held = [], set()
+            portion = []
+            tensors = set()
         portion.append(name)
-        held.add(tensor)
+        tensors.add(tensor)
     if portion:
         yield portion

@@ -1,8 +1,8 @@
-"""The process group of training: how a process joins and leaves it, and small numbers that all
-processes agree on.
+"""The process group of training: how a process joins and leaves it, and reductions of small
+numbers.
 
-CPU processes talk through gloo, CUDA processes through NCCL (and gloo for what lies in host
-memory); nothing above this file asks which.
+CPU processes communicate through gloo, CUDA processes through NCCL (and gloo for host memory);
+nothing above this file depends on which.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def join_group(process: ProcessSettings, device: str) -> torch.device:
             world_size=process.world_size,
             timeout=timedelta(seconds=process.timeout_s),
         )
-    return torch.device("cuda", process.local_rank) if device == "cuda" else torch.device("cpu")
+    if device == "cuda":
+        return torch.device("cuda", process.local_rank)
+    return torch.device("cpu")
 
 
 def leave_group() -> None:
@@ -55,9 +57,12 @@ def _require_cuda(local_rank: int) -> None:
             "trainer.device=cuda, but torch sees no CUDA device: set trainer.device=cpu, or install"
             " a CUDA build of torch"
         )
-    if local_rank >= torch.cuda.device_count():
-        raise ConfigError(f"training process {local_rank} of this machine has no GPU (torch sees {torch.cuda.device_count()}): "
-                          f"set trainer.n_gpus_per_node={torch.cuda.device_count()}")  # fmt: skip
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise ConfigError(
+            f"training process {local_rank} of this machine has no GPU (torch sees {count}): set"
+            f" trainer.n_gpus_per_node={count}"
+        )
 
 
 def _free_port(process: ProcessSettings) -> int:

@@ -17,8 +17,8 @@ def write_rng(folder: Path, rank: int) -> None:
 
 
 def read_rng(folder: Path, rank: int) -> None:
-    """Restore it; does nothing for a process that the checkpoint does not know (it was saved by
-    fewer)."""
+    """Restore torch's random state; does nothing for a process without a file (the checkpoint was
+    saved by fewer)."""
     file = folder / f"rng-{rank}.safetensors"
     if not file.is_file():
         return

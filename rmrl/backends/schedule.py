@@ -14,21 +14,20 @@ DECAYS = ("constant", "linear", "cosine")
 
 def warmup_steps(optim: OptimConfig, total_steps: int) -> int:
     """Length of the linear warm-up in optimizer steps."""
-    return (
-        optim.lr_warmup_steps
-        if optim.lr_warmup_steps >= 0
-        else int(optim.lr_warmup_steps_ratio * total_steps)
-    )
+    if optim.lr_warmup_steps >= 0:
+        return optim.lr_warmup_steps
+    return int(optim.lr_warmup_steps_ratio * total_steps)
 
 
 def learning_rate(step: int, *, optim: OptimConfig, total_steps: int) -> float:
     """Rate of optimizer step `step` (the first is 0).
 
     Warm-up rises to the peak in equal parts, lr / w, 2 lr / w, ... so that no step is lost to a
-      rate of 0. After it, with
-    x = share of the remaining steps already made (at most 1):  linear: 1 - x,  cosine: (1 + cos(pi
-      x)) / 2,  each scaled to end at
-    min_lr_ratio * lr. Raises ConfigError for an unknown lr_scheduler_type.
+    rate of 0. After it, with x = share of the remaining steps already made (at most 1),
+
+        linear: 1 - x        cosine: (1 + cos(pi x)) / 2
+
+    each scaled to end at min_lr_ratio * lr. Raises ConfigError for an unknown lr_scheduler_type.
     """
     if optim.lr_scheduler_type not in DECAYS:
         raise ConfigError(
@@ -41,7 +40,8 @@ def learning_rate(step: int, *, optim: OptimConfig, total_steps: int) -> float:
     if optim.lr_scheduler_type == "constant":
         return optim.lr
     done = min(1.0, (step - warmup) / max(1, total_steps - warmup))
-    remaining = (
-        1 - done if optim.lr_scheduler_type == "linear" else (1 + math.cos(math.pi * done)) / 2
-    )
+    if optim.lr_scheduler_type == "linear":
+        remaining = 1 - done
+    else:
+        remaining = (1 + math.cos(math.pi * done)) / 2
     return optim.lr * (optim.min_lr_ratio + (1 - optim.min_lr_ratio) * remaining)

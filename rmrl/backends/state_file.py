@@ -1,6 +1,5 @@
-"""state.json of a training checkpoint: written last, so a folder without it is torn; says what the
-model is, so that any process can export it. The same for every backend.
-"""
+"""state.json of a training checkpoint, the same for every backend. It is written last, so a folder
+without it is torn. It describes the model, so that any process can export it."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ STATE = "state.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedModel:
-    """What a checkpoint says of its model beside the tensors."""
+    """Description of a checkpoint's model, beside the tensors."""
 
     format: str
-    """How the tensors are stored; a name of rmrl.backends.export.READERS."""
+    """Format of the stored tensors; a name of rmrl.backends.export.READERS."""
     role: str
     model: ModelConfig
     dtype: str
-    """Of the stored parameters; frozen weights, which are not stored, were held in it too."""
+    """Dtype of the stored parameters, and of the frozen weights, which are not stored."""
 
 
 def describe(settings: TrainSettings, *, tensor_format: str) -> dict[str, Any]:
@@ -43,41 +42,46 @@ def describe(settings: TrainSettings, *, tensor_format: str) -> dict[str, Any]:
 
 
 def saved_model(folder: Path) -> SavedModel:
-    """What the checkpoint in `folder` says. Raises CheckpointError when it is torn or does not say
-    it."""
+    """The description of the checkpoint in `folder`. Raises CheckpointError when it is torn or has
+    no description."""
     state = read_state(folder)
-    lacking = [entry for entry in ("format", "role", "model", "dtype") if entry not in state]
-    if lacking:
+    missing = [entry for entry in ("format", "role", "model", "dtype") if entry not in state]
+    if missing:
         raise CheckpointError(
-            f"'{folder / STATE}' does not say its {', '.join(lacking)}: an earlier version wrote"
+            f"'{folder / STATE}' has no entry for {', '.join(missing)}: an earlier version wrote"
             " it; resume the run once, so that its next checkpoint can be exported"
         )
-    known = {entry.name for entry in dataclasses.fields(ModelConfig)}
-    model = ModelConfig(**{name: value for name, value in state["model"].items() if name in known})
-    return SavedModel(format=state["format"], role=state["role"], model=model, dtype=state["dtype"])
+    fields = {field.name for field in dataclasses.fields(ModelConfig)}
+    entries = {name: value for name, value in state["model"].items() if name in fields}
+    return SavedModel(
+        format=state["format"],
+        role=state["role"],
+        model=ModelConfig(**entries),
+        dtype=state["dtype"],
+    )
 
 
-def require_format(folder: Path, state: Mapping[str, Any], wanted: str) -> None:
+def require_format(folder: Path, state: Mapping[str, Any], needed: str) -> None:
     """Raise CheckpointError when another backend, whose tensors are stored differently, wrote the
     checkpoint."""
-    found = state.get("format", wanted)  # earlier versions knew one format and did not say it
-    if found != wanted:
+    stored = state.get("format", needed)  # earlier versions had one format and no such entry
+    if stored != needed:
         raise CheckpointError(
-            f"'{folder}' holds tensors as {found} and the strategy of this run reads {wanted}:"
+            f"'{folder}' holds tensors as {stored} and the strategy of this run reads {needed}:"
             " resume with the strategy that wrote it, or turn it into a model to start from with"
             " rmrl export checkpoint=<folder> out=<folder>"
         )
 
 
 def write_state(folder: Path, state: Mapping[str, Any]) -> None:
-    """Write state.json under a temporary name first."""
+    """Write state.json, under a temporary name first."""
     building = folder / f".{STATE}"
     building.write_text(json.dumps(dict(state), indent=2) + "\n")
     building.rename(folder / STATE)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """Read state.json. Raises CheckpointError when the folder is none of ours, or torn."""
+    """Read state.json. Raises CheckpointError for a folder without one, or a torn file."""
     file = folder / STATE
     if not file.is_file():
         raise CheckpointError(

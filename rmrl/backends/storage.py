@@ -1,11 +1,10 @@
-"""Pieces of whole tensors <-> safetensors files, through torch.distributed.checkpoint (DCP); knows
-no backend.
+"""Pieces of whole tensors <-> safetensors files, through torch.distributed.checkpoint (DCP). The
+same for every backend.
 
-Every process names the pieces that it holds: a box of a whole tensor and the memory where its
-numbers are. Writing needs no communication of tensors; reading fills each piece in place from
-whatever boxes the files hold, however many processes wrote them. Nothing is pickled. A process's
-pieces go to files of about FILE_BYTES, one after another, so that what is in memory beside the
-pieces stays small.
+A process passes its pieces: each is a box of a whole tensor and the memory of its numbers. Writing
+needs no communication of tensors; reading fills each piece in place from the boxes in the files,
+however many processes wrote them. Nothing is pickled. A process's pieces go to files of about
+FILE_BYTES, one after another, so that the additional memory stays small.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ from torch.futures import Future
 from rmrl.errors import CheckpointError
 
 FILE_BYTES = 2**28
-"""Tensors in one file, at most. Writing one takes up to four times as much memory: copies of its
-tensors, and the file itself."""
+"""Maximum size of the tensors in one file. Writing one takes up to four times as much memory:
+copies of its tensors, and the file itself."""
 
 MODEL = "model."
-"""What names of parameters begin with."""
+"""Prefix of the names of parameters."""
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """(offsets, sizes)"""
@@ -62,25 +61,25 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A box of a whole tensor, and where its numbers are."""
+    """A box of a whole tensor, and the memory of its numbers."""
 
     name: str
-    """Of the whole tensor."""
+    """Name of the full (unsharded) tensor."""
     size: tuple[int, ...]
-    """Its shape."""
+    """Shape of the full tensor."""
     offset: tuple[int, ...]
-    """Where the piece starts in it."""
+    """Position of the box's first element in the full tensor."""
     data: Tensor
     """The numbers, in the shape of the box."""
 
     @property
     def index(self) -> MetadataIndex:
-        """What DCP calls the piece."""
+        """DCP's identifier of the piece."""
         return MetadataIndex(self.name, torch.Size(self.offset))
 
     @property
     def chunk(self) -> ChunkStorageMetadata:
-        """Its box, as DCP describes it."""
+        """DCP's description of the box."""
         return ChunkStorageMetadata(torch.Size(self.offset), self.data.shape)
 
 
@@ -90,11 +89,11 @@ def whole(name: str, data: Tensor) -> Piece:
 
 
 def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, Box]]:
-    """The elements [start, stop) of a contiguous tensor of `shape`, flattened, as (first element,
-    box) in their order.
+    """Yield the elements [start, stop) of a contiguous tensor of `shape`, flattened, as (first
+    element, box) in their order.
 
-    At most 2 * dimensions - 1 of them: part of a row, whole rows, part of a row, where a row is
-    again a tensor.
+    These are at most 2 * dimensions - 1 boxes: part of a row, whole rows, part of a row, where a
+    row is again a tensor.
     """
     if start >= stop:
         return
@@ -102,13 +101,15 @@ def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, Bo
         yield start, ((start,), (stop - start,))
         return
     row = math.prod(shape[1:])
-    first, last = -(-start // row), stop // row
+    first = -(-start // row)
+    last = stop // row
     if first > last:
         yield from _in_row(shape, first - 1, start, stop)
         return
     yield from _in_row(shape, first - 1, start, first * row)
     if first < last:
-        yield first * row, ((first, *(0 for _ in shape[1:])), (last - first, *shape[1:]))
+        offsets = (first, *(0,) * (len(shape) - 1))
+        yield first * row, (offsets, (last - first, *shape[1:]))
     yield from _in_row(shape, last, last * row, stop)
 
 
@@ -122,18 +123,14 @@ def write_pieces(folder: Path, pieces: Iterable[Piece]) -> None:
     """Write this process's pieces; all processes call this together. The boxes of a tensor must
     cover it and must not overlap.
 
-    Pieces that several processes name are written by one of them. Raises CheckpointError in every
-    process when one of them fails.
+    A piece of several processes is written by one of them. Raises CheckpointError in every process
+    when one of them fails.
     """
+    writer = _Writer(str(folder), save_distributed=True)
     try:
-        dcp.save(
-            {},
-            storage_writer=_Writer(str(folder), save_distributed=True),
-            planner=_SavePlanner(pieces),
-        )
-    except (
-        CheckpointException
-    ) as error:  # a BaseException: it would end the process instead of the call
+        dcp.save({}, storage_writer=writer, planner=_SavePlanner(pieces))
+    # CheckpointException is a BaseException: it would end the process instead of the call.
+    except CheckpointException as error:
         raise CheckpointError(f"'{folder}' cannot be written: {cause(error)}") from error
 
 
@@ -141,50 +138,46 @@ def read_pieces(folder: Path, pieces: Iterable[Piece], *, alone: bool = False) -
     """Fill the pieces in place, cast to their dtype; all processes call this together, or one by
     itself (`alone`).
 
-    Raises CheckpointError in every process where one misses a tensor or a part of one, or finds it
-    in another shape.
+    Raises CheckpointError in every process if for one of them a tensor or a part of it is missing
+    or has another shape.
     """
+    reader = _Reader(str(folder))
+    planner = _LoadPlanner(folder, pieces)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*single process.*")
         try:
-            dcp.load(
-                {},
-                storage_reader=_Reader(str(folder)),
-                planner=_LoadPlanner(folder, pieces),
-                no_dist=alone,
-            )
+            dcp.load({}, storage_reader=reader, planner=planner, no_dist=alone)
         except CheckpointException as error:
-            found = cause(error)
-            raise CheckpointError(
-                str(found)
-                if isinstance(found, CheckpointError)
-                else f"'{folder}' cannot be read: {found}"
-            ) from error
+            reason = cause(error)
+            message = str(reason)
+            if not isinstance(reason, CheckpointError):
+                message = f"'{folder}' cannot be read: {reason}"
+            raise CheckpointError(message) from error
 
 
 def stored_tensors(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """Name -> whole shape and dtype of what the files hold. Raises CheckpointError when they cannot
-    be read."""
-    held = headers(HuggingFaceStorageReader(str(folder))).state_dict_metadata
-    return {
-        name: (tuple(entry.size), entry.properties.dtype)
-        for name, entry in held.items()
-        if isinstance(entry, TensorStorageMetadata)
-    }
+    """Name -> full shape and dtype of the tensors in the files. Raises CheckpointError when they
+    cannot be read."""
+    metadata = headers(HuggingFaceStorageReader(str(folder))).state_dict_metadata
+    tensors: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+    for name, entry in metadata.items():
+        if isinstance(entry, TensorStorageMetadata):
+            tensors[name] = (tuple(entry.size), entry.properties.dtype)
+    return tensors
 
 
 def tensor_bytes(size: Sequence[int], dtype: torch.dtype) -> int:
-    """Of a whole tensor of this shape."""
+    """Bytes of a full tensor of this shape."""
     return math.prod(size) * dtype.itemsize
 
 
 def cause(error: CheckpointException) -> BaseException:
-    """What went wrong in one of the processes."""
+    """The error of the first process that failed."""
     return next(iter(error.failures.values()))[0]
 
 
 def headers(reader: HuggingFaceStorageReader) -> Metadata:
-    """What the files say they hold. Raises CheckpointError when they cannot be read."""
+    """The metadata in the files' headers. Raises CheckpointError when they cannot be read."""
     try:
         return HuggingFaceStorageReader.read_metadata(reader)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -194,30 +187,30 @@ def headers(reader: HuggingFaceStorageReader) -> Metadata:
 
 
 class _Writer(HuggingFaceStorageWriter):
-    """Several files per process: none holds two boxes of one tensor (a file knows them by the
-    tensor's name), nor much at once."""
+    """Several files per process: no file has two boxes of one tensor (their key in a file is the
+    tensor's name), and none is large."""
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         written: list[WriteResult] = []
         files = _files(plan.items)
         for number, items in enumerate(files, start=1):
-            numbers = {item.index.fqn: number for item in items} | {
-                "": len(files)
-            }  # the largest is the second number in a file's name
+            numbers = {item.index.fqn: number for item in items}
+            # The largest number becomes the second number in a file's name.
+            numbers[""] = len(files)
             storage: Any = {**plan.storage_data, "fqn_to_index_mapping": numbers}
-            written += (
-                super().write_data(replace(plan, items=items, storage_data=storage), planner).wait()
-            )
+            file_plan = replace(plan, items=items, storage_data=storage)
+            written += super().write_data(file_plan, planner).wait()
         done: Future[list[WriteResult]] = Future()
         done.set_result(written)
         return done
 
 
 def _files(items: Iterable[WriteItem]) -> list[list[WriteItem]]:
+    """Distribute the boxes over files, each box to the first file that has room for it."""
     files: list[list[WriteItem]] = []
     sizes: list[int] = []
     fits_from: dict[str, int] = {}
-    """The first file that holds nothing of the tensor."""
+    """Tensor -> the first file without a box of it."""
     for item in items:
         assert item.tensor_data is not None
         size = math.prod(item.tensor_data.chunk.sizes) * item.tensor_data.properties.dtype.itemsize
@@ -234,17 +227,28 @@ def _files(items: Iterable[WriteItem]) -> list[list[WriteItem]]:
 
 
 class _SavePlanner(DefaultSavePlanner):
-    """Plans the pieces; who writes what several hold, and whether all of it is covered, is for DCP
-    to say."""
+    """Plans the pieces. DCP decides which process writes a piece of several, and checks that the
+    boxes cover the tensors."""
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-        named = [part for piece in pieces for part in _parts(piece)]
-        self._pieces = {piece.index: piece for piece in named}
-        assert len(self._pieces) == len(named), "a process names a box of a tensor twice"
+        parts: list[Piece] = []
+        for piece in pieces:
+            parts += _parts(piece)
+        self._pieces = {piece.index: piece for piece in parts}
+        assert len(self._pieces) == len(parts), "a process has a box of a tensor twice"
 
     def create_local_plan(self) -> SavePlan:
-        self.plan = SavePlan([_write_item(piece) for piece in self._pieces.values()])
+        items: list[WriteItem] = []
+        for piece in self._pieces.values():
+            data = TensorWriteData(
+                chunk=piece.chunk,
+                properties=TensorProperties.create_from_tensor(piece.data.detach()),
+                size=torch.Size(piece.size),
+            )
+            item = WriteItem(index=piece.index, type=WriteItemType.SHARD, tensor_data=data)
+            items.append(item)
+        self.plan = SavePlan(items)
         return self.plan
 
     def resolve_data(self, write_item: WriteItem) -> Tensor:
@@ -252,7 +256,8 @@ class _SavePlanner(DefaultSavePlanner):
 
 
 def _parts(piece: Piece) -> Iterator[Piece]:
-    """The piece cut by rows into what fits a file: the same parts in all processes that hold it."""
+    """Cut the piece by rows into parts that fit a file: the same parts in all processes that have
+    it."""
     rows = max(1, FILE_BYTES // max(1, piece.data[0].nbytes))
     for start in range(0, len(piece.data), rows):
         yield replace(
@@ -262,18 +267,9 @@ def _parts(piece: Piece) -> Iterator[Piece]:
         )
 
 
-def _write_item(piece: Piece) -> WriteItem:
-    data = TensorWriteData(
-        chunk=piece.chunk,
-        properties=TensorProperties.create_from_tensor(piece.data.detach()),
-        size=torch.Size(piece.size),
-    )
-    return WriteItem(index=piece.index, type=WriteItemType.SHARD, tensor_data=data)
-
-
 class _Reader(HuggingFaceStorageReader):
-    """Files that cannot be read are an error of the plan, which DCP raises in every process; from
-    `read_metadata` it would only log it."""
+    """Raises the error of an unreadable file in the plan, from where DCP raises it in every
+    process; an error in `read_metadata` would only be logged."""
 
     _torn: CheckpointError | None = None
 
@@ -293,8 +289,8 @@ class _Reader(HuggingFaceStorageReader):
 
 
 class _LoadPlanner(DefaultLoadPlanner):
-    """Plans the reads that fill the pieces, and that they fill them: DCP itself leaves alone what
-    no file holds."""
+    """Plans the reads that fill the pieces, and checks that they fill them: DCP itself ignores
+    numbers that are in no file."""
 
     def __init__(self, folder: Path, pieces: Iterable[Piece]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -302,19 +298,14 @@ class _LoadPlanner(DefaultLoadPlanner):
         self._pieces = list(pieces)
 
     def create_local_plan(self) -> LoadPlan:
-        # The index that DCP hands on says which piece is meant: several may be the same box, in
+        # The position in the index identifies the piece: several pieces may be the same box, in
         # different memory.
-        reads = (
-            (number, item)
-            for number, piece in enumerate(self._pieces)
-            for item in self._reads(piece)
-        )
-        return LoadPlan(
-            [
-                replace(item, dest_index=replace(item.dest_index, index=number))
-                for number, item in reads
-            ]
-        )
+        items: list[ReadItem] = []
+        for number, piece in enumerate(self._pieces):
+            for item in self._reads(piece):
+                index = replace(item.dest_index, index=number)
+                items.append(replace(item, dest_index=index))
+        return LoadPlan(items)
 
     def _reads(self, piece: Piece) -> list[ReadItem]:
         assert self.metadata is not None
@@ -325,10 +316,11 @@ class _LoadPlanner(DefaultLoadPlanner):
                 " model; resume from another checkpoint, or with the model it was saved from"
             )
         items = create_read_items_for_chunk_list(piece.name, stored, [piece.chunk])
-        size, found = tuple(stored.size), sum(math.prod(item.lengths) for item in items)
-        if size != piece.size or found != piece.data.numel():
+        size = tuple(stored.size)
+        count = sum(math.prod(item.lengths) for item in items)
+        if size != piece.size or count != piece.data.numel():
             raise CheckpointError(
-                f"'{self._folder}' holds '{piece.name}' with shape {size}, {found} of the"
+                f"'{self._folder}' holds '{piece.name}' with shape {size}, {count} of the"
                 f" {piece.data.numel()} numbers that are needed of it here, and the model has"
                 f" {piece.size}: it is torn, or was written for another model; resume from another"
                 " checkpoint, or with the model it was saved from"

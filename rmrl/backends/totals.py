@@ -13,7 +13,7 @@ from rmrl.types import Metrics
 Reduce = Callable[[Mapping[str, float]], Mapping[str, float]]
 
 _LOSS = "loss of the mini-batches"
-"""Among the sums; no loss function has a metric of this name."""
+"""Name of the loss among the sums; no loss function has a metric of this name."""
 
 
 class Totals:
@@ -21,7 +21,7 @@ class Totals:
     all processes."""
 
     def __init__(self, prefix: str = "policy") -> None:
-        """`prefix` begins the metrics' names: policy or critic."""
+        """`prefix`: policy or critic, the first part of the metrics' names."""
         self._prefix = prefix
         self._sums: dict[str, Tensor] = {}
         self._loss: Tensor | float = 0.0
@@ -31,14 +31,14 @@ class Totals:
         self._lr = 0.0
 
     def add_sums(self, loss: Tensor, sums: dict[str, Tensor]) -> None:
-        """A micro-batch of this process: its part of the mini-batch's loss, and sums over its
+        """Add a micro-batch of this process: its part of the mini-batch's loss, and sums over its
         counted tokens."""
         self._loss = self._loss + loss.double()
         for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value.double()
 
     def add_step(self, *, lr: float, grad_norm: float | None, tokens: float) -> None:
-        """A finished mini-batch of the whole group. `grad_norm` None: the step was skipped."""
+        """Add a finished mini-batch of the whole group. `grad_norm` None: the step was skipped."""
         self._steps += 1
         self._lr = lr
         self._tokens += tokens
@@ -48,28 +48,21 @@ class Totals:
     def metrics(self, reduce: Reduce) -> Metrics:
         """`<prefix>/...`; `reduce` adds up numbers over all processes, by name.
 
-        Loss is a mean over steps, gradient norm over the steps made (left out where none was), the
-        rate is the last step's, everything else is per counted token.
+        The loss is a mean over steps and the gradient norm over the steps made (left out where none
+        was). The rate is the last step's; everything else is per counted token.
         """
         names = sorted(self._sums)
-        local = torch.stack(
-            [
-                torch.as_tensor(value, dtype=torch.float64)
-                for value in (self._loss, *(self._sums[n] for n in names))
-            ]
-        )
+        values = [self._loss, *(self._sums[name] for name in names)]
+        local = torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in values])
         sums = dict(reduce(dict(zip((_LOSS, *names), local.tolist(), strict=True))))
         loss = sums.pop(_LOSS)
-        means = {
-            f"{self._prefix}/{name}": value / max(1.0, self._tokens) for name, value in sums.items()
-        }
-        made = len(self._grad_norms)
-        norm = {f"{self._prefix}/grad_norm": sum(self._grad_norms) / made} if made else {}
-        return {
-            **means,
-            f"{self._prefix}/loss": loss / max(1, self._steps),
-            **norm,
-            f"{self._prefix}/lr": self._lr,
-            f"{self._prefix}/tokens": self._tokens,
-            f"{self._prefix}/skipped_updates": float(self._steps - made),
-        }
+        tokens = max(1.0, self._tokens)
+        metrics = {f"{self._prefix}/{name}": value / tokens for name, value in sums.items()}
+        metrics[f"{self._prefix}/loss"] = loss / max(1, self._steps)
+        steps_made = len(self._grad_norms)
+        if steps_made:
+            metrics[f"{self._prefix}/grad_norm"] = sum(self._grad_norms) / steps_made
+        metrics[f"{self._prefix}/lr"] = self._lr
+        metrics[f"{self._prefix}/tokens"] = self._tokens
+        metrics[f"{self._prefix}/skipped_updates"] = float(self._steps - steps_made)
+        return metrics

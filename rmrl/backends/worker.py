@@ -1,5 +1,5 @@
-"""What one training process holds: engines by role (the policy, its frozen reference, the critic),
-as many as are placed here."""
+"""One training process: its engines by role (the policy, its frozen reference, the critic), as many
+as are placed there."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class TrainWorker:
 
     def __init__(self, engines: Mapping[str, TrainSettings], process: ProcessSettings) -> None:
         """`engines`: role -> settings, in the order in which they are built."""
-        self._engines: dict[str, TrainEngine] = {
-            role: TRAIN_ENGINES[settings.trained.strategy](settings, process)
-            for role, settings in engines.items()
-        }
+        self._engines: dict[str, TrainEngine] = {}
+        for role, settings in engines.items():
+            build = TRAIN_ENGINES[settings.trained.strategy]
+            self._engines[role] = build(settings, process)
 
     def on(self, role: str, method: str, *args: Any) -> Any:
-        """A method of the role's engine (rmrl.types.TrainEngine)."""
+        """Call a method of the role's engine (rmrl.types.TrainEngine)."""
         return getattr(self._engines[role], method)(*args)
 
     def open_transfer(self, link: TransferLink) -> None:
@@ -33,7 +33,7 @@ class TrainWorker:
         self._sender = WeightSender(cast(Any, self._engines["actor"]), link)
 
     def send_weights(self, version: int) -> int:
-        """The policy's weights to the rollout engines; returns their bytes."""
+        """Send the policy's weights to the rollout engines; returns their bytes."""
         return self._sender.send(version)
 
     def offload(self) -> None:

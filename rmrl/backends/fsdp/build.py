@@ -23,46 +23,39 @@ def build_model(settings: TrainSettings, device: torch.device) -> nn.Module:
     """The role's model, sharded over the process group; call in every process. A reference is
     frozen.
 
-    With several processes only the first reads the checkpoint, see rmrl.backends.fsdp.initial.
-    Raises, in all of them, what it raises.
+    With several processes only the first reads the checkpoint, see rmrl.backends.fsdp.initial. An
+    error of it is raised in all of them.
     """
-    layout, dtype = _layout(settings, device), _dtype(settings)
     strategy = settings.trained.strategy
-    if dist.get_world_size() == 1:
-        return compat.shard(
-            _checked(_unsharded(settings, dtype), settings), layout, strategy=strategy
-        )
-    weights = InitialWeights(on_first(lambda: _checked(_unsharded(settings, dtype), settings)))
-    return compat.shard(
-        skeleton(lambda: _unsharded(settings, dtype)), layout, strategy=strategy, weights=weights
-    )
-
-
-def _layout(settings: TrainSettings, device: torch.device) -> Layout:
     fsdp = settings.trained.fsdp_config
-    return Layout(
+    layout = Layout(
         mesh=compat.device_mesh(settings.device, fsdp.fsdp_size),
         device=device,
-        param_dtype=None if fsdp.param_dtype is None else _named_dtype(settings, "param_dtype"),
-        reduce_dtype=_named_dtype(settings, "reduce_dtype"),
+        param_dtype=None if fsdp.param_dtype is None else _dtype(settings, "param_dtype"),
+        reduce_dtype=_dtype(settings, "reduce_dtype"),
         reshard_after_forward=fsdp.reshard_after_forward,
         offload=fsdp.offload_policy,
     )
+    dtype = _dtype(settings, "model_dtype")
+    if settings.role == "ref" and layout.param_dtype is not None:
+        # A frozen model needs no master weights: rounding once gives the same compute as rounding
+        # at every gather.
+        dtype = layout.param_dtype
+
+    def load() -> nn.Module:
+        return _checked(_unsharded(settings, dtype), settings)
+
+    if dist.get_world_size() == 1:
+        return compat.shard(load(), layout, strategy=strategy)
+    weights = InitialWeights(on_first(load))
+    model = skeleton(lambda: _unsharded(settings, dtype))
+    return compat.shard(model, layout, strategy=strategy, weights=weights)
 
 
-def _dtype(settings: TrainSettings) -> torch.dtype:
-    """Of the parameters. A frozen model needs no master weights: rounding once gives the same
-    compute as rounding at every gather."""
-    frozen_in_compute = (
-        settings.role == "ref" and settings.trained.fsdp_config.param_dtype is not None
-    )
-    return _named_dtype(settings, "param_dtype" if frozen_in_compute else "model_dtype")
-
-
-def _named_dtype(settings: TrainSettings, entry: str) -> torch.dtype:
-    return torch_dtype(
-        getattr(settings.trained.fsdp_config, entry), key=f"{settings.section}.fsdp_config.{entry}"
-    )
+def _dtype(settings: TrainSettings, entry: str) -> torch.dtype:
+    """The dtype in an entry of fsdp_config."""
+    name = getattr(settings.trained.fsdp_config, entry)
+    return torch_dtype(name, key=f"{settings.section}.fsdp_config.{entry}")
 
 
 def _unsharded(settings: TrainSettings, dtype: torch.dtype) -> ResponseModel | ValueModel:
@@ -88,9 +81,8 @@ def build_optimizer(settings: TrainSettings, model: nn.Module) -> torch.optim.Ad
     """AdamW over the parameters that train. Raises ConfigError for an unknown learning-rate
     schedule."""
     optim = settings.trained.optim
-    learning_rate(
-        0, optim=optim, total_steps=settings.total_steps
-    )  # an unknown schedule is an error now, not at the first step
+    # An unknown schedule raises here, not at the first step.
+    learning_rate(0, optim=optim, total_steps=settings.total_steps)
     first, second = optim.betas
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return torch.optim.AdamW(

@@ -26,38 +26,38 @@ from rmrl.errors import CheckpointError
 FORMAT = "torch-dcp-safetensors"
 """The name of this format in state.json."""
 OPTIMIZER = "optimizer."
-"""What names of optimizer state begin with; those of parameters begin as the sharded model names
-them (rmrl.backends.storage.MODEL)."""
+"""Prefix of the names of optimizer state; names of parameters have the prefix
+rmrl.backends.storage.MODEL."""
 
 
 def save_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None) -> None:
     """Write this process's shards of the parameters and the optimizer's state; all processes call
     this together.
 
-    Of a model that trains in part (LoRA) only that part is written: the rest stands in the model's
-    own checkpoint.
+    If a model trains in part (LoRA), only that part is written: the rest is in the model's own
+    checkpoint.
     """
     write_tensors(folder, _tensors(model, optimizer))
 
 
 def load_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.AdamW | None) -> None:
-    """Put what `save_tensors` wrote, under any number of processes and either strategy, into the
+    """Read the tensors of `save_tensors`, of any number of processes and either strategy, into the
     model and its optimizer.
 
-    Raises CheckpointError when the folder lacks a tensor or holds it in another shape.
+    Raises CheckpointError when the folder lacks a tensor or has it in another shape.
     """
     tensors = _tensors(model, optimizer)
     read_tensors(folder, tensors)
+    parameters: dict[str, Tensor] = {}
+    state: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name.startswith(OPTIMIZER):
+            state[name.removeprefix(OPTIMIZER)] = tensor
+        else:
+            parameters[name] = tensor
     strategy = compat.strategy_of(model)
-    strategy.set_shards(
-        model, {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER)}
-    )
+    strategy.set_shards(model, parameters)
     if optimizer is not None:
-        state = {
-            name.removeprefix(OPTIMIZER): tensor
-            for name, tensor in tensors.items()
-            if name.startswith(OPTIMIZER)
-        }
         strategy.set_optimizer_shards(model, optimizer, state)
 
 
@@ -73,14 +73,11 @@ def _tensors(model: nn.Module, optimizer: torch.optim.AdamW | None) -> dict[str,
 def write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write this process's shards; all processes call this together. Raises CheckpointError when
     that fails, e.g. on a full disk."""
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
-        dcp.save(
-            dict(tensors),
-            storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True),
-        )
-    except (
-        CheckpointException
-    ) as error:  # a BaseException: it would end the process instead of the call
+        dcp.save(dict(tensors), storage_writer=writer)
+    # CheckpointException is a BaseException: it would end the process instead of the call.
+    except CheckpointException as error:
         raise CheckpointError(f"'{folder}' cannot be written: {cause(error)}") from error
 
 
@@ -88,7 +85,7 @@ def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     """Fill `tensors` in place from a checkpoint of any number of processes; all processes call this
     together.
 
-    Raises CheckpointError when the folder lacks one of them or holds it in another shape.
+    Raises CheckpointError when the folder lacks one of them or has it in another shape.
     """
     reader = HuggingFaceStorageReader(str(folder))
     _check_shapes(folder, tensors, reader)
@@ -101,14 +98,14 @@ def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 def _check_shapes(
     folder: Path, tensors: Mapping[str, Tensor], reader: HuggingFaceStorageReader
 ) -> None:
-    held = headers(reader).state_dict_metadata
+    stored = headers(reader).state_dict_metadata
     for name, tensor in tensors.items():
-        if name not in held:
+        if name not in stored:
             raise CheckpointError(
                 f"'{folder}' holds no '{name}': it was written for another model; resume with the"
                 " model it was saved from"
             )
-        size = tuple(getattr(held[name], "size", ()))
+        size = tuple(getattr(stored[name], "size", ()))
         if size != tuple(tensor.shape):
             raise CheckpointError(
                 f"'{folder}' holds '{name}' with shape {size}, the model has {tuple(tensor.shape)}:"

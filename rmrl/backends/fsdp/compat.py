@@ -1,8 +1,8 @@
-"""The compatibility layer over torch.distributed: what differs between sharding strategies, behind
-one set of calls.
+"""The compatibility layer over torch.distributed: the differences between sharding strategies
+behind one set of calls.
 
-Nothing above this file asks which strategy sharded a model: rmrl.backends.fsdp.fsdp1 and .fsdp2
-hold the calls whose names may change with torch.
+Nothing above this file depends on the strategy of a model. The calls whose names may change with
+torch are in rmrl.backends.fsdp.fsdp1 and .fsdp2.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
 
 
 class Strategy(Protocol):
-    """What rmrl.backends.fsdp.fsdp1 and .fsdp2 both offer; the rest of the trainer knows no other
-    difference between them.
+    """The interface of rmrl.backends.fsdp.fsdp1 and .fsdp2: all that differs between the two.
 
     Every call but `free_gathered` and `move` is made in all processes together.
     """
@@ -81,8 +80,8 @@ def strategy_of(model: nn.Module) -> Strategy:
 def shard(
     model: nn.Module, layout: Layout, *, strategy: str, weights: InitialWeights | None = None
 ) -> nn.Module:
-    """Shard `model` over the layout's processes and bring it to its device; use what is returned,
-    it may be another object.
+    """Shard `model` over the layout's processes and move it to its device; returns the sharded
+    model, which may be another object.
 
     `weights`: fill a model that has none (see rmrl.backends.fsdp.initial). Parameters keep their
     dtype as master weights. The root stays gathered between its forward and backward pass;
@@ -90,10 +89,8 @@ def shard(
     """
     if weights is not None:
         weights.adopt(model)
-    headers = {
-        name: (parameter.dtype, tuple(parameter.shape))
-        for name, parameter in model.named_parameters()
-    }
+    parameters = model.named_parameters()
+    headers = {name: (whole.dtype, tuple(whole.shape)) for name, whole in parameters}
     sharded = STRATEGIES[strategy].shard(model, layout, weights)
     setattr(sharded, _HEADERS, headers)
     return sharded
@@ -116,23 +113,26 @@ def shards(model: nn.Module) -> dict[str, Tensor]:
 
 
 def trained_names(model: nn.Module) -> set[str]:
-    """Names of the parameters that train; of a frozen model all names."""
-    trains = {
-        name.replace(fsdp1.PREFIX, ""): parameter.requires_grad
-        for name, parameter in model.named_parameters()
-    }
-    return {name for name in trains if trains[name]} or set(trains)
+    """Names of the parameters that train; all names if the model is frozen."""
+    names: set[str] = set()
+    trained: set[str] = set()
+    for wrapped_name, parameter in model.named_parameters():
+        name = wrapped_name.replace(fsdp1.PREFIX, "")
+        names.add(name)
+        if parameter.requires_grad:
+            trained.add(name)
+    return trained or names
 
 
 def full_tensor(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """The whole tensor on every process, cast to `dtype` before it travels. All processes must call
-    this together."""
-    local = (
-        tensor.detach()
-        if dtype is None or not tensor.is_floating_point()
-        else tensor.detach().to(dtype)
-    )
-    return local.full_tensor() if isinstance(local, DTensor) else local
+    """The whole tensor on every process, cast to `dtype` before it is gathered. All processes must
+    call this together."""
+    local = tensor.detach()
+    if dtype is not None and tensor.is_floating_point():
+        local = local.to(dtype)
+    if isinstance(local, DTensor):
+        return local.full_tensor()
+    return local
 
 
 def full_tensors(
@@ -144,7 +144,7 @@ def full_tensors(
 
 
 def free_gathered(model: nn.Module) -> None:
-    """Back to shards everywhere: frees what a forward pass without a backward pass left
+    """Return to shards everywhere: frees what a forward pass without a backward pass left
     gathered."""
     strategy_of(model).free_gathered(model)
 
@@ -153,7 +153,7 @@ def clip_gradients(model: nn.Module, max_norm: float) -> float:
     """Scale the gradients to a global norm of at most `max_norm` (0 or less: leave them) and return
     the norm before; may be nan or inf.
 
-    Gradients of a non-finite norm are left alone.
+    Gradients of a non-finite norm are left unchanged.
     """
     norm = strategy_of(model).gradient_norm(model)
     if max_norm > 0 and math.isfinite(norm.item()):
@@ -167,7 +167,7 @@ def move_model(model: nn.Module, device: torch.device) -> None:
 
 
 def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Move the optimizer's tensors; step counters stay where the optimizer wants them."""
+    """Move the optimizer's tensors; step counters stay on the device that the optimizer needs."""
     for state in optimizer.state.values():
         for name, value in state.items():
             if isinstance(value, Tensor) and value.ndim > 0:
@@ -175,7 +175,7 @@ def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> No
 
 
 def settle() -> None:
-    """Wait for copies under way and give device memory that no tensor uses back to the other
-    processes of the device (CUDA)."""
+    """Wait for copies under way and release unused device memory to the other processes of the
+    device (CUDA)."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()

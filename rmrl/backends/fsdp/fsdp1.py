@@ -1,9 +1,9 @@
 """strategy=fsdp: `FullyShardedDataParallel`. Each unit's parameters lie in one flat tensor, of
-which every process holds a piece.
+which every process has a piece.
 
-`use_orig_params` keeps parameter objects, each a view of the local piece: an optimizer may hold
-them, but their names are prefixed and their shapes those of the pieces. What the rest of the
-trainer reads therefore comes through this file.
+`use_orig_params` keeps parameter objects, each a view of the local piece: an optimizer may refer to
+them, but their names are prefixed and their shapes those of the pieces. The rest of the trainer
+therefore reads parameters through this file.
 """
 
 # pyright: basic
@@ -45,9 +45,17 @@ def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> n
     """Wrap each decoder layer and the rest (embedding, norm, head); returns the wrapped root. As in
     fsdp2 the root stays gathered between its forward and backward pass."""
     layers = set(decoder_layers(model))
+    fill = None
     if weights is not None:
         weights.fill_held(model, layout.device)
-    _require_one_dtype(model)
+        fill = _filler(model, weights, layout.device)
+    dtypes = {str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()}
+    if len(dtypes) > 1:
+        raise ConfigError(
+            "strategy=fsdp keeps a layer's parameters in one tensor, and this model's are"
+            f" {' and '.join(sorted(dtypes))}: set strategy=fsdp2, or"
+            " fsdp_config.model_dtype=float32"
+        )
     with _quietly():
         root = FullyShardedDataParallel(
             model,
@@ -56,56 +64,41 @@ def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> n
             mixed_precision=MixedPrecision(
                 param_dtype=layout.param_dtype, reduce_dtype=layout.reduce_dtype
             ),
-            param_init_fn=None if weights is None else _filler(model, weights, layout.device),
+            param_init_fn=fill,
             device_id=layout.device,
             use_orig_params=True,
             **_sharding(layout),
         )
-    if root.sharding_strategy is ShardingStrategy.NO_SHARD and not all(
-        parameter.requires_grad for parameter in root.parameters()
-    ):
+    frozen = not all(parameter.requires_grad for parameter in root.parameters())
+    if root.sharding_strategy is ShardingStrategy.NO_SHARD and frozen:
         # Unsharded units without a trained parameter are not put back after a backward pass, and
         # torch takes that for a change of theirs.
         root.register_forward_pre_hook(lambda module, _: free_gathered(module))
     return root
 
 
-def _require_one_dtype(model: nn.Module) -> None:
-    dtypes = {str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()}
-    if len(dtypes) > 1:
-        raise ConfigError(
-            "strategy=fsdp keeps a layer's parameters in one tensor, and this model's are"
-            f" {' and '.join(sorted(dtypes))}: set strategy=fsdp2, or"
-            " fsdp_config.model_dtype=float32"
-        )
-
-
 def _sharding(layout: Layout) -> dict[str, Any]:
-    """Strategy and processes. Shard groups of one are replicas alone, which `HYBRID_SHARD` would
+    """Strategy and processes. Shard groups of one are only replicas, which `HYBRID_SHARD` would
     leave unsummed."""
     mesh = layout.mesh
     if mesh.size(mesh.ndim - 1) == 1:
         return {"sharding_strategy": ShardingStrategy.NO_SHARD, "process_group": dist.group.WORLD}
-    if mesh.ndim == 1:
-        strategy = (
-            ShardingStrategy.FULL_SHARD
-            if layout.reshard_after_forward
-            else ShardingStrategy.SHARD_GRAD_OP
-        )
+    if mesh.ndim == 1 and layout.reshard_after_forward:
+        strategy = ShardingStrategy.FULL_SHARD
+    elif mesh.ndim == 1:
+        strategy = ShardingStrategy.SHARD_GRAD_OP
+    elif layout.reshard_after_forward:
+        strategy = ShardingStrategy.HYBRID_SHARD
     else:
-        strategy = (
-            ShardingStrategy.HYBRID_SHARD
-            if layout.reshard_after_forward
-            else ShardingStrategy._HYBRID_SHARD_ZERO2
-        )
+        strategy = ShardingStrategy._HYBRID_SHARD_ZERO2
     return {"sharding_strategy": strategy, "device_mesh": mesh}
 
 
 def _filler(
     model: nn.Module, weights: InitialWeights, device: torch.device
 ) -> Callable[[nn.Module], None]:
-    """What gives a module of the unit that is about to be sharded its whole parameters. Tied ones
-    stay one."""
+    """The function that sets the whole parameters of a module before its unit is sharded. Tied ones
+    stay tied."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     filled: dict[nn.Parameter, nn.Parameter] = {}
 
@@ -148,17 +141,17 @@ def _names(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def _aliases(model: nn.Module) -> dict[str, str]:
     """Every name -> the name in `_names`; they differ for tied parameters, which torch's state dict
-    holds under each of their names."""
+    has under each of their names."""
     first = {id(parameter): name for name, parameter in _names(model).items()}
-    return {
-        alias.replace(PREFIX, ""): first[id(parameter)]
-        for alias, parameter in model.named_parameters(remove_duplicate=False)
-    }
+    aliases: dict[str, str] = {}
+    for alias, parameter in model.named_parameters(remove_duplicate=False):
+        aliases[alias.replace(PREFIX, "")] = first[id(parameter)]
+    return aliases
 
 
 def set_shards(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put what `shards` gave, filled anew, into the parameters; names left out keep their
-    values."""
+    """Write the tensors of `shards`, filled anew, to the parameters; parameters without one keep
+    their values."""
     with _quietly():
         state: Any = get_model_state_dict(model)
         for alias, name in _aliases(model).items():
@@ -169,16 +162,19 @@ def set_shards(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 def optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
     """Copies of AdamW's state by kind and parameter name."""
-    return {
-        f"{key}.{name}": value
-        for name, state in _optimizer_state(model, optimizer)["state"].items()
-        for key, value in state.items()
-    }
+    tensors: dict[str, Tensor] = {}
+    for name, state in _optimizer_state(model, optimizer)["state"].items():
+        for key, value in state.items():
+            tensors[f"{key}.{name}"] = value
+    return tensors
 
 
 def _optimizer_state(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Any]:
-    """torch makes the state of an optimizer that has not stepped by a step that changes nothing but
-    its counter, which is put back."""
+    """The optimizer's state as torch's state dict.
+
+    For an optimizer that has not stepped torch makes the state by a step that changes nothing but
+    its counter, which is set back here.
+    """
     free_gathered(model)
     fresh = not optimizer.state
     with _quietly():
@@ -192,7 +188,7 @@ def _optimizer_state(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str
 def set_optimizer_shards(
     model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Put what `optimizer_shards` gave, filled anew, into the optimizer."""
+    """Write the tensors of `optimizer_shards`, filled anew, to the optimizer."""
     state = _optimizer_state(model, optimizer)
     for name, one in state["state"].items():
         state["state"][name] = {key: tensors[f"{key}.{name}"] for key in one}
@@ -201,7 +197,7 @@ def set_optimizer_shards(
 
 
 def gradient_norm(model: nn.Module) -> Tensor:
-    """Of all gradients of all processes: each holds pieces, replicas hold the same ones."""
+    """Norm over the gradients of all processes: each has pieces, replicas have the same ones."""
     norm = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
     if model.sharding_strategy is ShardingStrategy.NO_SHARD:
         return norm
@@ -212,7 +208,7 @@ def gradient_norm(model: nn.Module) -> Tensor:
 
 
 def move(model: nn.Module, device: torch.device) -> None:
-    """Move the pieces; gradients there are none between steps."""
+    """Move the pieces; between steps there are no gradients."""
     free_gathered(model)
     for unit in _units(model):
         handle = unit._handle
@@ -223,8 +219,8 @@ def move(model: nn.Module, device: torch.device) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without torch's advice on what is meant as it is: NO_SHARD, adapters beside frozen weights,
-    names that torch itself uses."""
+    """Suppress torch's warnings on intended use: NO_SHARD, adapters beside frozen weights, names
+    that torch itself uses."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", message=".*NO_SHARD.*")

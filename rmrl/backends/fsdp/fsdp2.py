@@ -29,38 +29,37 @@ def shard(model: nn.Module, layout: Layout, weights: InitialWeights | None) -> n
 
     The root stays gathered between its forward and backward pass, since it is needed again at once.
     """
+    mixed_precision = MixedPrecisionPolicy(
+        param_dtype=layout.param_dtype, reduce_dtype=layout.reduce_dtype
+    )
     policy: dict[str, Any] = {
         "mesh": layout.mesh,
-        "mp_policy": MixedPrecisionPolicy(
-            param_dtype=layout.param_dtype, reduce_dtype=layout.reduce_dtype
-        ),
+        "mp_policy": mixed_precision,
         "offload_policy": CPUOffloadPolicy() if layout.offloads else OffloadPolicy(),
     }
     for layer in decoder_layers(model):
         fully_shard(layer, reshard_after_forward=layout.reshard_after_forward, **policy)
     fully_shard(model, reshard_after_forward=False, **policy)
-    if weights is None:
-        _place(model, layout)
-    else:
+    if weights is not None:
         _fill(model, layout, weights)
-    return model
-
-
-def _place(model: nn.Module, layout: Layout) -> None:
+        return model
     model.to(layout.home)
     for buffer in model.buffers():
         buffer.data = buffer.data.to(layout.device)
+    return model
 
 
 @torch.no_grad()
 def _fill(model: nn.Module, layout: Layout, weights: InitialWeights) -> None:
+    """Allocate the shards of a model without storage and fill them with `weights`."""
     model.to_empty(device=layout.home)
     for name, parameter in model.named_parameters():
         assert isinstance(parameter, DTensor)
         whole = weights.whole(name, layout.device)
+        # Without a source rank each process cuts its own piece.
         piece = distribute_tensor(
             whole, parameter.device_mesh, parameter.placements, src_data_rank=None
-        )  # None: each cuts its own
+        )
         parameter.to_local().copy_(piece.to_local())
     weights.fill_held(model, layout.device)
 
@@ -79,13 +78,13 @@ def shards(model: nn.Module) -> dict[str, Tensor]:
 
 
 def set_shards(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Nothing to do: `shards` are the parameters."""
+    """Do nothing: `shards` are the parameters."""
     del model, tensors
 
 
 def optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
-    """AdamW's own state by kind and parameter name; zeros are put in place for an optimizer that
-    has not stepped yet."""
+    """AdamW's own state by kind and parameter name; zeros for an optimizer that has not stepped
+    yet."""
     free_gathered(model)
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
@@ -93,30 +92,29 @@ def optimizer_shards(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str
             continue
         state = optimizer.state[parameter]
         if not state:
-            state["step"] = torch.zeros(
-                (), dtype=torch.float32, device=_step_device(parameter, optimizer)
-            )
-            state.update({key: torch.zeros_like(parameter) for key in ADAMW_STATE})
-        tensors.update({f"{key}.{name}": state[key] for key in ("step", *ADAMW_STATE)})
+            # Fused kernels need the step counter beside the parameter, the others on CPU.
+            device = parameter.device if optimizer.defaults["fused"] else torch.device("cpu")
+            state["step"] = torch.zeros((), dtype=torch.float32, device=device)
+            for key in ADAMW_STATE:
+                state[key] = torch.zeros_like(parameter)
+        for key in ("step", *ADAMW_STATE):
+            tensors[f"{key}.{name}"] = state[key]
     return tensors
-
-
-def _step_device(parameter: nn.Parameter, optimizer: torch.optim.AdamW) -> torch.device:
-    """Fused kernels want the step counter beside the parameter, the others on CPU."""
-    return parameter.device if optimizer.defaults["fused"] else torch.device("cpu")
 
 
 def set_optimizer_shards(
     model: nn.Module, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Nothing to do: `optimizer_shards` are the state."""
+    """Do nothing: `optimizer_shards` are the state."""
     del model, optimizer, tensors
 
 
 def gradient_norm(model: nn.Module) -> Tensor:
-    """Of all gradients of all processes."""
+    """Norm over the gradients of all processes."""
     norm = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    if isinstance(norm, DTensor):
+        return norm.full_tensor()
+    return norm
 
 
 def move(model: nn.Module, device: torch.device) -> None:

@@ -1,10 +1,9 @@
-"""How the weights get into the shards at the start: the first process reads the checkpoint, the
-others receive.
+"""Initial weights of the shards: the first process reads the checkpoint and broadcasts it.
 
 Every process builds the model without weights (on the meta device), so that only the first one ever
-holds a whole copy. After sharding the tensors travel one at a time from there; each process keeps
-its piece. Buffers (also those that no checkpoint holds, such as rotary frequencies) travel the same
-way, so that no family needs to be known.
+has a whole copy. After sharding the tensors are broadcast one at a time; each process keeps its
+piece. Buffers (also those that no checkpoint contains, such as rotary frequencies) are broadcast
+too, so that nothing here depends on the model's family.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ T = TypeVar("T")
 
 
 def skeleton(build: Callable[[], nn.Module]) -> nn.Module:
-    """What `build` builds, without any storage."""
+    """The model of `build` on the meta device, without any storage."""
     with torch.device("meta"):
         return build()
 
@@ -33,22 +32,23 @@ def skeleton(build: Callable[[], nn.Module]) -> nn.Module:
 def on_first(work: Callable[[], T]) -> T | None:
     """The result of `work` in the first process, None in the others; its error is raised in all of
     them."""
-    result, message = None, None
+    result = None
+    failure: RmrlError | None = None
     if dist.get_rank() == 0:
         try:
             result = work()
         except RmrlError as error:
-            message = error
-        except (
-            Exception
-        ) as error:  # whatever it is, the others must not wait for tensors that never come
-            message = InfrastructureError(
+            failure = error
+        # After any other error, too, the other processes must not wait for tensors.
+        except Exception as error:
+            failure = InfrastructureError(
                 f"training process 0 could not build the model ({type(error).__name__}: {error})"
             )
-            message.__cause__ = error
-    raised = share(message)
-    if raised is not None:
-        raise message or raised
+            failure.__cause__ = error
+    shared = share(failure)
+    if shared is not None:
+        # in the first process the error itself, with its traceback
+        raise failure or shared
     return result
 
 
@@ -61,8 +61,7 @@ def share(value: Any) -> Any:
 
 @dataclass(slots=True)
 class Held:
-    """A tensor that a module holds and that is no parameter: a buffer, or an attribute of its
-    own."""
+    """A tensor of a module that is no parameter: a buffer, or a plain attribute."""
 
     module: nn.Module
     key: str
@@ -73,28 +72,29 @@ class Held:
 
 
 def held_tensors(model: nn.Module) -> Iterator[tuple[str, Held]]:
-    """Buffers and plain tensor attributes by name."""
+    """Yield buffers and plain tensor attributes by name."""
     for path, module in model.named_modules():
-        loose = {key: value for key, value in vars(module).items() if isinstance(value, Tensor)}
-        for key, tensor in {**dict(module.named_buffers(recurse=False)), **loose}.items():
+        tensors = dict(module.named_buffers(recurse=False))
+        for key, value in vars(module).items():
+            if isinstance(value, Tensor):
+                tensors[key] = value
+        for key, tensor in tensors.items():
             yield f"{path}.{key}", Held(module, key, tensor)
 
 
 class InitialWeights:
-    """The whole model's tensors, in the first process; elsewhere what is known of them. Every call
-    is made in all processes together."""
+    """The whole model's tensors in the first process, their dtypes and shapes in all. Every call is
+    made in all processes together."""
 
     def __init__(self, whole: nn.Module | None) -> None:
         """`whole`: the loaded model in the first process, None elsewhere. Its tensors are released
         as they are sent."""
-        self._tensors = (
-            {} if whole is None else {name: p.detach() for name, p in whole.named_parameters()}
-        )
-        self._held = (
-            {}
-            if whole is None
-            else {name: held.tensor.detach() for name, held in held_tensors(whole)}
-        )
+        self._tensors: dict[str, Tensor] = {}
+        self._held: dict[str, Tensor] = {}
+        if whole is not None:
+            for name, parameter in whole.named_parameters():
+                self._tensors[name] = parameter.detach()
+            self._held = {name: buffer.detach() for name, buffer in _buffers(whole).items()}
         headers: tuple[Headers, Headers] = share((_headers(self._tensors), _headers(self._held)))
         self._parameter_headers, self._held_headers = headers
 
@@ -103,31 +103,35 @@ class InitialWeights:
         the two are different models."""
         parameters = dict(model.named_parameters())
         _require_same(self._parameter_headers, parameters)
-        _require_same(self._held_headers, {name: held.tensor for name, held in held_tensors(model)})
+        _require_same(self._held_headers, _buffers(model))
         for name, parameter in parameters.items():
             parameter.data = parameter.data.to(self._parameter_headers[name][0])
 
     def whole(self, name: str, device: torch.device) -> Tensor:
-        """The whole parameter `name` on `device`; asked for once."""
+        """The whole parameter `name` on `device`; to be called once for each name."""
         dtype, shape = self._parameter_headers[name]
         return _broadcast(self._tensors.pop(name, None), dtype, shape, device)
 
     @torch.no_grad()
     def fill_held(self, model: nn.Module, device: torch.device) -> None:
         """Put the buffers in place."""
-        for name, held in list(held_tensors(model)):
+        for name, buffer in list(held_tensors(model)):
             dtype, shape = self._held_headers[name]
-            held.put(_broadcast(self._held.pop(name, None), dtype, shape, device))
+            buffer.put(_broadcast(self._held.pop(name, None), dtype, shape, device))
+
+
+def _buffers(model: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer.tensor for name, buffer in held_tensors(model)}
 
 
 def _broadcast(
     source: Tensor | None, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device
 ) -> Tensor:
-    tensor = (
-        torch.empty(shape, dtype=dtype, device=device)
-        if source is None
-        else source.to(device).contiguous()
-    )
+    """`source` of the first process in all of them."""
+    if source is None:
+        tensor = torch.empty(shape, dtype=dtype, device=device)
+    else:
+        tensor = source.to(device).contiguous()
     if tensor.numel():
         dist.broadcast(tensor, src=0)
     return tensor
@@ -138,16 +142,18 @@ def _headers(tensors: dict[str, Tensor]) -> Headers:
 
 
 def _require_same(loaded: Headers, built: dict[str, Any]) -> None:
-    shapes = {name: tuple(tensor.shape) for name, tensor in built.items()}
-    differing = sorted(
-        name
-        for name in loaded.keys() | shapes.keys()
-        if name not in loaded or loaded[name][1] != shapes.get(name)
-    )
+    """Raise ConfigError unless both have the same names and shapes."""
+    differing: list[str] = []
+    for name in sorted(loaded.keys() | built.keys()):
+        same_names = name in loaded and name in built
+        if not same_names or loaded[name][1] != tuple(built[name].shape):
+            differing.append(name)
     if differing:
-        shown = ", ".join(differing[:3]) + (", ..." if len(differing) > 3 else "")
+        names = ", ".join(differing[:3])
+        if len(differing) > 3:
+            names += ", ..."
         raise ConfigError(
             f"the model built from config.json differs from the loaded one in {len(differing)}"
-            f" tensors ({shown}), so its weights cannot be spread over several training processes:"
+            f" tensors ({names}), so its weights cannot be spread over several training processes:"
             " train with one process, or choose a checkpoint whose config.json describes it"
         )

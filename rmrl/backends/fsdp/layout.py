@@ -1,4 +1,4 @@
-"""How a model is cut over processes: what both sharding strategies are told."""
+"""The layout of a model over processes, the input of both sharding strategies."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from torch.distributed.device_mesh import DeviceMesh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where the shards lie and in which dtypes they work."""
+    """Devices of the shards, and their dtypes."""
 
     mesh: DeviceMesh
     """One dimension: all processes shard. Two: replicas of shard groups."""
     device: torch.device
-    """Where this process computes."""
+    """Compute device of this process."""
     param_dtype: torch.dtype | None
-    """Of compute; None: that of the parameters, which stay as they are (master weights)."""
+    """Compute dtype; None: that of the parameters, which keep theirs (master weights)."""
     reduce_dtype: torch.dtype
-    """In which gradients are summed over processes."""
+    """Dtype in which gradients are summed over processes."""
     reshard_after_forward: bool = True
     """Free a layer's gathered parameters after its forward pass."""
     offload: bool = False
-    """Shards, gradients and optimizer state live in host memory, each layer visits the device to
-    compute; nothing on CPU."""
+    """Shards, gradients and optimizer state live in host memory, each layer is copied to the device
+    to compute; no effect on CPU."""
 
     @property
     def home(self) -> torch.device:
-        """Where the shards lie between passes."""
-        return torch.device("cpu") if self.offload else self.device
+        """Device of the shards between passes."""
+        if self.offload:
+            return torch.device("cpu")
+        return self.device
 
     @property
     def offloads(self) -> bool:
-        """Whether host and device memory are two things here, and the first is asked for."""
+        """True if offloading is on and host and device memory differ."""
         return self.offload and self.device.type != "cpu"
 
 

@@ -25,7 +25,7 @@ from rmrl.models.packing import attention, packs, set_attention
 from rmrl.types import TrainBatch
 
 _INNER = "model."
-"""Before the names of the Hugging Face model's parameters in ResponseModel and ValueModel."""
+"""Prefix of the Hugging Face model's parameters in ResponseModel and ValueModel."""
 
 
 class FSDPPart:
@@ -44,22 +44,17 @@ class FSDPPart:
         torch.manual_seed(settings.seed + process.rank)
         self.model = build_model(settings, self.device)
         self.language_model: PreTrainedModel = cast("Any", self.model).model
-        set_attention(
-            self.language_model,
-            attention(settings.model, device=settings.device, dtype=self._compute_dtype()),
+        fsdp = settings.trained.fsdp_config
+        compute_dtype = torch_dtype(
+            fsdp.param_dtype or fsdp.model_dtype,
+            key=f"{settings.section}.fsdp_config.param_dtype",
         )
+        name = attention(settings.model, device=settings.device, dtype=compute_dtype)
+        set_attention(self.language_model, name)
         self._optimizer = build_optimizer(settings, self.model) if trains else None
 
-    def _compute_dtype(self) -> torch.dtype:
-        fsdp = self._settings.trained.fsdp_config
-        return torch_dtype(
-            fsdp.param_dtype or fsdp.model_dtype,
-            key=f"{self._settings.section}.fsdp_config.param_dtype",
-        )
-
     def micro_batches(self, count: int) -> int:
-        """As many as the process with most: parameters are gathered in every forward pass, by all
-        processes."""
+        """The maximum over ranks: every forward pass is a collective."""
         return process_group.all_max(count, self.device)
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
@@ -110,27 +105,23 @@ class FSDPPart:
     # --- weights and checkpoints
 
     def manifest(self, dtype: torch.dtype | None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        return [
-            (
-                merged_name(name.removeprefix(_INNER)),
-                dtype if dtype and held.is_floating_point else held,
-                shape,
-            )
-            for name, (held, shape) in compat.headers(self.model).items()
-            if not is_adapter(name)
-        ]
+        manifest: list[tuple[str, torch.dtype, tuple[int, ...]]] = []
+        for name, (own_dtype, shape) in compat.headers(self.model).items():
+            if is_adapter(name):
+                continue
+            if dtype is not None and own_dtype.is_floating_point:
+                own_dtype = dtype
+            manifest.append((merged_name(name.removeprefix(_INNER)), own_dtype, shape))
+        return manifest
 
     def weights(self, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-        shards = {
-            name.removeprefix(_INNER): tensor for name, tensor in compat.shards(self.model).items()
-        }
+        shards: dict[str, Tensor] = {}
+        for name, tensor in compat.shards(self.model).items():
+            shards[name.removeprefix(_INNER)] = tensor
         if not self._adapted:
             return compat.full_tensors(shards.items(), dtype)
         merged = merged_parameters(shards, self._settings.model, gather=compat.full_tensor)
-        return (
-            (name, tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor)
-            for name, tensor in merged
-        )
+        return _cast(merged, dtype)
 
     def save_tensors(self, folder: Path) -> None:
         checkpoint.save_tensors(folder, self.model, self._optimizer)
@@ -140,12 +131,20 @@ class FSDPPart:
 
     def move(self, device: torch.device) -> None:
         fsdp = self._settings.trained.fsdp_config
-        if (
-            self.device.type == "cpu" or fsdp.offload_policy
-        ):  # then everything is in host memory already
-            return
+        if self.device.type == "cpu" or fsdp.offload_policy:
+            return  # everything is in host memory already
         if fsdp.param_offload:
             compat.move_model(self.model, device)
         if fsdp.optimizer_offload and self._optimizer is not None:
             compat.move_optimizer(self._optimizer, device)
         compat.settle()
+
+
+def _cast(
+    named: Iterator[tuple[str, Tensor]], dtype: torch.dtype | None
+) -> Iterator[tuple[str, Tensor]]:
+    for name, tensor in named:
+        if dtype is not None and tensor.is_floating_point():
+            yield name, tensor.to(dtype)
+        else:
+            yield name, tensor

@@ -1,4 +1,4 @@
-"""Whole tensors out of a sharded checkpoint, in one process and without a process group."""
+"""Read whole tensors of a sharded checkpoint, in one process and without a process group."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from rmrl.backends.storage import MODEL, read_pieces, stored_tensors, tensor_byt
 
 
 class WholeTensors:
-    """The parameters that a checkpoint holds, by their names in the language model (Hugging Face's,
-    and peft's for adapters)."""
+    """The parameters in a checkpoint, by their names in the language model (Hugging Face's, and
+    peft's for adapters)."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder`: where state.json is. Raises CheckpointError when its tensors cannot be read."""
+        """`folder`: the one with state.json. Raises CheckpointError when its tensors cannot be
+        read."""
         self._folder = folder / TENSORS
-        stored = stored_tensors(self._folder)
-        self._stored = {
-            name.removeprefix(MODEL): held
-            for name, held in stored.items()
-            if name.startswith(MODEL)
-        }
+        self._stored: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+        for name, header in stored_tensors(self._folder).items():
+            if name.startswith(MODEL):
+                self._stored[name.removeprefix(MODEL)] = header
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -33,16 +32,12 @@ class WholeTensors:
         return {name: size for name, (size, _) in self._stored.items()}
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-        """The tensors of these names, in their order, each whole and in the dtype it was saved
-        in."""
-        for portion in portions(
-            names, stored_in=lambda name: name, size=lambda name: tensor_bytes(*self._stored[name])
-        ):
-            tensors = {
-                name: torch.empty(size, dtype=dtype)
-                for name in portion
-                for size, dtype in [self._stored[name]]
-            }
+        """Yield the tensors of these names, in their order, each whole and in its stored dtype."""
+        for portion in portions(names, stored_in=lambda name: name, size=self._bytes):
+            tensors: dict[str, Tensor] = {}
+            for name in portion:
+                size, dtype = self._stored[name]
+                tensors[name] = torch.empty(size, dtype=dtype)
             read_pieces(
                 self._folder,
                 [whole(MODEL + name, tensor) for name, tensor in tensors.items()],
@@ -50,3 +45,6 @@ class WholeTensors:
             )
             for name in portion:
                 yield name, tensors.pop(name)
+
+    def _bytes(self, name: str) -> int:
+        return tensor_bytes(*self._stored[name])

@@ -1,5 +1,5 @@
-"""What this package uses of megatron-core, imported in the one order that works without CUDA: the
-adaptation first.
+"""Names of megatron-core that this package uses, imported in the one order that works without CUDA:
+the adaptation first.
 
 Every other file of the package takes names of megatron-core from here.
 """
@@ -57,7 +57,7 @@ ADVICE_TO_OTHERS = {
     "megatron.core.models.gpt.gpt_model": "GPTModel IS DEPRECATED",
     "megatron.core.distributed.distributed_data_parallel": "full_param_layout not provided",
 }
-"""Loggers of megatron-core -> what of theirs is not worth a line of a run's log."""
+"""Loggers of megatron-core -> start of a message that is left out of a run's log."""
 
 # torch's own renaming of collectives that megatron-core calls by their older names.
 warnings.filterwarnings(

@@ -1,10 +1,10 @@
-"""Whole tensors under Hugging Face names out of a model whose shares lie on many processes: for
-publishing and for export.
+"""Gather whole tensors under Hugging Face names from a model whose shares lie on many processes:
+for publishing and for export.
 
-One parameter travels at a time, already cast: from the expert-parallel rank that holds it to the
-others of its stage, from its stage to the other stages, and then the tensor-parallel ranks put
-their shares together. So a process holds the shares of one parameter and the tensor made of them
-beside its own weights, and never a copy of the model.
+One parameter is sent at a time, already cast: from its expert-parallel rank to the others of the
+stage, from its stage to the other stages, and then the tensor-parallel ranks combine their shares.
+So a process holds the shares of one parameter and the tensor built from them beside its own
+weights, and never a copy of the model.
 """
 
 from __future__ import annotations
@@ -29,31 +29,30 @@ from rmrl.backends.megatron.ranks import (
 def manifest(
     model: MegatronModel, dtype: torch.dtype | None
 ) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-    """(Hugging Face name, dtype, shape) of what `whole_tensors` yields, in its order; needs no
+    """(Hugging Face name, dtype, shape) of each tensor of `whole_tensors`, in its order; needs no
     other process."""
     dtype = dtype or model.config.params_dtype
-    return [
-        (name, dtype, shape)
-        for entry in _published(model)
-        for name, shape in zip(entry.hf, entry.shapes, strict=True)
-    ]
+    tensors: list[tuple[str, torch.dtype, tuple[int, ...]]] = []
+    for entry in _published(model):
+        for name, shape in zip(entry.hf, entry.shapes, strict=True):
+            tensors.append((name, dtype, shape))
+    return tensors
 
 
 @torch.no_grad()
 def whole_tensors(model: MegatronModel, dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
-    """(Hugging Face name, tensor) one at a time, on the model's device, in `dtype` (None: as the
-    model computes); tied weights once.
+    """Yield (Hugging Face name, tensor) one at a time, on the model's device, in `dtype` (None: the
+    model's compute dtype); tied weights once.
 
-    A collective: every process of the group must run it to its end, and every process sees every
-    tensor. A tensor may be a view of a
-    parameter: it is valid until the next optimizer step.
+    A collective: every process of the group must run it to its end, and every process receives
+    every tensor. A tensor may be a view of a parameter: it is valid until the next optimizer step.
     """
     dtype = dtype or model.config.params_dtype
-    held = dict(named(model.chunks, experts_here(model.shape).start))
+    own = dict(named(model.chunks, experts_here(model.shape).start))
     table = _published(model)
-    stages = _stages(table, held, model.device)
+    stages = _stages(table, own, model.device)
     for entry, stage in zip(table, stages, strict=True):
-        share = _share(model, entry, stage, held, dtype)
+        share = _share(model, entry, stage, own, dtype)
         yield from zip(entry.hf, joined(entry, _shares(entry, share)), strict=True)
 
 
@@ -61,28 +60,28 @@ def _published(model: MegatronModel) -> list[Entry]:
     return [entry for entry in entries(model.shape, model.role) if not entry.tied]
 
 
-def _stages(table: list[Entry], held: Mapping[str, Tensor], device: torch.device) -> list[int]:
-    """The pipeline stage of each entry. Asked and not computed: which layers a stage has is
-    megatron-core's affair."""
+def _stages(table: list[Entry], own: Mapping[str, Tensor], device: torch.device) -> list[int]:
+    """The pipeline stage of each entry, exchanged between the processes: megatron-core decides
+    which layers a stage has."""
     stage = dist.get_rank(pipeline_group())
-    stages = torch.tensor([stage if entry.name in held else -1 for entry in table], device=device)
+    own_stages = [stage if entry.name in own else -1 for entry in table]
+    reduced = torch.tensor(own_stages, device=device)
     for group in (expert_group(), pipeline_group()):
-        dist.all_reduce(stages, op=dist.ReduceOp.MAX, group=group)
-    found = stages.tolist()
-    assert min(found) >= 0, f"no process holds {table[found.index(-1)].name}"
-    return found
+        dist.all_reduce(reduced, op=dist.ReduceOp.MAX, group=group)
+    stages = reduced.tolist()
+    assert min(stages) >= 0, f"no process holds {table[stages.index(-1)].name}"
+    return stages
 
 
 def _share(
-    model: MegatronModel, entry: Entry, stage: int, held: Mapping[str, Tensor], dtype: torch.dtype
+    model: MegatronModel, entry: Entry, stage: int, own: Mapping[str, Tensor], dtype: torch.dtype
 ) -> Tensor:
-    """This tensor-parallel rank's share of the parameter, brought from where it is."""
-    if entry.name in held:
-        share = held[entry.name].detach().to(dtype)
+    """This tensor-parallel rank's share of the parameter, sent from the process that has it."""
+    if entry.name in own:
+        share = own[entry.name].detach().to(dtype)
     else:
-        share = torch.empty(
-            share_shape(entry, tensor_rank(entry)[1]), dtype=dtype, device=model.device
-        )
+        _, ranks = tensor_rank(entry)
+        share = torch.empty(share_shape(entry, ranks), dtype=dtype, device=model.device)
     if entry.expert is not None and dist.get_rank(pipeline_group()) == stage:
         _broadcast(share, entry.expert // len(experts_here(model.shape)), expert_group())
     _broadcast(share, stage, pipeline_group())
@@ -96,11 +95,11 @@ def _broadcast(tensor: Tensor, source: int, group: dist.ProcessGroup) -> None:
 
 def _shares(entry: Entry, share: Tensor) -> list[Tensor]:
     """The shares of all tensor-parallel ranks."""
-    ranks = tensor_rank(entry)[1]
+    _, ranks = tensor_rank(entry)
     if ranks == 1 or entry.kind == "whole":
         return [share]
     shares = share.new_empty(ranks * share.shape[0], *share.shape[1:])
     dist.all_gather_into_tensor(shares, share, group=tensor_group(entry))
-    return (
-        [shares] if entry.stacked else list(shares.chunk(ranks))
-    )  # a whole one needs no second copy
+    if entry.stacked:
+        return [shares]  # a whole one needs no second copy
+    return list(shares.chunk(ranks))

@@ -1,9 +1,9 @@
-"""Device memory given back between training phases: bytes go to host memory and the storage they
-lay in becomes empty.
+"""Release device memory between training phases: bytes are copied to host memory and their storage
+is emptied.
 
 Megatron's parameters and gradients are views of a few large buffers, and its optimizer's are views
-of those. Here the storage is what moves, so every view stays what it was: it has nothing to show
-while its storage is empty, and shows the same bytes afterwards.
+of those. Here the storages are moved, so every view stays valid: it has no data while its storage
+is empty, and the same bytes afterwards.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from rmrl.backends.megatron.optimizer import Optimizer
 
 PIECE_BYTES = 2**26
-"""Host memory is taken in pieces of 64 MiB: page-locked memory comes in powers of two, so pieces of
-any size could take twice as much."""
+"""Host memory is allocated in pieces of 64 MiB: page-locked memory comes in powers of two, so
+pieces of any size could use twice as much."""
 
 
 class Offloader:
-    """The storages of some tensors, each with all its views: to host memory and back. Host memory
-    once taken is kept for the next time."""
+    """Moves the storages of some tensors, each with all its views, to host memory and back. Host
+    memory is kept for the next time."""
 
     def __init__(
         self,
@@ -37,30 +37,33 @@ class Offloader:
         keep: bool = True,
         piece_bytes: int = PIECE_BYTES,
     ) -> None:
-        """`tensors` is asked at every offload; what does not lie on `device` stays. `keep` False:
-        drop the bytes, come back with zeros."""
-        self._tensors, self._device = tensors, device
-        self._keep, self._piece_bytes = keep, piece_bytes
+        """`tensors` is called at every offload; tensors that are not on `device` stay. `keep`
+        False: discard the bytes, restore zeros."""
+        self._tensors = tensors
+        self._device = device
+        self._keep = keep
+        self._piece_bytes = piece_bytes
         self._pieces: list[Tensor] = []
         self._away: list[tuple[UntypedStorage, int]] = []
 
     @torch.no_grad()
     def offload(self) -> None:
-        """Empty the storages; nothing where they are away already."""
+        """Empty the storages; does nothing where they are offloaded already."""
         if self._away:
             return
-        here = [(storage, storage.nbytes()) for storage in storages(self._tensors(), self._device)]
+        present = storages(self._tensors(), self._device)
+        sized = [(storage, storage.nbytes()) for storage in present]
         if self._keep:
-            for on_device, on_host in self._pairs(here):
+            for on_device, on_host in self._pairs(sized):
                 on_host.copy_(on_device, non_blocking=True)
         self._wait()
-        for storage, _ in here:
+        for storage in present:
             storage.resize_(0)
-        self._away = here
+        self._away = sized
 
     @torch.no_grad()
     def onload(self) -> None:
-        """Undo `offload`; nothing where nothing is away."""
+        """Undo `offload`; does nothing where nothing is offloaded."""
         for storage, size in self._away:
             storage.resize_(size)
             if not self._keep:
@@ -72,24 +75,26 @@ class Offloader:
         self._away = []
 
     def _pairs(self, stored: list[tuple[UntypedStorage, int]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """(bytes of a storage, their place in host memory): one after another, in the order of
-        `stored`."""
+        """Yield (bytes of a storage, their place in host memory), one after another, in the order
+        of `stored`."""
         place = 0
         for storage, size in stored:
-            start, on_device = 0, _bytes(storage)
+            start = 0
+            on_device = _bytes(storage)
             while start < size:
-                piece, offset = divmod(place, self._piece_bytes)
+                number, offset = divmod(place, self._piece_bytes)
                 count = min(size - start, self._piece_bytes - offset)
-                yield on_device[start : start + count], self._piece(piece)[offset : offset + count]
-                start, place = start + count, place + count
+                on_host = self._piece(number)[offset : offset + count]
+                yield on_device[start : start + count], on_host
+                start += count
+                place += count
 
     def _piece(self, number: int) -> Tensor:
+        """Piece `number` of host memory, allocated on its first use."""
         if number == len(self._pieces):
-            self._pieces.append(
-                torch.empty(
-                    self._piece_bytes, dtype=torch.uint8, pin_memory=self._device.type == "cuda"
-                )
-            )
+            pinned = self._device.type == "cuda"
+            piece = torch.empty(self._piece_bytes, dtype=torch.uint8, pin_memory=pinned)
+            self._pieces.append(piece)
         return self._pieces[number]
 
     def _wait(self) -> None:
@@ -98,13 +103,13 @@ class Offloader:
 
 
 def storages(tensors: Iterable[Tensor], device: torch.device) -> list[UntypedStorage]:
-    """The storages on `device` that hold something, each once."""
-    found = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage()
-        for tensor in tensors
-        if tensor.device == device
-    }
-    return [storage for storage in found.values() if storage.nbytes() > 0]
+    """The storages on `device` that are not empty, each once."""
+    by_address: dict[int, UntypedStorage] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        if tensor.device == device and storage.nbytes() > 0:
+            by_address[storage.data_ptr()] = storage
+    return list(by_address.values())
 
 
 def _bytes(storage: UntypedStorage) -> Tensor:
@@ -114,39 +119,43 @@ def _bytes(storage: UntypedStorage) -> Tensor:
 def offloaders(
     model: MegatronModel, optimizer: Optimizer | None, megatron: MegatronConfig
 ) -> list[Offloader]:
-    """What the settings say is offloaded: parameters, gradients (not kept, between phases they are
-    zero), the optimizer's tensors."""
+    """The offloaders that the settings enable: parameters, gradients (not kept, between phases they
+    are zero), the optimizer's tensors."""
 
     def of_optimizer() -> Iterator[Tensor]:
         # In float32 the distributed optimizer updates the parameters themselves: those are not its
         # own.
-        others = {
-            storage.data_ptr()
-            for storage in storages([*parameters(model), *gradients(model)], model.device)
-        }
-        tensors = () if optimizer is None else optimizer.tensors()
-        return (tensor for tensor in tensors if tensor.untyped_storage().data_ptr() not in others)
+        assert optimizer is not None
+        others = storages([*parameters(model), *gradients(model)], model.device)
+        addresses = {storage.data_ptr() for storage in others}
+        for tensor in optimizer.tensors():
+            if tensor.untyped_storage().data_ptr() not in addresses:
+                yield tensor
 
-    chosen = []
+    enabled: list[Offloader] = []
     if megatron.param_offload:
-        chosen.append(Offloader(lambda: parameters(model), model.device))
+        enabled.append(Offloader(lambda: parameters(model), model.device))
     if megatron.grad_offload:
-        chosen.append(Offloader(lambda: gradients(model), model.device, keep=False))
+        enabled.append(Offloader(lambda: gradients(model), model.device, keep=False))
     if megatron.optimizer_offload and optimizer is not None:
-        chosen.append(Offloader(of_optimizer, model.device))
-    return chosen
+        enabled.append(Offloader(of_optimizer, model.device))
+    return enabled
 
 
 def parameters(model: MegatronModel) -> list[Tensor]:
-    """Of all stages of this process."""
-    return [parameter.data for module in model.modules for parameter in module.parameters()]
+    """Parameters of all stages of this process."""
+    tensors: list[Tensor] = []
+    for module in model.modules:
+        tensors += [parameter.data for parameter in module.parameters()]
+    return tensors
 
 
 def gradients(model: MegatronModel) -> list[Tensor]:
-    """Where gradients add up; none of a model that does not train."""
-    held = (
-        getattr(parameter, "main_grad", None)
-        for module in model.modules
-        for parameter in module.parameters()
-    )
-    return [gradient for gradient in held if gradient is not None]
+    """Buffers in which gradients are accumulated; none for a model that does not train."""
+    tensors: list[Tensor] = []
+    for module in model.modules:
+        for parameter in module.parameters():
+            gradient = getattr(parameter, "main_grad", None)
+            if gradient is not None:
+                tensors.append(gradient)
+    return tensors

@@ -36,7 +36,8 @@ class MegatronPart:
         answering = dealing(
             settings.trained, process.world_size, section=settings.section
         ).answering
-        self.answers, self._speaker = process.rank in answering, answering[0]
+        self.answers = process.rank in answering
+        self._first_answering = answering[0]
         torch.manual_seed(settings.seed + process.rank)
         self.language_model = language_model(settings)
         self.model = build_model(settings, sizes, self.device)
@@ -50,28 +51,29 @@ class MegatronPart:
         return self._pipeline.packed
 
     def micro_batches(self, count: int) -> int:
-        """As many as the process with most: experts exchange tokens between data-parallel
-        processes."""
+        """The maximum over ranks: experts exchange tokens between data-parallel processes."""
         return self._pipeline.micro_batches(process_group.all_max(count, self.device))
 
     def all_sum(self, values: Sequence[float]) -> list[float]:
-        return process_group.all_sum(
-            [value if self.answers else 0.0 for value in values], self.device
-        )
+        counted = [value if self.answers else 0.0 for value in values]
+        return process_group.all_sum(counted, self.device)
 
     def total(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """One of the processes that answer says which names there are."""
+        """Sums by name; the names are those of the first process that answers."""
         box = [list(sums)]
-        dist.broadcast_object_list(box, src=self._speaker, device=torch.device("cpu"))
+        dist.broadcast_object_list(box, src=self._first_answering, device=torch.device("cpu"))
         names: list[str] = box[0]
-        return dict(zip(names, self.all_sum([sums.get(name, 0.0) for name in names]), strict=True))
+        values = [sums.get(name, 0.0) for name in names]
+        return dict(zip(names, self.all_sum(values), strict=True))
 
     # --- forward, backward, step
 
     def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
-        """Not one by one: a pipeline is only full with several micro-batches under way."""
+        """Run all micro-batches together: a pipeline is only full with several under way."""
         outputs = self._pipeline.compute(micros)
-        return iter(outputs if self.answers else [])
+        if not self.answers:
+            return iter([])
+        return iter(outputs)
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
         self._pipeline.train(micros, loss)

@@ -1,5 +1,5 @@
-"""Where this process stands among those that share a model's weights. Experts have tensor-parallel
-groups of their own."""
+"""Ranks and groups of this process among those that share a model's weights. Experts have
+tensor-parallel groups of their own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from rmrl.backends.megatron.shape import Shape
 
 def tensor_group(entry: Entry) -> dist.ProcessGroup:
     """The processes that hold the shares of this parameter."""
-    dense, experts = (
-        parallel_state.get_tensor_model_parallel_group,
-        parallel_state.get_expert_tensor_parallel_group,
-    )
-    return cast(dist.ProcessGroup, dense() if entry.expert is None else experts())
+    if entry.expert is None:
+        return cast(dist.ProcessGroup, parallel_state.get_tensor_model_parallel_group())
+    return cast(dist.ProcessGroup, parallel_state.get_expert_tensor_parallel_group())
 
 
 def tensor_rank(entry: Entry) -> tuple[int, int]:
@@ -38,8 +36,8 @@ def expert_group() -> dist.ProcessGroup:
 
 
 def experts_here(shape: Shape) -> range:
-    """The numbers of the experts that each layer of this process has; of a dense model none."""
-    count = shape.experts.count if shape.experts else 0
-    held = count // dist.get_world_size(expert_group())
-    first = held * dist.get_rank(expert_group())
-    return range(first, first + held)
+    """Numbers of the experts that each layer of this process has; empty for a dense model."""
+    total = shape.experts.count if shape.experts else 0
+    count = total // dist.get_world_size(expert_group())
+    first = count * dist.get_rank(expert_group())
+    return range(first, first + count)

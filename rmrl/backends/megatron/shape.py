@@ -1,5 +1,5 @@
-"""What a model's structure needs of its Hugging Face config, and a refusal of what would not
-compute the same numbers."""
+"""The structure of a model, from its Hugging Face config, and a refusal of what would not compute
+the same numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rmrl.backends.megatron.sizes import Sizes
 from rmrl.errors import ConfigError
 
 SHAPE = "shape"
-"""The name under which a checkpoint holds its model's shape."""
+"""Name of the model's shape among the tensors of a checkpoint."""
 ROPE_TYPES = ("default", "linear", "llama3")
 """Rotary embeddings that are a frequency per channel, whatever the length of a row."""
 
@@ -31,7 +31,7 @@ class Experts:
     ffn: int
     """Width of one expert."""
     normalised: bool
-    """Whether the chosen experts' probabilities are divided by their sum."""
+    """True if the chosen experts' probabilities are divided by their sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,36 +63,38 @@ class Shape:
 
     @classmethod
     def of(cls, config: PretrainedConfig, sizes: Sizes, *, section: str) -> Shape:
-        """Raises ConfigError, with all reasons, for a family or variant that is not covered, and
-        for sizes that do not divide it."""
-        known: Any = config
+        """Read the shape from a config. Raises ConfigError, with all reasons, for a family or
+        variant that is not covered, and for sizes that do not divide it."""
+        entry: Any = config
         # transformers gives the entry another name than the checkpoints have.
-        entries = {**config.to_dict(), "num_experts": getattr(known, "num_experts", None)}
-        problems = sizes.problems(entries, section=section) or [
-            f"{section}.strategy=megatron: the model has {reason}, which this backend does not"
-            " compute; use strategy=fsdp2"
-            for reason in _not_covered(known)
-        ]
+        entries = {**config.to_dict(), "num_experts": getattr(entry, "num_experts", None)}
+        problems = sizes.problems(entries, section=section)
+        if not problems:
+            for reason in _not_covered(entry):
+                problems.append(
+                    f"{section}.strategy=megatron: the model has {reason}, which this backend does"
+                    " not compute; use strategy=fsdp2"
+                )
         if problems:
             raise ConfigError(problems)
-        heads = known.num_attention_heads
+        heads = entry.num_attention_heads
         return cls(
-            family=known.model_type,
-            layers=known.num_hidden_layers,
-            hidden=known.hidden_size,
-            ffn=known.intermediate_size,
+            family=entry.model_type,
+            layers=entry.num_hidden_layers,
+            hidden=entry.hidden_size,
+            ffn=entry.intermediate_size,
             heads=heads,
-            kv_heads=known.num_key_value_heads or heads,
-            head_dim=_head_dim(known),
-            vocab=known.vocab_size,
-            padded_vocab=-(-known.vocab_size // sizes.tensor) * sizes.tensor,
-            tied=known.tie_word_embeddings,
-            qkv_bias=known.model_type == "qwen2",
-            qk_norm=known.model_type in ("qwen3", "qwen3_moe"),
-            eps=known.rms_norm_eps,
-            positions=known.max_position_embeddings,
-            rope=tuple(_rope_frequencies(known).tolist()),
-            experts=_experts(known),
+            kv_heads=entry.num_key_value_heads or heads,
+            head_dim=_head_dim(entry),
+            vocab=entry.vocab_size,
+            padded_vocab=-(-entry.vocab_size // sizes.tensor) * sizes.tensor,
+            tied=entry.tie_word_embeddings,
+            qkv_bias=entry.model_type == "qwen2",
+            qk_norm=entry.model_type in ("qwen3", "qwen3_moe"),
+            eps=entry.rms_norm_eps,
+            positions=entry.max_position_embeddings,
+            rope=tuple(_rope_frequencies(entry).tolist()),
+            experts=_experts(entry),
         )
 
 
@@ -112,14 +114,13 @@ def _experts(config: Any) -> Experts | None:
 
 
 def _rope_frequencies(config: Any) -> Tensor:
-    """float32 [head_dim / 2], as the family's own model computes them."""
-    if (kind := _rope_type(config)) != "default":
+    """Angles per position, float32 [head_dim / 2], equal to those of the family's own model."""
+    kind = _rope_type(config)
+    if kind != "default":
         return ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))[0]
     width = _head_dim(config)
-    return 1.0 / (
-        config.rope_parameters["rope_theta"]
-        ** (torch.arange(0, width, 2, dtype=torch.float32) / width)
-    )
+    exponents = torch.arange(0, width, 2, dtype=torch.float32) / width
+    return 1.0 / (config.rope_parameters["rope_theta"] ** exponents)
 
 
 def _rope_type(config: Any) -> str:
