@@ -28,28 +28,21 @@ _STATE_TYPES = {
 
 
 class PromptLoader:
-    """Iterates over batches, each a list of `batch_size` prompts.
+    """Serves prompts in batches, epoch after epoch.
 
-    `epoch` and `position` (rows served in this epoch) always point behind the last batch handed
-    out, so `state_dict()` taken right after a batch resumes with the next one. Someone who fetches
-    batches ahead keeps each batch's state beside it.
+    `epoch` and `position` (rows served in this epoch) always point behind the last batch, so
+    `state_dict()` taken right after a batch resumes with the next one. Code that fetches batches
+    ahead keeps each batch's state beside it.
     """
 
     def __init__(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        batch_size: int,
-        shuffle: bool,
-        seed: int,
-        drop_last: bool = True,
+        self, prompts: Sequence[Prompt], *, batch_size: int, shuffle: bool, seed: int
     ) -> None:
-        """`drop_last=False` hands out a shorter last batch per epoch (validation). Raises
-        ConfigError for sizes that cannot work."""
+        """Raises ConfigError for sizes that cannot work."""
         problems: list[str] = []
         if batch_size < 1:
             problems.append(f"data.train_batch_size={batch_size}; need at least 1 prompt per batch")
-        elif len(prompts) < (batch_size if drop_last else 1):
+        elif len(prompts) < batch_size:
             problems.append(
                 f"data.train_batch_size={batch_size} but the data set has only {len(prompts)}"
                 " prompts (after filtering); need at least one full batch: use"
@@ -63,37 +56,16 @@ class PromptLoader:
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
-        self._drop_last = drop_last
         self.epoch = 0
         self.position = 0
         self._order_of: tuple[int, np.ndarray] | None = None
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches per full epoch."""
-        full, rest = divmod(len(self._prompts), self.batch_size)
-        return full + (1 if rest and not self._drop_last else 0)
-
-    def __iter__(self) -> Iterator[list[Prompt]]:
-        """Without end; see `batches`."""
-        return self.batches()
-
-    def batches(self, *, epochs: int | None = None) -> Iterator[list[Prompt]]:
-        """From the present position until `epochs` epochs in all (those before a resume included)
-        are over; None: without end."""
-        while True:
-            self._roll_over(self.batch_size)
-            if epochs is not None and self.epoch >= epochs:
-                return
-            yield self._next(self.batch_size)
-
     def take(self, count: int) -> list[Prompt]:
-        """Return the next `count` prompts, at most a whole epoch's. The rest of an epoch is skipped
-        where it is too short, as for batches."""
-        self._roll_over(count)
-        return self._next(count)
-
-    def _next(self, count: int) -> list[Prompt]:
+        """Return the next `count` prompts, at most a whole epoch's. What is left of an epoch and
+        too little is passed over."""
+        if len(self._prompts) - self.position < count:
+            self.epoch += 1
+            self.position = 0
         index = self._order()[self.position : self.position + count]
         self.position += len(index)
         return [self._prompts[int(i)] for i in index]
@@ -167,12 +139,6 @@ class PromptLoader:
                 f"the data loader's state points to epoch {state['epoch']}, row {state['position']}"
                 f" of {len(self._prompts)}; it is torn"
             )
-
-    def _roll_over(self, count: int) -> None:
-        left = len(self._prompts) - self.position
-        if left < (count if self._drop_last else 1):
-            self.epoch += 1
-            self.position = 0
 
     def _order(self) -> np.ndarray:
         if self._order_of is None or self._order_of[0] != self.epoch:

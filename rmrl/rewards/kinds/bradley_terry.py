@@ -18,6 +18,7 @@ from rmrl.rewards.kinds.rendering import (
     preprocess_of,
     tokenize,
     tokenize_rows,
+    without_verdict,
 )
 from rmrl.rewards.kinds.truncation import fit_items, pooling_limit, with_cuts
 from rmrl.rewards.rules.dropin import DropIn
@@ -139,13 +140,7 @@ def scalar_result(output: ValueOutput, value: Any, read: Rendered) -> ScoreResul
         )
     verdict = check_verdict(value)
     if verdict.value is None:
-        detail = (
-            f"rm_postprocess {verdict.problem}"
-            if verdict.problem
-            else "rm_postprocess gave no verdict"
-        )
-        status = "user_error" if verdict.problem else "unparseable"
-        return ScoreResult(value=None, status=status, detail=detail, extra=verdict.extra, **shared)
+        return without_verdict(verdict, extra=verdict.extra, **shared)
     return ScoreResult(
         value=verdict.value, extra=verdict.extra, raw_text=f"{output.value:.6g}", **shared
     )

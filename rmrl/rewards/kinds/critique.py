@@ -10,7 +10,6 @@ one.
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,14 +30,11 @@ from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.generative import judge_columns, own_words
 from rmrl.rewards.kinds.rendering import (
     Rendered,
-    as_judge_input,
     chosen,
-    exhibits,
     fill_in,
     generate_requests,
+    judge_inputs,
     named_columns,
-    preprocess,
-    preprocess_of,
     tokenize,
     tokenize_rows,
 )
@@ -124,45 +120,18 @@ class CritiqueReward:
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the critic is told, one input per item. Of a remote critic nothing is tokenized."""
-        tokenizer = (
-            None
-            if self._spec.remote is not None
-            else self._context.tokenizer(self._spec.engines["main"].path)
-        )
-        return fit_items(
-            items,
-            lambda _, cut: self._rendered(cut),
-            judge_limit(self._spec, tokenizer, self._sampling),
-        )
+        limit = judge_limit(self._spec, self._tokenizer(), self._sampling)
+        return fit_items(items, lambda _, cut: self._rendered(cut), limit)
 
     def _rendered(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        tokenizer = (
-            None
-            if self._spec.remote is not None
-            else self._context.tokenizer(self._spec.engines["main"].path)
+        return judge_inputs(
+            self._spec, items, self._tokenizer(), fenced=self._options.fence, ask=self._question
         )
-        shown = exhibits(items, tokenizer, fenced=self._options.fence)
-        if self._spec.dropin is not None and self._spec.dropin.preprocess is not None:
-            read = tokenize_rows(
-                preprocess(self._spec.dropin, items, tokenizer, shown=shown),
-                [item.response for item in items],
-                tokenizer=tokenizer,
-                generation_prompt=True,
-                origin=preprocess_of(self._spec.dropin),
-            )
-        else:
-            inputs = [
-                as_judge_input(self._question(i, e.text), e, tokenizer)
-                for i, e in zip(items, shown, strict=True)
-            ]
-            where = f"reward '{self._spec.name}'"
-            read = [
-                tokenize(each, tokenizer, generation_prompt=True, where=where) for each in inputs
-            ]
-        return [
-            dataclasses.replace(each, fence=exhibit.fence)
-            for each, exhibit in zip(read, shown, strict=True)
-        ]
+
+    def _tokenizer(self) -> Any:
+        if self._spec.remote is not None:
+            return None
+        return self._context.tokenizer(self._spec.engines["main"].path)
 
     def render_scorer(self, items: Sequence[ScoreItem], critiques: Sequence[str]) -> list[Rendered]:
         """What the scalar model reads of each item and its critique, which is never cut."""

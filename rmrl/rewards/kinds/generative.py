@@ -27,15 +27,10 @@ from rmrl.rewards.judging.votes import VOTES, combine_votes, numeric, parsed_vot
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rendering import (
     Rendered,
-    as_judge_input,
-    exhibits,
     fill_in,
     generate_requests,
+    judge_inputs,
     postprocess,
-    preprocess,
-    preprocess_of,
-    tokenize,
-    tokenize_rows,
 )
 from rmrl.rewards.kinds.truncation import fit_items, judge_limit, with_cuts
 from rmrl.rewards.rules.dropin import DropIn
@@ -176,29 +171,9 @@ class GenerativeReward:
         return fit_items(items, lambda _, cut: self._rendered(cut), limit)
 
     def _rendered(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        tokenizer = self._tokenizer()
-        shown = exhibits(items, tokenizer, fenced=self._options.fence)
-        if self._spec.dropin is not None and self._spec.dropin.preprocess is not None:
-            read = tokenize_rows(
-                preprocess(self._spec.dropin, items, tokenizer, shown=shown),
-                [item.response for item in items],
-                tokenizer=tokenizer,
-                generation_prompt=True,
-                origin=preprocess_of(self._spec.dropin),
-            )
-        else:
-            inputs = [
-                as_judge_input(self._question(i, e.text), e, tokenizer)
-                for i, e in zip(items, shown, strict=True)
-            ]
-            where = f"reward '{self._spec.name}'"
-            read = [
-                tokenize(each, tokenizer, generation_prompt=True, where=where) for each in inputs
-            ]
-        return [
-            dataclasses.replace(each, fence=exhibit.fence)
-            for each, exhibit in zip(read, shown, strict=True)
-        ]
+        return judge_inputs(
+            self._spec, items, self._tokenizer(), fenced=self._options.fence, ask=self._question
+        )
 
     def _tokenizer(self) -> Any:
         return None if self._spec.remote is not None else self._context.tokenizer(self._path)

@@ -27,6 +27,7 @@ from rmrl.rewards.kinds.rendering import (
     postprocess,
     preprocess,
     preprocess_of,
+    without_verdict,
 )
 from rmrl.rewards.kinds.row_errors import Origin
 from rmrl.rewards.kinds.truncation import Limit, kept_numbers, pooling_limit, with_cuts
@@ -324,15 +325,7 @@ class ProcessReward:
         shared["raw_text"] = " ".join(f"{value:.6g}" for value in values)
         checked = check_verdict(verdict)
         if checked.value is None:
-            detail = (
-                f"rm_postprocess {checked.problem}"
-                if checked.problem
-                else "rm_postprocess gave no verdict"
-            )
-            status = "user_error" if checked.problem else "unparseable"
-            return ScoreResult(
-                value=None, status=status, detail=detail, extra=checked.extra, **shared
-            )
+            return without_verdict(checked, extra=checked.extra, **shared)
         if self._options.to_tokens and read.parts.ends is None:
             return ScoreResult(value=None, status="user_error", detail=self._not_found(), **shared)
         extra = {"num_steps": len(values), **checked.extra}

@@ -3,9 +3,10 @@ kind's own default."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +15,14 @@ from rmrl.inference.scoring_base import GenerateRequest
 from rmrl.rewards.judging.untrusted import Fence, neutraliser, new_fence
 from rmrl.rewards.kinds.row_errors import Batched, Origin, checked_length
 from rmrl.rewards.rules.dropin import DropIn, call_with_known_arguments, describe_exception
-from rmrl.rewards.rules.verdict import RowError
+from rmrl.rewards.rules.verdict import RowError, Verdict
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Messages, Sampling, ScoreItem, ScoreResult
 
 __all__ = [
     "NOTHING_TO_READ", "Exhibit", "Rendered", "as_judge_input", "checked_length", "chosen", "exhibits", "fill_in", "generate_requests",
-    "named_columns", "nothing_to_read", "postprocess", "preprocess", "preprocess_of", "tokenize", "tokenize_rows", "with_note",
-    "without_torn_fence",
+    "judge_inputs", "named_columns", "nothing_to_read", "postprocess", "preprocess", "preprocess_of", "tokenize", "tokenize_rows", "with_note",
+    "without_torn_fence", "without_verdict",
 ]  # fmt: skip
 
 
@@ -81,6 +83,18 @@ def nothing_to_read(read: Rendered) -> ScoreResult:
         ScoreResult(value=None, status="user_error", detail=read.problem)
         if read.problem
         else NOTHING_TO_READ
+    )
+
+
+def without_verdict(verdict: Verdict, **columns: Any) -> ScoreResult:
+    """The result where rm_postprocess returned no finite number; `columns` are further fields of
+    the result."""
+    if verdict.problem:
+        return ScoreResult(
+            value=None, status="user_error", detail=f"rm_postprocess {verdict.problem}", **columns
+        )
+    return ScoreResult(
+        value=None, status="unparseable", detail="rm_postprocess gave no verdict", **columns
     )
 
 
@@ -245,6 +259,43 @@ def as_judge_input(text: str, exhibit: Exhibit, tokenizer: Any) -> Any:
     if tokenizer is None or tokenizer.chat_template:
         return with_note([{"role": "user", "content": text}], exhibit)
     return f"{exhibit.fence.note()}\n\n{text}\n\n" if exhibit.fenced else f"{text}\n\n"
+
+
+def judge_inputs(
+    spec: RewardSpec,
+    items: Sequence[ScoreItem],
+    tokenizer: Any,
+    *,
+    fenced: bool,
+    ask: Callable[[ScoreItem, str], str],
+) -> list[Rendered]:
+    """What a language model that judges reads, one input per item, each with its fence.
+
+    `ask(item, response)` is the question where the reward has no rm_preprocess; `tokenizer` None:
+    a server tokenizes by itself. Raises RewardFunctionError as `preprocess` and `tokenize` do.
+    """
+    displayed = exhibits(items, tokenizer, fenced=fenced)
+    if spec.dropin is not None and spec.dropin.preprocess is not None:
+        rendered = tokenize_rows(
+            preprocess(spec.dropin, items, tokenizer, shown=displayed),
+            [item.response for item in items],
+            tokenizer=tokenizer,
+            generation_prompt=True,
+            origin=preprocess_of(spec.dropin),
+        )
+    else:
+        inputs = [
+            as_judge_input(ask(item, exhibit.text), exhibit, tokenizer)
+            for item, exhibit in zip(items, displayed, strict=True)
+        ]
+        where = f"reward '{spec.name}'"
+        rendered = [
+            tokenize(each, tokenizer, generation_prompt=True, where=where) for each in inputs
+        ]
+    return [
+        dataclasses.replace(each, fence=exhibit.fence)
+        for each, exhibit in zip(rendered, displayed, strict=True)
+    ]
 
 
 def generate_requests(rendered: Sequence[Rendered], sampling: Sampling) -> list[GenerateRequest]:

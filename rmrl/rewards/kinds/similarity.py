@@ -21,7 +21,13 @@ from rmrl.inference.scoring_base import EmbedOutput, EmbedRequest, Runner
 from rmrl.models.checkpoint_inspect import sentence_settings
 from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.rendering import Rendered, postprocess, preprocess, preprocess_of
+from rmrl.rewards.kinds.rendering import (
+    Rendered,
+    postprocess,
+    preprocess,
+    preprocess_of,
+    without_verdict,
+)
 from rmrl.rewards.kinds.row_errors import Origin
 from rmrl.rewards.kinds.truncation import Cutting, Limit, fitted, with_cuts
 from rmrl.rewards.rules.verdict import RowError, check_verdict
@@ -321,18 +327,7 @@ def _result(
     verdict = check_verdict(score)
     extra = {"cosine": max(cosines), **verdict.extra}
     if verdict.value is None:
-        detail = (
-            f"rm_postprocess {verdict.problem}"
-            if verdict.problem
-            else "rm_postprocess gave no verdict"
-        )
-        return ScoreResult(
-            value=None,
-            status="user_error" if verdict.problem else "unparseable",
-            detail=detail,
-            extra=extra,
-            **shared,
-        )
+        return without_verdict(verdict, extra=extra, **shared)
     return ScoreResult(value=verdict.value, extra=extra, raw_text=f"{max(cosines):.6g}", **shared)
 
 
