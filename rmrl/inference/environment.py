@@ -13,8 +13,8 @@ _PASSED_ON = ("HF_HUB_OFFLINE", "HF_HOME", "VLLM_LOGGING_LEVEL", "VLLM_USE_V2_MO
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """Variables for any process that computes with `threads` CPU threads (at least 1).
-    OMP_WAIT_POLICY of the user's own wins."""
+    """Return variables for any process that computes with `threads` CPU threads (at least 1). The
+    user's own OMP_WAIT_POLICY takes precedence."""
     count = str(max(1, threads))
     return {
         "OMP_NUM_THREADS": count,
@@ -27,26 +27,26 @@ def thread_environment(threads: int) -> dict[str, str]:
 
 
 def train_environment(*, threads: int, megatron: bool) -> dict[str, str]:
-    """Variables for a training process. CUDA_DEVICE_MAX_CONNECTIONS of the user's own wins."""
+    """Return variables for a training process. The user's own CUDA_DEVICE_MAX_CONNECTIONS takes
+    precedence."""
     variables = thread_environment(threads)
     if megatron:
-        # One queue of work keeps its order: communication begins beside the matrices it is to
+        # One queue of work keeps its order: communication begins beside the matrices that it is to
         # overlap with, as megatron-core expects.
-        variables["CUDA_DEVICE_MAX_CONNECTIONS"] = os.environ.get(
-            "CUDA_DEVICE_MAX_CONNECTIONS", "1"
-        )
+        connections = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+        variables["CUDA_DEVICE_MAX_CONNECTIONS"] = connections
     return variables
 
 
 def engine_environment(
     *, device: Device, threads: int, batch_invariant: bool = False
 ) -> dict[str, str]:
-    """Variables for a process that will hold one engine on `device` with `threads` CPU threads (at
+    """Return variables for a process with one engine on `device` and `threads` CPU threads (at
     least 1).
 
     `batch_invariant` alone decides on vLLM's batch-invariant kernels: on CPU the variable of that
-    name would break them. What the user has set of HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and
-    VLLM_USE_V2_MODEL_RUNNER is passed on and wins.
+    name would break them. The user's own HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and
+    VLLM_USE_V2_MODEL_RUNNER are passed on and take precedence.
     """
     variables = {
         **thread_environment(threads),
@@ -59,11 +59,15 @@ def engine_environment(
         # on.
         "VLLM_USE_V2_MODEL_RUNNER": "0",
         BATCH_INVARIANT: "1" if batch_invariant else "0",
-        # Ray would otherwise hide all GPUs from actors that ask for none.
+        # Ray would otherwise hide all GPUs from actors that request none.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
-    variables |= _CPU if device == "cpu" else {}
-    return variables | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    if device == "cpu":
+        variables |= _CPU
+    for name in _PASSED_ON:
+        if name in os.environ:
+            variables[name] = os.environ[name]
+    return variables
 
 
 _CPU = {

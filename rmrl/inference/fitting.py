@@ -1,5 +1,5 @@
-"""What several engines do before they compute: set aside what does not fit, and cut the rest into
-batches of similar length."""
+"""Preparation of requests in several engines: requests that do not fit are set aside, the rest is
+cut into batches of similar length."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ def answered(
     run: Callable[[list[Request]], Sequence[Output]],
     mark: Callable[[Request], Output],
 ) -> list[Output]:
-    """One output per request, in order: of `run` for those that fit (together, not at all if there
-    are none), of `mark` for the others."""
-    kept = [r for r in requests if fits(r)]
-    outputs = iter(run(kept) if kept else [])
-    return [next(outputs) if fits(r) else mark(r) for r in requests]
+    """Return one output per request, in order: of `run` for those that fit (in one call, or none if
+    there are none), of `mark` for the others."""
+    fitting = [request for request in requests if fits(request)]
+    computed = iter(run(fitting) if fitting else [])
+    outputs: list[Output] = []
+    for request in requests:
+        outputs.append(next(computed) if fits(request) else mark(request))
+    return outputs
 
 
 def sorted_batches(
     lengths: Sequence[int], *, max_rows: int, max_tokens: int
 ) -> Iterator[list[int]]:
-    """Indices sorted by length, in batches of at most `max_rows` rows and `max_tokens` tokens,
-    padding counted, or of a single row."""
+    """Yield indices sorted by length, in batches of at most `max_rows` rows and `max_tokens` tokens
+    (padding counted), or of a single row."""
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if batch and (len(batch) >= max_rows or (len(batch) + 1) * lengths[i] > max_tokens):
@@ -42,15 +45,13 @@ def sorted_batches(
 
 
 def overlong_logits(request: PoolingRequest, context_length: int) -> TokenOutput:
-    """The mark of a sequence that does not fit."""
+    """Mark a sequence that does not fit."""
     tokens = len(request.token_ids)
-    return TokenOutput(
-        (), tokens, failure="overlong", detail=overlong_detail(tokens, context_length)
-    )
+    detail = overlong_detail(tokens, context_length)
+    return TokenOutput((), tokens, failure="overlong", detail=detail)
 
 
 def overlong_vector(tokens: int, context_length: int) -> EmbedOutput:
-    """The mark of a text that does not fit."""
-    return EmbedOutput(
-        (), tokens, failure="overlong", detail=overlong_detail(tokens, context_length)
-    )
+    """Mark a text that does not fit."""
+    detail = overlong_detail(tokens, context_length)
+    return EmbedOutput((), tokens, failure="overlong", detail=detail)

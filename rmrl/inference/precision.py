@@ -1,5 +1,5 @@
-"""The type a reward engine computes in, and whether its scores may depend on what else is in the
-batch. Imports nothing heavy."""
+"""The type a reward engine computes in, and the independence of its scores from their batch.
+Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ AUTO = "auto"
 REDUCED = ("bfloat16", "float16")
 """Types of 8 and 11 significant bits, against 24 of float32."""
 SMALL_PARAMETERS = 1_000_000_000
-"""A scoring or embedding model of at most so many parameters (4 GB in float32) is small."""
+"""A small scoring or embedding model has at most this many parameters (4 GB in float32)."""
 _NAMES = {
-    "auto": AUTO, "float32": "float32", "bfloat16": "bfloat16", "float16": "float16", "float64": "float64",
+    "auto": AUTO,
+    "float32": "float32", "bfloat16": "bfloat16", "float16": "float16", "float64": "float64",
     "fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16",
 }  # fmt: skip
 
 
-def resolve_dtype(given: str, *, path: str, runner: str, device: str, where: str) -> str:
-    """The type to compute in; `given` is `engine.dtype`, `where` the key that an error names.
+def resolve_dtype(setting: str, *, path: str, runner: str, device: str, where: str) -> str:
+    """Return the type to compute in; `setting` is `engine.dtype`, `where` its key for errors.
 
     auto is the checkpoint's own type, with two exceptions on CPU, both float32: scoring and
     embedding models of at most SMALL_PARAMETERS, and float16 checkpoints (most CPUs have no float16
     arithmetic, and float32 holds every float16 number). Raises ConfigError for an unknown name.
     """
-    name = _NAMES.get(given, "")
+    name = _NAMES.get(setting, "")
     if not name:
         raise ConfigError(
-            f"{where}={given}: not a type to compute in{did_you_mean(given, list(_NAMES))}"
+            f"{where}={setting}: not a type to compute in{did_you_mean(setting, list(_NAMES))}"
         )
     if name != AUTO:
         return name
-    own = checkpoint_dtype(path)
-    if device == "cpu" and (own == "float16" or (runner != "generate" and _is_small(path))):
+    checkpoint_type = checkpoint_dtype(path)
+    if device == "cpu" and (
+        checkpoint_type == "float16" or (runner != "generate" and _is_small(path))
+    ):
         return "float32"
-    return own
+    return checkpoint_type
 
 
 def check_batch_invariant(name: str, *, device: str, where: str) -> None:
@@ -64,5 +67,5 @@ def check_batch_invariant(name: str, *, device: str, where: str) -> None:
 def _is_small(path: str) -> bool:
     try:
         return parameter_count(path) <= SMALL_PARAMETERS
-    except ConfigError:  # no safetensors, whose headers count them
+    except ConfigError:  # there are no safetensors headers to count from
         return False

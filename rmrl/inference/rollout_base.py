@@ -1,5 +1,5 @@
-"""What a rollout engine is asked to be, and the checks every engine makes of a call. Imports
-nothing heavy."""
+"""Settings of a rollout engine, and the checks that every engine makes of a call. Imports nothing
+heavy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rmrl.errors import DataError, InfrastructureError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutEngineSettings:
-    """One rollout engine: the section `actor_rollout_ref.rollout` and what the other sections
-    decide about it."""
+    """Settings of one rollout engine: the section `actor_rollout_ref.rollout`, and the facts about
+    it that other sections decide."""
 
     path: str
     """The policy's checkpoint: folder or hub id."""
@@ -37,17 +37,18 @@ class RolloutEngineSettings:
     enable_chunked_prefill: bool
     enable_prefix_caching: bool
     timeout_s: float
-    """Deadline of one `generate` call, from its first sample asked for to its last received."""
+    """Deadline of one `generate` call, from its first request to its last sample."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Engine arguments as they are: `rollout.engine_kwargs[rollout.name]`."""
+    """Unchanged engine arguments: `rollout.engine_kwargs[rollout.name]`."""
 
     @classmethod
     def of(cls, config: RolloutConfig, **decided: Any) -> RolloutEngineSettings:
-        """From the configuration section; `decided`: path, tokenizer, device, threads,
+        """Build from the configuration section. `decided`: path, tokenizer, device, threads,
         max_model_len, trust_remote_code, and `seed` where several engines must draw differently."""
         shared = (
-            "dtype", "seed", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "gpu_memory_utilization",
-            "kv_cache_bytes", "enforce_eager", "enable_chunked_prefill", "enable_prefix_caching", "timeout_s",
+            "dtype", "seed", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size",
+            "gpu_memory_utilization", "kv_cache_bytes", "enforce_eager", "enable_chunked_prefill",
+            "enable_prefix_caching", "timeout_s",
         )  # fmt: skip
         fields: dict[str, Any] = {name: getattr(config, name) for name in shared}
         fields["kwargs"] = dict(config.engine_kwargs.get(config.name) or {})
@@ -77,7 +78,8 @@ def refuse_missing(path: str) -> None:
 def sample_seed(
     seed: int | None, prompt_index: int, sample_index: int, *, samples: int
 ) -> int | None:
-    """A different seed for every sample of a call; None stays None (the engine's own generator)."""
+    """Return a different seed for every sample of a call; None stays None (the engine's own
+    generator)."""
     if seed is None:
         return None
     return seed + prompt_index * samples + sample_index

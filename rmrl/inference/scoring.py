@@ -26,5 +26,5 @@ ENGINES: Registry[Callable[[EngineSpec], RewardEngine]] = Registry(
 
 
 def build_engine(spec: EngineSpec) -> RewardEngine:
-    """The engine that `spec.name` asks for; called inside the engine's own process."""
+    """Build the engine named by `spec.name`; called inside the engine's own process."""
     return ENGINES[spec.name](spec)

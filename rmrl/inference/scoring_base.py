@@ -1,5 +1,5 @@
-"""The contract of a reward engine: what it is asked to be, what goes in, what comes out. Imports
-nothing heavy."""
+"""The contract of a reward engine: its settings, its inputs and its outputs. Imports nothing
+heavy."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ FAILURES: tuple[Status, ...] = (
     "worker_lost",
     "cancelled",
 )
-"""What may stand in an output's `failure` instead of a result: a status of the score it was asked
-for."""
+"""Possible values of an output's `failure`: the status of the score that it was computed for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,26 +56,25 @@ class EngineSpec:
     trust_remote_code: bool = False
     seed: int = 0
     pool: str = ""
-    """Resource pool it lives in; "": it shares the policy's devices."""
+    """Resource pool of the engine; "": it shares the policy's devices."""
     replicas: int = 1
     """Processes that hold the same model and share its requests."""
     batch_invariant: bool = False
     """Every row is computed independently of what else is in its batch."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Passed to the engine as they are."""
+    """Engine arguments, passed on unchanged."""
 
     @property
     def key(self) -> Hashable:
         """Equal for specs that one engine can serve; two spellings of one folder are equal."""
         path = os.path.realpath(self.path) if Path(self.path).exists() else self.path
-        rest = tuple(
-            getattr(self, f.name) for f in fields(self) if f.name not in ("path", "kwargs")
-        )
+        names = [f.name for f in fields(self) if f.name not in ("path", "kwargs")]
+        rest = [getattr(self, name) for name in names]
         return (path, *rest, json.dumps(dict(self.kwargs), sort_keys=True, default=repr))
 
     @property
     def precision(self) -> str:
-        """How it computes, for people."""
+        """Description of the compute type, for people."""
         if self.batch_invariant:
             return f"{self.dtype} batch-invariant"
         return self.dtype
@@ -98,20 +96,20 @@ class GenerateRequest:
     messages: tuple[tuple[str, str], ...] = ()
     """(role, content) of each turn."""
     choice_tokens: tuple[int, ...] = ()
-    """Token ids whose log-probabilities as the first generated token are wanted."""
+    """Token ids whose log-probabilities as the first generated token are returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextOutput:
     """One sample. `finish_reason` is "stop" or "length"; with a `failure` the text is "" and
-    `detail` says why."""
+    `detail` has the reason."""
 
     text: str
     finish_reason: str
     tokens_in: int
     tokens_out: int
     choice_logprobs: tuple[float, ...] = ()
-    """One per `choice_tokens`, up to a constant they share; -inf where the engine does not tell."""
+    """One per `choice_tokens`, up to a shared constant; -inf where the engine returns none."""
     failure: Status | Literal[""] = ""
     detail: str = ""
     cached: bool = False
@@ -125,7 +123,7 @@ class PoolingRequest:
     token_type_ids: tuple[int, ...] | None = None
     """For BERT-like pair models: zeros, then ones; same length as `token_ids`."""
     positions: tuple[int, ...] = ()
-    """token_pooling: the tokens whose logits are wanted."""
+    """token_pooling: positions of the tokens whose logits are returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ class ValueOutput:
 
 @dataclass(frozen=True, slots=True)
 class TokenOutput:
-    """Raw logits at the asked positions, shape `[positions][labels]`; () with a `failure`."""
+    """Raw logits at the requested positions, shape `[positions][labels]`; () with a `failure`."""
 
     logits: tuple[tuple[float, ...], ...]
     tokens_in: int
@@ -190,7 +188,7 @@ class RewardEngine(Protocol):
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]: ...
 
     def sleep(self, level: int = 1) -> None:
-        """1: free what can be recomputed, keep weights in host memory; 2: drop the weights too."""
+        """Free memory. 1: all but the weights, kept in host memory; 2: the weights as well."""
         ...
 
     def wake(self) -> None: ...
@@ -200,26 +198,26 @@ class RewardEngine(Protocol):
         ...
 
     def ping(self) -> str:
-        """A word on the state, such as "awake"; answers within milliseconds."""
+        """Return the state in a word, such as "awake", within milliseconds."""
         ...
 
 
 def overlong_texts(request: GenerateRequest, context_length: int) -> list[TextOutput]:
-    """The marks of a prompt that leaves no room for a single token."""
-    detail = overlong_detail(len(request.token_ids), context_length)
-    return [
-        TextOutput("", "", len(request.token_ids), 0, failure="overlong", detail=detail)
-    ] * request.sampling.n
+    """Mark a prompt that leaves no room for a single token, once per sample."""
+    tokens = len(request.token_ids)
+    detail = overlong_detail(tokens, context_length)
+    output = TextOutput("", "", tokens, 0, failure="overlong", detail=detail)
+    return [output] * request.sampling.n
 
 
 def overlong_value(request: PoolingRequest, context_length: int) -> ValueOutput:
-    """The mark of a sequence that does not fit."""
+    """Mark a sequence that does not fit."""
     detail = overlong_detail(len(request.token_ids), context_length)
     return ValueOutput(math.nan, len(request.token_ids), failure="overlong", detail=detail)
 
 
 def overlong_detail(tokens: int, context_length: int) -> str:
-    """Both numbers, and the entry of a reward that cuts such inputs."""
+    """Name both numbers, and the entry of a reward that cuts such inputs."""
     return (
         f"the input has {tokens} tokens and max_model_len is {context_length}"
         " (overlong=truncate_right of the reward would cut it)"

@@ -1,2 +1,2 @@
-"""What a run tells its user: metrics (names, clock, sinks), scored samples (transcripts) and a
-figure (curve)."""
+"""The output of a run for its user: metrics (names, clock, sinks), scored samples (transcripts) and
+a figure (curve)."""

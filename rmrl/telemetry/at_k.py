@@ -1,4 +1,5 @@
-"""What k responses to a prompt would reach, from the m that were sampled. Exact: no draws, no seed.
+"""Statistics of k responses to a prompt, estimated exactly from the m that were sampled: no draws,
+no seed.
 
     best@k    mean and standard deviation of the largest of k of the m values, over all C(m, k) ways
       to pick them:
@@ -32,11 +33,11 @@ import numpy as np
 
 
 def ks(n: int) -> list[int]:
-    """2, 4, 8, ... and n itself; empty for n = 1."""
-    powers = [2**i for i in range(1, n.bit_length()) if 2**i < n]
-    if n > 1:
-        return [*powers, n]
-    return []
+    """Return 2, 4, 8, ... and n itself; nothing for n = 1."""
+    if n <= 1:
+        return []
+    powers = [2**i for i in range(1, n.bit_length())]
+    return [*(power for power in powers if power < n), n]
 
 
 def best_at_k(values: np.ndarray, k: int) -> tuple[float, float]:
@@ -54,13 +55,14 @@ def worst_at_k(values: np.ndarray, k: int) -> tuple[float, float]:
 
 
 def majority_at_k(answers: Sequence[Hashable], values: np.ndarray, k: int) -> float:
-    """Expected value of the answer most of k responses give. `answers` and `values` have length m,
-    1 <= k <= m."""
-    of_answer: dict[Hashable, list[float]] = defaultdict(list)
+    """Expected value of the answer that most of k responses give. `answers` and `values` have
+    length m, 1 <= k <= m."""
+    by_answer: dict[Hashable, list[float]] = defaultdict(list)
     for answer, value in zip(answers, values, strict=True):
-        of_answer[answer].append(float(value))
-    wins = win_shares(tuple(sorted(len(group) for group in of_answer.values())), k)
-    return sum(wins[len(group)] * math.fsum(group) / len(group) for group in of_answer.values())
+        by_answer[answer].append(float(value))
+    groups = list(by_answer.values())
+    wins = win_shares(tuple(sorted(map(len, groups))), k)
+    return sum(wins[len(group)] * math.fsum(group) / len(group) for group in groups)
 
 
 def mean_over_prompts(per_prompt: Sequence[float]) -> tuple[float, float]:
@@ -84,22 +86,25 @@ def win_shares(sizes: tuple[int, ...], k: int) -> dict[int, float]:
     for size in counts:
         others = list(sizes)
         others.remove(size)
-        won = sum(math.comb(size, c) * _ways(others, c, k - c) for c in range(1, min(size, k) + 1))
-        shares[size] = won / picks
+        wins = 0.0
+        for c in range(1, min(size, k) + 1):
+            wins += math.comb(size, c) * _ways(others, c, k - c)
+        shares[size] = wins / picks
     return shares
 
 
-def _ways(sizes: Sequence[int], most: int, left: int) -> float:
-    """Ways to pick `left` responses of answers with `sizes`, each at most `most` times; one with t
-    of them at `most` is 1 / (t + 1)."""
-    table = {(0, 0): 1}  # (responses used, answers at `most`) -> ways
+def _ways(sizes: Sequence[int], limit: int, remaining: int) -> float:
+    """Ways to pick `remaining` responses of answers with `sizes`, each at most `limit` times; one
+    with t of them at `limit` is 1 / (t + 1)."""
+    table = {(0, 0): 1}  # (responses used, answers at `limit`) -> ways
     for size in sizes:
         grown: dict[tuple[int, int], int] = defaultdict(int)
         for (used, tied), ways in table.items():
-            for picked in range(min(size, most, left - used) + 1):
-                grown[used + picked, tied + (picked == most)] += ways * math.comb(size, picked)
+            for picked in range(min(size, limit, remaining - used) + 1):
+                grown[used + picked, tied + (picked == limit)] += ways * math.comb(size, picked)
         table = grown
-    return math.fsum(ways / (tied + 1) for (used, tied), ways in table.items() if used == left)
+    complete = ((tied, ways) for (used, tied), ways in table.items() if used == remaining)
+    return math.fsum(ways / (tied + 1) for tied, ways in complete)
 
 
 @lru_cache(maxsize=1024)

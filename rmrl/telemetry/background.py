@@ -1,8 +1,8 @@
-"""A sink behind a thread of its own, so that a tracker that waits for its server never holds up a
-run.
+"""A sink behind a thread of its own: a tracker that waits for its server never delays a run.
 
-Opening, logging and closing all happen in that one thread, in order. What the tracker raises comes
-out of the next `log` or of `close` here, where `Sinks` reports it and switches the tracker off.
+Opening, logging and closing all happen in that one thread, in order. An error of the tracker is
+re-raised by the next `log` or by `close` here, where `Sinks` reports it and switches the tracker
+off.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping
 from rmrl.telemetry.sinks import Sink
 
 WAITING_STEPS = 1000
-"""Steps kept for a tracker that does not take them; one more and it is given up."""
+"""Steps that may wait for a tracker; with one more it is given up."""
 CLOSE_S = 60.0
-"""Seconds given to a tracker at the run's end to take what still waits."""
+"""Seconds given to a tracker at the run's end for the steps that still wait."""
 
 _log = logging.getLogger(__name__)
 
 
 class BackgroundSink:
-    """`make` makes the real sink; it runs in the thread, as a tracker may ask its server for a run
-    there."""
+    """`make` constructs the real sink. It runs in the thread, as a tracker may request a run from
+    its server there."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class BackgroundSink:
         self._thread.start()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Returns at once. Raises what the tracker raised meanwhile, or TimeoutError when too many
-        steps wait for it."""
+        """Queue the metrics and return at once. Raises an earlier error of the tracker, or
+        TimeoutError when too many steps wait for it."""
         self._raise_error()
         if self._lines.qsize() >= self._limit:
             self._given_up = True
@@ -55,8 +55,8 @@ class BackgroundSink:
         self._lines.put((step, dict(metrics)))
 
     def close(self) -> None:
-        """Waits for the tracker to take what is left, at most `close_s`; not at all after it was
-        given up. Safe to call twice."""
+        """Wait at most `close_s` until the tracker has taken the waiting steps; not at all after it
+        was given up. Safe to call twice."""
         if self._given_up:
             return
         self._lines.put(None)
@@ -81,15 +81,13 @@ class BackgroundSink:
                 while (line := self._lines.get()) is not None:
                     sink.log(*line)
             except BaseException:
-                with contextlib.suppress(
-                    Exception
-                ):  # what made `log` fail is the one worth telling
+                # the error of `log` is the one to report
+                with contextlib.suppress(Exception):
                     sink.close()
                 raise
             sink.close()
-        except (
-            BaseException
-        ) as error:  # third-party code: some leave with SystemExit where they cannot ask the user
+        # third-party code: some leave with SystemExit where they cannot prompt the user
+        except BaseException as error:
             if isinstance(error, Exception):
                 self._error = error
             else:

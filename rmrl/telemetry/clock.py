@@ -1,4 +1,4 @@
-"""Where the time of a step went.
+"""Time of a step by stage.
 
 A stage's time is the wall-clock time during which the stage was running at least once: a stage
 inside itself, or the same stage in several asyncio tasks or threads at once, is counted once.
@@ -20,7 +20,7 @@ from rmrl.types import Metrics
 
 @dataclass(slots=True)
 class _Span:
-    """Seconds spent with at least one runner inside."""
+    """Seconds during which at least one block was open."""
 
     running: int = 0
     since: float = 0.0

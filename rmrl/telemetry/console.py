@@ -1,5 +1,5 @@
-"""One readable line per step; on a terminal also a progress bar, in a file the expected time left
-instead.
+"""One readable line per step, with a progress bar on a terminal; in a file with the expected time
+left instead of the bar.
 
 step 3/20 | reward 0.412 | answer_judge 0.55 (miss 0%) | scalar -1.20 | kl 0.0012 | len 23.1 | gen
 2.1s score 3.0s | 13.0s
@@ -47,21 +47,15 @@ class ConsoleSink:
         self._first = context.resume_step or 0
         self._now = now
         self._start = now()
-        if self._stream.isatty():
-            self._bar = self._open_bar()
-        else:
-            self._bar = None
+        self._bar = self._open_bar() if self._stream.isatty() else None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print the step. Validation numbers logged on their own get a line of their own and do not
         move the bar."""
         is_step = names.REWARD_MEAN in metrics or names.STEP_TIME in metrics
         eta = self._eta(step) if is_step and self._bar is None else ""
-        self._print(
-            step_line(
-                step, metrics, total=self._total, eta=eta, width=shutil.get_terminal_size().columns
-            )
-        )
+        width = shutil.get_terminal_size().columns
+        self._print(step_line(step, metrics, total=self._total, eta=eta, width=width))
         if self._bar is not None and is_step:
             self._bar.update(step - self._bar.n)
             self._bar.refresh()
@@ -72,7 +66,7 @@ class ConsoleSink:
         self._print(text)
 
     def close(self) -> None:
-        """Take the bar down. The stream stays open: it is not ours."""
+        """Remove the bar. The stream stays open: it belongs to the caller."""
         if self._bar is not None:
             self._bar.close()
 
@@ -120,46 +114,50 @@ def step_line(
     eta: str = "",
     width: int | None = None,
 ) -> str:
-    """The step as one line of at most `width` characters where the unranked parts allow it (None:
-    everything).
+    """Format the step as one line of at most `width` characters where the unranked parts allow it
+    (None: everything).
 
-    What was not measured is left out.
+    Numbers that were not measured are left out.
     """
     parts = [_Part(f"step {step}" if total is None else f"step {step}/{total}", 0)]
-    parts += [_Part(text, 0) for text in _value(metrics, names.REWARD_MEAN, "reward {:.3f}")]
+
+    def add(text: str, rank: int, component: bool = False) -> None:
+        if text:
+            parts.append(_Part(text, rank, component))
+
+    add(_value(metrics, names.REWARD_MEAN, "reward {:.3f}"), 0)
     for place, name in enumerate(names.component_names(metrics)):
         misses = metrics.get(names.score_key(name, "missing"), 0.0) > 0
-        parts.append(_Part(_component(metrics, name), 2 if misses else 3 + place, component=True))
-    kl = names.REF_KL if names.REF_KL in metrics else names.KL
-    parts += [_Part(text, 101) for text in _value(metrics, kl, "kl {:.4f}")]
-    parts += [_Part(text, 102) for text in _value(metrics, names.LENGTH_MEAN, "len {:.1f}")]
-    parts += [_Part(_validation(metrics, name), 2) for name in names.validation_names(metrics)]
+        add(_component(metrics, name), 2 if misses else 3 + place, component=True)
+    add(_value(metrics, names.REF_KL if names.REF_KL in metrics else names.KL, "kl {:.4f}"), 101)
+    add(_value(metrics, names.LENGTH_MEAN, "len {:.1f}"), 102)
+    for name in names.validation_names(metrics):
+        add(_validation(metrics, name), 2)
     stages: list[str] = []
     for name, short in STAGES.items():
-        stages += _value(metrics, names.stage_time(name), short + " {:.1f}s")
-    parts += [_Part(" ".join(stages), 103)] if stages else []
-    parts += [_Part(text, 1) for text in _value(metrics, names.STEP_TIME, "{:.1f}s")]
-    parts += [_Part(eta, 2)] if eta else []
+        stages.append(_value(metrics, names.stage_time(name), short + " {:.1f}s"))
+    add(" ".join(filter(None, stages)), 103)
+    add(_value(metrics, names.STEP_TIME, "{:.1f}s"), 1)
+    add(eta, 2)
     return _joined(parts, width)
 
 
 def _joined(parts: Sequence[_Part], width: int | None) -> str:
-    kept = list(parts)
-    line = " | ".join(part.text for part in kept)
+    pieces = list(parts)
+    line = " | ".join(part.text for part in pieces)
     left_out = 0
     while width is not None and len(line) > width:
-        droppable = [part for part in kept if part.rank > 0]
-        if not droppable:
+        last = max(pieces, key=lambda part: part.rank)
+        if last.rank == 0:
             break
-        least = max(droppable, key=lambda part: part.rank)
-        kept.remove(least)
-        left_out += least.component
-        line = " | ".join(_with_count(kept, left_out))
+        pieces.remove(last)
+        left_out += last.component
+        line = " | ".join(_with_count(pieces, left_out))
     return line
 
 
 def _with_count(parts: Sequence[_Part], left_out: int) -> list[str]:
-    """The parts' texts with "+2" behind the components where two more were left out."""
+    """Return the parts' texts, with "+2" behind the components where two more were left out."""
     texts = [part.text for part in parts]
     if left_out:
         components = [i for i, part in enumerate(parts) if part.component]
@@ -168,7 +166,7 @@ def _with_count(parts: Sequence[_Part], left_out: int) -> list[str]:
 
 
 def number(value: float) -> str:
-    """About three digits: 1234, 12.3, 0.55, 0.0012."""
+    """Format with about three digits: 1234, 12.3, 0.55, 0.0012."""
     size = abs(value)
     if size >= 1000 or size == 0:
         return f"{value:.0f}"
@@ -180,7 +178,7 @@ def number(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """45s, 3m05s, 2h10m, 3d04h."""
+    """Format as 45s, 3m05s, 2h10m or 3d04h."""
     whole = round(seconds)
     for size, unit, smaller, small_unit in (
         (86400, "d", 3600, "h"),
@@ -205,14 +203,15 @@ def _component(metrics: Mapping[str, float], name: str) -> str:
 def _validation(metrics: Mapping[str, float], name: str) -> str:
     mean = metrics.get(name)
     missing = metrics.get(f"{name}/missing", 0.0)
-    notes = [f"miss {_percent(missing)}"] if missing > 0 else []
-    if best := names.best_of_all(metrics, name):
-        notes.insert(
-            0, f"{best.removeprefix(f'{name}/').removesuffix('/mean')} {number(metrics[best])}"
-        )
-    return f"{name} {'-' if mean is None else number(mean)}" + (
-        f" ({', '.join(notes)})" if notes else ""
-    )
+    notes: list[str] = []
+    best = names.best_of_all(metrics, name)
+    if best:
+        short = best.removeprefix(f"{name}/").removesuffix("/mean")
+        notes.append(f"{short} {number(metrics[best])}")
+    if missing > 0:
+        notes.append(f"miss {_percent(missing)}")
+    suffix = f" ({', '.join(notes)})" if notes else ""
+    return f"{name} {'-' if mean is None else number(mean)}{suffix}"
 
 
 def _percent(share: float) -> str:
@@ -221,7 +220,5 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
-def _value(metrics: Mapping[str, float], key: str, form: str) -> list[str]:
-    if key in metrics:
-        return [form.format(metrics[key])]
-    return []
+def _value(metrics: Mapping[str, float], key: str, form: str) -> str:
+    return form.format(metrics[key]) if key in metrics else ""

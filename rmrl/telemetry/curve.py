@@ -24,7 +24,10 @@ COLUMNS = 3
 LONGEST_TITLE = 36
 _SMOOTHED_FROM = 10
 """Points from which a line is drawn pale below its running mean."""
-RAW, ACCENT, GREY, RED = "#9db8d9", "#1f4e8c", "#6b6b6b", "#b5382a"
+RAW = "#9db8d9"
+ACCENT = "#1f4e8c"
+GREY = "#6b6b6b"
+RED = "#b5382a"
 
 Series = tuple[np.ndarray, np.ndarray]
 """Steps [N] and values [N]."""
@@ -45,26 +48,25 @@ class Panel:
 
 
 def read_metrics(metrics_jsonl: Path) -> dict[str, Series]:
-    """Each metric's steps and finite values, by step. Lines of one step are merged; torn lines are
-    passed over."""
+    """Return each metric's steps and finite values, by step. Lines of one step are merged; torn
+    lines are skipped."""
     by_step: dict[int, dict[str, Any]] = defaultdict(dict)
     for row in jsonl.read(metrics_jsonl):
         by_step[row["step"]].update(row)
-    columns: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    steps: dict[str, list[int]] = defaultdict(list)
+    values: dict[str, list[float]] = defaultdict(list)
     for step in sorted(by_step):
         for key, value in by_step[step].items():
             if key != "step" and isinstance(value, int | float) and math.isfinite(value):
-                columns[key].append((step, float(value)))
-    return {
-        key: (np.asarray([s for s, _ in pairs]), np.asarray([v for _, v in pairs]))
-        for key, pairs in columns.items()
-    }
+                steps[key].append(step)
+                values[key].append(float(value))
+    return {key: (np.asarray(steps[key]), np.asarray(values[key])) for key in values}
 
 
 def draw_curves(metrics_jsonl: Path, out_png: Path, title: str = "") -> bool:
     """Draw the run so far, under the run's name `title`; `out_png` is replaced in one move.
 
-    False: there is nothing to draw yet, no file is written.
+    Returns False where there is nothing to draw yet; no file is written then.
     """
     if not metrics_jsonl.exists():
         return False
@@ -83,9 +85,8 @@ def draw_curves(metrics_jsonl: Path, out_png: Path, title: str = "") -> bool:
     margin = max(0.5, 0.02 * float(np.ptp(steps)))
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1)
-        axes.set_xlim(
-            steps.min() - margin, steps.max() + margin
-        )  # the same for all, so that panels can be compared
+        # the same for all, so that panels can be compared
+        axes.set_xlim(steps.min() - margin, steps.max() + margin)
         _draw(axes, panel)
     out_png.parent.mkdir(parents=True, exist_ok=True)
     fresh = out_png.with_name(f".{out_png.stem}.tmp.png")
@@ -95,39 +96,29 @@ def draw_curves(metrics_jsonl: Path, out_png: Path, title: str = "") -> bool:
 
 
 def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
-    """What is worth a panel, in reading order: reward, components, validation, KL, length."""
+    """Return the panels with data, in reading order: reward, components, validation, KL, length."""
     panels = [Panel(title="reward (mean)", lines=_pick(series, names.REWARD_MEAN))]
     for name in names.component_names(series):
+        lines = _pick(series, names.score_key(name, "mean"))
         missing = series.get(names.score_key(name, "missing"))
-        panels.append(
-            Panel(
-                title=f"score: {name}",
-                lines=_pick(series, names.score_key(name, "mean")),
-                missing=missing,
-            )
-        )
+        panels.append(Panel(title=f"score: {name}", lines=lines, missing=missing))
     panels += [_validation(series, name) for name in names.validation_names(series)]
     panels.append(Panel(title="KL to the reference", lines=_pick(series, names.REF_KL)))
     if names.REF_KL not in series:
         panels.append(Panel(title="KL of a step's update", lines=_pick(series, names.KL)))
+    lengths = _pick(series, names.LENGTH_MEAN, names.LENGTH_MAX)
+    panels.append(Panel(title="response length (tokens)", lines=lengths))
     panels.append(Panel(title="share of a step's time", lines=_time_shares(series), stacked=True))
-    panels.insert(
-        -1,
-        Panel(
-            title="response length (tokens)",
-            lines=_pick(series, names.LENGTH_MEAN, names.LENGTH_MAX),
-        ),
-    )
-    return [
-        panel
-        for panel in panels
-        if panel.lines or (panel.missing is not None and panel.missing[1].max() > 0)
-    ]
+    return [panel for panel in panels if panel.lines or _has_misses(panel)]
+
+
+def _has_misses(panel: Panel) -> bool:
+    return panel.missing is not None and bool(panel.missing[1].max() > 0)
 
 
 def _time_shares(series: Mapping[str, Series]) -> dict[str, Series]:
-    """Stage -> its share of each step's seconds, 0..1; a step in which the stage was not timed
-    counts 0."""
+    """Return stage -> its share of each step's seconds, 0..1; a step in which the stage was not
+    timed counts 0."""
     if names.STEP_TIME not in series:
         return {}
     steps, seconds = series[names.STEP_TIME]
@@ -142,14 +133,12 @@ def _time_shares(series: Mapping[str, Series]) -> dict[str, Series]:
 
 
 def _validation(series: Mapping[str, Series], name: str) -> Panel:
-    """The mean; where several responses were sampled also the best of all, dashed."""
+    """Panel of the mean; where several responses were sampled also the best of all, dashed."""
     lines = _pick(series, name)
     best = names.best_of_all(series, name)
-    return Panel(
-        title=name,
-        lines=lines | ({} if best is None else {best: series[best]}),
-        missing=series.get(f"{name}/missing"),
-    )
+    if best is not None:
+        lines[best] = series[best]
+    return Panel(title=name, lines=lines, missing=series.get(f"{name}/missing"))
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
@@ -164,26 +153,27 @@ def smooth(values: np.ndarray) -> np.ndarray:
 
 
 def _pick(series: Mapping[str, Series], *keys: str) -> dict[str, Series]:
-    return {
-        key.rpartition("_")[2] if len(keys) > 1 else key: series[key]
-        for key in keys
-        if key in series
-    }
+    lines: dict[str, Series] = {}
+    for key in keys:
+        if key in series:
+            label = key.rpartition("_")[2] if len(keys) > 1 else key
+            lines[label] = series[key]
+    return lines
 
 
 def _legend(figure: Any, panels: Sequence[Panel]) -> None:
-    """What the two colours of a line and the red areas are, once for all panels."""
-    long = any(
-        not panel.stacked and any(len(steps) >= _SMOOTHED_FROM for steps, _ in panel.lines.values())
-        for panel in panels
-    )
+    """Explain the two colours of a line and the red areas, once for all panels."""
+    points = 0
+    for panel in panels:
+        if not panel.stacked:
+            points = max([points, *(len(steps) for steps, _ in panel.lines.values())])
     handles: list[Artist] = []
-    if long:
+    if points >= _SMOOTHED_FROM:
         handles += [
             Line2D([], [], color=RAW, label="step"),
             Line2D([], [], color=ACCENT, linewidth=1.9, label="running mean"),
         ]
-    if any(panel.missing is not None and panel.missing[1].max() > 0 for panel in panels):
+    if any(map(_has_misses, panels)):
         handles.append(Patch(color=RED, alpha=0.2, label="missing verdicts"))
     if handles:
         figure.legend(
@@ -242,8 +232,8 @@ def _draw_lines(axes: Any, panel: Panel) -> None:
 
 
 def _draw_main(axes: Any, line: Series, label: str) -> None:
-    """The line itself, pale where a smoothed one lies over it; points are marked while they can be
-    told apart."""
+    """Draw the line itself, pale where a smoothed one lies over it; points are marked while they
+    are few enough to tell apart."""
     steps, values = line
     smoothed = len(values) >= _SMOOTHED_FROM and not label.startswith(names.VALIDATION)
     axes.plot(
@@ -280,8 +270,7 @@ def _draw_missing(axes: Any, missing: Series) -> None:
 
 
 def _text(words: str) -> str:
-    """Long names lose their middle; a dollar sign would start a formula."""
-    short = (
-        words if len(words) <= LONGEST_TITLE else f"{words[:14]}...{words[17 - LONGEST_TITLE :]}"
-    )
-    return short.replace("$", r"\$")
+    """Shorten long names in the middle; escape dollar signs, which would start a formula."""
+    if len(words) > LONGEST_TITLE:
+        words = f"{words[:14]}...{words[17 - LONGEST_TITLE :]}"
+    return words.replace("$", r"\$")

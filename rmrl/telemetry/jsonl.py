@@ -1,6 +1,6 @@
 """JSON lines with a `step`, one object a line, appended and flushed; cut back when a run resumes.
 
-Valid JSON only: numbers that are not finite become null, whatever cannot be written becomes its
+Valid JSON only: numbers that are not finite become null, values without a JSON form become their
 text.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 def cut_after(path: Path, step: int | None) -> int:
     """Drop lines of steps after `step` (None: all lines) and lines that were torn by a crash.
-    Returns how many went.
+    Returns the number of dropped lines.
 
     The file is replaced in one move, so a crash leaves either the old lines or the new ones. A
     missing file is fine.
@@ -29,12 +29,8 @@ def cut_after(path: Path, step: int | None) -> int:
     dropped = 0
     with path.open("rb") as source, rest.open("wb") as target:
         for line in source:
-            if (
-                step is not None
-                and line.endswith(b"\n")
-                and (at := _step_of(line)) is not None
-                and at <= step
-            ):
+            line_step = _step_of(line) if line.endswith(b"\n") else None
+            if step is not None and line_step is not None and line_step <= step:
                 target.write(line)
             else:
                 dropped += 1
@@ -48,8 +44,8 @@ def cut_after(path: Path, step: int | None) -> int:
 
 
 def open_at(path: Path, resume_step: int | None) -> TextIO:
-    """`path` ready for appending the step after `resume_step` (None: a start from nothing; earlier
-    lines go)."""
+    """Open `path` for appending the step after `resume_step` (None: a start from nothing, which
+    drops earlier lines)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     cut_after(path, resume_step)
     # A lone surrogate cannot be UTF-8; backslashreplace turns it into \udXXX, which is its JSON
@@ -59,14 +55,13 @@ def open_at(path: Path, resume_step: int | None) -> TextIO:
 
 def append(file: TextIO, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows and flush."""
-    file.writelines(
-        json.dumps(plain(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows
-    )
+    for row in rows:
+        file.write(json.dumps(plain(row), ensure_ascii=False, allow_nan=False) + "\n")
     file.flush()
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The readable lines that carry a step; torn lines are passed over."""
+    """Yield the readable lines that have a step; torn lines are skipped."""
     with path.open("rb") as source:
         for line in source:
             if _step_of(line) is not None:
@@ -74,15 +69,13 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: non-finite floats become None, numpy becomes Python, unknown
+    """Convert `value` for JSON: non-finite floats become None, numpy becomes Python, unknown
     objects become text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float | np.floating):
         number = float(cast("float", value))
-        if math.isfinite(number):
-            return number
-        return None
+        return number if math.isfinite(number) else None
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -97,7 +90,7 @@ def _step_of(line: bytes) -> int | None:
         row = json.loads(line)
     except ValueError:
         return None
-    step = cast("dict[str, Any]", row).get("step") if isinstance(row, dict) else None
-    if isinstance(step, int):
-        return step
-    return None
+    if not isinstance(row, dict):
+        return None
+    step = cast("dict[str, Any]", row).get("step")
+    return step if isinstance(step, int) else None

@@ -4,10 +4,10 @@
     score/<name>/{mean,std,min,max}                one component's verdicts
     score/<name>/{missing,skipped,missing_<why>}   shares of responses, 0..1
     score/<name>/{latency_s,tokens_in,tokens_out,cached}
-    score/<name>/extra_<column>                    mean of an extra column that is a number, e.g. of
-      what a rule returned beside its score
+    score/<name>/extra_<column>                    mean of a numeric extra column, e.g. one that a
+      rule returned beside its score
     score/<name>/{corr_<other>,corr_length}        Pearson's r, -1..1
-    score/<name>/<share>                           what the component's kind counts, e.g.
+    score/<name>/<share>                           shares counted by the component's kind, e.g.
       position_flips, truncated, 0..1
     score/<name>/{duplicates,cache_hits}           shares of its requests that were not sent, 0..1
     perf/streamed/<name>                           share of responses it had scored when the last
@@ -39,9 +39,9 @@ LENGTH_MEAN = "response/length_mean"
 LENGTH_MAX = "response/length_max"
 TRUNCATED = "response/truncated"
 KL = "policy/kl"
-"""Between the policy before and after the step's updates."""
+"""KL between the policy before and after the step's updates."""
 REF_KL = "policy/ref_kl"
-"""To the reference policy, where there is one."""
+"""KL to the reference policy, where there is one."""
 STEP_TIME = "time/step_s"
 OTHER_TIME = "time/other_s"
 TOKENS_PER_S = "perf/tokens_per_s"
@@ -54,7 +54,7 @@ _NAME = re.compile(r"[\w.-]{1,64}")
 """Extra columns whose names make a metric's name."""
 
 MIN_PAIRS = 3
-"""Pairs a correlation needs: through two points there is always a straight line."""
+"""Minimum of pairs for a correlation: through two points there is always a straight line."""
 
 
 def stage_time(stage: str) -> str:
@@ -68,31 +68,30 @@ def score_key(component: str, what: str) -> str:
 
 
 def validation_names(metrics: Iterable[str]) -> list[str]:
-    """What was validated, in order: `val/reward`, `val/<source>/<component>`, ..., without what
-    stands below them (`@k`, `/missing`)."""
-    return list(dict.fromkeys(_BELOW.sub("", key) for key in metrics if key.startswith(VALIDATION)))
+    """Return the validation metrics in order: `val/reward`, `val/<source>/<component>`, ...,
+    without those below them (`@k`, `/missing`)."""
+    keys = [key for key in metrics if key.startswith(VALIDATION)]
+    return list(dict.fromkeys(_BELOW.sub("", key) for key in keys))
 
 
 def best_of_all(metrics: Iterable[str], name: str) -> str | None:
-    """The key of best@n's mean below a validation metric, n being the largest there is; None where
+    """Return the key of best@n's mean below a validation metric, n being the largest; None where
     one response was sampled."""
     pattern = re.compile(re.escape(name) + r"/best@(\d+)/mean")
-    found = [(int(match[1]), key) for key in metrics if (match := pattern.fullmatch(key))]
-    if found:
-        return max(found)[1]
-    return None
+    matches = list(filter(None, map(pattern.fullmatch, metrics)))
+    if not matches:
+        return None
+    return max(matches, key=lambda match: int(match[1]))[0]
 
 
 def component_names(metrics: Mapping[str, object]) -> list[str]:
-    """Names of the components that appear in `metrics`, in order; a name may itself contain a
-    slash."""
-    head = "score/"
-    tail = "/missing"
-    return [
-        key[len(head) : -len(tail)]
-        for key in metrics
-        if key.startswith(head) and key.endswith(tail)
-    ]
+    """Return the names of the components that appear in `metrics`, in order; a name may itself
+    contain a slash."""
+    components: list[str] = []
+    for key in metrics:
+        if key.startswith("score/") and key.endswith("/missing"):
+            components.append(key.removeprefix("score/").removesuffix("/missing"))
+    return components
 
 
 def score_metrics(
@@ -102,7 +101,7 @@ def score_metrics(
     *,
     truncated: Sequence[bool] | None = None,
 ) -> Metrics:
-    """Everything a step's scores say, as finite numbers; see the module's text for the names.
+    """Return all metrics of a step's scores as finite numbers; see the module's text for the names.
 
     `response_lengths`: tokens, shape [B]. `truncated`: True where the response was cut at the token
     limit, shape [B]. `rewards.metrics` is included. Correlations stand once per pair, under the
@@ -114,23 +113,22 @@ def score_metrics(
         out |= _spread("reward/", rewards.rewards_B[np.asarray(rewards.keep_B, dtype=bool)])
         out |= _mean(REWARD_KEPT, np.asarray(rewards.keep_B, dtype=np.float64))
         out |= _mean(LENGTH_MEAN, lengths_B) | {LENGTH_MAX: lengths_B.max(initial=-math.inf)}
-        out |= _mean(
-            TRUNCATED, np.asarray(() if truncated is None else truncated, dtype=np.float64)
-        )
+        if truncated is not None:
+            out |= _mean(TRUNCATED, np.asarray(truncated, dtype=np.float64))
         for name, column in zip(scores.names, scores.results, strict=True):
             out |= _component(name, column)
         out |= dict(_correlations(scores, lengths_B))
     return {key: float(value) for key, value in out.items() if math.isfinite(value)}
 
 
-def correlation(left: np.ndarray, right: np.ndarray) -> float | None:
+def correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     """Pearson's r over the positions where both are finite; None with fewer than MIN_PAIRS of them
     or a constant side."""
-    both = np.isfinite(left) & np.isfinite(right)
+    both = np.isfinite(first) & np.isfinite(second)
     if both.sum() < MIN_PAIRS:
         return None
-    a = _unit(left[both])
-    b = _unit(right[both])
+    a = _unit(first[both])
+    b = _unit(second[both])
     if a is None or b is None:
         return None
     return float(np.clip(a @ b, -1.0, 1.0))
@@ -151,65 +149,63 @@ def _unit(values: np.ndarray) -> np.ndarray | None:
 def _correlations(scores: Scores, lengths_B: np.ndarray) -> Iterator[tuple[str, float]]:
     columns = scores.values_BC.T
     for i, name in enumerate(scores.names):
-        others = [(f"corr_{other}", columns[j]) for j, other in enumerate(scores.names) if j > i]
-        for what, values in [*others, ("corr_length", lengths_B)]:
+        pairs: list[tuple[str, np.ndarray]] = []
+        for j in range(i + 1, len(scores.names)):
+            pairs.append((f"corr_{scores.names[j]}", columns[j]))
+        pairs.append(("corr_length", lengths_B))
+        for what, values in pairs:
             r = correlation(columns[i], values)
             if r is not None:
                 yield score_key(name, what), r
 
 
 def _component(name: str, column: Sequence[ScoreResult]) -> Metrics:
-    """One component's own metrics; a skipped response was not asked for, so it is not a missing
+    """One component's own metrics. A skipped response was never scored, so it is not a missing
     verdict."""
     verdicts = np.asarray([r.value for r in column if r.value is not None], dtype=np.float64)
     counts = Counter(r.status for r in column)
     missing = len(column) - counts["ok"] - counts["skipped"]
     share = 1.0 / len(column) if column else math.nan
-    asked = [r for r in column if r.status != "skipped" and not r.cached]
+    computed = [r for r in column if r.status != "skipped" and not r.cached]
     out = _spread(f"score/{name}/", verdicts)
-    out |= {
-        score_key(name, "missing"): missing * share,
-        score_key(name, "skipped"): counts["skipped"] * share,
-    }
-    out |= {
-        score_key(name, f"missing_{why}"): n * share
-        for why, n in counts.items()
-        if why not in ("ok", "skipped")
-    }
-    out |= _mean(score_key(name, "latency_s"), np.asarray([r.latency_s for r in asked]))
-    out |= {
-        score_key(name, f"tokens_{way}"): sum(getattr(r, f"tokens_{way}") for r in column)
-        for way in ("in", "out")
-    }
+    out[score_key(name, "missing")] = missing * share
+    out[score_key(name, "skipped")] = counts["skipped"] * share
+    for why, n in counts.items():
+        if why not in ("ok", "skipped"):
+            out[score_key(name, f"missing_{why}")] = n * share
+    out |= _mean(score_key(name, "latency_s"), np.asarray([r.latency_s for r in computed]))
+    out[score_key(name, "tokens_in")] = sum(r.tokens_in for r in column)
+    out[score_key(name, "tokens_out")] = sum(r.tokens_out for r in column)
     out |= _extras(name, column)
     return out | _mean(score_key(name, "cached"), np.asarray([float(r.cached) for r in column]))
 
 
 def _extras(name: str, column: Sequence[ScoreResult]) -> Metrics:
-    """Means of the extra columns that are numbers wherever they are there."""
+    """Means of the extra columns over the responses where they are numbers."""
     values: dict[str, list[float]] = {}
     for result in column:
         for extra, value in result.extra.items():
             if isinstance(value, int | float) and _NAME.fullmatch(extra):
                 values.setdefault(extra, []).append(float(value))
-    means = (
-        _mean(score_key(name, f"extra_{extra}"), np.asarray(each)) for extra, each in values.items()
-    )
-    return {key: value for mean in means for key, value in mean.items()}
+    means: Metrics = {}
+    for extra, numbers in values.items():
+        means |= _mean(score_key(name, f"extra_{extra}"), np.asarray(numbers))
+    return means
 
 
 def _spread(prefix: str, values: np.ndarray) -> Metrics:
     finite = np.asarray(values, dtype=np.float64)
     finite = finite[np.isfinite(finite)]
-    if len(finite):
-        return {
-            f"{prefix}{what}": getattr(finite, what)() for what in ("mean", "std", "min", "max")
-        }
-    return {}
+    if not len(finite):
+        return {}
+    return {
+        f"{prefix}mean": finite.mean(),
+        f"{prefix}std": finite.std(),
+        f"{prefix}min": finite.min(),
+        f"{prefix}max": finite.max(),
+    }
 
 
 def _mean(key: str, values: np.ndarray) -> Metrics:
     finite = values[np.isfinite(values)]
-    if len(finite):
-        return {key: finite.mean()}
-    return {}
+    return {key: finite.mean()} if len(finite) else {}

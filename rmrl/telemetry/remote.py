@@ -1,9 +1,9 @@
 """Sinks of trackers that may talk to a server: W&B, trackio, MLflow, SwanLab. Each works behind a
 thread (background.py).
 
-Nothing leaves the machine unless the user has said so to the tracker itself: by its login or its
-own environment variables. A package is imported when its sink is opened; where it is missing, that
-is a ConfigError before the run starts.
+Nothing leaves the machine unless the user has allowed it in the tracker itself: by its login or its
+own environment variables. A package is imported when its sink is opened; a missing package is a
+ConfigError before the run starts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rmrl.telemetry.trackers import finite, package
 
 
 class WandbSink:
-    """Weights & Biases. A resumed run goes on in the same W&B run, whose id is kept in
+    """Weights & Biases. A resumed run continues the same W&B run, whose id is stored in
     `<out_dir>/wandb_id.txt`.
 
     Without a login, an API key or WANDB_MODE it writes to `<out_dir>/wandb` only (`wandb sync`
@@ -34,7 +34,11 @@ class WandbSink:
     """
 
     def __init__(self, context: SinkContext, module: ModuleType) -> None:
-        known = getattr(module.Settings, "model_fields", {})
+        settings: dict[str, Any] = {}
+        if "finish_timeout" in getattr(module.Settings, "model_fields", {}):
+            # W&B's own hook at the interpreter's end would otherwise wait for a server without a
+            # limit; older versions lack the setting.
+            settings["finish_timeout"] = CLOSE_S
         self._run = module.init(
             project=context.project,
             name=context.experiment,
@@ -43,17 +47,13 @@ class WandbSink:
             id=_kept_id(context.out_dir / "wandb_id.txt", lambda: uuid.uuid4().hex[:8]),
             resume="allow",
             mode=None if _wandb_login() else "offline",
-            # Its own hook at the interpreter's end would otherwise wait for a server without a
-            # limit; older versions lack the setting.
-            settings=module.Settings(
-                **({"finish_timeout": CLOSE_S} if "finish_timeout" in known else {})
-            ),
+            settings=module.Settings(**settings),
         )
         self._run.define_metric("*", step_metric="step")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        # The step travels as a value: W&B drops whatever goes back to a step it has seen, as a
-        # resumed run must.
+        # The step is logged as a value: W&B drops entries that go back to an earlier step, as those
+        # of a resumed run do.
         self._run.log({"step": step, **finite(metrics)})
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class WandbSink:
 
 
 class TrackioSink:
-    """Trackio, a local database (`trackio show` opens it). A resumed run goes on in the run of the
+    """Trackio, a local database (`trackio show` opens it). A resumed run continues the run of the
     same name."""
 
     def __init__(self, context: SinkContext, module: ModuleType) -> None:
@@ -83,27 +83,24 @@ class MlflowSink:
     """MLflow: the server of MLFLOW_TRACKING_URI, else `<out_dir>/mlflow.db` (`mlflow ui
     --backend-store-uri sqlite:///...` shows it).
 
-    The project is the MLflow experiment, the run's name its run. A resumed run goes on in the same
-    one, whose id is kept in `<out_dir>/mlflow_id.txt`. MLflow knows no `@`: best@4 becomes
+    The project is the MLflow experiment, the run's name its run. A resumed run continues the same
+    one, whose id is stored in `<out_dir>/mlflow_id.txt`. MLflow allows no `@`: best@4 becomes
     best_at_4.
     """
 
     def __init__(self, context: SinkContext, module: ModuleType) -> None:
         self._entities = package("mlflow.entities", "mlflow")
-        uri = (
-            os.environ.get("MLFLOW_TRACKING_URI")
-            or f"sqlite:///{(context.out_dir / 'mlflow.db').resolve()}"
-        )
+        database = (context.out_dir / "mlflow.db").resolve()
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{database}"
         self._client = module.MlflowClient(tracking_uri=uri)
         self._run_id = _kept_id(context.out_dir / "mlflow_id.txt", lambda: self._new_run(context))
         self._client.update_run(self._run_id, status="RUNNING")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         now_ms = int(time.time() * 1000)
-        entries = [
-            self._entities.Metric(_mlflow_key(name), value, now_ms, step)
-            for name, value in finite(metrics).items()
-        ]
+        entries: list[Any] = []
+        for name, value in finite(metrics).items():
+            entries.append(self._entities.Metric(_mlflow_key(name), value, now_ms, step))
         for start in range(0, len(entries), 1000):  # MLflow takes no more at once
             self._client.log_batch(self._run_id, metrics=entries[start : start + 1000])
 
@@ -111,18 +108,16 @@ class MlflowSink:
         self._client.set_terminated(self._run_id)
 
     def _new_run(self, context: SinkContext) -> str:
-        known = self._client.get_experiment_by_name(context.project)
-        if known:
-            experiment_id = known.experiment_id
+        experiment = self._client.get_experiment_by_name(context.project)
+        if experiment:
+            experiment_id = experiment.experiment_id
         else:
             experiment_id = self._client.create_experiment(context.project)
-        run_id = str(
-            self._client.create_run(experiment_id, run_name=context.experiment).info.run_id
-        )
-        params = [
-            self._entities.Param(_mlflow_key(key), str(value)[:500])
-            for key, value in _flat(jsonl.plain(context.config))
-        ]
+        run = self._client.create_run(experiment_id, run_name=context.experiment)
+        run_id = str(run.info.run_id)
+        params: list[Any] = []
+        for key, value in _flat(jsonl.plain(context.config)):
+            params.append(self._entities.Param(_mlflow_key(key), str(value)[:500]))
         for start in range(0, len(params), 100):  # as above
             self._client.log_batch(run_id, params=params[start : start + 100])
         return run_id
@@ -132,7 +127,7 @@ class SwanLabSink:
     """SwanLab. Without a login, an API key or SWANLAB_MODE it writes to `<out_dir>/swanlab` only
     (`swanlab sync` uploads that later).
 
-    Online, a resumed run goes on in the same SwanLab run, whose id is kept in
+    Online, a resumed run continues the same SwanLab run, whose id is stored in
     `<out_dir>/swanlab_id.txt`; offline it is a new one.
     """
 
@@ -140,21 +135,18 @@ class SwanLabSink:
         folder = context.out_dir / "swanlab"
         folder.mkdir(parents=True, exist_ok=True)
         online = _swanlab_login()
-        # SwanLab wants 21 characters.
+        identity: dict[str, Any] = {}
         if online:
-            again = {
-                "id": _kept_id(context.out_dir / "swanlab_id.txt", lambda: uuid.uuid4().hex[:21]),
-                "resume": "allow",
-            }
-        else:
-            again = {}
+            # SwanLab requires 21 characters.
+            run_id = _kept_id(context.out_dir / "swanlab_id.txt", lambda: uuid.uuid4().hex[:21])
+            identity = {"id": run_id, "resume": "allow"}
         self._run = module.init(
             project=context.project,
             experiment_name=context.experiment,
             logdir=str(folder),
             config=dict(_flat(jsonl.plain(context.config))),
             mode=None if online else "offline",
-            **again,
+            **identity,
         )
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -185,7 +177,7 @@ swanlab = Tracker("swanlab", SwanLabSink)
 
 
 def _kept_id(path: Path, make: Callable[[], str]) -> str:
-    """The run's id in the tracker: made once, then read."""
+    """Return the run's id in the tracker: created once, then read."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(make() + "\n", encoding="utf-8")
@@ -193,13 +185,11 @@ def _kept_id(path: Path, make: Callable[[], str]) -> str:
 
 
 def _wandb_login() -> bool:
-    """Whether W&B would find a server and a key, so that it need not ask on the terminal of a
-    running job."""
-    if any(
-        os.environ.get(name)
-        for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE")
-    ):
-        return True
+    """Whether W&B has a server and a key, so that it does not prompt on the terminal of a running
+    job."""
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE"):
+        if os.environ.get(name):
+            return True
     try:
         return netrc.netrc(os.environ.get("NETRC")).authenticators("api.wandb.ai") is not None
     except (OSError, netrc.NetrcParseError):
@@ -207,14 +197,10 @@ def _wandb_login() -> bool:
 
 
 def _swanlab_login() -> bool:
-    if any(os.environ.get(name) for name in ("SWANLAB_MODE", "SWANLAB_API_KEY")):
+    if os.environ.get("SWANLAB_MODE") or os.environ.get("SWANLAB_API_KEY"):
         return True
-    root = (
-        os.environ.get("SWANLAB_ROOT")
-        or os.environ.get("SWANLAB_SAVE_DIR")
-        or str(Path.home() / ".swanlab")
-    )
-    return (Path(root) / ".netrc").is_file()
+    root = os.environ.get("SWANLAB_ROOT") or os.environ.get("SWANLAB_SAVE_DIR")
+    return (Path(root or Path.home() / ".swanlab") / ".netrc").is_file()
 
 
 def _mlflow_key(name: str) -> str:

@@ -11,8 +11,8 @@ _RESPONSE_CHARACTERS = 800
 
 
 def sample_text(step: int, response: Response, rewards: RewardBatch, *, row: int) -> str:
-    """The end of the prompt, the response, the reference and every component's verdict; `row`: the
-    response's place in `rewards`.
+    """Format the end of the prompt, the response, the reference and every component's verdict;
+    `row`: the response's place in `rewards`.
 
     Example:
         sample of step 10, train.parquet:17
@@ -22,18 +22,16 @@ def sample_text(step: int, response: Response, rewards: RewardBatch, *, row: int
           reward     0.75: letters 0.5, judge none (unparseable)
     """
     prompt = response.prompt
-    asked = "\n".join(str(message["content"]) for message in prompt.messages)
-    verdicts = [
-        _verdict(name, column[row])
-        for name, column in zip(rewards.scores.names, rewards.scores.results, strict=True)
-    ]
+    question = "\n".join(str(message["content"]) for message in prompt.messages)
+    if len(question) > _PROMPT_CHARACTERS:
+        question = f"... {question[-_PROMPT_CHARACTERS:]}"
+    verdicts: list[str] = []
+    for name, column in zip(rewards.scores.names, rewards.scores.results, strict=True):
+        verdicts.append(_verdict(name, column[row]))
     reward = f"{rewards.rewards_B[row]:.4g}" if rewards.keep_B[row] else "none"
     lines = [
         f"sample of step {step}, {prompt.id}",
-        _field(
-            "prompt",
-            asked if len(asked) <= _PROMPT_CHARACTERS else f"... {asked[-_PROMPT_CHARACTERS:]}",
-        ),
+        _field("prompt", question),
         _field("response", _shortened(response.text)),
     ]
     if prompt.ground_truth is not None:
@@ -42,11 +40,10 @@ def sample_text(step: int, response: Response, rewards: RewardBatch, *, row: int
 
 
 def _field(name: str, text: str) -> str:
-    """The name, and the text beside it with its further lines indented."""
-    visible = "".join(
-        character if character.isprintable() or character == "\n" else "\ufffd"
-        for character in text
-    )
+    """Format the name, and the text beside it with its further lines indented."""
+    visible = ""
+    for character in text:
+        visible += character if character.isprintable() or character == "\n" else "\ufffd"
     return f"  {name:<10} " + textwrap.indent(visible, " " * 13).lstrip(" ")
 
 

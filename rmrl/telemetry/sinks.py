@@ -1,5 +1,5 @@
-"""Where metrics go: the table of sinks, and `Sinks`, which writes to several and survives the loss
-of any of them.
+"""Destinations of metrics: the table of sinks, and `Sinks`, which writes to several and survives
+the loss of any of them.
 
 A sink is `factory(context: SinkContext) -> Sink`; a user's own is named as package.module:factory
   in trainer.logger.
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Sink(Protocol):
-    """One place metrics go. May raise: `Sinks` reports it and switches the sink off."""
+    """One destination of metrics. May raise: `Sinks` reports it and switches the sink off."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
@@ -38,7 +38,7 @@ class TextSink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:
-    """What a sink may need to know of the run."""
+    """Facts about the run for sinks."""
 
     out_dir: Path
     project: str
@@ -46,8 +46,8 @@ class SinkContext:
     total_steps: int | None = None
     """Steps in all, for the progress bar; None: unknown."""
     resume_step: int | None = None
-    """Step of the checkpoint this run goes on from; what was logged after it is cut away. None:
-    from nothing, all is cut away."""
+    """Step of the checkpoint from which this run continues; later entries are cut away. None: a
+    start from nothing, all entries are cut away."""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The resolved configuration as plain values, for trackers that show it."""
 
@@ -76,32 +76,27 @@ class Sinks:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Sinks still switched on."""
+        """Names of the sinks that still work."""
         return tuple(self._sinks)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Hand one step's metrics to every sink that still works."""
+        """Pass one step's metrics to every sink that still works."""
         for name, sink in list(self._sinks.items()):
             try:
                 sink.log(step, metrics)
-            except (
-                Exception
-            ) as error:  # third-party code: anything may come, and no log line is worth a run
-                self._switch_off(
-                    name, f"failed at step {step} with {type(error).__name__}: {error}"
-                )
+            # third-party code: it may raise anything, and no log line is worth a run
+            except Exception as error:
+                self._switch_off(name, step, error)
 
     def text(self, step: int, text: str) -> None:
-        """Hand a block of text, such as a scored sample, to the sinks that can show one."""
+        """Pass a block of text, such as a scored sample, to the sinks that can show one."""
         for name, sink in list(self._sinks.items()):
             if not isinstance(sink, TextSink):
                 continue
             try:
                 sink.text(step, text)
             except Exception as error:  # as in `log`
-                self._switch_off(
-                    name, f"failed at step {step} with {type(error).__name__}: {error}"
-                )
+                self._switch_off(name, step, error)
 
     def close(self) -> None:
         """Close every sink. Safe to call twice."""
@@ -114,23 +109,23 @@ class Sinks:
                     f"the logger {name} failed while closing with {type(error).__name__}: {error}"
                 )
 
-    def _switch_off(self, name: str, why: str) -> None:
+    def _switch_off(self, name: str, step: int, error: Exception) -> None:
         sink = self._sinks.pop(name)
         self._notice(
-            f"the logger {name} {why}. It is switched off for the rest of this run; training"
-            " goes on."
+            f"the logger {name} failed at step {step} with {type(error).__name__}: {error}. It is"
+            " switched off for the rest of this run; training goes on."
         )
         try:
             sink.close()
-        except Exception as error:  # it is already known to be broken
-            _log.debug("closing %s: %s", name, error)
+        except Exception as second:  # the sink is broken already
+            _log.debug("closing %s: %s", name, second)
 
 
 def open_sinks(
     names: Sequence[str], context: SinkContext, *, notice: Notice | None = None
 ) -> Sinks:
-    """The sinks of trainer.logger. Raises one ConfigError with every name that is unknown or whose
-    package is missing."""
+    """Open the sinks of trainer.logger. Raises one ConfigError with every name that is unknown or
+    whose package is missing."""
     opened: dict[str, Sink] = {}
     problems: list[str] = []
     for name in dict.fromkeys(names):

@@ -1,10 +1,11 @@
-"""Sinks that keep numbers in the output folder: JSON lines and TensorBoard; and what the trackers
-of remote.py share with them."""
+"""Sinks that store numbers in the output folder: JSON lines and TensorBoard; and functions they
+share with the trackers of remote.py."""
 
 from __future__ import annotations
 
 import importlib
 import math
+import textwrap
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, ClassVar
@@ -52,11 +53,10 @@ class TensorBoardSink:
         self._writer.flush()
 
     def text(self, step: int, text: str) -> None:
-        """The text as it stands, under the tag "sample"."""
-        indented = "\n".join(
-            f"    {line}" for line in text.splitlines()
-        )  # Markdown shows indented lines as they are
-        self._writer.add_text("sample", indented, step)
+        """Add the text, unchanged, under the tag "sample"."""
+        # Markdown leaves indented lines unchanged
+        indented = textwrap.indent(text, "    ", lambda _: True)
+        self._writer.add_text("sample", "\n".join(indented.splitlines()), step)
         self._writer.flush()
 
     def close(self) -> None:
@@ -64,32 +64,31 @@ class TensorBoardSink:
 
 
 def _hparams(config: Mapping[str, Any], head: str = "") -> dict[str, bool | str | float]:
-    """The configuration's values by dotted key; lists and empty values as text."""
+    """Return the configuration's values by dotted key; lists and empty values as text."""
     flat: dict[str, bool | str | float] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             flat |= _hparams(value, f"{head}{key}.")
+        elif isinstance(value, bool | int | float | str):
+            flat[f"{head}{key}"] = value
         else:
-            if isinstance(value, bool | int | float | str):
-                flat[f"{head}{key}"] = value
-            else:
-                flat[f"{head}{key}"] = str(value)
+            flat[f"{head}{key}"] = str(value)
     return flat
 
 
 def package(module: str, logger: str, *, install: str = "") -> ModuleType:
-    """`module`, imported for the sink `logger`. ConfigError says what to type where it is
+    """Import `module` for the sink `logger`. A ConfigError names the package to install where it is
     missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         name = install or module.partition(".")[0]
-        seen = (
-            f"trainer.logger names '{logger}', but the package {name} cannot be imported ({error})"
-        )
-        raise ConfigError(f"{seen}: pip install {name} or drop it from trainer.logger") from error
+        raise ConfigError(
+            f"trainer.logger names '{logger}', but the package {name} cannot be imported ({error}):"
+            f" pip install {name} or drop it from trainer.logger"
+        ) from error
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Without NaN and infinities, which trackers draw or store in ways of their own."""
+    """Drop NaN and infinities, which trackers draw or store in different ways."""
     return {name: float(value) for name, value in metrics.items() if math.isfinite(value)}

@@ -1,5 +1,5 @@
-"""Scored samples as JSON lines: what was asked, what was answered, what every judge read and wrote,
-what it counted.
+"""Scored samples as JSON lines: the prompt, the response, the input and output of every judge, and
+the weight of its score.
 
 One line per response:
     {"step", "prompt_id", "data_source", "ground_truth", "extra_info", "messages", "rm_prompt",
@@ -8,8 +8,8 @@ One line per response:
      "scores": {<name>: {"score", "status", "detail", "extra", "rendered", "raw"}}, "weights":
      {<name>: w},
      "reward", "kept", "advantage"}
-`score` and `reward` are null where there is no verdict. `rendered` is what the judge read, `raw`
-what it wrote.
+`score` and `reward` are null where there is no verdict. `rendered` is the judge's input, `raw` its
+output.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _log = logging.getLogger(__name__)
 class SampleWriter:
     """Appends at most `limit_per_step` lines a step (-1: all), flushed each time.
 
-    `resume_step`: step of the checkpoint the run goes on from; later lines are cut away (None: a
-    start from nothing, all lines go). A disk that is full or gone is reported once through `notice`
-    and ends the writing, not the run.
+    `resume_step`: step of the checkpoint from which the run continues; later lines are cut away
+    (None: a start from nothing, all lines go). A disk that is full or gone is reported once through
+    `notice` and ends the writing, not the run.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class SampleWriter:
         *,
         advantages_B: Sequence[float] | np.ndarray | None = None,
     ) -> int:
-        """Write the first `limit_per_step` of `responses`, groups being contiguous. Returns how
-        many lines were written.
+        """Write the first `limit_per_step` of `responses`, groups being contiguous. Returns the
+        number of written lines.
 
         `advantages_B`: one number per response, NaN where the row has none; None: not computed.
         """
@@ -84,7 +84,7 @@ class SampleWriter:
     def _abandon(self) -> None:
         try:
             self._file.close()
-        # what was buffered cannot be written either; the file counts as closed all the same
+        # buffered lines cannot be written either; the file counts as closed all the same
         except OSError as error:
             _log.debug("closing %s: %s", self._path, error)
 
@@ -97,6 +97,12 @@ def _rows(
     weights = np.asarray(rewards.weights_C, dtype=np.float64)
     for b, response in enumerate(responses):
         prompt = response.prompt
+        rm_prompts: dict[str, Any] = {}
+        for name, text in prompt.rm_prompts.items():
+            rm_prompts[f"rm_prompt_{name}" if name else "rm_prompt"] = text
+        scores: dict[str, Any] = {}
+        for name, column in zip(names, rewards.scores.results, strict=True):
+            scores[name] = _verdict(column[b])
         yield {
             "step": step,
             "prompt_id": prompt.id,
@@ -104,18 +110,12 @@ def _rows(
             "ground_truth": prompt.ground_truth,
             "extra_info": prompt.extra_info,
             "messages": prompt.messages,
-            **{
-                f"rm_prompt_{name}" if name else "rm_prompt": told
-                for name, told in prompt.rm_prompts.items()
-            },
+            **rm_prompts,
             "response": response.text,
             "response_tokens": len(response.token_ids),
             "finish_reason": response.finish_reason,
             "policy_version": response.policy_version,
-            "scores": {
-                name: _verdict(column[b])
-                for name, column in zip(names, rewards.scores.results, strict=True)
-            },
+            "scores": scores,
             "weights": dict(zip(names, weights, strict=True)),
             "reward": rewards.rewards_B[b],
             "kept": bool(rewards.keep_B[b]),
@@ -124,12 +124,14 @@ def _rows(
 
 
 def _verdict(result: ScoreResult) -> dict[str, Any]:
-    return {
+    row: dict[str, Any] = {
         "score": result.value,
         "status": result.status,
         "detail": result.detail,
         "extra": result.extra,
         "rendered": result.rendered,
         "raw": result.raw_text,
-        **({"steps": [[step.end, step.value] for step in result.steps]} if result.steps else {}),
     }
+    if result.steps:
+        row["steps"] = [[step.end, step.value] for step in result.steps]
+    return row

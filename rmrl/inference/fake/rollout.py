@@ -4,7 +4,7 @@
     vocabulary     tokens are drawn from 0 .. vocabulary - 1 (default 256)
     lengths        [shortest, longest] response in tokens (default [1, 16]); cut at max_tokens with
       finish_reason "length"
-    text           what every response says (default: the tokens in decimal, joined by spaces)
+    text           text of every response (default: the tokens in decimal, joined by spaces)
     delay_s        seconds between two samples
     fail_on_sample number of the sample (from 1, over the engine's life) at which
       InfrastructureError is raised
@@ -43,14 +43,14 @@ class FakeRollout:
         self._samples = 0
 
     async def start(self) -> None:
-        """Instant."""
+        """Set the state; there is nothing to load."""
         self.log.append("start")
         self._state = "awake"
 
     async def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> AsyncIterator[Generation]:
-        """Samples in order of the prompts."""
+        """Yield samples in order of the prompts."""
         if self._state != "awake":
             raise InfrastructureError(
                 f"the rollout engine is {self._state}; start or wake it before generating"
@@ -67,27 +67,27 @@ class FakeRollout:
                 yield self._generation((prompt_index, sample_index), prompt, sampling)
 
     async def load_weights(self, path: str, *, version: int) -> None:
-        """Remembers the path; later samples carry `version` and differ from earlier ones."""
+        """Record the path; later samples carry `version` and differ from earlier ones."""
         self.published.append(str(path))
         self.version = version
 
     async def sleep(self, level: int = 1) -> None:
-        """`generate` fails until `wake`."""
+        """Make `generate` fail until `wake`."""
         self.log.append(f"sleep {level}")
         self._state = f"asleep {level}"
 
     async def wake(self, tags: Sequence[str] | None = None) -> None:
-        """Awake once no tags, or "kv_cache", were asked for."""
+        """Wake; the engine is awake once no tags, or "kv_cache", were named."""
         self.log.append(f"wake {','.join(tags)}" if tags else "wake")
         if not tags or "kv_cache" in tags:
             self._state = "awake"
 
     async def resident_bytes(self) -> int:
-        """1 GiB awake, half of it at level 1, nothing at level 2."""
+        """Return 1 GiB awake, half of it at level 1, nothing at level 2."""
         return {"awake": _BYTES, "asleep 1": _BYTES // 2}.get(self._state, 0)
 
     async def shutdown(self) -> None:
-        """Cold again."""
+        """Return to the state "cold"."""
         self.log.append("shutdown")
         self._state = "cold"
 

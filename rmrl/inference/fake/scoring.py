@@ -1,21 +1,21 @@
 """A reward engine without a model: deterministic, instant, and able to fail on request. For tests
 and dry runs.
 
-What `spec.kwargs` scripts; "the prompt" is the request's tokens joined by spaces, and any of its
+Entries of `spec.kwargs`; "the prompt" is the request's tokens joined by spaces, and any of its
 texts:
-    text             what every sample says (default: a digit derived from the prompt's tokens)
-    texts            {substring of the prompt's tokens: text}: the first entry found in the prompt
-      wins over `text`
+    text             text of every sample (default: a digit derived from the prompt's tokens)
+    texts            {substring of the prompt's tokens: text}: the first entry in the prompt takes
+      precedence over `text`
     cut              true, or a list of substrings of the prompt: its samples end with finish_reason
       "length"
-    value            what every sequence, and every asked token, is worth (default: derived from its
-      tokens, see `token_value`)
+    value            value of every sequence, and of every requested token (default: derived from
+      its tokens, see `token_value`)
     labels           number of labels of `token_logits` (default 1); label k has the value times (1,
       -1, 1, ...)
     choice_logprobs  {token id: log-probability} of `choice_tokens` (default: derived from the
       prompt, their probabilities add up to 1)
-    failures         {substring of the prompt: status}: the first entry found fails the request with
-      that status
+    failures         {substring of the prompt: status}: the first entry in the prompt fails the
+      request with that status
     delay_s          seconds each call takes
     die_on_call      number of the call (from 1, all scoring methods together) at which the process
       exits at once, as when killed
@@ -28,6 +28,7 @@ texts:
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 import time
@@ -53,23 +54,25 @@ from rmrl.inference.scoring_base import (
 from rmrl.types import Status
 
 EXIT_CODE = 17
-"""Of a process that was told to die."""
+"""Exit code of a process whose script has die_on_call."""
 
 
 def token_value(token_ids: Sequence[int]) -> float:
-    """A number in [-1, 1) that depends on every token and its position: (sum of (i + 1) * token_i
-    mod 1000) / 500 - 1."""
+    """Return a number in [-1, 1) that depends on every token and its position: (sum of (i + 1) *
+    token_i mod 1000) / 500 - 1."""
     return sum((i + 1) * token for i, token in enumerate(token_ids)) % 1000 / 500 - 1
 
 
 def word_vector(text: str) -> tuple[float, ...]:
-    """32 numbers of length 1: the mean direction of the text's words, whatever their order and
-    case; texts that share words are similar."""
+    """Return 32 numbers of length 1: the mean direction of the text's words, independent of their
+    order and case; texts that share words are similar."""
     words = text.lower().split() or [""]
     digests = [hashlib.sha256(word.encode()).digest() for word in words]
-    sums = [sum(column) / len(words) - 127.5 for column in zip(*digests, strict=True)]
-    length = math.sqrt(sum(x * x for x in sums))
-    return tuple(x / length for x in sums)
+    means: list[float] = []
+    for column in zip(*digests, strict=True):
+        means.append(sum(column) / len(words) - 127.5)
+    length = math.sqrt(sum(x * x for x in means))
+    return tuple(x / length for x in means)
 
 
 class FakeEngine:
@@ -103,41 +106,47 @@ class FakeEngine:
         self._state = "awake"
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        """Scripted texts, cut to max_tokens words; with `sampling.choice` the script falls back to
-        the first choice."""
+        """Return the scripted texts, cut to max_tokens words; with `sampling.choice` the script
+        falls back to the first choice."""
         self._begin("generate")
-        return [
-            (
-                self._texts(r)
-                if len(r.token_ids) < self.context_length
-                else overlong_texts(r, self.context_length)
-            )
-            for r in requests
-        ]
+        outputs: list[list[TextOutput]] = []
+        for request in requests:
+            if len(request.token_ids) < self.context_length:
+                outputs.append(self._texts(request))
+            else:
+                outputs.append(overlong_texts(request, self.context_length))
+        return outputs
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
-        """Scripted or derived values."""
+        """Return scripted or derived values."""
         self._begin("classify")
-        return [
-            self._value(r) if self._fits(r) else overlong_value(r, self.context_length)
-            for r in requests
-        ]
+        outputs: list[ValueOutput] = []
+        for request in requests:
+            if self._fits(request):
+                outputs.append(self._value(request))
+            else:
+                outputs.append(overlong_value(request, self.context_length))
+        return outputs
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
-        """Scripted values, or those of the tokens up to and with each position, for each label."""
+        """Return scripted values, or those of the tokens up to and with each position, for each
+        label."""
         self._begin("token_logits")
-        return [
-            self._logits(r) if self._fits(r) else overlong_logits(r, self.context_length)
-            for r in requests
-        ]
+        outputs: list[TokenOutput] = []
+        for request in requests:
+            if self._fits(request):
+                outputs.append(self._logits(request))
+            else:
+                outputs.append(overlong_logits(request, self.context_length))
+        return outputs
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
-        """See `word_vector`."""
+        """Return word vectors; see `word_vector`."""
         self._begin("embed")
         return [self._vector(r.text) for r in requests]
 
     def sleep(self, level: int = 1) -> None:
-        """Calls fail until `wake`."""
+        """Make calls fail until `wake`."""
         self.log.append(f"sleep {level}")
         self._state = f"asleep {level}"
 
@@ -173,8 +182,8 @@ class FakeEngine:
         return 0 < len(request.token_ids) <= self.context_length
 
     def _failure(self, prompt: Iterable[str]) -> dict[str, Any]:
-        """`failure` and `detail` of the first scripted failure whose substring is in one of the
-        texts; empty if there is none."""
+        """Return `failure` and `detail` of the first scripted failure whose substring is in one of
+        the texts; empty if there is none."""
         texts = list(prompt)
         for part, status in self._failures.items():
             if any(part in text for text in texts):
@@ -186,20 +195,19 @@ class FakeEngine:
 
     def _texts(self, request: GenerateRequest) -> list[TextOutput]:
         count = len(request.token_ids)
-        prompt = (
-            _joined(request.token_ids),
-            request.text,
-            *(content for _, content in request.messages),
-        )
+        texts = [content for _, content in request.messages]
+        prompt = [_joined(request.token_ids), request.text, *texts]
         failure = self._failure(prompt)
         if failure:
             return [TextOutput("", "", count, 0, **failure)] * request.sampling.n
         words = self._text(request).split(" ")
-        kept = words[: request.sampling.max_tokens]
-        finish_reason = "length" if len(kept) < len(words) or self._cut(prompt) else "stop"
-        return [
-            TextOutput(" ".join(kept), finish_reason, count, len(kept), self._choices(request))
-        ] * request.sampling.n
+        written = words[: request.sampling.max_tokens]
+        finish_reason = "stop"
+        if len(written) < len(words) or self._cut(prompt):
+            finish_reason = "length"
+        choices = self._choices(request)
+        output = TextOutput(" ".join(written), finish_reason, count, len(written), choices)
+        return [output] * request.sampling.n
 
     def _text(self, request: GenerateRequest) -> str:
         prompt = _joined(request.token_ids)
@@ -216,13 +224,14 @@ class FakeEngine:
         cut = self._script.get("cut", False)
         if isinstance(cut, bool):
             return cut
-        return any(part in text for text in prompt for part in cut)
+        texts = list(prompt)
+        return any(part in text for text, part in itertools.product(texts, cut))
 
     def _choices(self, request: GenerateRequest) -> tuple[float, ...]:
         scripted: Mapping[Any, float] = self._script.get("choice_logprobs", {})
         if scripted:
-            given = {int(token): float(logprob) for token, logprob in scripted.items()}
-            return tuple(given.get(token, -math.inf) for token in request.choice_tokens)
+            logprobs = {int(token): float(logprob) for token, logprob in scripted.items()}
+            return tuple(logprobs.get(token, -math.inf) for token in request.choice_tokens)
         logits = [token_value((*request.token_ids, token)) for token in request.choice_tokens]
         total = math.log(sum(map(math.exp, logits))) if logits else 0.0
         return tuple(logit - total for logit in logits)
@@ -239,12 +248,12 @@ class FakeEngine:
         failure = self._failure([_joined(request.token_ids)])
         if failure:
             return TokenOutput((), count, **failure)
-        values = [self._worth(request.token_ids[: position + 1]) for position in request.positions]
-        labels = range(int(self._script.get("labels", 1)))
-        return TokenOutput(
-            tuple(tuple(-value if label % 2 else value for label in labels) for value in values),
-            count,
-        )
+        signs = [-1 if label % 2 else 1 for label in range(int(self._script.get("labels", 1)))]
+        logits: list[tuple[float, ...]] = []
+        for position in request.positions:
+            value = self._worth(request.token_ids[: position + 1])
+            logits.append(tuple(sign * value for sign in signs))
+        return TokenOutput(tuple(logits), count)
 
     def _worth(self, token_ids: Sequence[int]) -> float:
         value = self._script.get("value")

@@ -1,5 +1,5 @@
-"""A torch module that can be put away and brought back: what the engines without memory management
-of their own share."""
+"""A torch module that can be put to sleep and woken, for engines without memory management of their
+own."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rmrl.inference.scoring_base import EngineSpec
 from rmrl.inference.vllm.worker_extension import resident_bytes
 
 
-class HeldModel:
-    """Holds what `load` returns (a module on `spec.device`), with the states of a
+class ResidentModel:
+    """Owner of the module that `load` returns (on `spec.device`), with the states of a
     `RewardEngine`."""
 
     def __init__(self, spec: EngineSpec, load: Callable[[], Any]) -> None:
@@ -31,7 +31,7 @@ class HeldModel:
         self._model = self._load()
 
     def awake(self) -> Any:
-        """The module. Raises InfrastructureError when it is not there to be used."""
+        """Return the module. Raises InfrastructureError when it is asleep or not loaded."""
         if self._model is None or self._asleep:
             raise InfrastructureError(
                 f"the engine of '{self._spec.path}' is {self.state()}; start or wake it first"
@@ -39,7 +39,7 @@ class HeldModel:
         return self._model
 
     def sleep(self, level: int) -> None:
-        """1: weights to host memory; 2: weights dropped."""
+        """Move the weights to host memory (1) or drop them (2)."""
         if level >= 2:
             self._model = None
         elif self._model is not None:
@@ -50,7 +50,7 @@ class HeldModel:
             torch.cuda.empty_cache()
 
     def wake(self) -> None:
-        """Undo `sleep`; after level 2 the checkpoint is read again."""
+        """Undo `sleep`; after level 2 the checkpoint is loaded again."""
         if self._model is None:
             self._model = self._load()
         else:
@@ -58,7 +58,7 @@ class HeldModel:
         self._asleep = 0
 
     def state(self) -> str:
-        """ "cold", "awake" or "asleep <level>"."""
+        """Return "cold", "awake" or "asleep <level>"."""
         if self._asleep:
             return f"asleep {self._asleep}"
         if self._model is None:
@@ -66,7 +66,7 @@ class HeldModel:
         return "awake"
 
     def resident_bytes(self) -> int:
-        """As in `RewardEngine`."""
+        """See `RewardEngine.resident_bytes`."""
         if self._spec.device == "cuda":
             return torch.cuda.memory_reserved()
         return resident_bytes()

@@ -4,6 +4,7 @@ clean forward pass. Slow."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -30,7 +31,7 @@ class HFRollout:
     output is refused.
 
     All methods belong to one event loop. Calls may overlap: batches and new weights take turns on
-    one thread, for torch has one random state and the model one set of weights.
+    one thread, because torch has one random state and the model one set of weights.
     """
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
@@ -42,13 +43,13 @@ class HFRollout:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollout-engine")
 
     async def start(self) -> None:
-        """Raises EngineLoadError when the checkpoint cannot be loaded."""
+        """Load the model. Raises EngineLoadError when the checkpoint cannot be loaded."""
         await self._run(self._load)
 
     async def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> AsyncIterator[Generation]:
-        """As `RolloutEngine.generate`; samples arrive batch by batch."""
+        """See `RolloutEngine.generate`; samples arrive batch by batch."""
         if self._model is None or self._asleep:
             raise InfrastructureError(
                 "the rollout engine is asleep or not started; start or wake it before generating"
@@ -59,9 +60,9 @@ class HFRollout:
                 " JSON schema; use vllm"
             )
         refuse_overlong(prompts, self.settings.max_model_len)
-        wanted = [(p, s) for p in range(len(prompts)) for s in range(sampling.n)]
-        for start in range(0, len(wanted), self.settings.max_num_seqs):
-            batch = wanted[start : start + self.settings.max_num_seqs]
+        indices = list(itertools.product(range(len(prompts)), range(sampling.n)))
+        for start in range(0, len(indices), self.settings.max_num_seqs):
+            batch = indices[start : start + self.settings.max_num_seqs]
             for generation in await self._run(self._sample, prompts, batch, sampling):
                 yield generation
 
@@ -71,28 +72,28 @@ class HFRollout:
         await self._run(self._copy_weights, path, version)
 
     async def sleep(self, level: int = 1) -> None:  # noqa: ARG002 (part of the interface)
-        """Weights move to host memory at either level: the reference has nowhere to read published
-        ones from again."""
+        """Move the weights to host memory, at either level: the reference has no place to read
+        published weights from again."""
         if self._model is None:
             raise InfrastructureError("the rollout engine is not started; start it first")
         self._asleep = True
         await self._run(self._model.to, "cpu")
 
     async def wake(self, tags: Sequence[str] | None = None) -> None:
-        """Undo `sleep`; the engine is awake once no tags, or "kv_cache", were asked for."""
+        """Undo `sleep`; the engine is awake once no tags, or "kv_cache", were named."""
         if self._asleep:
             await self._run(self._model.to, self.settings.device)
         if not tags or "kv_cache" in tags:
             self._asleep = False
 
     async def resident_bytes(self) -> int:
-        """Resident memory on CPU, reserved device bytes on CUDA."""
+        """Return resident memory on CPU, reserved device bytes on CUDA."""
         if self.settings.device == "cuda":
             return torch.cuda.memory_reserved()
         return resident_bytes()
 
     async def shutdown(self) -> None:
-        """Forget the model. The object cannot be started again."""
+        """Release the model. The object cannot be started again."""
         self._model = None
         self._thread.shutdown(wait=False)
 
@@ -138,32 +139,28 @@ class HFRollout:
         rows = [list(prompts[p]) for p, _ in batch]
         width = max(map(len, rows))
         device = self.settings.device
-        ids = torch.tensor([[0] * (width - len(row)) + row for row in rows], device=device)
-        mask = torch.tensor(
-            [[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device
-        )
+        ids = torch.zeros(len(rows), width, dtype=torch.long)
+        mask = torch.zeros(len(rows), width, dtype=torch.long)
+        for i, row in enumerate(rows):
+            ids[i, width - len(row) :] = torch.tensor(row)
+            mask[i, width - len(row) :] = 1
         seed = sample_seed(sampling.seed, *batch[0], samples=sampling.n)
         if seed is not None:
             torch.manual_seed(seed)
-        out = self._model.generate(
-            ids,
-            attention_mask=mask,
-            **generation_options(sampling, self._tokenizer, self.settings.max_model_len - width),
-        )
-        return [
-            self._generation(where, row, tokens, sampling)
-            for where, row, tokens in zip(batch, rows, out[:, width:].tolist(), strict=True)
-        ]
+        options = generation_options(sampling, self._tokenizer, self.settings.max_model_len - width)
+        out = self._model.generate(ids.to(device), attention_mask=mask.to(device), **options)
+        generations: list[Generation] = []
+        for place, row, tokens in zip(batch, rows, out[:, width:].tolist(), strict=True):
+            generations.append(self._generation(place, row, tokens, sampling))
+        return generations
 
     def _generation(
         self, where: tuple[int, int], prompt: list[int], tokens: list[int], sampling: Sampling
     ) -> Generation:
-        tokens, ended = cut_at_end(
-            tokens, None if sampling.ignore_eos else self._tokenizer.eos_token_id
-        )
-        text, stopped = cut_at_stops(
-            self._tokenizer.decode(tokens, skip_special_tokens=True), sampling.stop
-        )
+        end = None if sampling.ignore_eos else self._tokenizer.eos_token_id
+        tokens, ended = cut_at_end(tokens, end)
+        text = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        text, stopped = cut_at_stops(text, sampling.stop)
         return Generation(
             prompt_index=where[0],
             sample_index=where[1],
@@ -175,7 +172,7 @@ class HFRollout:
         )
 
     def _logprobs(self, prompt: list[int], tokens: list[int], temperature: float) -> list[float]:
-        """log softmax(logits / temperature)[token]; alone in its batch, so without padding."""
+        """Compute log softmax(logits / temperature)[token], without padding: one row per batch."""
         ids = torch.tensor([prompt + tokens], device=self.settings.device)
         logits = self._model(ids).logits[0, len(prompt) - 1 : -1].float() / temperature
         return logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()

@@ -14,7 +14,7 @@ import torch
 
 from rmrl.errors import ConfigError, EngineLoadError
 from rmrl.inference.fitting import answered, overlong_logits, sorted_batches
-from rmrl.inference.hf.resident_model import HeldModel
+from rmrl.inference.hf.resident_model import ResidentModel
 from rmrl.inference.scoring_base import (
     EmbedOutput,
     EmbedRequest,
@@ -41,7 +41,7 @@ _LOADERS = {
 class HFEngine:
     """A `RewardEngine` on transformers.
 
-    Of the settings it honours dtype, max_model_len, max_num_seqs, max_num_batched_tokens and
+    Supported settings: dtype, max_model_len, max_num_seqs, max_num_batched_tokens and
     batch_invariant (a row at a time).
     """
 
@@ -52,12 +52,12 @@ class HFEngine:
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
         self.context_length = 0
-        self._held = HeldModel(spec, self._load)
+        self._resident = ResidentModel(spec, self._load)
         self._tokenizer: Any = None
 
     def start(self) -> None:
-        """Raises RewardError when the head is missing, ConfigError for embeddings, EngineLoadError
-        when loading fails."""
+        """Load the model. Raises RewardError when the head is missing, ConfigError for embeddings,
+        EngineLoadError when loading fails."""
         if self.spec.runner == "embed":
             self._refuse_embeddings()
         if self.spec.runner == "pooling":
@@ -65,62 +65,65 @@ class HFEngine:
         if self.spec.runner == "token_pooling":
             check_token_head(self.spec.path)
         self.context_length = self.spec.context_length()
-        self._held.start()
+        self._resident.start()
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        """One prompt at a time, its samples together. Structured output (choice, regex,
-        json_schema) is refused with ConfigError."""
+        """Generate for one prompt at a time, its samples together. Structured output (choice,
+        regex, json_schema) is refused with ConfigError."""
         return answered(
             requests,
             lambda r: len(r.token_ids) < self.context_length,
-            run=lambda kept: [self._texts(r) for r in kept],
+            run=lambda fitting: list(map(self._texts, fitting)),
             mark=lambda r: overlong_texts(r, self.context_length),
         )
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
-        """Raw logits; batches hold at most max_num_seqs rows and max_num_batched_tokens padded
-        tokens."""
+        """Return raw logits; batches hold at most max_num_seqs rows and max_num_batched_tokens
+        padded tokens."""
 
-        def run(kept: list[PoolingRequest]) -> list[ValueOutput]:
-            values = self._batched(kept, _last_logits)
-            return [ValueOutput(v, len(r.token_ids)) for v, r in zip(values, kept, strict=True)]
+        def run(fitting: list[PoolingRequest]) -> list[ValueOutput]:
+            outputs: list[ValueOutput] = []
+            for request, value in zip(fitting, self._batched(fitting, _last_logits), strict=True):
+                outputs.append(ValueOutput(value, len(request.token_ids)))
+            return outputs
 
         return answered(
             requests, self._fits, run=run, mark=lambda r: overlong_value(r, self.context_length)
         )
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
-        """Raw logits of every label at the asked positions; batches as in `classify`."""
+        """Return raw logits of every label at the requested positions; batches as in `classify`."""
 
-        def run(kept: list[PoolingRequest]) -> list[TokenOutput]:
-            logits = self._batched(kept, _position_logits)
-            return [
-                TokenOutput(rows, len(r.token_ids)) for rows, r in zip(logits, kept, strict=True)
-            ]
+        def run(fitting: list[PoolingRequest]) -> list[TokenOutput]:
+            outputs: list[TokenOutput] = []
+            logits = self._batched(fitting, _position_logits)
+            for request, rows in zip(fitting, logits, strict=True):
+                outputs.append(TokenOutput(rows, len(request.token_ids)))
+            return outputs
 
         return answered(
             requests, self._fits, run=run, mark=lambda r: overlong_logits(r, self.context_length)
         )
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:  # noqa: ARG002
-        """Refused with ConfigError."""
+        """Raise ConfigError: this engine makes no embeddings."""
         self._refuse_embeddings()
 
     def sleep(self, level: int = 1) -> None:
-        """1: weights to host memory; 2: weights dropped."""
-        self._held.sleep(level)
+        """Move the weights to host memory (1) or drop them (2)."""
+        self._resident.sleep(level)
 
     def wake(self) -> None:
-        """Undo `sleep`; after level 2 the checkpoint is read again."""
-        self._held.wake()
+        """Undo `sleep`; after level 2 the checkpoint is loaded again."""
+        self._resident.wake()
 
     def resident_bytes(self) -> int:
-        """As in `RewardEngine`."""
-        return self._held.resident_bytes()
+        """See `RewardEngine.resident_bytes`."""
+        return self._resident.resident_bytes()
 
     def ping(self) -> str:
-        """ "cold", "awake" or "asleep <level>"."""
-        return self._held.state()
+        """Return "cold", "awake" or "asleep <level>"."""
+        return self._resident.state()
 
     def _load(self) -> Any:
         import transformers
@@ -151,10 +154,10 @@ class HFEngine:
         if self.spec.runner == "generate":
             return "AutoModelForCausalLM"
         name = architecture(self.spec.path)
-        return next(
-            (loader for suffix, loader in _LOADERS.items() if name.endswith(suffix)),
-            "AutoModelForSequenceClassification",
-        )
+        for suffix, loader in _LOADERS.items():
+            if name.endswith(suffix):
+                return loader
+        return "AutoModelForSequenceClassification"
 
     def _refuse_embeddings(self) -> NoReturn:
         raise ConfigError(
@@ -171,15 +174,15 @@ class HFEngine:
         requests: Sequence[PoolingRequest],
         compute: Callable[[Any, list[PoolingRequest]], list[Any]],
     ) -> list[Any]:
-        """One result of `compute` per request, in order."""
-        model = self._held.awake()
+        """Return one result of `compute` per request, in order."""
+        model = self._resident.awake()
         results: list[Any] = [None] * len(requests)
         lengths = [len(r.token_ids) for r in requests]
-        most = 1 if self.spec.batch_invariant else self.spec.max_num_seqs
-        for batch in sorted_batches(
-            lengths, max_rows=most, max_tokens=self.spec.max_num_batched_tokens
-        ):
-            for i, result in zip(batch, compute(model, [requests[i] for i in batch]), strict=True):
+        max_rows = 1 if self.spec.batch_invariant else self.spec.max_num_seqs
+        max_tokens = self.spec.max_num_batched_tokens
+        for batch in sorted_batches(lengths, max_rows=max_rows, max_tokens=max_tokens):
+            computed = compute(model, [requests[i] for i in batch])
+            for i, result in zip(batch, computed, strict=True):
                 results[i] = result
         return results
 
@@ -191,7 +194,7 @@ class HFEngine:
                 "reward.engine.name=hf cannot restrict the output to a choice, regex or JSON"
                 " schema; use reward.engine.name=vllm"
             )
-        model = self._held.awake()
+        model = self._resident.awake()
         length = len(request.token_ids)
         greedy = sampling.temperature == 0
         ids = torch.tensor([request.token_ids], device=self.spec.device)
@@ -202,16 +205,19 @@ class HFEngine:
             "num_return_sequences": 1 if greedy else sampling.n,
             "return_dict_in_generate": True,
         }
-        found = model.generate(
+        generated = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             **options,
             output_logits=bool(request.choice_tokens),
         )
-        choices = _choice_logprobs(found, request.choice_tokens)
-        texts = [
-            self._text(row[length:].tolist(), length, sampling, choices) for row in found.sequences
-        ]
+        choices: tuple[float, ...] = ()
+        if request.choice_tokens:
+            # of the first generated token, before temperature and filters: equal for all samples
+            logprobs = generated.logits[0][0].float().log_softmax(dim=-1)
+            choices = tuple(logprobs[list(request.choice_tokens)].tolist())
+        rows = [row[length:].tolist() for row in generated.sequences]
+        texts = [self._text(row, length, sampling, choices) for row in rows]
         if greedy:
             return texts * sampling.n
         return texts
@@ -219,24 +225,12 @@ class HFEngine:
     def _text(
         self, tokens: list[int], tokens_in: int, sampling: Sampling, choices: tuple[float, ...]
     ) -> TextOutput:
-        tokens, ended = cut_at_end(
-            tokens, None if sampling.ignore_eos else self._tokenizer.eos_token_id
-        )
-        text, stopped = cut_at_stops(
-            self._tokenizer.decode(tokens, skip_special_tokens=True), sampling.stop
-        )
-        return TextOutput(
-            text, "stop" if ended or stopped else "length", tokens_in, len(tokens), choices
-        )
-
-
-def _choice_logprobs(found: Any, tokens: tuple[int, ...]) -> tuple[float, ...]:
-    """Of the first generated token, before temperature and filters; the same for all samples of a
-    prompt."""
-    if not tokens:
-        return ()
-    logprobs = found.logits[0][0].float().log_softmax(dim=-1)
-    return tuple(logprobs[list(tokens)].tolist())
+        end = None if sampling.ignore_eos else self._tokenizer.eos_token_id
+        tokens, ended = cut_at_end(tokens, end)
+        text = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        text, stopped = cut_at_stops(text, sampling.stop)
+        finish_reason = "stop" if ended or stopped else "length"
+        return TextOutput(text, finish_reason, tokens_in, len(tokens), choices)
 
 
 def _has_head(model: Any) -> bool:
@@ -244,8 +238,8 @@ def _has_head(model: Any) -> bool:
 
 
 def _inputs(requests: Sequence[PoolingRequest], device: Any) -> dict[str, torch.Tensor]:
-    """Right-padded ids and mask, token types where a request has them; each of shape [requests,
-    longest]."""
+    """Return right-padded ids and mask, and token types where a request has them; each of shape
+    [requests, longest]."""
     lengths = torch.tensor([len(r.token_ids) for r in requests])
     width = int(lengths.max())
     mask = (torch.arange(width)[None, :] < lengths[:, None]).long()
@@ -262,15 +256,16 @@ def _inputs(requests: Sequence[PoolingRequest], device: Any) -> dict[str, torch.
 
 
 def _last_logits(model: Any, requests: Sequence[PoolingRequest]) -> list[float]:
-    """The raw scalar of each row: of the whole sequence where the model pools itself over a mask
-    (encoders), else at the last token."""
+    """Return the raw scalar of each row: of the whole sequence where the model pools over a mask
+    itself (encoders), else at the last token."""
     inputs = _inputs(requests, model.device)
     rows = torch.arange(len(requests))
     last = torch.tensor([len(r.token_ids) - 1 for r in requests])
     head = getattr(model, "score", None)
     if head is None:  # encoders pool over their mask, or read the first token
         logits = model(**inputs).logits
-        logits = logits[rows, last] if logits.ndim == 3 else logits
+        if logits.ndim == 3:
+            logits = logits[rows, last]
     else:
         hidden = model.base_model(**inputs).last_hidden_state
         logits = head(hidden[rows, last.to(hidden.device)])
@@ -280,15 +275,18 @@ def _last_logits(model: Any, requests: Sequence[PoolingRequest]) -> list[float]:
 def _position_logits(
     model: Any, requests: Sequence[PoolingRequest]
 ) -> list[tuple[tuple[float, ...], ...]]:
-    """[request][position][label], raw. A sequence head, made for the last token, is read at every
-    position."""
+    """Return raw logits, [request][position][label]. A sequence head, made for the last token, is
+    read at every position."""
     inputs = _inputs(requests, model.device)
     if type(model).__name__.endswith("ForSequenceClassification"):
         logits = model.score(model.base_model(**inputs).last_hidden_state)
     else:
         logits = model(**inputs).logits
-    picked = [
-        logits[row, list(r.positions)].float().tolist() if r.positions else []
-        for row, r in enumerate(requests)
-    ]
-    return [tuple(map(tuple, rows)) for rows in picked]
+    outputs: list[tuple[tuple[float, ...], ...]] = []
+    for row, request in enumerate(requests):
+        if request.positions:
+            chosen = logits[row, list(request.positions)].float().tolist()
+            outputs.append(tuple(map(tuple, chosen)))
+        else:
+            outputs.append(())
+    return outputs

@@ -1,8 +1,8 @@
 """Embeddings by sentence-transformers: its own folders (modules.json), and plain encoders with the
 mean over their tokens.
 
-Vectors have length 1. A text that does not fit is marked, where sentence-transformers itself would
-cut it without a word.
+Vectors have length 1. A text that does not fit is marked; sentence-transformers itself would
+cut it silently.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 from rmrl.errors import ConfigError, EngineLoadError
 from rmrl.inference.fitting import overlong_vector, sorted_batches
-from rmrl.inference.hf.resident_model import HeldModel
+from rmrl.inference.hf.resident_model import ResidentModel
 from rmrl.inference.scoring_base import (
     EmbedOutput,
     EmbedRequest,
@@ -28,14 +28,14 @@ from rmrl.inference.scoring_base import (
 from rmrl.models.checkpoint_inspect import local_checkpoint, sentence_settings
 
 _UNCUT = 1 << 30
-"""Token limit that nothing reaches: what is too long is marked before it is computed."""
+"""Token limit that no text reaches: overlong texts are marked before they are computed."""
 
 
 class SentenceTransformersEngine:
     """A `RewardEngine` for runner=embed. `spec.kwargs` reach the constructor of
     `SentenceTransformer`.
 
-    Of the settings it honours dtype, max_model_len, max_num_seqs, max_num_batched_tokens and
+    Supported settings: dtype, max_model_len, max_num_seqs, max_num_batched_tokens and
     batch_invariant. On CPU it embeds a text at a time in any case: that takes no longer there
     (measured), and a text's vector then never depends on its batch.
     """
@@ -48,22 +48,21 @@ class SentenceTransformersEngine:
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
         self.context_length = 0
-        self._held = HeldModel(spec, self._load)
+        self._resident = ResidentModel(spec, self._load)
 
     def start(self) -> None:
-        """Raises ConfigError when the package is missing or another runner is asked for,
-        EngineLoadError when loading fails."""
+        """Load the model. Raises ConfigError when the package is missing or the spec names another
+        runner, EngineLoadError when loading fails."""
         if self.spec.runner != "embed":
             self._refuse()
-        self.context_length = min(
-            self.spec.context_length(), sentence_settings(self.spec.path).max_tokens
-        )
-        self._held.start()
+        max_tokens = sentence_settings(self.spec.path).max_tokens
+        self.context_length = min(self.spec.context_length(), max_tokens)
+        self._resident.start()
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
-        """Batches of similar length hold at most max_num_seqs rows and max_num_batched_tokens
-        padded tokens; see the class."""
-        model = self._held.awake()
+        """Embed in batches of similar length of at most max_num_seqs rows and
+        max_num_batched_tokens padded tokens; see the class."""
+        model = self._resident.awake()
         lengths = [_token_count(model, r.text) for r in requests]
         outputs = [overlong_vector(n, self.context_length) for n in lengths]
         short = [i for i, n in enumerate(lengths) if n <= self.context_length]
@@ -80,32 +79,32 @@ class SentenceTransformersEngine:
         return outputs
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:  # noqa: ARG002
-        """Refused with ConfigError."""
+        """Raise ConfigError: this engine makes embeddings only."""
         self._refuse()
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:  # noqa: ARG002
-        """Refused with ConfigError."""
+        """Raise ConfigError: this engine makes embeddings only."""
         self._refuse()
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:  # noqa: ARG002
-        """Refused with ConfigError."""
+        """Raise ConfigError: this engine makes embeddings only."""
         self._refuse()
 
     def sleep(self, level: int = 1) -> None:
-        """1: weights to host memory; 2: weights dropped."""
-        self._held.sleep(level)
+        """Move the weights to host memory (1) or drop them (2)."""
+        self._resident.sleep(level)
 
     def wake(self) -> None:
-        """Undo `sleep`; after level 2 the checkpoint is read again."""
-        self._held.wake()
+        """Undo `sleep`; after level 2 the checkpoint is loaded again."""
+        self._resident.wake()
 
     def resident_bytes(self) -> int:
-        """As in `RewardEngine`."""
-        return self._held.resident_bytes()
+        """See `RewardEngine.resident_bytes`."""
+        return self._resident.resident_bytes()
 
     def ping(self) -> str:
-        """ "cold", "awake" or "asleep <level>"."""
-        return self._held.state()
+        """Return "cold", "awake" or "asleep <level>"."""
+        return self._resident.state()
 
     def _load(self) -> Any:
         try:
@@ -119,10 +118,9 @@ class SentenceTransformersEngine:
         options: dict[str, Any] = {
             "device": self.spec.device,
             "trust_remote_code": self.spec.trust_remote_code,
+            "model_kwargs": {"dtype": getattr(torch, self.spec.dtype)},
+            **self.spec.kwargs,
         }
-        options |= {"model_kwargs": {"dtype": getattr(torch, self.spec.dtype)}} | dict(
-            self.spec.kwargs
-        )
         try:
             model = SentenceTransformer(self.spec.path, **options)
         except (OSError, ValueError, RuntimeError, KeyError, ImportError, TypeError) as error:
@@ -139,23 +137,20 @@ class SentenceTransformersEngine:
     def _refuse(self) -> NoReturn:
         raise ConfigError(
             "reward.engine.name=sentence_transformers makes embeddings only, and"
-            f" '{self.spec.path}' is asked for as a {self.spec.runner} model; use"
+            f" '{self.spec.path}' is used as a {self.spec.runner} model; use"
             " reward.engine.name=vllm"
         )
 
 
 def _token_count(model: Any, text: str) -> int:
-    """Tokens of a text as the model reads it: special tokens and the folder's default prompt
-    included."""
-    return int(
-        model.preprocess([text], prompt=model.prompts.get(model.default_prompt_name))[
-            "attention_mask"
-        ].sum()
-    )
+    """Count the tokens of a text as the model reads it: with special tokens and the folder's
+    default prompt."""
+    prompt = model.prompts.get(model.default_prompt_name)
+    return int(model.preprocess([text], prompt=prompt)["attention_mask"].sum())
 
 
 def _vectors(model: Any, texts: list[str]) -> list[list[float]]:
-    """Of length 1 in float32, whatever the compute type."""
+    """Return vectors of length 1 in float32, for every compute type."""
     vectors = model.encode(
         texts, batch_size=len(texts), convert_to_tensor=True, show_progress_bar=False
     )

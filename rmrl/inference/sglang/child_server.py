@@ -1,4 +1,4 @@
-"""A server process that ends with the process that started it, however that one ends.
+"""A server process that ends with the process that started it, even if that one is killed.
 
 Run as a program, this file is the guard between the two: it starts the command and waits until
 either the command ends or its own standard input does, which happens when the starting process
@@ -18,7 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 GRACE_S = 10.0
-"""Between asking a server to end and killing it."""
+"""Seconds between terminating a server and killing it."""
 
 
 class ChildServer:
@@ -40,33 +40,32 @@ class ChildServer:
 
     @property
     def pid(self) -> int:
-        """Of the guard, whose descendants are the server."""
+        """Process id of the guard, whose descendants are the server."""
         return self._guard.pid
 
     def resident_bytes(self) -> int:
-        """Resident memory of all its processes; 0 once it has ended."""
-        import psutil  # not at the top: the guard needs none of it
+        """Return the resident memory of all its processes; 0 once it has ended."""
+        import psutil  # not at the top: the guard does not use it
 
         try:
             guard = psutil.Process(self.pid)
-            return sum(
-                process.memory_info().rss for process in [guard, *guard.children(recursive=True)]
-            )
+            processes = [guard, *guard.children(recursive=True)]
+            return sum(process.memory_info().rss for process in processes)
         except psutil.Error:
             return 0
 
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the command still runs."""
         return self._guard.poll() is None
 
     def last_words(self, characters: int = 1500) -> str:
-        """The end of what it printed."""
+        """Return the end of its output."""
         size = self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, size - characters))
         return self._log.read().decode("utf-8", "replace").strip()
 
     def stop(self) -> None:
-        """End it and everything it started, by force after `grace_s`."""
+        """End it and all processes it started, by force after `grace_s`."""
         if self._guard.stdin is not None:
             self._guard.stdin.close()
         try:
@@ -78,18 +77,18 @@ class ChildServer:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
+    """Return a port of 127.0.0.1 on which no process listens now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def guard(command: Sequence[str], grace_s: float) -> int:
-    """Run `command` until it ends or our standard input does; its exit code."""
+    """Run `command` until it or standard input ends; return its exit code."""
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     threading.Thread(target=_end_with_input, args=(server, grace_s), daemon=True).start()
     code = server.wait()
-    _signal_group(server.pid, signal.SIGKILL)  # whatever it left behind
+    _signal_group(server.pid, signal.SIGKILL)  # processes it left behind
     return code
 
 

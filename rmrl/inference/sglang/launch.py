@@ -1,5 +1,5 @@
-"""SGLang's native server as both sides of rmrl use it: its command line, its environment, its
-sampling settings, its refusals."""
+"""SGLang's native server for rollout and rewards: its command line, its environment, its sampling
+settings, its error messages."""
 
 from __future__ import annotations
 
@@ -14,52 +14,54 @@ import httpx
 from rmrl.types import Sampling
 
 OWN_ENTRIES = ("base_url", "load_timeout_s", "request_timeout_s")
-"""Entries of an engine's `kwargs` that are ours, no options of the server."""
-LOAD_TIMEOUT_S, ATTACH_TIMEOUT_S = 900.0, 30.0
-"""Until a server that we start, or one that is there, must be healthy."""
+"""Entries of an engine's `kwargs` that are settings of rmrl, not options of the server."""
+LOAD_TIMEOUT_S = 900.0
+"""Seconds until a server that is started here must be healthy."""
+ATTACH_TIMEOUT_S = 30.0
+"""Seconds until a running server must be healthy."""
 REASON_CHARACTERS = 500
 _META = re.compile(r"([.^$*+?{}\[\]\\|()])")
 
 
 def launch_command(options: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """The command line of a server on 127.0.0.1. `options`: ours, by the server's names; `kwargs`:
-    the user's, which win.
+    """Return the command line of a server on 127.0.0.1. `options`: those of rmrl, by the server's
+    names; `kwargs`: the user's, which take precedence.
 
     True is a flag, False and None leave an option out: {"attention_backend": "triton"} ->
       --attention-backend triton.
     """
-    given = {
-        "host": "127.0.0.1",
-        **options,
-        **{name: value for name, value in kwargs.items() if name not in OWN_ENTRIES},
-    }
+    merged = {"host": "127.0.0.1", **options}
+    for name, value in kwargs.items():
+        if name not in OWN_ENTRIES:
+            merged[name] = value
     words = [sys.executable, "-m", "sglang.launch_server"]
-    for name, value in given.items():
-        if value is not False and value is not None:
-            words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+    for name, value in merged.items():
+        if value is False or value is None:
+            continue
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(str(value))
     return words
 
 
 def server_environment(*, device: str, threads: int) -> dict[str, str]:
-    """All variables of a server's process.
+    """Return all variables of a server's process.
 
-    SGLANG_RETURN_ORIGINAL_LOGPROB is taken away: with it, log-probabilities would be those before
-    the temperature.
+    SGLANG_RETURN_ORIGINAL_LOGPROB is removed: with it, log-probabilities would be those before the
+    temperature.
     """
-    own = {"SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": str(threads)} if device == "cpu" else {}
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name != "SGLANG_RETURN_ORIGINAL_LOGPROB"
-    }
-    return {**inherited, **own}
+    variables = dict(os.environ)
+    variables.pop("SGLANG_RETURN_ORIGINAL_LOGPROB", None)
+    if device == "cpu":
+        variables |= {"SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": str(threads)}
+    return variables
 
 
 def sampling_parameters(
     sampling: Sampling, *, n: int, max_new_tokens: int, seed: int | None
 ) -> dict[str, Any]:
-    """`sampling_params` of a post to /generate. Every setting is given: SGLang's own defaults come
-    from the checkpoint.
+    """Return `sampling_params` of a post to /generate. Every setting is present: SGLang's own
+    defaults come from the checkpoint.
 
     A server heeds `seed` only under --enable-deterministic-inference.
     """
@@ -72,12 +74,13 @@ def sampling_parameters(
         "max_new_tokens": max_new_tokens,
         "ignore_eos": sampling.ignore_eos,
     }
-    params |= {"stop": list(sampling.stop)} if sampling.stop else {}
-    params |= {"sampling_seed": seed} if seed is not None else {}
+    if sampling.stop:
+        params["stop"] = list(sampling.stop)
+    if seed is not None:
+        params["sampling_seed"] = seed
     if sampling.choice:
-        params["regex"] = (
-            "(" + "|".join(_META.sub(r"\\\1", choice) for choice in sampling.choice) + ")"
-        )
+        choices = [_META.sub(r"\\\1", choice) for choice in sampling.choice]
+        params["regex"] = f"({'|'.join(choices)})"
     elif sampling.regex:
         params["regex"] = sampling.regex
     elif sampling.json_schema:
@@ -86,11 +89,12 @@ def sampling_parameters(
 
 
 def refusal(answer: httpx.Response) -> str:
-    """Why a server refused: its errors are {"error": {"message": ...}}."""
+    """Return the reason of a server's refusal: its errors are {"error": {"message": ...}}."""
     try:
-        told: Any = answer.json()
+        message: Any = answer.json()
     except ValueError:
         return answer.text[:REASON_CHARACTERS]
-    inner = told.get("error", told) if isinstance(told, Mapping) else told
-    message = inner.get("message", inner) if isinstance(inner, Mapping) else inner
+    for key in ("error", "message"):
+        if isinstance(message, Mapping):
+            message = message.get(key, message)
     return str(message)[:REASON_CHARACTERS]

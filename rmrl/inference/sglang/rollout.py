@@ -1,9 +1,9 @@
-"""The policy's sampler on SGLang, asked over its native HTTP server: a server of our own, or one
-that is already there.
+"""The policy's sampler on SGLang's native HTTP server: one that is started here, or one that runs
+already.
 
 This file has been run against recorded answers of that server only
-(tests/inference/rollout/sglang_recording.json, shapes as SGLang documents them, 0.5), not against a live
-SGLang. vLLM is the engine that is measured.
+(tests/inference/rollout/sglang_recording.json, shapes as SGLang documents them, 0.5), not against a
+live SGLang. vLLM is the engine that is measured.
 
 `engine_kwargs.sglang`:
     base_url           attach to this running server, e.g. http://127.0.0.1:30000; it must read the
@@ -51,7 +51,8 @@ from rmrl.inference.sglang.launch import (
 from rmrl.inference.sglang.rollout_wire import Sample, generate_body, generation, launch_command
 from rmrl.types import Generation, Sampling
 
-WEIGHTS, KV_CACHE = "weights", "kv_cache"
+WEIGHTS = "weights"
+KV_CACHE = "kv_cache"
 
 
 class SGLangRollout:
@@ -101,8 +102,8 @@ class SGLangRollout:
     async def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> AsyncIterator[Generation]:
-        """Samples in the order in which they finish, `sampling.n` for each prompt. Closing the
-        iterator aborts the rest.
+        """Yield samples in the order in which they finish, `sampling.n` for each prompt. Closing
+        the iterator aborts the rest.
 
         Raises DataError for a prompt that does not fit, StallError past `timeout_s`,
         InfrastructureError when the server fails.
@@ -111,23 +112,16 @@ class SGLangRollout:
         refuse_overlong(prompts, self.settings.max_model_len)
         call = next(self._calls)
         deadline = time.monotonic() + self.settings.timeout_s
-        samples = [
-            Sample(
-                p,
-                s,
-                f"rmrl-{id(self):x}-{call}-{p}-{s}",
-                sample_seed(sampling.seed, p, s, samples=sampling.n),
-            )
-            for p, s in itertools.product(range(len(prompts)), range(sampling.n))
-        ]
-        tasks = [
-            asyncio.ensure_future(self._sample(sample, prompts[sample.prompt_index], sampling))
-            for sample in samples
-        ]
+        samples: list[Sample] = []
+        tasks: list[asyncio.Task[Generation]] = []
+        for p, s in itertools.product(range(len(prompts)), range(sampling.n)):
+            seed = sample_seed(sampling.seed, p, s, samples=sampling.n)
+            sample = Sample(p, s, f"rmrl-{id(self):x}-{call}-{p}-{s}", seed)
+            samples.append(sample)
+            tasks.append(asyncio.ensure_future(self._sample(sample, prompts[p], sampling)))
         try:
-            for finished in asyncio.as_completed(
-                tasks, timeout=max(0.0, deadline - time.monotonic())
-            ):
+            seconds_left = max(0.0, deadline - time.monotonic())
+            for finished in asyncio.as_completed(tasks, timeout=seconds_left):
                 yield await self._before_deadline(finished)
         finally:
             await self._abandon(tasks, samples)
@@ -135,9 +129,9 @@ class SGLangRollout:
     async def load_weights(self, path: str, *, version: int) -> None:
         """Replace the weights by those of a `serving.weight_file`; later samples carry `version`.
 
-        Works on a sleeping engine too: its weights are woken, its KV cache stays freed until
-        `wake`. Samples under way are paused, go on under the new weights, their cached prefix
-        recomputed, and keep the version they began with.
+        Works on a sleeping engine too: its weights are restored, its KV cache stays freed until
+        `wake`. Samples in progress are paused, continue under the new weights with their cached
+        prefix recomputed, and keep the version they began with.
         """
         refuse_missing(path)
         await self._wake({WEIGHTS})
@@ -145,12 +139,11 @@ class SGLangRollout:
         if paused:
             await self._post("/pause_generation", {"mode": "retract"})
         try:
-            with tempfile.TemporaryDirectory(
-                prefix="rmrl-sglang-", dir=Path(path).parent
-            ) as folder:
-                (Path(folder) / "model.safetensors").symlink_to(
-                    Path(path).resolve()
-                )  # the server reads folders
+            parent = Path(path).parent
+            with tempfile.TemporaryDirectory(prefix="rmrl-sglang-", dir=parent) as folder:
+                # the server reads folders
+                link = Path(folder) / "model.safetensors"
+                link.symlink_to(Path(path).resolve())
                 await self._update_weights(folder, version)
         finally:
             if paused:
@@ -160,8 +153,8 @@ class SGLangRollout:
         self._weights_dropped = False
 
     async def sleep(self, level: int = 1) -> None:  # noqa: ARG002 (part of the interface)
-        """Give the device's memory back, weights and KV cache; 2 is as 1, the copy in host memory
-        stays. Refused with samples under way."""
+        """Free the device's memory, weights and KV cache. Level 2 is the same as 1: the copy in
+        host memory stays. Refused while samples are in progress."""
         if self._under_way:
             raise InfrastructureError(
                 f"the rollout engine was put to sleep with {len(self._under_way)} samples under"
@@ -170,9 +163,8 @@ class SGLangRollout:
         awake = [tag for tag in (KV_CACHE, WEIGHTS) if tag not in self._asleep]
         if awake and self._saves_memory:
             await self._post("/release_memory_occupation", {"tags": awake})
-            self._weights_dropped = self._weights_dropped or not self._server.get(
-                "enable_weights_cpu_backup"
-            )
+            if not self._server.get("enable_weights_cpu_backup"):
+                self._weights_dropped = True
         self._asleep = {WEIGHTS, KV_CACHE}
 
     async def wake(self, tags: Sequence[str] | None = None) -> None:
@@ -189,31 +181,25 @@ class SGLangRollout:
             await self._wake({KV_CACHE})
 
     async def resident_bytes(self) -> int:
-        """CPU: of the server's processes; CUDA: weights and KV cache as the server tells them,
-        without what is released."""
+        """CPU: resident memory of the server's processes; CUDA: weights and KV cache by the
+        server's own figures, without released ones."""
         if self.settings.device == "cpu":
-            if self._child is not None:
-                return self._child.resident_bytes()
-            return 0
+            return 0 if self._child is None else self._child.resident_bytes()
         freed = self._asleep if self._saves_memory else set[str]()
-        parts = [
-            part for tag, part in ((WEIGHTS, "weight"), (KV_CACHE, "kvcache")) if tag not in freed
-        ]
-        if parts:
-            states = (await self._get("/get_server_info")).get("internal_states") or [{}]
-        else:
-            states = []
-        return int(
-            2**30
-            * sum(
-                float(state.get("memory_usage", {}).get(part) or 0)
-                for state in states
-                for part in parts
-            )
-        )
+        if freed >= {WEIGHTS, KV_CACHE}:
+            return 0
+        server = await self._get("/get_server_info")
+        gibibytes = 0.0
+        for state in server.get("internal_states") or [{}]:
+            usage = state.get("memory_usage", {})
+            if WEIGHTS not in freed:
+                gibibytes += float(usage.get("weight") or 0)
+            if KV_CACHE not in freed:
+                gibibytes += float(usage.get("kvcache") or 0)
+        return int(2**30 * gibibytes)
 
     async def shutdown(self) -> None:
-        """Let go of the server; end it if it is ours. Samples under way raise
+        """Disconnect from the server; end it if it was started here. Samples in progress raise
         InfrastructureError."""
         http = self._http
         self._http = None
@@ -247,11 +233,8 @@ class SGLangRollout:
         return bool(self._server.get("enable_memory_saver"))
 
     async def _wait_until_healthy(self, base_url: str) -> None:
-        timeout_s = float(
-            self.settings.kwargs.get(
-                "load_timeout_s", LOAD_TIMEOUT_S if self._child is not None else ATTACH_TIMEOUT_S
-            )
-        )
+        default_s = ATTACH_TIMEOUT_S if self._child is None else LOAD_TIMEOUT_S
+        timeout_s = float(self.settings.kwargs.get("load_timeout_s", default_s))
         deadline = time.monotonic() + timeout_s
         problem = "it has not answered yet"
         while time.monotonic() < deadline:
@@ -268,17 +251,17 @@ class SGLangRollout:
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__}: {error}"
             await asyncio.sleep(0.2)
-        said = f"; it printed: {self._child.last_words()}" if self._child is not None else ""
+        printed = "" if self._child is None else f"; it printed: {self._child.last_words()}"
         raise EngineLoadError(
             f"the SGLang server at {base_url} was not healthy within {timeout_s:g} s:"
-            f" {problem}{said}"
+            f" {problem}{printed}"
         )
 
     async def _wake(self, tags: set[str]) -> None:
-        wanted = sorted(tags & self._asleep)
-        if wanted and self._saves_memory:
-            await self._post("/resume_memory_occupation", {"tags": wanted})
-        self._asleep -= set(wanted)
+        sleeping = sorted(tags & self._asleep)
+        if sleeping and self._saves_memory:
+            await self._post("/resume_memory_occupation", {"tags": sleeping})
+        self._asleep -= set(sleeping)
 
     async def _restore_weights(self) -> None:
         if not self._published:
@@ -293,26 +276,30 @@ class SGLangRollout:
             )
 
     async def _update_weights(self, folder: str, version: int) -> None:
-        told = await self._post(
+        answer = await self._post(
             "/update_weights_from_disk", {"model_path": str(folder), "weight_version": str(version)}
         )
-        if not isinstance(told, Mapping) or told.get("success") is not True:
-            said = told.get("message", told) if isinstance(told, Mapping) else told
-            raise InfrastructureError(
-                f"SGLang did not take the weights of version {version}: {said}"
-            )
+        message = answer
+        if isinstance(answer, Mapping):
+            if answer.get("success") is True:
+                return
+            message = answer.get("message", answer)
+        raise InfrastructureError(
+            f"SGLang did not take the weights of version {version}: {message}"
+        )
 
     def _refuse_unready(self) -> None:
-        if self._http is None or self._asleep or self._weights_dropped:
-            if self._http is None:
-                state = "not started"
-            elif self._asleep:
-                state = "asleep"
-            else:
-                state = "without weights"
-            raise InfrastructureError(
-                f"the rollout engine is {state}; start or wake it before generating"
-            )
+        if self._http is None:
+            state = "not started"
+        elif self._asleep:
+            state = "asleep"
+        elif self._weights_dropped:
+            state = "without weights"
+        else:
+            return
+        raise InfrastructureError(
+            f"the rollout engine is {state}; start or wake it before generating"
+        )
 
     # --- requests
 
@@ -323,14 +310,10 @@ class SGLangRollout:
             self._under_way.add(sample.rid)
             version = self.version
             try:
-                body = generate_body(
-                    sample, prompt, sampling, room=self.settings.max_model_len - len(prompt)
-                )
-                return generation(
-                    sample,
-                    await self._post("/generate", body, timeout_s=self.settings.timeout_s),
-                    version,
-                )
+                room = self.settings.max_model_len - len(prompt)
+                body = generate_body(sample, prompt, sampling, room=room)
+                answer = await self._post("/generate", body, timeout_s=self.settings.timeout_s)
+                return generation(sample, answer, version)
             finally:
                 self._under_way.discard(sample.rid)
 
@@ -347,24 +330,23 @@ class SGLangRollout:
     async def _abandon(
         self, tasks: Sequence[asyncio.Task[Generation]], samples: Iterable[Sample]
     ) -> None:
-        """Abort what is under way and forget the rest; nothing where all are finished."""
-        left = [sample.rid for sample in samples if sample.rid in self._under_way]
+        """Abort the samples in progress and cancel the tasks; do nothing where all are finished."""
+        rids = [sample.rid for sample in samples if sample.rid in self._under_way]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if left and self._http is not None:
-            aborts = (
-                self._post("/abort_request", {"rid": rid}, timeout_s=ATTACH_TIMEOUT_S)
-                for rid in left
-            )
-            await asyncio.gather(
-                *aborts, return_exceptions=True
-            )  # a server that is gone has nothing under way
+        if self._http is None:
+            return
+        aborts: list[Any] = []
+        for rid in rids:
+            aborts.append(self._post("/abort_request", {"rid": rid}, timeout_s=ATTACH_TIMEOUT_S))
+        # errors are dropped: a server that has ended has no samples in progress
+        await asyncio.gather(*aborts, return_exceptions=True)
 
     async def _post(
         self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> Any:
-        """The parsed answer; None where it is empty or no JSON is due."""
+        """Return the parsed answer; None where it is empty or no JSON is expected."""
         http = self._connected()
         try:
             answer = await http.post(
@@ -379,11 +361,8 @@ class SGLangRollout:
             return None
         except httpx.TimeoutException as error:
             raise TimeoutError(path) from error if path == "/generate" else self._lost(path, error)
-        except (
-            httpx.HTTPError,
-            ValueError,
-            RuntimeError,
-        ) as error:  # RuntimeError: the client was closed meanwhile
+        # RuntimeError: the client was closed meanwhile
+        except (httpx.HTTPError, ValueError, RuntimeError) as error:
             raise self._lost(path, error) from error
 
     async def _get(self, path: str) -> Mapping[str, Any]:
@@ -391,12 +370,10 @@ class SGLangRollout:
         try:
             answer = await http.get(path, timeout=ATTACH_TIMEOUT_S)
             answer.raise_for_status()
-            told = answer.json()
+            content = answer.json()
         except (httpx.HTTPError, ValueError) as error:
             raise self._lost(path, error) from error
-        if isinstance(told, Mapping):
-            return told
-        return {}
+        return content if isinstance(content, Mapping) else {}
 
     def _connected(self) -> httpx.AsyncClient:
         if self._http is None:
@@ -408,11 +385,10 @@ class SGLangRollout:
     def _lost(self, path: str, error: Exception) -> RmrlError:
         reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
         gone = self._http is None or (self._child is not None and not self._child.alive())
+        printed = ""
         if self._child is not None and gone:
-            said = f"; it printed: {self._child.last_words()}"
-        else:
-            said = ""
+            printed = f"; it printed: {self._child.last_words()}"
         state = " was shut down or has ended" if gone else ""
         return InfrastructureError(
-            f"the SGLang server of the rollout engine{state} ({path}): {reason}{said}"
+            f"the SGLang server of the rollout engine{state} ({path}): {reason}{printed}"
         )

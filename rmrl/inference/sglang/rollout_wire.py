@@ -1,5 +1,5 @@
-"""What a rollout server of SGLang is told and what it says: its command line, the bodies of its
-posts, its samples."""
+"""Messages to and from a rollout server of SGLang: its command line, the bodies of its posts, its
+samples."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rmrl.types import Generation, Sampling
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample to be asked for."""
+    """One sample to be requested."""
 
     prompt_index: int
     sample_index: int
     rid: str
-    """Names it towards the server, which aborts by it."""
+    """Request id at the server, which aborts requests by it."""
     seed: int | None
 
 
 def launch_command(settings: RolloutEngineSettings, port: int) -> list[str]:
-    """The command line that serves the policy on 127.0.0.1."""
+    """Return the command line that serves the policy on 127.0.0.1."""
     options: dict[str, Any] = {
         "model_path": settings.path,
         "tokenizer_path": settings.tokenizer or settings.path,
@@ -55,9 +55,9 @@ def launch_command(settings: RolloutEngineSettings, port: int) -> list[str]:
 def generate_body(
     sample: Sample, prompt: Sequence[int], sampling: Sampling, *, room: int
 ) -> dict[str, Any]:
-    """The body of a post to /generate for one sample of at most `room` tokens.
+    """Return the body of a post to /generate for one sample of at most `room` tokens.
 
-    Each sample is a request of its own: it gets a seed of its own and is handed over when it is
+    Each sample is a request of its own: it has its own seed and is returned when it is
     finished; the server's prefix cache reads a prompt once for its whole group.
     """
     tokens = min(sampling.max_tokens, room)
@@ -71,13 +71,13 @@ def generate_body(
     }
 
 
-def generation(sample: Sample, told: Mapping[str, Any], version: int) -> Generation:
-    """A finished sample. `output_token_logprobs` holds one [logprob, token id, text or null] per
-    sampled token, the end token included.
+def generation(sample: Sample, answer: Mapping[str, Any], version: int) -> Generation:
+    """Return a finished sample. `output_token_logprobs` holds one [logprob, token id, text or null]
+    per sampled token, the end token included.
 
     Raises InfrastructureError where the server broke the sample off.
     """
-    meta = told.get("meta_info", {})
+    meta = answer.get("meta_info", {})
     finish = meta.get("finish_reason") or {}
     if finish.get("type") == "abort":
         raise InfrastructureError(
@@ -87,7 +87,7 @@ def generation(sample: Sample, told: Mapping[str, Any], version: int) -> Generat
     return Generation(
         prompt_index=sample.prompt_index,
         sample_index=sample.sample_index,
-        text=str(told["text"]),
+        text=str(answer["text"]),
         token_ids=tuple(int(entry[1]) for entry in tokens),
         logprobs=tuple(float(entry[0]) for entry in tokens),
         finish_reason="length" if finish.get("type") == "length" else "stop",

@@ -1,5 +1,4 @@
-"""Reward models on SGLang, asked over its native HTTP server: generative judges, scalar heads,
-embeddings.
+"""Reward models on SGLang's native HTTP server: generative judges, scalar heads, embeddings.
 
 This file has been run against recorded answers of that server only
 (tests/inference/scoring/sglang_recording.json, shapes as SGLang documents them, 0.5), not against a
@@ -33,6 +32,7 @@ from typing import Any, ClassVar
 import httpx
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RewardError
+from rmrl.inference.fitting import answered
 from rmrl.inference.scoring_base import (
     EmbedOutput,
     EmbedRequest,
@@ -54,15 +54,16 @@ from rmrl.inference.sglang.launch import (
     server_environment,
 )
 from rmrl.inference.sglang.scoring_wire import (
-    asked,
     generate_body,
     launch_command,
+    sample_count,
     text_output,
     value_output,
 )
 from rmrl.models.checkpoint_inspect import architecture, check_scalar_head
 
-REQUEST_TIMEOUT_S, PING_TIMEOUT_S = 600.0, 1.0
+REQUEST_TIMEOUT_S = 600.0
+PING_TIMEOUT_S = 1.0
 
 
 class SGLangEngine:
@@ -95,9 +96,8 @@ class SGLangEngine:
         if not base_url:
             base_url = self._launch()
         timeout_s = float(self.spec.kwargs.get("request_timeout_s", REQUEST_TIMEOUT_S))
-        limits = httpx.Limits(
-            max_connections=self.spec.max_num_seqs, max_keepalive_connections=self.spec.max_num_seqs
-        )
+        size = self.spec.max_num_seqs
+        limits = httpx.Limits(max_connections=size, max_keepalive_connections=size)
         self._http = httpx.Client(
             base_url=base_url, timeout=timeout_s, limits=limits, trust_env=False
         )
@@ -115,21 +115,25 @@ class SGLangEngine:
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
         """See `RewardEngine.classify`; posts of `max_num_seqs` sequences."""
         self._connected()
-        fits = [0 < len(r.token_ids) <= self.context_length for r in requests]
-        run = [r for r, ok in zip(requests, fits, strict=True) if ok]
         size = self.spec.max_num_seqs
-        values = iter(
-            [value for i in range(0, len(run), size) for value in self._values(run[i : i + size])]
+
+        def run(fitting: list[PoolingRequest]) -> list[ValueOutput]:
+            values: list[ValueOutput] = []
+            for start in range(0, len(fitting), size):
+                values += self._values(fitting[start : start + size])
+            return values
+
+        return answered(
+            requests,
+            lambda r: 0 < len(r.token_ids) <= self.context_length,
+            run=run,
+            mark=lambda r: overlong_value(r, self.context_length),
         )
-        return [
-            next(values) if ok else overlong_value(r, self.context_length)
-            for r, ok in zip(requests, fits, strict=True)
-        ]
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
-        """Never: `start` refuses this runner."""
+        """Raise InfrastructureError; `start` refuses this runner."""
         raise InfrastructureError(
-            f"SGLang gives no logits per token ({len(requests)} sequences were asked for); use"
+            f"SGLang gives no logits per token ({len(requests)} sequences were sent); use"
             " engine.name=vllm"
         )
 
@@ -138,8 +142,8 @@ class SGLangEngine:
         return self._each(requests, self._embed_one)
 
     def sleep(self, level: int = 1) -> None:
-        """Give the device's memory back, weights and KV cache; 2 is as 1, the copy in host memory
-        stays."""
+        """Free the device's memory, weights and KV cache. Level 2 is the same as 1: the copy in
+        host memory stays."""
         if self._server.get("enable_memory_saver") and not self._asleep:
             self._post("/release_memory_occupation", {})
         self._asleep = max(level, self._asleep)
@@ -154,24 +158,22 @@ class SGLangEngine:
         self._asleep = 0
 
     def resident_bytes(self) -> int:
-        """CPU: of the server's processes; CUDA: weights and KV cache as the server tells them, 0
-        while they are released."""
+        """CPU: resident memory of the server's processes; CUDA: weights and KV cache by the
+        server's own figures, 0 while they are released."""
         if self.spec.device == "cpu":
-            if self._child is not None:
-                return self._child.resident_bytes()
-            return 0
+            return 0 if self._child is None else self._child.resident_bytes()
         if self._asleep and self._server.get("enable_memory_saver"):
             return 0
-        states = self._server_info().get("internal_states") or [{}]
-        used = [state.get("memory_usage", {}) for state in states if isinstance(state, Mapping)]
-        return int(
-            2**30
-            * sum(float(memory.get(part) or 0) for memory in used for part in ("weight", "kvcache"))
-        )
+        gibibytes = 0.0
+        for state in self._get("/get_server_info").get("internal_states") or [{}]:
+            if isinstance(state, Mapping):
+                usage = state.get("memory_usage", {})
+                gibibytes += float(usage.get("weight") or 0) + float(usage.get("kvcache") or 0)
+        return int(2**30 * gibibytes)
 
     def ping(self) -> str:
-        """ "cold", "awake" or "asleep <level>". Raises InfrastructureError when the server has
-        gone."""
+        """Return "cold", "awake" or "asleep <level>". Raises InfrastructureError when the server
+        has ended."""
         if self._http is None:
             return "cold"
         if self._child is not None and not self._child.alive():
@@ -184,7 +186,7 @@ class SGLangEngine:
         return "awake"
 
     def close(self) -> None:
-        """Let go of the server; end it if it is ours."""
+        """Disconnect from the server; end it if it was started here."""
         if self._http is not None:
             self._http.close()
             self._http = None
@@ -197,7 +199,7 @@ class SGLangEngine:
     def _launch(self) -> str:
         if importlib.util.find_spec("sglang") is None:
             raise EngineLoadError(
-                f"SGLang is not installed, and '{self.spec.path}' was to run on it: give"
+                f"SGLang is not installed, and '{self.spec.path}' is to run on it: give"
                 " engine.kwargs.base_url with the address of a running server, or install it: pip"
                 " install sglang"
             )
@@ -209,17 +211,14 @@ class SGLangEngine:
                     " a sigmoid; use vllm"
                 )
         port = free_port()
-        self._child = ChildServer(
-            launch_command(self.spec, port),
-            server_environment(device=self.spec.device, threads=self.spec.threads),
-        )
+        environment = server_environment(device=self.spec.device, threads=self.spec.threads)
+        self._child = ChildServer(launch_command(self.spec, port), environment)
         return f"http://127.0.0.1:{port}"
 
     def _wait_until_healthy(self, base_url: str) -> None:
-        given = self.spec.kwargs.get(
-            "load_timeout_s", LOAD_TIMEOUT_S if self._child is not None else ATTACH_TIMEOUT_S
-        )
-        deadline = time.monotonic() + float(given)
+        default_s = ATTACH_TIMEOUT_S if self._child is None else LOAD_TIMEOUT_S
+        timeout_s = float(self.spec.kwargs.get("load_timeout_s", default_s))
+        deadline = time.monotonic() + timeout_s
         problem = "it has not answered yet"
         while time.monotonic() < deadline:
             if self._child is not None and not self._child.alive():
@@ -235,14 +234,14 @@ class SGLangEngine:
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__}: {error}"
             time.sleep(0.2)
-        said = f"; it printed: {self._child.last_words()}" if self._child is not None else ""
+        printed = "" if self._child is None else f"; it printed: {self._child.last_words()}"
         raise EngineLoadError(
-            f"the SGLang server at {base_url} was not healthy within {float(given):g} s:"
-            f" {problem}{said}"
+            f"the SGLang server at {base_url} was not healthy within {timeout_s:g} s:"
+            f" {problem}{printed}"
         )
 
     def _check_model(self, base_url: str) -> None:
-        self._server = self._server_info()
+        self._server = self._get("/get_server_info")
         writes = self._get("/get_model_info").get("is_generation")
         if isinstance(writes, bool) and writes != (self.spec.runner == "generate"):
             serves = "a model that writes text" if writes else "a model that scores or embeds"
@@ -250,26 +249,20 @@ class SGLangEngine:
                 f"the SGLang server at {base_url} serves {serves}, and '{self.spec.path}' is used"
                 f" as runner {self.spec.runner}; --is-embedding at its start decides"
             )
-        told = self._server.get("context_length")
-        known = self.spec.context_length() if self._child is not None else self.spec.max_model_len
-        lengths = [length for length in (told, known) if isinstance(length, int)]
-        if lengths:
-            self.context_length = min(lengths)
-        else:
-            self.context_length = self.spec.context_length()
-
-    def _server_info(self) -> Mapping[str, Any]:
-        return self._get("/get_server_info")
+        limit = self.spec.max_model_len if self._child is None else self.spec.context_length()
+        limits = (self._server.get("context_length"), limit)
+        lengths = [length for length in limits if isinstance(length, int)]
+        self.context_length = min(lengths) if lengths else self.spec.context_length()
 
     def _reload_weights(self) -> None:
-        told = self._post(
+        answer = self._post(
             "/update_weights_from_disk",
             {"model_path": self._server.get("model_path") or self.spec.path},
         )
-        if isinstance(told, Mapping) and told.get("success") is False:
+        if isinstance(answer, Mapping) and answer.get("success") is False:
             raise InfrastructureError(
                 f"SGLang could not read '{self.spec.path}' again after its sleep:"
-                f" {told.get('message')}"
+                f" {answer.get('message')}"
             )
 
     # --- requests
@@ -279,19 +272,17 @@ class SGLangEngine:
             return overlong_texts(request, self.context_length)
         answer = self._answer("/generate", generate_body(request))
         if isinstance(answer, str):
-            return [
-                TextOutput(
-                    "", "", len(request.token_ids), 0, failure="provider_error", detail=answer
-                )
-            ] * request.sampling.n
+            tokens = len(request.token_ids)
+            output = TextOutput("", "", tokens, 0, failure="provider_error", detail=answer)
+            return [output] * request.sampling.n
         samples = answer if isinstance(answer, list) else [answer]
-        wanted = asked(request.sampling)
-        if len(samples) != wanted:
+        count = sample_count(request.sampling)
+        if len(samples) != count:
             raise InfrastructureError(
-                f"SGLang gave {len(samples)} samples where {wanted} were asked for"
+                f"SGLang gave {len(samples)} samples where {count} were asked for"
             )
         texts = [text_output(sample, request) for sample in samples]
-        if wanted < request.sampling.n:
+        if count < request.sampling.n:
             return texts * request.sampling.n
         return texts
 
@@ -301,7 +292,8 @@ class SGLangEngine:
                 f"SGLang takes no token types, and the pair encoder '{self.spec.path}' reads them;"
                 " use engine.name=vllm"
             )
-        answer = self._answer("/classify", {"input_ids": [list(r.token_ids) for r in requests]})
+        rows = [list(request.token_ids) for request in requests]
+        answer = self._answer("/classify", {"input_ids": rows})
         if isinstance(answer, str):
             raise InfrastructureError(
                 f"the engine of '{self.spec.path}' failed on a batch: {answer}"
@@ -309,38 +301,32 @@ class SGLangEngine:
         if not isinstance(answer, list) or len(answer) != len(requests):
             count = len(answer) if isinstance(answer, list) else 1
             raise InfrastructureError(f"SGLang gave {count} values for {len(requests)} sequences")
-        return [
-            value_output(row, len(r.token_ids)) for row, r in zip(answer, requests, strict=True)
-        ]
+        lengths = map(len, rows)
+        return [value_output(row, length) for row, length in zip(answer, lengths, strict=True)]
 
     def _embed_one(self, request: EmbedRequest) -> EmbedOutput:
         answer = self._answer("/encode", {"text": request.text})
         if isinstance(answer, str):
-            too_long = "longer than" in answer or "exceeds" in answer
-            return EmbedOutput(
-                (), 0, failure="overlong" if too_long else "provider_error", detail=answer
-            )
+            overlong = "longer than" in answer or "exceeds" in answer
+            failure = "overlong" if overlong else "provider_error"
+            return EmbedOutput((), 0, failure=failure, detail=answer)
         vector = [float(part) for part in answer["embedding"]]
         length = math.sqrt(math.fsum(part * part for part in vector))
         tokens = int(answer.get("meta_info", {}).get("prompt_tokens", 0))
         if not (math.isfinite(length) and length > 0):
-            return EmbedOutput(
-                (),
-                tokens,
-                failure="provider_error",
-                detail=f"SGLang gave a vector of length {length}.",
-            )
+            detail = f"SGLang gave a vector of length {length}."
+            return EmbedOutput((), tokens, failure="provider_error", detail=detail)
         return EmbedOutput(tuple(part / length for part in vector), tokens)
 
-    def _each(self, requests: Sequence[Any], ask: Callable[[Any], Any]) -> list[Any]:
+    def _each(self, requests: Sequence[Any], send: Callable[[Any], Any]) -> list[Any]:
         self._connected()
         if not requests:
             return []
         with ThreadPoolExecutor(min(len(requests), self.spec.max_num_seqs)) as pool:
-            return list(pool.map(ask, requests))
+            return list(pool.map(send, requests))
 
     def _answer(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The parsed answer; a string where the server refuses this very request (4xx)."""
+        """Return the parsed answer; a string where the server refuses this very request (4xx)."""
         http = self._connected()
         try:
             answer = http.post(path, json=body)
@@ -363,19 +349,17 @@ class SGLangEngine:
             raise self._lost(path, error) from error
 
     def _get(self, path: str, timeout_s: float = ATTACH_TIMEOUT_S) -> Mapping[str, Any]:
-        """The answer's object; {} where the server does not have this path."""
+        """Return the answer's object; {} where the server does not have this path."""
         http = self._connected()
         try:
             answer = http.get(path, timeout=timeout_s)
             if answer.status_code == 404:
                 return {}
             answer.raise_for_status()
-            told = answer.json()
+            content = answer.json()
         except (httpx.HTTPError, ValueError) as error:
             raise self._lost(path, error) from error
-        if isinstance(told, Mapping):
-            return told
-        return {}
+        return content if isinstance(content, Mapping) else {}
 
     def _connected(self) -> httpx.Client:
         if self._http is None:
@@ -386,10 +370,9 @@ class SGLangEngine:
 
     def _lost(self, path: str, error: Exception) -> InfrastructureError:
         reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS]
+        printed = ""
         if self._child is not None and not self._child.alive():
-            said = f"; it printed: {self._child.last_words()}"
-        else:
-            said = ""
+            printed = f"; it printed: {self._child.last_words()}"
         return InfrastructureError(
-            f"the SGLang server of '{self.spec.path}' failed on {path}: {reason}{said}"
+            f"the SGLang server of '{self.spec.path}' failed on {path}: {reason}{printed}"
         )

@@ -1,5 +1,5 @@
-"""What SGLang's native server is told and what it says: its command line, the bodies of its posts,
-its answers."""
+"""Messages to and from SGLang's native server: its command line, the bodies of its posts, its
+answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rmrl.types import Sampling
 
 
 def launch_command(spec: EngineSpec, port: int) -> list[str]:
-    """The command line that serves `spec` on 127.0.0.1."""
+    """Return the command line that serves `spec` on 127.0.0.1."""
     options: dict[str, Any] = {
         "model_path": spec.path,
         "port": port,
@@ -38,10 +38,10 @@ def launch_command(spec: EngineSpec, port: int) -> list[str]:
 
 
 def generate_body(request: GenerateRequest) -> dict[str, Any]:
-    """The body of a post to /generate."""
+    """Return the body of a post to /generate."""
     sampling = request.sampling
     params = sglang.sampling_parameters(
-        sampling, n=asked(sampling), max_new_tokens=sampling.max_tokens, seed=sampling.seed
+        sampling, n=sample_count(sampling), max_new_tokens=sampling.max_tokens, seed=sampling.seed
     )
     body: dict[str, Any] = {"input_ids": list(request.token_ids), "sampling_params": params}
     if request.choice_tokens:
@@ -54,53 +54,55 @@ def generate_body(request: GenerateRequest) -> dict[str, Any]:
 
 
 def text_output(sample: Mapping[str, Any], request: GenerateRequest) -> TextOutput:
-    """One sample of an answer of /generate."""
-    told = sample.get("meta_info", {})
-    tokens = (len(request.token_ids), int(told.get("completion_tokens", 0)))
-    finish = told.get("finish_reason") or {}
-    kind = finish.get("type") if isinstance(finish, Mapping) else finish
+    """Read one sample of an answer of /generate."""
+    meta = sample.get("meta_info", {})
+    tokens = (len(request.token_ids), int(meta.get("completion_tokens", 0)))
+    finish = meta.get("finish_reason") or {}
+    kind = finish
+    reason = "no reason given"
+    if isinstance(finish, Mapping):
+        kind = finish.get("type")
+        reason = finish.get("message", reason)
     if kind == "abort":
-        if isinstance(finish, Mapping):
-            why = finish.get("message", "no reason given")
-        else:
-            why = "no reason given"
-        return TextOutput(
-            "", "", *tokens, failure="provider_error", detail=f"SGLang broke the answer off: {why}"
-        )
+        detail = f"SGLang broke the answer off: {reason}"
+        return TextOutput("", "", *tokens, failure="provider_error", detail=detail)
     return TextOutput(
         str(sample["text"]),
         "length" if kind == "length" else "stop",
         *tokens,
-        choice_logprobs=_choice_logprobs(told, request),
+        choice_logprobs=_choice_logprobs(meta, request),
     )
 
 
-def _choice_logprobs(told: Mapping[str, Any], request: GenerateRequest) -> tuple[float, ...]:
-    """`output_token_ids_logprobs` holds, per written token, one [logprob, token id, text or null]
-    for each asked id."""
+def _choice_logprobs(meta: Mapping[str, Any], request: GenerateRequest) -> tuple[float, ...]:
+    """Read `output_token_ids_logprobs`: per written token, one [logprob, token id, text or null]
+    for each requested id."""
     if not request.choice_tokens:
         return ()
-    positions = told.get("output_token_ids_logprobs") or [[]]
-    found = {int(entry[1]): float(entry[0]) for entry in positions[0] or [] if entry[0] is not None}
-    return tuple(found.get(token, -math.inf) for token in request.choice_tokens)
+    positions = meta.get("output_token_ids_logprobs") or [[]]
+    logprobs: dict[int, float] = {}
+    for entry in positions[0] or []:
+        if entry[0] is not None:
+            logprobs[int(entry[1])] = float(entry[0])
+    return tuple(logprobs.get(token, -math.inf) for token in request.choice_tokens)
 
 
 def value_output(row: Mapping[str, Any], tokens: int) -> ValueOutput:
-    """One row of an answer of /classify: a scalar head's `embedding` has one entry."""
-    found = row.get("embedding")
-    values = found if isinstance(found, list) else [found]
+    """Read one row of an answer of /classify: a scalar head's `embedding` has one entry."""
+    embedding = row.get("embedding")
+    values = embedding if isinstance(embedding, list) else [embedding]
     if len(values) == 1 and isinstance(values[0], int | float) and math.isfinite(values[0]):
         return ValueOutput(float(values[0]), tokens)
-    shown = json.dumps(values)[:80]
+    text = json.dumps(values)[:80]
     detail = (
-        f"SGLang gave {shown} for a sequence ({len(values)} values); one finite number is needed:"
+        f"SGLang gave {text} for a sequence ({len(values)} values); one finite number is needed:"
         " is this a head with one label?"
     )
     return ValueOutput(math.nan, tokens, failure="provider_error", detail=detail)
 
 
-def asked(sampling: Sampling) -> int:
-    """Samples to ask for: greedy ones are equal, so one is drawn and repeated."""
+def sample_count(sampling: Sampling) -> int:
+    """Number of samples to request: greedy ones are equal, so one is drawn and repeated."""
     if sampling.temperature == 0:
         return 1
     return sampling.n

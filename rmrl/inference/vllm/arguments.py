@@ -1,4 +1,4 @@
-"""Our settings as arguments of a vLLM engine, for CPU and CUDA. Imports nothing heavy."""
+"""Settings of rmrl as arguments of a vLLM engine, for CPU and CUDA. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORKER_EXTENSION = "rmrl.inference.vllm.worker_extension.WorkerExtension"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSettings:
-    """What one engine is asked to be. Defaults live in the configuration schema, not here."""
+    """Settings of one engine. Defaults live in the configuration schema, not here."""
 
     path: str
     """Checkpoint folder or hub id."""
@@ -22,7 +22,7 @@ class ServingSettings:
     device: Literal["cpu", "cuda"]
     dtype: str
     max_model_len: int
-    """Tokens of one sequence, read and written."""
+    """Tokens of one sequence, prompt and response."""
     max_num_seqs: int
     max_num_batched_tokens: int
     tensor_parallel_size: int
@@ -33,11 +33,11 @@ class ServingSettings:
     trust_remote_code: bool
     seed: int
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Engine arguments that replace or join those made here."""
+    """Engine arguments that replace or join those built here."""
 
 
 def engine_arguments(settings: ServingSettings) -> dict[str, Any]:
-    """Keyword arguments for `vllm.LLM` and `vllm.EngineArgs`."""
+    """Return keyword arguments for `vllm.LLM` and `vllm.EngineArgs`."""
     common: dict[str, Any] = {
         "model": settings.path,
         "tokenizer": settings.tokenizer or settings.path,
@@ -61,21 +61,16 @@ def engine_arguments(settings: ServingSettings) -> dict[str, Any]:
             "backend": "xgrammar",
             "disable_any_whitespace": True,
         }
-    return (
-        common
-        | (_cpu(settings) if settings.device == "cpu" else _cuda(settings))
-        | dict(settings.kwargs)
-    )
-
-
-def _cpu(settings: ServingSettings) -> dict[str, Any]:
-    # Graph compilation costs a minute at every start here and gains little.
-    return {
-        "enforce_eager": True,
-        "kv_cache_memory_bytes": settings.kv_cache_bytes,
-        "worker_cls": CPU_WORKER,
-    }
-
-
-def _cuda(settings: ServingSettings) -> dict[str, Any]:
-    return {"gpu_memory_utilization": settings.gpu_memory_utilization, "enable_sleep_mode": True}
+    if settings.device == "cpu":
+        # Graph compilation costs a minute at every start on CPU and gains little.
+        device = {
+            "enforce_eager": True,
+            "kv_cache_memory_bytes": settings.kv_cache_bytes,
+            "worker_cls": CPU_WORKER,
+        }
+    else:
+        device = {
+            "gpu_memory_utilization": settings.gpu_memory_utilization,
+            "enable_sleep_mode": True,
+        }
+    return {**common, **device, **settings.kwargs}

@@ -1,5 +1,4 @@
-"""Whether this process's GPU has vLLM's batch-invariant kernels, checked before vLLM is
-imported."""
+"""Check that this process's GPU has vLLM's batch-invariant kernels, before vLLM is imported."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from rmrl.errors import EngineLoadError
 from rmrl.inference.environment import BATCH_INVARIANT
 
 LEAST_CAPABILITY = (8, 0)
-"""Of vLLM 0.32 on NVIDIA GPUs (vLLM's documentation, Batch Invariance)."""
+"""Requirement of vLLM 0.32 on NVIDIA GPUs (vLLM's documentation, Batch Invariance)."""
 
 
 def check_device() -> None:
@@ -31,8 +30,10 @@ def check_device() -> None:
 def refuse_capability(capability: tuple[int, int], name: str) -> None:
     """Raise EngineLoadError for an NVIDIA GPU that is too old."""
     if capability < LEAST_CAPABILITY:
-        seen, least = (".".join(map(str, each)) for each in (capability, LEAST_CAPABILITY))
+        minimum = ".".join(map(str, LEAST_CAPABILITY))
+        present = ".".join(map(str, capability))
         raise EngineLoadError(
-            f"batch_invariant=True needs a GPU of compute capability {least} or higher, and {name}"
-            f" has {seen}; leave it out, or use dtype=float32, in which scores move far less"
+            f"batch_invariant=True needs a GPU of compute capability {minimum} or higher, and"
+            f" {name} has {present}; leave it out, or use dtype=float32, in which scores move far"
+            " less"
         )

@@ -49,18 +49,18 @@ class SleepingCPUWorker(CPUWorker):
         self._pairs = False
 
     def init_device(self) -> None:
-        """As vLLM's; then repairs seeded sampling, see `rewind_discarded_draws`."""
+        """Extend vLLM's method by seeded sampling in parts; see `rewind_discarded_draws`."""
         super().init_device()
         rewind_discarded_draws(self.model_runner)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """As vLLM's; then lets heads compute blocks of one size."""
+        """Extend vLLM's method: heads compute blocks of one size."""
         super().load_model(*args, **kwargs)
         steady_heads(self.model_runner.get_model())
 
     def pair_lone_rows(self) -> None:
-        """From now on, also after a reload, no linear layer computes a single row; see the function
-        of this name."""
+        """Compute no single row in any linear layer from now on, also after a reload; see the
+        function of this name."""
         self._pairs = True
         pair_lone_rows(self.model_runner.get_model())
 
@@ -83,12 +83,12 @@ class SleepingCPUWorker(CPUWorker):
                 storage.resize_(size)
 
     def reload_weights(self, *args: Any, **kwargs: Any) -> None:
-        """As vLLM's, then repack what it leaves out."""
+        """Extend vLLM's method: also repack tied heads and experts."""
         super().reload_weights(*args, **kwargs)
         self._repack()
 
     def finish_weight_update(self) -> None:
-        """As vLLM's, then repack what it leaves out."""
+        """Extend vLLM's method: also repack tied heads and experts."""
         super().finish_weight_update()
         self._repack()
 
@@ -100,7 +100,7 @@ class SleepingCPUWorker(CPUWorker):
 
 
 def rewind_discarded_draws(runner: Any) -> None:
-    """Let a request with a seed of its own be prefilled in several parts.
+    """Allow a request with its own seed to be prefilled in several parts.
 
     After each part but the last the sampled token is thrown away, and vLLM moves the request's
     generator back by its offset. A CPU generator has none: the engine would stop with "CPU
@@ -110,16 +110,14 @@ def rewind_discarded_draws(runner: Any) -> None:
     bookkeep = runner._bookkeeping_sync
 
     def sample_and_rewind(*args: Any, **kwargs: Any) -> Any:
-        drawn_in_vain = [
-            gen
-            for i, gen in runner.input_batch.generators.items()
-            if runner.discard_request_mask.np[i]
-        ]
-        before = [generator.get_state() for generator in drawn_in_vain]
+        states: list[tuple[torch.Generator, torch.Tensor]] = []
+        for i, generator in runner.input_batch.generators.items():
+            if runner.discard_request_mask.np[i]:
+                states.append((generator, generator.get_state()))
         try:
             return sample(*args, **kwargs)
         finally:
-            for generator, state in zip(drawn_in_vain, before, strict=True):
+            for generator, state in states:
                 generator.set_state(state)
 
     def bookkeep_without_offsets(*args: Any, **kwargs: Any) -> Any:
@@ -135,8 +133,8 @@ def rewind_discarded_draws(runner: Any) -> None:
 
 
 def steady_heads(model: torch.nn.Module) -> int:
-    """Let every `torch.nn.Linear` compute `HEAD_ROWS` rows at a time, whatever comes in; returns
-    how many there are.
+    """Let every `torch.nn.Linear` compute `HEAD_ROWS` rows at a time, for any input; return how
+    many there are.
 
     Layers of the trunk are vLLM's own modules; plain ones are the projections and heads of scoring
     and embedding models.
@@ -160,26 +158,22 @@ class _Paired:
 
 
 def pair_lone_rows(model: torch.nn.Module) -> int:
-    """Let packed linear layers compute two rows or more; returns how many were changed.
+    """Let packed linear layers compute two rows or more; return how many were changed.
 
     For one row oneDNN takes another kernel, which adds up in another order.
     """
-    packed: list[tuple[Any, Any]] = [
-        (module, getattr(module, "cpu_linear", None)) for module in model.modules()
-    ]
-    single = [
-        (module, compute)
-        for module, compute in packed
-        if compute is not None and not isinstance(compute, _Paired)
-    ]
-    for module, compute in single:
-        module.cpu_linear = _Paired(compute)
-    return len(single)
+    count = 0
+    for module in model.modules():
+        compute = getattr(module, "cpu_linear", None)
+        if compute is not None and not isinstance(compute, _Paired):
+            module.cpu_linear = _Paired(compute)  # pyright: ignore[reportArgumentType]
+            count += 1
+    return count
 
 
 def in_blocks(compute: Callable[[torch.Tensor], torch.Tensor], x_RI: torch.Tensor) -> torch.Tensor:
-    """`compute` of each row of x_RI ([rows, inputs] -> [rows, outputs]), in blocks of `HEAD_ROWS`
-    rows."""
+    """Apply `compute` to each row of x_RI ([rows, inputs] -> [rows, outputs]), in blocks of
+    `HEAD_ROWS` rows."""
     if x_RI.ndim != 2 or not len(x_RI):
         return compute(x_RI)
     missing = -len(x_RI) % HEAD_ROWS
@@ -189,53 +183,51 @@ def in_blocks(compute: Callable[[torch.Tensor], torch.Tensor], x_RI: torch.Tenso
 
 
 def repack(model: torch.nn.Module) -> None:
-    """Rebuild the packed weights that vLLM leaves alone when it reloads: silently, the model would
-    answer with wrong probabilities."""
+    """Rebuild the packed weights that vLLM leaves unchanged when it reloads: without this the model
+    would silently return wrong probabilities."""
     repack_tied_heads(model)
     repack_experts(model)
 
 
 def repack_experts(model: torch.nn.Module) -> int:
-    """Pack the experts of every mixture, which vLLM does at the first load only; returns how many
-    mixtures there were."""
-    methods: list[tuple[torch.nn.Module, Any]] = [
-        (module, getattr(module, "quant_method", None)) for module in model.modules()
-    ]
-    mixtures = [
-        (module, method.moe_kernel)
-        for module, method in methods
-        if getattr(method, "moe_kernel", None) is not None
-    ]
-    for module, kernel in mixtures:
-        kernel.fused_experts.process_weights_after_loading(module)
-    return len(mixtures)
+    """Pack the experts of every mixture, which vLLM does at the first load only; return the number
+    of mixtures."""
+    count = 0
+    for module in list(model.modules()):
+        kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
+        if kernel is not None:
+            kernel.fused_experts.process_weights_after_loading(module)
+            count += 1
+    return count
 
 
 def repack_tied_heads(model: torch.nn.Module) -> int:
-    """Rebuild the packed copy of every output head from its (possibly shared) weight; returns how
-    many there were."""
-    heads = [
-        m for m in model.modules() if isinstance(m, ParallelLMHead) and hasattr(m, "cpu_linear")
-    ]
-    for head in heads:
-        head.quant_method.process_weights_after_loading(head)
-    return len(heads)
+    """Rebuild the packed copy of every output head from its (possibly shared) weight; return the
+    number of heads."""
+    count = 0
+    for head in list(model.modules()):
+        if isinstance(head, ParallelLMHead) and hasattr(head, "cpu_linear"):
+            head.quant_method.process_weights_after_loading(head)
+            count += 1
+    return count
 
 
 def _tensors(nested: Any) -> list[torch.Tensor]:
     if isinstance(nested, torch.Tensor):
         return [nested]
-    values = nested.values() if isinstance(nested, dict) else nested
-    return [tensor for value in values for tensor in _tensors(value)]
+    tensors: list[torch.Tensor] = []
+    for value in nested.values() if isinstance(nested, dict) else nested:
+        tensors += _tensors(value)
+    return tensors
 
 
 def forget(tensors: Any) -> None:
-    """Give the pages of `tensors` back to the system; what is read there next is 0, and costs
-    memory only where it is touched.
+    """Give the pages of `tensors` back to the system. Reading them afterwards gives 0, and costs
+    memory only for the pages that are touched.
 
     Zeros matter: attention may read whole blocks of a cache, and garbage can be NaN.
     """
-    for storage in {s._cdata: s for s in (t.untyped_storage() for t in tensors)}.values():
+    for storage in _storages(tensors):
         start = storage.data_ptr()
         end = storage.data_ptr() + storage.nbytes()
         first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -248,19 +240,22 @@ def forget(tensors: Any) -> None:
         ctypes.memset(last, 0, end - last)
 
 
+def _storages(tensors: Any) -> list[torch.UntypedStorage]:
+    """Return the storage of each tensor. Tied tensors share a storage, which is listed once."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        storages[storage._cdata] = storage
+    return list(storages.values())
+
+
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
 def _empty(tensors: Any) -> Storages:
-    """Shrink the storages of `tensors` to nothing. Tied tensors share a storage, which is listed
-    once."""
-    found = {
-        storage._cdata: storage
-        for storage in (t.untyped_storage() for t in tensors)
-        if storage.nbytes()
-    }
-    sizes = [(storage, storage.nbytes()) for storage in found.values()]
+    """Shrink the storages of `tensors` to nothing; return each with the bytes it had."""
+    sizes = [(storage, storage.nbytes()) for storage in _storages(tensors) if storage.nbytes()]
     for storage, _ in sizes:
         storage.resize_(0)
     return sizes

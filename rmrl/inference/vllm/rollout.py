@@ -1,4 +1,4 @@
-"""The policy's sampler on vLLM: continuous batching, every sample handed over as soon as it is
+"""The policy's sampler on vLLM: continuous batching, every sample returned as soon as it is
 finished.
 
 The engine runs in this process, on one thread of its own. vLLM's AsyncLLM would put it into a
@@ -30,7 +30,8 @@ from rmrl.inference.vllm.sampling import sampling_params
 from rmrl.types import Generation, Sampling
 
 Result = TypeVar("Result")
-WEIGHTS, KV_CACHE = "weights", "kv_cache"
+WEIGHTS = "weights"
+KV_CACHE = "kv_cache"
 
 _SLICE_S = 0.02
 """Engine steps are run in slices of at most this long (a started step is finished), so that new
@@ -83,11 +84,11 @@ class VLLMRollout:
     async def generate(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> AsyncIterator[Generation]:
-        """Samples in the order in which they finish, `sampling.n` for each prompt. Closing the
-        iterator aborts the rest.
+        """Yield samples in the order in which they finish, `sampling.n` for each prompt. Closing
+        the iterator aborts the rest.
 
-        With `sampling.seed` every sample gets a seed of its own, so results do not depend on what
-        else is in the batch. Raises DataError for a prompt that does not fit, StallError past
+        With `sampling.seed` every sample gets its own seed, so results do not depend on the rest of
+        the batch. Raises DataError for a prompt that does not fit, StallError past
         `timeout_s`, InfrastructureError when the engine fails.
         """
         self._refuse_unready(sampling)
@@ -108,9 +109,9 @@ class VLLMRollout:
     async def load_weights(self, path: str, *, version: int) -> None:
         """Replace the weights by those of a `serving.weight_file`; later samples carry `version`.
 
-        Works on a sleeping engine too: its weights are woken, its KV cache stays freed until
-        `wake`. Samples under way go on under the new weights, their cached prefix recomputed, and
-        keep the version they began with.
+        Works on a sleeping engine too: its weights are restored, its KV cache stays freed until
+        `wake`. Samples in progress continue under the new weights with their cached prefix
+        recomputed, and keep the version they began with.
         """
         await self._wake({WEIGHTS})
         await self._run(lambda: self._engine.collective_rpc("load_weight_file", args=(str(path),)))
@@ -120,23 +121,23 @@ class VLLMRollout:
         self._weights_dropped = False
 
     async def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Get ready for weights that vLLM itself brings here; needs
+        """Prepare for weights that vLLM itself transfers; needs
         engine_kwargs.vllm.weight_transfer_config."""
         await self._rpc("init_weight_transfer_engine", init_info=init_info)
 
     async def start_weight_update(self) -> None:
-        """A new set of weights begins to arrive. A sleeping engine's weights are woken, its KV
-        cache is not."""
+        """Begin a new set of weights. A sleeping engine's weights are restored, its KV cache is
+        not."""
         await self._wake({WEIGHTS})
         await self._rpc("start_weight_update")
 
     async def update_weights(self, update_info: Any) -> None:
-        """A part of them, as vLLM's trainer side describes it."""
+        """Receive a part of the weights, as vLLM's trainer side describes it."""
         await self._rpc("update_weights", update_info=update_info)
 
     async def finish_weight_update(self, version: int) -> None:
-        """All have arrived; later samples carry `version`. Samples under way go on as with
-        `load_weights`."""
+        """Complete the new set of weights; later samples carry `version`. Samples in progress
+        continue as with `load_weights`."""
         await self._rpc("finish_weight_update")
         await self._run(lambda: self._engine.reset_prefix_cache(reset_running_requests=True))
         self.version = version
@@ -144,8 +145,8 @@ class VLLMRollout:
         self._weights_dropped = False
 
     async def sleep(self, level: int = 1) -> None:
-        """1: free the KV cache, keep weights in host memory; 2: drop the weights too. Refused while
-        samples are under way."""
+        """Free the KV cache and keep the weights in host memory (1), or drop the weights too (2).
+        Refused while samples are in progress."""
         if self._pending:
             raise InfrastructureError(
                 f"the rollout engine was put to sleep with {len(self._pending)} samples under way;"
@@ -173,11 +174,12 @@ class VLLMRollout:
             await self._wake({KV_CACHE})
 
     async def resident_bytes(self) -> int:
-        """Resident memory on CPU, device bytes on CUDA; summed over a tensor-parallel group."""
+        """Return resident memory on CPU, device bytes on CUDA, summed over a tensor-parallel
+        group."""
         return sum(await self._run(lambda: self._engine.collective_rpc("worker_bytes")))
 
     async def shutdown(self) -> None:
-        """Stop the engine; samples under way raise InfrastructureError. The object cannot be
+        """Stop the engine; samples in progress raise InfrastructureError. The object cannot be
         started again."""
         self._fail_all(
             InfrastructureError("the rollout engine was shut down while samples were under way")
@@ -212,7 +214,7 @@ class VLLMRollout:
             )
 
     def _advance(self) -> list[Any]:
-        """Step until something is finished or the slice is over; the finished outputs."""
+        """Step until an output is finished or the slice is over; return the finished outputs."""
         end = time.monotonic() + _SLICE_S
         finished: list[Any] = []
         while not finished and self._engine.has_unfinished_requests() and time.monotonic() < end:
@@ -222,7 +224,7 @@ class VLLMRollout:
     # --- on the event loop ---
 
     async def _run(self, work: Callable[[], Result]) -> Result:
-        """Run on the engine thread, in order; vLLM's errors become InfrastructureError."""
+        """Run `work` on the engine thread, in order; vLLM's errors become InfrastructureError."""
         if self._engine is None and work != self._load:
             raise InfrastructureError("the rollout engine is not started; start it first")
         try:
@@ -234,7 +236,7 @@ class VLLMRollout:
             raise InfrastructureError(f"the rollout engine failed: {reason}") from error
 
     async def _rpc(self, method: str, **kwargs: Any) -> None:
-        """A method of vLLM's worker, in every process of a tensor-parallel group."""
+        """Call a method of vLLM's worker in every process of a tensor-parallel group."""
         await self._run(lambda: self._engine.collective_rpc(method, kwargs=kwargs))
 
     def _register(
@@ -283,10 +285,10 @@ class VLLMRollout:
         self._pending.clear()
 
     async def _wake(self, tags: set[str]) -> None:
-        wanted = sorted(tags & self._asleep)
-        if wanted:
-            await self._run(lambda: self._engine.wake_up(wanted))
-            self._asleep -= set(wanted)
+        sleeping = sorted(tags & self._asleep)
+        if sleeping:
+            await self._run(lambda: self._engine.wake_up(sleeping))
+            self._asleep -= set(sleeping)
 
     async def _restore_weights(self) -> None:
         if not self._published:
@@ -301,13 +303,14 @@ class VLLMRollout:
             )
 
     def _refuse_unready(self, sampling: Sampling) -> None:
-        if self._engine is None or self._asleep or self._weights_dropped:
-            if self._engine is None:
-                state = "not started"
-            elif self._asleep:
-                state = "asleep"
-            else:
-                state = "without weights"
+        state = ""
+        if self._engine is None:
+            state = "not started"
+        elif self._asleep:
+            state = "asleep"
+        elif self._weights_dropped:
+            state = "without weights"
+        if state:
             raise InfrastructureError(
                 f"the rollout engine is {state}; start or wake it before generating"
             )
@@ -336,14 +339,14 @@ def _arguments(settings: RolloutEngineSettings) -> dict[str, Any]:
         seed=settings.seed,
         kwargs=settings.kwargs,
     )
-    mine = {
+    arguments = {
         "enable_chunked_prefill": settings.enable_chunked_prefill,
         "enable_prefix_caching": settings.enable_prefix_caching,
         "logprobs_mode": "processed_logprobs",
     }
     if settings.device == "cuda":
-        mine["enforce_eager"] = settings.enforce_eager
-    return mine | engine_arguments(serving)
+        arguments["enforce_eager"] = settings.enforce_eager
+    return arguments | engine_arguments(serving)
 
 
 def _generation(pending: _Pending, output: Any) -> Generation:

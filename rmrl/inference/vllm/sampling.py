@@ -1,5 +1,5 @@
-"""`rmrl.types.Sampling` for vLLM, and for transformers' `generate` (whose outputs must be cut by
-hand)."""
+"""`rmrl.types.Sampling` as settings of vLLM, and of transformers' `generate` (whose outputs are cut
+here)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from vllm import SamplingParams
 
 
-def sampling_params(sampling: Sampling, **more: Any) -> SamplingParams:
-    """SamplingParams that return finished outputs only; `more` replaces or joins the fields made
+def sampling_params(sampling: Sampling, **overrides: Any) -> SamplingParams:
+    """Return SamplingParams for finished outputs only; `overrides` replace or join the fields built
     here."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -26,9 +26,8 @@ def sampling_params(sampling: Sampling, **more: Any) -> SamplingParams:
     elif sampling.json_schema:
         structured = StructuredOutputsParams(json=sampling.json_schema)
     fields: dict[str, Any] = {
-        "n": (
-            1 if sampling.temperature == 0 else sampling.n
-        ),  # vLLM refuses several greedy samples: they would be equal
+        # vLLM refuses several greedy samples: they would be equal
+        "n": 1 if sampling.temperature == 0 else sampling.n,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": max(0, sampling.top_k),  # both 0 and -1 switch it off
@@ -39,12 +38,12 @@ def sampling_params(sampling: Sampling, **more: Any) -> SamplingParams:
         "structured_outputs": structured,
         "output_kind": RequestOutputKind.FINAL_ONLY,
     }
-    return SamplingParams(**(fields | more))
+    return SamplingParams(**(fields | overrides))
 
 
 def generation_options(sampling: Sampling, tokenizer: Any, room: int) -> dict[str, Any]:
-    """Keyword arguments of transformers' `generate` for one sample per row and at most `room` new
-    tokens."""
+    """Return keyword arguments of transformers' `generate` for one sample per row and at most
+    `room` new tokens."""
     end = tokenizer.eos_token_id
     options: dict[str, Any] = {
         "max_new_tokens": min(sampling.max_tokens, room),
@@ -62,16 +61,16 @@ def generation_options(sampling: Sampling, tokenizer: Any, room: int) -> dict[st
 
 
 def cut_at_end(tokens: list[int], end: int | None) -> tuple[list[int], bool]:
-    """Tokens up to and with the first end token, and whether there was one; rows of a batch are
-    padded behind it."""
+    """Return the tokens up to and with the first end token, and whether there was one; rows of a
+    batch are padded after it."""
     if end is None or end not in tokens:
         return tokens, False
     return tokens[: tokens.index(end) + 1], True
 
 
 def cut_at_stops(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """Text before the first of `stops`, and whether there was one."""
-    found = [text.find(stop) for stop in stops if stop in text]
-    if found:
-        return (text[: min(found)], True)
-    return (text, False)
+    """Return the text before the first of `stops`, and whether there was one."""
+    positions = [text.find(stop) for stop in stops if stop in text]
+    if not positions:
+        return text, False
+    return text[: min(positions)], True

@@ -79,16 +79,16 @@ class VLLMEngine:
         arguments: dict[str, Any] = engine_arguments(_settings(self.spec, self.context_length))
         if self._is_exact:
             # Attention adds up in another order when a prompt is computed in parts (its beginning
-            # cached, or cut where a step is
-            # full), and when idle threads share a sequence's keys. What spec.kwargs say wins.
+            # cached, or cut where a step is full), and when idle threads share a sequence's keys.
+            # Entries of spec.kwargs take precedence.
             arguments = {
                 "enable_prefix_caching": False,
                 "enable_chunked_prefill": False,
             } | arguments
             os.environ.setdefault("VLLM_CPU_ATTN_SPLIT_KV", "0")
         if self._task:
-            given = dict(arguments.get("pooler_config") or {})
-            arguments["pooler_config"] = _pooler(self._task, self.spec.path) | given
+            user_settings = dict(arguments.get("pooler_config") or {})
+            arguments["pooler_config"] = _pooler(self._task, self.spec.path) | user_settings
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         if self.spec.device == "cpu" and self.spec.tensor_parallel_size > 1:
             # vLLM would bind each worker to a NUMA node of its own, which most machines do not
@@ -108,22 +108,23 @@ class VLLMEngine:
             ) from error
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        """See `RewardEngine.generate`; all requests are batched, whatever their sampling."""
+        """See `RewardEngine.generate`; all requests are batched, with any sampling."""
         return answered(
             requests,
             lambda r: len(r.token_ids) < self.context_length,
-            run=lambda kept: self._guarded(lambda: self._texts(kept)),
+            run=lambda fitting: self._guarded(lambda: self._texts(fitting)),
             mark=lambda r: overlong_texts(r, self.context_length),
         )
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
         """See `RewardEngine.classify`; a token-level head is read at the last token."""
 
-        def run(kept: list[PoolingRequest]) -> list[ValueOutput]:
-            return [
-                ValueOutput(float(logits.reshape(-1)[-1]), len(r.token_ids))
-                for r, logits in zip(kept, self._pooled(kept), strict=True)
-            ]
+        def run(fitting: list[PoolingRequest]) -> list[ValueOutput]:
+            outputs: list[ValueOutput] = []
+            for request, logits in zip(fitting, self._pooled(fitting), strict=True):
+                value = float(logits.reshape(-1)[-1])
+                outputs.append(ValueOutput(value, len(request.token_ids)))
+            return outputs
 
         return answered(
             requests, self._fits, run=run, mark=lambda r: overlong_value(r, self.context_length)
@@ -131,11 +132,11 @@ class VLLMEngine:
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
         """See `RewardEngine.token_logits`; the head is computed at every token and read at the
-        asked ones."""
+        requested ones."""
 
-        def run(kept: list[PoolingRequest]) -> list[TokenOutput]:
-            outputs = []
-            for request, logits in zip(kept, self._pooled(kept), strict=True):
+        def run(fitting: list[PoolingRequest]) -> list[TokenOutput]:
+            outputs: list[TokenOutput] = []
+            for request, logits in zip(fitting, self._pooled(fitting), strict=True):
                 if logits.ndim != 2 or len(logits) != len(request.token_ids):
                     raise InfrastructureError(
                         f"the engine of '{self.spec.path}' gave logits of shape"
@@ -151,30 +152,30 @@ class VLLMEngine:
         )
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
-        """Vectors of length 1; pooled as the folder's sentence-transformers settings say, else the
-        mean over the tokens."""
-        ids = self._guarded(
-            lambda: [
-                tuple(self._llm.get_tokenizer()(self._prefix + r.text)["input_ids"])
-                for r in requests
-            ]
-        )
+        """Return vectors of length 1; pooled by the folder's sentence-transformers settings, else
+        the mean over the tokens."""
 
-        def run(kept: list[PoolingRequest]) -> list[EmbedOutput]:
-            return [
-                EmbedOutput(tuple(_unit(v)), len(r.token_ids))
-                for r, v in zip(kept, self._pooled(kept), strict=True)
-            ]
+        def tokenized() -> list[PoolingRequest]:
+            tokenizer = self._llm.get_tokenizer()
+            texts = [self._prefix + request.text for request in requests]
+            return [PoolingRequest(tuple(tokenizer(text)["input_ids"])) for text in texts]
+
+        def run(fitting: list[PoolingRequest]) -> list[EmbedOutput]:
+            outputs: list[EmbedOutput] = []
+            for request, vector in zip(fitting, self._pooled(fitting), strict=True):
+                unit = vector / vector.norm().clamp_min(1e-12)
+                outputs.append(EmbedOutput(tuple(unit.tolist()), len(request.token_ids)))
+            return outputs
 
         return answered(
-            [PoolingRequest(i) for i in ids],
+            self._guarded(tokenized),
             self._fits,
             run=run,
             mark=lambda r: overlong_vector(len(r.token_ids), self.context_length),
         )
 
     def sleep(self, level: int = 1) -> None:
-        """1: weights stay in host memory, the KV cache is freed; 2: weights are dropped as well.
+        """Free the KV cache and keep the weights in host memory (1), or drop the weights too (2).
 
         A linear head with a bias sleeps at level 1 at most: vLLM cannot reload it.
         """
@@ -196,11 +197,11 @@ class VLLMEngine:
         self._asleep = 0
 
     def resident_bytes(self) -> int:
-        """Summed over the workers of a tensor-parallel group."""
+        """Return the sum over the workers of a tensor-parallel group."""
         return sum(self._guarded(lambda: self._llm.collective_rpc("worker_bytes")))
 
     def ping(self) -> str:
-        """ "cold", "awake" or "asleep <level>"."""
+        """Return "cold", "awake" or "asleep <level>"."""
         if self._llm is None:
             return "cold"
         if self._asleep:
@@ -208,16 +209,14 @@ class VLLMEngine:
         return "awake"
 
     def _inspect(self) -> None:
-        """Read from the checkpoint what can be had of it; sets the pooling task and the context
-        length."""
+        """Set the pooling task, the prefix, the deepest sleep and the context length from the
+        checkpoint."""
         path = self.spec.path
         self.context_length = self.spec.context_length()
         if self.spec.runner == "pooling":
             check_scalar_head(path)
-            if architecture(path).endswith("ForTokenClassification"):
-                self._task = "token_classify"
-            else:
-                self._task = "classify"
+            is_token_head = architecture(path).endswith("ForTokenClassification")
+            self._task = "token_classify" if is_token_head else "classify"
         elif self.spec.runner == "token_pooling":
             check_token_head(path)
             self._task = "token_classify"
@@ -231,24 +230,24 @@ class VLLMEngine:
 
     @property
     def _is_exact(self) -> bool:
-        """Whether a score is to be the same in any batch, to the last bit: in float32 on CPU."""
+        """Whether a score is the same in every batch, to the last bit: in float32 on CPU."""
         return self.spec.device == "cpu" and self.spec.dtype == "float32"
 
     def _fits(self, request: PoolingRequest) -> bool:
         return 0 < len(request.token_ids) <= self.context_length
 
     def _texts(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
-        prompts = [{"prompt_token_ids": list(r.token_ids)} for r in requests]
-        params = [
-            sampling_params(r.sampling, logprob_token_ids=list(r.choice_tokens) or None)
-            for r in requests
-        ]
+        prompts = [{"prompt_token_ids": list(request.token_ids)} for request in requests]
+        params: list[Any] = []
+        for request in requests:
+            choices = list(request.choice_tokens) or None
+            params.append(sampling_params(request.sampling, logprob_token_ids=choices))
         answers = self._llm.generate(prompts, params, use_tqdm=False)
-        return [_outputs(r, a) for r, a in zip(requests, answers, strict=True)]
+        return [_outputs(r, answer) for r, answer in zip(requests, answers, strict=True)]
 
     def _pooled(self, requests: Sequence[PoolingRequest]) -> list[Any]:
-        """A float32 tensor for each request: [labels], [tokens, labels] or [dimensions], as the
-        task has it."""
+        """Return a float32 tensor for each request: [labels], [tokens, labels] or [dimensions],
+        depending on the task."""
         prompts = [{"prompt_token_ids": list(r.token_ids)} for r in requests]
         params = [_pooling_params(r) for r in requests]
         task = self._task
@@ -268,9 +267,8 @@ class VLLMEngine:
             return work()
         except RmrlError:
             raise
-        except (
-            Exception
-        ) as error:  # whatever vLLM raises, the batch is lost and the caller needs one type
+        # vLLM raises every kind of error; the batch is lost and the caller needs one type
+        except Exception as error:
             reason = f"{type(error).__name__}: {error}"[-_REASON_CHARACTERS:]
             raise InfrastructureError(
                 f"the engine of '{self.spec.path}' failed on a batch: {reason}"
@@ -297,45 +295,34 @@ def _settings(spec: EngineSpec, context_length: int) -> ServingSettings:
 
 
 def _pooler(task: str, path: str) -> dict[str, Any]:
-    """vLLM's pooler_config: raw values. Of a plain checkpoint the last token of causal models, else
-    the mean, as sentence-transformers."""
+    """Return vLLM's pooler_config for raw values. Plain checkpoints are pooled like
+    sentence-transformers: the last token of causal models, else the mean."""
     pooler: dict[str, Any] = {"task": task, "use_activation": False}
     if task == "token_classify":
-        pooler["tok_pooling_type"] = (
-            "ALL"  # process reward models would otherwise answer at step markers only
-        )
+        # process reward models would otherwise return values at step markers only
+        pooler["tok_pooling_type"] = "ALL"
     if task == "embed" and not (local_checkpoint(path) / "modules.json").is_file():
-        causal = architecture(path).endswith("ForCausalLM") and read_config(path).get(
-            "is_causal", True
-        )
-        if causal:
-            pooler["seq_pooling_type"] = "LAST"
-        else:
-            pooler["seq_pooling_type"] = "MEAN"
+        causal = architecture(path).endswith("ForCausalLM")
+        causal = causal and read_config(path).get("is_causal", True)
+        pooler["seq_pooling_type"] = "LAST" if causal else "MEAN"
     return pooler
 
 
 def _deepest_sleep(path: str) -> int:
-    """1 where vLLM could not read all weights again: it sets the bias of a linear head aside while
-    loading, and only the first time."""
+    """Return 1 where vLLM could not read all weights again: it sets the bias of a linear head aside
+    while loading, and only the first time."""
     if any(t.name == "score.bias" for t in tensor_headers(path)):
         return 1
     return 2
 
 
 def _outputs(request: GenerateRequest, answer: Any) -> list[TextOutput]:
-    tokens_in = len(request.token_ids)
-    choices = request.choice_tokens
-    texts = [
-        TextOutput(
-            o.text,
-            o.finish_reason or "stop",
-            tokens_in,
-            len(o.token_ids),
-            _choice_logprobs(choices, o.logprobs),
-        )
-        for o in answer.outputs
-    ]
+    texts: list[TextOutput] = []
+    for sample in answer.outputs:
+        choices = _choice_logprobs(request.choice_tokens, sample.logprobs)
+        finish_reason = sample.finish_reason or "stop"
+        tokens = (len(request.token_ids), len(sample.token_ids))
+        texts.append(TextOutput(sample.text, finish_reason, *tokens, choices))
     # a greedy prompt is sampled once
     if request.sampling.temperature == 0:
         return texts * request.sampling.n
@@ -343,15 +330,12 @@ def _outputs(request: GenerateRequest, answer: Any) -> list[TextOutput]:
 
 
 def _choice_logprobs(tokens: Sequence[int], positions: Any) -> tuple[float, ...]:
-    """`positions`: one mapping from token id to its log-probability for each generated token; only
-    the first is read."""
+    """Return one log-probability per choice token. `positions`: one mapping from token id to its
+    log-probability for each generated token; only the first is read."""
     if not tokens or not positions:
         return (-math.inf,) * len(tokens)
-    return tuple(positions[0][t].logprob if t in positions[0] else -math.inf for t in tokens)
-
-
-def _unit(vector: Any) -> list[float]:
-    return (vector / vector.norm().clamp_min(1e-12)).tolist()
+    first = positions[0]
+    return tuple(first[token].logprob if token in first else -math.inf for token in tokens)
 
 
 def _pooling_params(request: PoolingRequest) -> Any:

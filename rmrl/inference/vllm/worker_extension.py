@@ -29,8 +29,7 @@ class WorkerExtension:
         self.reload_weights(weights_iterator=read_weights(path))  # type: ignore[attr-defined]
 
     def worker_bytes(self) -> int:
-        """Bytes held: device memory of this process on CUDA, resident memory of this process on
-        CPU."""
+        """Return the device memory of this process on CUDA, its resident memory on CPU."""
         if self.device.type == "cuda":
             return device_bytes(self.device)
         return resident_bytes()
@@ -51,30 +50,29 @@ class WorkerExtension:
         def forward(
             _: object, logits: Tensor, generators: dict[int, torch.Generator], *filters: Any
         ) -> tuple[Tensor, Tensor]:
-            logprobs = logits.log_softmax(
-                dim=-1, dtype=torch.float32
-            )  # a copy: the filters write into `logits`
+            # a copy: the filters write into `logits`
+            logprobs = logits.log_softmax(dim=-1, dtype=torch.float32)
             return inner(logits, generators, *filters)[0], logprobs
 
-        sampling.logprobs_mode = (  # else the inner sampler computes a second log softmax
-            "raw_logprobs"
-        )
+        # else the inner sampler computes a second log softmax
+        sampling.logprobs_mode = "raw_logprobs"
         sampling.forward = MethodType(forward, sampling)
         return True
 
 
 def resident_bytes() -> int:
-    """Resident memory (RSS) of this process."""
+    """Return the resident memory (RSS) of this process."""
     import psutil
 
     return psutil.Process().memory_info().rss
 
 
 def device_bytes(device: torch.device) -> int:
-    """Memory of a CUDA device that this process holds.
+    """Return the memory of a CUDA device that this process occupies.
 
-    PyTorch's own count includes what a sleeping engine has unmapped, so the driver is asked. Where
-    it does not name the process (in some containers), PyTorch's count is returned.
+    PyTorch's own count includes the memory that a sleeping engine has unmapped, so the driver's
+    count is used. Where the driver does not list the process (in some containers), PyTorch's count
+    is returned.
     """
     from vllm.third_party import pynvml
 
@@ -83,13 +81,9 @@ def device_bytes(device: torch.device) -> int:
         handle = pynvml.nvmlDeviceGetHandleByUUID(
             f"GPU-{torch.cuda.get_device_properties(device).uuid}"
         )
-        held = [
-            p.usedGpuMemory
-            for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-            if p.pid == os.getpid()
-        ]
+        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+            if process.pid == os.getpid() and process.usedGpuMemory:
+                return int(process.usedGpuMemory)
     except pynvml.NVMLError:
-        held = []
-    if held and held[0]:
-        return int(held[0])
+        pass
     return torch.cuda.memory_reserved(device)

@@ -1,12 +1,10 @@
-"""Named tensors through one safetensors file in shared memory: how new weights travel from training
-to rollout.
+"""Named tensors in one safetensors file in shared memory: the path of new weights from training to
+rollout.
 
 Layout (https://github.com/huggingface/safetensors): 8 bytes little-endian header length, a JSON
-  header
-{name: {dtype, shape, data_offsets}}, then the tensors back to back. The writer knows the manifest
-  beforehand, so it
-writes the header first and each tensor as it arrives; at no time does a second copy of the model
-  exist.
+header {name: {dtype, shape, data_offsets}}, then the tensors back to back. The writer has the
+manifest beforehand, so it writes the header first and each tensor as it arrives; there is never a
+second copy of the model.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -29,7 +28,8 @@ Manifest = Sequence[tuple[str, "torch.dtype | str", Sequence[int]]]
 _CODES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
     torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
-    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+    torch.bool: "BOOL",
 }  # fmt: skip
 _ALIGNMENT = 64
 """The data section starts at a multiple of this, so that mapped tensors are aligned for every
@@ -37,7 +37,7 @@ dtype."""
 
 
 def manifest_bytes(manifest: Manifest) -> int:
-    """Bytes of the tensors of `manifest`, without the header."""
+    """Number of bytes of the tensors of `manifest`, without the header."""
     return sum(_as_dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in manifest)
 
 
@@ -46,8 +46,8 @@ def write_weights(
 ) -> int:
     """Write `tensors`, in any order, to `path`; returns the bytes of the file.
 
-    The file appears under its name only when complete; a reader of an older file of that name keeps
-    the older one. Raises CheckpointError when the tensors are not those of the manifest.
+    The file appears under its name only when complete; an open older file of that name stays
+    readable. Raises CheckpointError when the tensors are not those of the manifest.
     """
     header, places, total = _layout(manifest)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -63,8 +63,8 @@ def write_weights(
 
 
 def read_weights(path: Path | str) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, tensor) in the order of the manifest. The tensors are views of the mapped file: copy
-    what you keep."""
+    """Yield (name, tensor) in the order of the manifest. The tensors are views of the mapped file:
+    copy the ones that must outlive it."""
     with safe_open(str(path), framework="pt", device="cpu") as file:
         for name in file.offset_keys():
             yield name, file.get_tensor(name)
@@ -81,21 +81,23 @@ Place = tuple[int, int, torch.dtype, tuple[int, ...]]
 
 
 def _layout(manifest: Manifest) -> tuple[bytes, dict[str, Place], int]:
-    """Header bytes (length prefix included), the place of every tensor, and the size of the data
-    section."""
+    """Return the header bytes (length prefix included), the place of every tensor, and the size of
+    the data section."""
     places: dict[str, Place] = {}
+    entries: dict[str, Any] = {}
     offset = 0
-    for name, given, shape in manifest:
+    for name, type_name, shape in manifest:
         if name in places:
             raise CheckpointError(f"the weights to publish name tensor '{name}' twice")
-        dtype = _as_dtype(given)
+        dtype = _as_dtype(type_name)
         end = offset + dtype.itemsize * math.prod(shape)
         places[name] = (offset, end, dtype, tuple(shape))
+        entries[name] = {
+            "dtype": _CODES[dtype],
+            "shape": list(shape),
+            "data_offsets": [offset, end],
+        }
         offset = end
-    entries = {
-        n: {"dtype": _CODES[d], "shape": list(s), "data_offsets": [a, b]}
-        for n, (a, b, d, s) in places.items()
-    }
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     return struct.pack("<Q", len(text)) + text, places, offset
@@ -117,9 +119,9 @@ def _write_tensors(
             )
         start, _, dtype, shape = place
         if tensor.dtype != dtype or tuple(tensor.shape) != shape:
-            seen = f"{tensor.dtype} {list(tensor.shape)}"
+            actual = f"{tensor.dtype} {list(tensor.shape)}"
             raise CheckpointError(
-                f"tensor '{name}' was announced as {dtype} {list(shape)} and arrived as {seen}"
+                f"tensor '{name}' was announced as {dtype} {list(shape)} and arrived as {actual}"
             )
         _write_at(descriptor, base + start, tensor)
     if missing:

@@ -1,8 +1,8 @@
 """A training process's end of vLLM's own weight transfer (vllm.distributed.weight_transfer): CUDA
 IPC handles, or a broadcast over NCCL.
 
-vLLM's trainer-side engine drives the whole exchange; here it is given the tensors and a way to
-reach the rollout engines.
+vLLM's trainer-side engine drives the whole exchange; it gets the tensors and a client of the
+rollout engines.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ INIT_INFOS = {
 
 
 class WeightClient(Protocol):
-    """vLLM's VLLMWeightSyncClient: calls that reach every rollout engine, and return when all have
-    answered."""
+    """vLLM's VLLMWeightSyncClient: calls that reach every rollout engine and return when all have
+    completed."""
 
     version: int
-    """What the next finished update is called."""
+    """Version of the next finished update."""
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None: ...
 
@@ -40,8 +40,8 @@ class WeightClient(Protocol):
 
 
 class Weights(Protocol):
-    """What a training engine offers: names, dtypes and shapes, and the whole tensors in the same
-    order, gathered by all processes."""
+    """A training engine's weights: names, dtypes and shapes, and the full (unsharded) tensors in
+    the same order, gathered by all processes."""
 
     def manifest(self, dtype: str) -> Sequence[tuple[str, torch.dtype, tuple[int, ...]]]: ...
 
@@ -50,23 +50,23 @@ class Weights(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferLink:
-    """One training process's way to the rollout engines."""
+    """One training process's connection to the rollout engines."""
 
     transport: str
     """A key of INIT_INFOS; the rollout engines were started with the backend of that name."""
     rank: int
-    """Of the training process. Rank 0 alone uses the client, and sends over NCCL."""
+    """Rank of the training process. Rank 0 alone uses the client, and sends over NCCL."""
     client: WeightClient
     dtype: str
-    """Of the sent tensors."""
+    """Type of the sent tensors."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of vLLM's: nccl needs master_address, master_port, world_size (1 + the
     rollout engines' devices)."""
 
 
 class WeightSender:
-    """Made in every training process at the same time; rank 0 shakes hands with the rollout
-    engines."""
+    """Sender of weights, constructed in every training process at the same time; rank 0 connects to
+    the rollout engines."""
 
     def __init__(self, weights: Weights, link: TransferLink) -> None:
         from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
@@ -81,8 +81,8 @@ class WeightSender:
         )
 
     def send(self, version: int) -> int:
-        """Send all weights as `version`; every training process calls it. Returns the tensors'
-        bytes."""
+        """Send all weights as `version`; every training process calls this method. Returns the
+        tensors' bytes."""
         self._link.client.version = version
         self._engine.send_weights()
         return manifest_bytes(self._weights.manifest(self._link.dtype))
@@ -96,12 +96,11 @@ def _source(weights: Weights, dtype: str) -> Any:
     from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
 
     class Source(WeightSource):
-        """Every iteration gathers anew."""
+        """Gathers the weights anew in every iteration."""
 
         def metadata(self) -> list[ParamMeta]:
-            return [
-                ParamMeta(name, kind, tuple(shape)) for name, kind, shape in weights.manifest(dtype)
-            ]
+            manifest = weights.manifest(dtype)
+            return [ParamMeta(name, kind, tuple(shape)) for name, kind, shape in manifest]
 
         def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
             return iter(weights.weights(dtype))

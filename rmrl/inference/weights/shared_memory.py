@@ -1,4 +1,4 @@
-"""Where large files that live for a moment are put. Imports nothing heavy."""
+"""Folder for large short-lived files. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmrl.errors import InfrastructureError
 
 
 def weight_folder(total_bytes: int) -> Path:
-    """A folder for a file of `total_bytes`: shared memory where it has room (with a tenth to
+    """Return a folder for a file of `total_bytes`: shared memory where it has room (with a tenth to
     spare), else the temporary folder.
 
     Raises InfrastructureError where neither has room.

@@ -7,8 +7,8 @@ One thread of the parent owns all workers. A worker reports when each call start
 call's deadline counts from its start (queueing is never a time-out) and a hang is attributed to
 exactly one call. A worker past the deadline is killed and replaced; the rest of its chunk goes back
 to the queue. Workers are started with `subprocess`, never forked from the parent: they inherit
-neither torch nor Ray state, and `__main__` is not imported again. They die with the parent. Where a rule
-costs worker after worker, the next ones are forked by a subprocess that has imported it
+neither torch nor Ray state, and `__main__` is not imported again. They die with the parent. Where a
+rule costs worker after worker, the next ones are forked by a subprocess that has imported it
 (`rule_nursery`).
 """
 

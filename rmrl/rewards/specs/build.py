@@ -39,8 +39,8 @@ from rmrl.rewards.transforms import chain_of, parse_transforms
 from rmrl.types import Sampling
 
 SHARED_KEYS = (
-    "kind", "path", "function", "sampling", "engine", "server", "on_missing", "overlong", "timeout_s", "transform", "gate", "counts_at",
-    "rm_prompt",
+    "kind", "path", "function", "sampling", "engine", "server", "on_missing", "overlong",
+    "timeout_s", "transform", "gate", "counts_at", "rm_prompt",
 )  # fmt: skip
 """Entries of every kind; each kind's `Options` has further ones."""
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))

@@ -1,7 +1,7 @@
 """GSM8K: the final number of a solution against the reference number.
 
-The data set's solutions end in "#### 1,234"; models also write "\\boxed{1234}", "A: $1,234." or just
-a sentence.
+The data set's solutions end in "#### 1,234"; models also write "\\boxed{1234}", "A: $1,234." or
+just a sentence.
 Numbers are compared as decimals: 18 = 18.0 = $18.00 = "18."; there is no tolerance.
 """
 
