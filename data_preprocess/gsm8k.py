@@ -1,9 +1,9 @@
 """GSM8K (grade-school maths) -> train.parquet and test.parquet for rmrl.
 
     python data_preprocess/gsm8k.py --source openai/gsm8k --out data/gsm8k
-    python data_preprocess/gsm8k.py --source my_folder --out data/gsm8k        # files named *train*
-      and *test*, jsonl or parquet
+    python data_preprocess/gsm8k.py --source my_folder --out data/gsm8k
 
+A folder holds files named *train* and *test*, jsonl or parquet.
 Local rows have the fields `question` and `answer` or `solution`; the final answer stands after
 "####".
 """

@@ -1,14 +1,18 @@
-r"""MATH (competition problems, arXiv:2103.03874) -> train.parquet and test.parquet for rmrl, answers in \boxed{}.
+r"""MATH (competition problems, arXiv:2103.03874) -> train.parquet and test.parquet for rmrl, answers
+in \boxed{}.
 
-    python data_preprocess/hendrycks_math.py --source DigitalLearningGmbH/MATH-lighteval --out
-    data/math python data_preprocess/hendrycks_math.py --source train.jsonl --test-source
-    HuggingFaceH4/MATH-500 --out data/math python data_preprocess/hendrycks_math.py --source
-    math500.jsonl --test-share 0.2 --out data/math
+    python data_preprocess/hendrycks_math.py \
+        --source DigitalLearningGmbH/MATH-lighteval --out data/math
+    python data_preprocess/hendrycks_math.py \
+        --source train.jsonl --test-source HuggingFaceH4/MATH-500 --out data/math
+    python data_preprocess/hendrycks_math.py \
+        --source math500.jsonl --test-share 0.2 --out data/math
 
-Records have `problem` and `solution` or `answer`; without `answer` it is what the solution's last \boxed{} holds. `subject` (or `type`)
-and `level` go to extra_info, and --levels keeps some of them. Where a hub splits the data by
-  subject, name them all:
---source EleutherAI/hendrycks_math --hub-config algebra geometry number_theory ...
+Records have `problem` and `solution` or `answer`; without `answer` it is what the solution's
+last \boxed{} holds. `subject` (or `type`) and `level` go to extra_info, and --levels keeps some of
+them. Where a hub splits the data by subject, name them all:
+
+    --source EleutherAI/hendrycks_math --hub-config algebra geometry number_theory ...
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ r"""LIMR (1389 problems of MATH chosen for reinforcement learning, arXiv:2502.11
     python data_preprocess/limr.py --source limr.parquet --test-source math500.jsonl --out data/limr
 
 A record has the problem as `prompt`, `problem` or `question` (text, or messages of which the user's
-  is taken), or as `context_messages`
-(the layout of the authors' repository), and `answer`. The instruction is the authors': a system message that asks for \boxed{}.
+is taken), or as `context_messages` (the layout of the authors' repository), and `answer`. The
+instruction is the authors': a system message that asks for \boxed{}.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 r"""Preference pairs -> train.parquet and test.parquet with prompt, chosen and rejected, for
-  preference training and reward evaluation.
+preference training and reward evaluation.
 
-    python data_preprocess/preferences.py --source Anthropic/hh-rlhf --out data/hh python
-    data_preprocess/preferences.py --source HuggingFaceH4/ultrafeedback_binarized --hub-splits
-    train_prefs test_prefs --out data/uf python data_preprocess/preferences.py --source pairs.jsonl
-    --test-share 0.1 --out data/pairs
+    python data_preprocess/preferences.py --source Anthropic/hh-rlhf --out data/hh
+    python data_preprocess/preferences.py --source HuggingFaceH4/ultrafeedback_binarized \
+        --hub-splits train_prefs test_prefs --out data/uf
+    python data_preprocess/preferences.py --source pairs.jsonl --test-share 0.1 --out data/pairs
 
 Known by their columns:
 
     prompt, chosen, rejected        texts or message lists; responses may repeat the prompt
-      (UltraFeedback). Instead of prompt:
+                                    (UltraFeedback). Instead of prompt:
                                     instruction (+ input), question, messages
     chosen, rejected                whole dialogues: message lists, or texts with "\n\nHuman:" and "\n\nAssistant:" (HH)
     output_1, output_2, label       label 1 or 2 is the better one (LLMBar); also response_1,
-      response_2 with label
-    response_1, response_2, annotators   votes 1, 2 or 0 for a tie (PandaLM); kept where all agree
-      and saw no tie
+                                    response_2 with label
+    response_1, response_2,         votes 1, 2 or 0 for a tie (PandaLM); kept where all agree
+    annotators                      and saw no tie
     best, losers                    one better response and several worse ones (RMB): one pair for
-      each of them
+                                    each of them
 
 Columns written: prompt (messages), chosen and rejected (lists of one assistant message: TRL's
 conversational layout), responses (both texts, the chosen one first: `rmrl score` scores them as

@@ -5,11 +5,11 @@
 
 Each row has
 
-    input       what the policy is told: a text, or a list of {role, content} messages
-    grm_input   what reward models are told: a text (column rm_prompt), or {<reward>: text} (columns
-      rm_prompt_<reward>)
+    input       what the policy reads: a text, or a list of {role, content} messages
+    grm_input   what reward models read: a text (column rm_prompt), or {<reward>: text} (columns
+                rm_prompt_<reward>)
     target      the reference reply: the JSON object that reward_functions/rider_format.py
-      describes, or its text; with a `Thought` as well
+                describes, or its text; with a `Thought` as well
 
 Numbered lines under 【规则】 (rules) and 【知识】 (knowledge) of `input`, and the names under 【方案】
 (solutions), go to extra_info, where rider_format looks them up. Without --test-source a share of

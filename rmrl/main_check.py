@@ -1,12 +1,11 @@
 """Entry of `rmrl check`: look at the rewards before a long run.
 
-rmrl check reward.models=[a,b] data.files=responses.parquet     rows with responses, as for `rmrl
-  score`
-rmrl check <the arguments of rmrl train>                        its prompts; the response is the
-  reference answer
+    rmrl check reward.models=[a,b] data.files=responses.parquet
+    rmrl check <the arguments of rmrl train>
 
-Shown for each row and reward: what the reward is told, what it says, the score read out of that,
-and the seconds it took. Rewards that compute in bfloat16 or float16 are scored on a few rows
+The first takes rows with responses, as `rmrl score` does; the second takes the prompts of training,
+with the reference answer as the response. Displayed for each row and reward: what the reward reads,
+what it answers, the score read out of that, and the seconds it took. Rewards that compute in bfloat16 or float16 are scored on a few rows
 (--shift-rows) together and one by one: how far do their scores move?
 """
 

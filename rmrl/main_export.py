@@ -1,7 +1,7 @@
 """Entry of `rmrl export`: a training checkpoint becomes a Hugging Face folder.
 
-rmrl export checkpoint=<run>/checkpoints/step_000010 out=<folder> [role=actor|critic]
-[dtype=bfloat16] [base=<model>] [check=true]
+    rmrl export checkpoint=<run>/checkpoints/step_000010 out=<folder> [role=actor|critic] \\
+        [dtype=bfloat16] [base=<model>] [check=true]
 
 It needs neither the machines nor the number of processes of the run, and no Ray. What is written is
 reloaded and compared with the checkpoint by the logits of a few tokens; base= says where the

@@ -1,7 +1,7 @@
 """Entry of training: compose the configuration, check it, build the run, run it.
 
-python -m rmrl.main_ppo reward.models=[a,b] reward.weights=[0.3,0.5] data.train_files=...
-actor_rollout_ref.model.path=...
+    python -m rmrl.main_ppo reward.models=[a,b] reward.weights=[0.3,0.5] \\
+        data.train_files=... actor_rollout_ref.model.path=...
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Entry of offline scoring: rows with responses in, the same rows with their scores out.
 
-python -m rmrl.main_score data.files=responses.parquet reward.models=[a,b] reward.weights=[0.3,0.5]
-out=scored.parquet
+    python -m rmrl.main_score reward.models=[a,b] reward.weights=[0.3,0.5] \\
+        data.files=responses.parquet out=scored.parquet
 """
 
 from __future__ import annotations

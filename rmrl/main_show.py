@@ -1,9 +1,10 @@
 """Entry of `rmrl show`: page through the samples of a run or a scored file.
 
-rmrl show runs/demo/smollm2/samples.jsonl                       the first responses
-rmrl show scored.parquet --where 'judge != rule' --worst 5      the five lowest rewards on which two
-  components differ
+    rmrl show runs/demo/smollm2/samples.jsonl
+    rmrl show scored.parquet --where 'judge != rule' --worst 5
 
+The first displays the first responses, the second the five lowest rewards on which two components
+differ.
 Conditions name columns: reward, <component>, status_<component>, step, ... (see --columns).
 """
 

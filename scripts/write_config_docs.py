@@ -1,7 +1,8 @@
 """Write docs/configuration.md from the dataclasses, so that the page cannot differ from the code.
 
-python scripts/write_config_docs.py            (tests/test_docs.py fails while the page is out of
-  date)
+    python scripts/write_config_docs.py
+
+tests/test_docs.py fails while the page is out of date.
 """
 
 from __future__ import annotations

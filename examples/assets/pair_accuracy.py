@@ -1,8 +1,8 @@
 """How often a scalar model prefers the response that people prefer: the yardstick against which
 rmrl's own evaluation is held.
 
-    python examples/assets/pair_accuracy.py --model .models/ms-marco-minilm --pairs llmbar.jsonl
-    hhh_alignment.jsonl pandalm_human.jsonl
+    python examples/assets/pair_accuracy.py --model .models/ms-marco-minilm \\
+        --pairs llmbar.jsonl hhh_alignment.jsonl pandalm_human.jsonl
 
 Plain transformers, padded batches, fp32: nothing of rmrl is imported. Three layouts of pair files
 are recognised by their columns: `output_1, output_2, label` (LLMBar), `response_1, response_2,

@@ -93,6 +93,7 @@ async def standalone_scorer(
     async with AsyncExitStack() as stack:
         residency = Residency(_no_host, [], notice=notice)
         if engines:
+            notice("starting Ray, or joining its cluster")
             seats, pools = await stack.enter_async_context(
                 _places(trainer, device=device, ray_init=ray_init)
             )
