@@ -134,10 +134,6 @@ def test_all_problems_at_once():
         ("trainer.default_hdfs_dir=hdfs://x", "use trainer.default_local_dir"),
         ("actor_rollout_ref.ref.megatron.tensor_model_parallel_size=2", "has the actor's layout"),
         ("actor_rollout_ref.ref.strategy=megatron", "has the actor's strategy"),
-        (
-            "actor_rollout_ref.actor.megatron.use_dist_checkpointing=True",
-            "are read from model.path",
-        ),
         ("data.custom_cls.path=my.py", "parquet schema"),
     ],
 )

@@ -19,6 +19,7 @@ from scripts.write_verl_keys import PAGE, page
 from tests.config.verl_lines import SCRIPTS, line_problems, measure_overrides, scripts
 
 OURS_IN_TABLE = {
+    "trainer.device", "actor_rollout_ref.actor.megatron.expert_model_parallel_size", "critic.megatron.expert_model_parallel_size",
     "actor_rollout_ref.rollout.name", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu", "data.gen_batch_size",
     "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu", "algorithm.filter_groups.metric",
     "algorithm.rollout_correction.rollout_rs", "algorithm.rollout_correction.rollout_rs_threshold",
@@ -166,16 +167,61 @@ def test_the_page_is_in_step():
             ["+actor_rollout_ref.model.override_config.model_config.max_position_embeddings=32768"],
             ["++actor_rollout_ref.model.override_config.max_position_embeddings=32768"],
         ),
+        (["actor_rollout_ref.rollout.name=trtllm"], ["actor_rollout_ref.rollout.name=vllm"]),
+        (["+actor_rollout_ref.rollout.engine_kwargs.trtllm.batch_wait_timeout_iters=32"], []),
+        (["trainer.device=cuda"], ["trainer.device=cuda"]),
+        (  # 8 x 1 processes for a layer's experts; here the 4 of a copy, twice
+            [
+                "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4",
+                "actor_rollout_ref.actor.megatron.expert_model_parallel_size=8",
+                "+actor_rollout_ref.actor.megatron.expert_tensor_parallel_size=1",
+            ],
+            [
+                "actor_rollout_ref.actor.megatron.expert_model_parallel_size=2",
+                "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4",
+            ],
+        ),
+        (
+            ["critic.megatron.expert_model_parallel_size=8"],
+            ["critic.megatron.expert_model_parallel_size=8"],
+        ),
+        (["model_engine=veomni", "actor_rollout_ref.ref.strategy=veomni"], []),
+        (
+            [
+                "actor_rollout_ref.actor.veomni.param_offload=True", "actor_rollout_ref.ref.veomni.param_offload=True",
+                "actor_rollout_ref.actor.veomni.expert_parallel_size=2", "actor_rollout_ref.actor.veomni.moe_implementation=fused",
+            ],
+            ["actor_rollout_ref.actor.fsdp_config.param_offload=True", "actor_rollout_ref.ref.param_offload=True"],
+        ),
+        (
+            [
+                "actor_rollout_ref.actor.megatron.use_dist_checkpointing=True",
+                "actor_rollout_ref.actor.megatron.dist_checkpointing_path=/data/Qwen3-235B-A22B_dist_ckpt_mcore",
+                "actor_rollout_ref.ref.megatron.use_dist_checkpointing=True",
+            ],
+            [],
+        ),
     ],
 )  # fmt: skip
 def test_what_is_passed_on(typed: list[str], passed_on: list[str]):
     assert normalise(typed) == passed_on
 
 
+def test_weights_that_are_read_from_elsewhere_are_named():
+    notices: list[str] = []
+    normalise(
+        ["actor_rollout_ref.actor.megatron.use_dist_checkpointing=True"], notice=notices.append
+    )
+    (line,) = notices
+    assert "the same weights are read from model.path itself" in line
+
+
 @pytest.mark.parametrize(
     ("typed", "seen", "advice"),
     [
-        (["model_engine=veomni"], "model_engine=veomni", "strategy=fsdp2 or megatron"),
+        (["model_engine=torchtitan"], "model_engine=torchtitan", "strategy=fsdp2 or megatron"),
+        (["trainer.device=npu"], "trainer.device=npu", "GPUs (cuda) and on CPUs (cpu)"),
+        (["actor_rollout_ref.actor.veomni.router_replay.mode=R2"], "veomni.router_replay", "strategy=fsdp2, fsdp or megatron"),
         (["data.gen_batch_size=1536"], "data.gen_batch_size=1536", "a step samples data.train_batch_size=1024 prompts"),
         (["actor_rollout_ref.rollout.prompt_length=99"], "prompt_length=99", "data.max_prompt_length is 512"),
         (["actor_rollout_ref.rollout.multi_turn.enable=True"], "multi_turn.enable=True", "single turns without tools"),
@@ -195,7 +241,14 @@ def test_what_is_passed_on(typed: list[str], passed_on: list[str]):
         ),
         (["actor@actor_rollout_ref.actor=mine"], "actor@actor_rollout_ref.actor=mine", "give the keys that the group sets"),
         (["actor_rollout_ref.actor.use_torch_compile=True,False"], "use_torch_compile=True,False", "need a key of rmrl"),
-        (["actor_rollout_ref.rollout.name=trtllm"], "name=trtllm", "use vllm"),
+        (
+            [
+                "actor_rollout_ref.actor.megatron.use_dist_checkpointing=True",
+                "actor_rollout_ref.actor.megatron.dist_checkpointing_path=runs/global_step_90/actor/dist_ckpt",
+            ],
+            "use_dist_checkpointing=True: runs/global_step_90/actor/dist_ckpt is of a run",
+            "give that as model.path",
+        ),
     ],
 )  # fmt: skip
 def test_a_refusal_names_what_to_use(typed: list[str], seen: str, advice: str):

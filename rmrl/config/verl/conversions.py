@@ -6,6 +6,7 @@ of a key counts, as for Hydra.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,11 +23,17 @@ _CORRECTION = "algorithm.rollout_correction"
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}
 _REJECTIONS = {"token_k1": "token", "seq_sum_k1": "sequence", "seq_mean_k1": "geometric"}
 _METRICS = {"seq_reward": "reward", "seq_final_reward": "reward"}
-_ENGINES = {"vllm_async": "vllm", "sglang_async": "sglang"}
+_ENGINES = {"vllm_async": "vllm", "sglang_async": "sglang", "trtllm": "vllm"}
 _COPIED = {"strategy": "strategy", "megatron": "layout", "fsdp_config": "dtypes"}
 _DEVICES = 8
 """verl's default of trainer.n_gpus_per_node."""
-_SAME_NUMBERS = {"fsdp": "fsdp2"}
+_SAME_NUMBERS = {"fsdp": "fsdp2", "veomni": "fsdp2"}
+_EXPERTS_CUT = (
+    "experts' matrices are cut by tensor_model_parallel_size as the others are; the layout changes"
+    " no number"
+)
+_OF_A_RUN = re.compile(r"global_step_?\d|(^|/)(iter|step)_\d")
+"""Folders that training writes, not a converter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,10 @@ def model_engine(own: Values, values: Values) -> Converted:
     (key, name), *_ = own.items()
     if name in (None, "dp", "fsdp"):
         return Converted(idle={key: ""})
+    if name == "veomni":
+        return Converted(
+            idle={key: "VeOmni shards a model as FSDP2 does; strategy=fsdp2 is the same training"}
+        )
     if name == "megatron":
         return Converted(overrides=(override(f"{_ACTOR}.strategy", "megatron"),))
     return Converted(
@@ -109,6 +120,66 @@ def as_actor(own: Values, values: Values) -> Converted:
     return Converted(problems=problems, idle={key: "" for key in own if key not in problems})
 
 
+def dist_checkpoint(own: Values, values: Values) -> Converted:
+    """Weights of a distributed Megatron checkpoint: one that was made of model.path holds the same,
+    one that a run saved holds others."""
+    problems: dict[str, str] = {}
+    idle: dict[str, str] = {}
+    for key, value in own.items():
+        section = key.rpartition(".")[0]
+        read = values.get(f"{section}.use_dist_checkpointing") is True
+        path = str(values.get(f"{section}.dist_checkpointing_path") or "")
+        if not read or value in (None, ""):
+            idle[key] = ""
+        elif _OF_A_RUN.search(path) and value is not True:
+            idle[key] = "named with use_dist_checkpointing"
+        elif _OF_A_RUN.search(path):
+            problems[key] = (
+                f"{path} is of a run, and weights are read from model.path: convert it into a"
+                " Hugging Face folder, give that as model.path, and leave use_dist_checkpointing"
+                " and dist_checkpointing_path out"
+            )
+        else:
+            idle[key] = (
+                "a distributed checkpoint is model.path converted for Megatron; the same weights"
+                " are read from model.path itself"
+            )
+    return Converted(problems=problems, idle=idle)
+
+
+def expert_layout(own: Values, values: Values) -> Converted:
+    """Shares of the experts: verl's own tensor parallelism of theirs -> that of the other layers,
+    with as many processes to a layer's experts.
+
+        expert_model_parallel_size here = there x expert_tensor_parallel_size / tensor_parallel_size
+    """
+    texts: list[str] = []
+    idle: dict[str, str] = {}
+    for section in dict.fromkeys(key.rpartition(".")[0] for key in own):
+        count_key = f"{section}.expert_model_parallel_size"
+        cut_key = f"{section}.expert_tensor_parallel_size"
+        count = own.get(count_key)
+        cut = own.get(cut_key)
+        tensor = values.get(f"{section}.tensor_model_parallel_size") or 1
+        if cut_key in own and (cut in (None, tensor) or count in (None, 1)):
+            idle[cut_key] = "" if cut in (None, tensor) else _EXPERTS_CUT
+        if count_key in own:
+            processes = (count or 1) * (cut or tensor)
+            texts.append(override(count_key, max(1, processes // tensor) if count else count))
+    return Converted(overrides=tuple(texts), idle=idle)
+
+
+def device(own: Values, values: Values) -> Converted:
+    """Kinds of devices that verl knows and rmrl does not."""
+    del values
+    (key, name), *_ = own.items()
+    if name in ("npu", "mlu", "musa", "xpu"):
+        return Converted(
+            problems={key: "training runs on NVIDIA or AMD GPUs (cuda) and on CPUs (cpu)"}
+        )
+    return Converted(overrides=(override(key, name),))
+
+
 def min_lr(own: Values, values: Values) -> Converted:
     """The last learning rate -> its share of the first."""
     texts: list[str] = []
@@ -141,8 +212,6 @@ def rollout_name(own: Values, values: Values) -> Converted:
     """Engines under verl's other names for them."""
     del values
     (key, name), *_ = own.items()
-    if name == "trtllm":
-        return Converted(problems={key: "responses are sampled by vllm, sglang or hf; use vllm"})
     return Converted(overrides=(override(key, _ENGINES.get(name, name)),))
 
 
@@ -370,6 +439,7 @@ CONVERSIONS: dict[str, Callable[[Values, Values], Converted]] = {
     for function in (
         model_engine, global_micro_batch, logprob_batches, as_actor, min_lr, adam_betas, rollout_name, expert_parallel, lengths,
         filter_metric, rollout_correction, bypass, tis_cap, gen_batch_size, critic_checkpoints,
+        dist_checkpoint, expert_layout, device,
     )
 }  # fmt: skip
 """Name in the table -> function."""

@@ -20,7 +20,7 @@ _ROUTER = "routing is computed anew in training; use algorithm.rollout_correctio
 
 ROLLOUT: tuple[KeyFate, ...] = (
     renamed(f"{_ROLLOUT}.tensor_model_parallel_size", f"{_ROLLOUT}.tensor_parallel_size"),
-    converted(f"{_ROLLOUT}.name", "rollout_name", "vllm, sglang (also as sglang_async) and hf; others are refused"),
+    converted(f"{_ROLLOUT}.name", "rollout_name", "vllm, sglang (also as sglang_async) and hf; trtllm is vllm, which samples the same distribution"),
     converted(
         f"{_ROLLOUT}.expert_parallel_size", "expert_parallel", "above 1: engine_kwargs.vllm.enable_expert_parallel=True"
     ),
@@ -53,7 +53,7 @@ ROLLOUT: tuple[KeyFate, ...] = (
     refused(f"{_ROLLOUT}.(quantization|quantization_config_file)", "use rollout.engine_kwargs.vllm.quantization"),
     refused(f"{_ROLLOUT}.(mtp|disaggregation|skip_rollout|limit_images|full_determinism).*", "it is not there; leave it out"),
     refused(f"{_ROLLOUT}.(nnodes|n_gpus_per_node)", "use rollout.pool and trainer.resource_pools", accepts=(0,)),
-    refused(f"{_ROLLOUT}.engine_kwargs.trtllm.*", "engines are vllm, sglang and hf; use rollout.name=vllm"),
+    no_effect(f"{_ROLLOUT}.engine_kwargs.trtllm.*", "settings of TensorRT-LLM, in whose place vLLM samples"),
 )  # fmt: skip
 ALGORITHM: tuple[KeyFate, ...] = (
     converted(
@@ -114,6 +114,7 @@ REWARD: tuple[KeyFate, ...] = (
     refused("reward.compute_score_kwargs.*", "give a rule with custom_reward_function.path"),
 )
 TRAINER: tuple[KeyFate, ...] = (
+    converted("trainer.device", "device", "auto, cuda and cpu; npu and others are refused"),
     converted(
         "trainer.max_critic_ckpt_to_keep",
         "critic_checkpoints",

@@ -16,11 +16,6 @@ _PLACE = "where the optimizer's state lies between its steps; megatron.optimizer
 _PROFILE = "no profile is recorded; metrics.jsonl has the seconds of each stage"
 _NO_LAYOUT = "training has strategy=fsdp2, fsdp or megatron"
 _ALL_SAVED = "everything that was saved is loaded; use save_contents"
-_DIST = (
-    "weights are read from model.path, a Hugging Face checkpoint: give there the checkpoint that"
-    " the distributed one was converted from, and leave use_dist_checkpointing and"
-    " dist_checkpointing_path out"
-)
 _ULYSSES = (
     "the same numbers without it: every process computes whole sequences, which takes more memory"
     " for long ones (enable_gradient_checkpointing, fsdp_config.offload_policy, or"
@@ -35,7 +30,7 @@ ACTOR_AND_CRITIC: tuple[KeyFate, ...] = (
     converted(
         "model_engine",
         "model_engine",
-        "dp: strategy fsdp2; megatron: strategy=megatron; others are refused",
+        "dp and veomni: strategy fsdp2; megatron: strategy=megatron; others are refused",
     ),
     renamed(f"{_ACTOR}.policy_loss", f"{_ACTOR}.policy_loss.loss_mode"),
     renamed(f"{_ACTOR}.(tau_pos|tau_neg)", f"{_ACTOR}.policy_loss.\\1"),
@@ -90,6 +85,22 @@ ACTOR_AND_CRITIC: tuple[KeyFate, ...] = (
         f"{_ANY}.router_replay.*",
         "routing is computed anew in training; use algorithm.rollout_correction",
         accepts=("disabled",),
+    ),
+    renamed(
+        f"{_TRAINED}.veomni.(param_offload|optimizer_offload|fsdp_size)", "\\1.fsdp_config.\\2"
+    ),
+    renamed(f"{_REF}.veomni.param_offload", f"{_REF}.param_offload"),
+    no_effect(
+        f"{_REF}.veomni.(optimizer_offload|fsdp_size)",
+        "a reference has no optimizer, and is sharded as the policy is",
+    ),
+    no_effect(
+        f"{_ANY}.veomni.(ulysses_parallel_size|expert_parallel_size|enable_full_shard|forward_prefetch|enable_forward_prefetch)",
+        "how a model is spread over processes changes no number",
+    ),
+    no_effect(
+        f"{_ANY}.veomni.(attn|moe|cross_entropy_loss|rms_norm|swiglu_mlp|rotary_pos_emb|load_balancing_loss)_implementation",
+        _KERNELS,
     ),
     refused(
         f"{_ANY}.(veomni|engine|torchtitan|automodel).*",
@@ -250,8 +261,17 @@ MEGATRON: tuple[KeyFate, ...] = (
     no_effect(f"{_ANY}.megatron.seed", "nothing is drawn in training: models have no dropout and start from a checkpoint"),
     no_effect(f"{_ANY}.megatron.(use_remove_padding|forward_only)", "how micro-batches are laid out changes no number"),
     no_effect(f"{_ANY}.megatron.dist_checkpointing_prefix", "no distributed checkpoint is read", accepts=("",)),
-    refused(f"{_ANY}.megatron.(use_dist_checkpointing|dist_checkpointing_path)", _DIST),
-    no_effect(f"{_ANY}.megatron.expert_tensor_parallel_size", _EXPERTS, accepts=(None,)),
+    converted(
+        f"{_ANY}.megatron.(use_dist_checkpointing|dist_checkpointing_path)",
+        "dist_checkpoint",
+        "no effect where the distributed checkpoint is model.path converted, whose weights are read from model.path; refused where a run saved it",
+    ),
+    no_effect(f"{_REF}.megatron.expert_tensor_parallel_size", _EXPERTS, accepts=(None,)),
+    converted(
+        f"{_TRAINED}.megatron.(expert_model_parallel_size|expert_tensor_parallel_size)",
+        "expert_layout",
+        "experts' matrices are cut by tensor_model_parallel_size as the others are: as many processes hold a layer's experts, no number changes",
+    ),
     no_effect(f"{_REF}.megatron.(grad_offload|optimizer_offload)", "a reference has no gradients and no optimizer"),
     refused(f"{_ANY}.megatron.override_mcore_model_config.*", "use model.override_config for what stands in config.json"),
     renamed(
