@@ -27,6 +27,8 @@ FOR_REAL = (
 )
 """These cover a reference, rounds of sampling, a critic, and the log-probabilities of the
 engine."""
+WITHOUT_VLLM = ("grpo", "remax", "pf_ppo")
+"""Sampled by the engine that starts soonest: groups, greedy baselines, a critic with reweighed rows."""
 
 
 def line(name: str, **paths: object) -> list[str]:
@@ -73,8 +75,13 @@ def test_a_stock_line_trains_two_steps_of_fakes(name: str, tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FOR_REAL)
-def test_a_stock_line_runs_two_steps_on_a_cpu(name: str, tiny_llama: Path, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [*((name, "vllm") for name in FOR_REAL), *((name, "hf") for name in WITHOUT_VLLM)],
+)
+def test_a_stock_line_runs_two_steps_on_a_cpu(
+    name: str, engine: str, tiny_llama: Path, tmp_path: Path
+):
     prompts = [[{"role": "user", "content": f"{n}+1="}] for n in range(8)]
     rows = [
         {"prompt": prompt, "data_source": "letters", "reward_model": {"ground_truth": "1"}}
@@ -91,6 +98,7 @@ def test_a_stock_line_runs_two_steps_on_a_cpu(name: str, tiny_llama: Path, tmp_p
         "data__max_prompt_length": 64,
         "data__max_response_length": 16,
         "actor_rollout_ref__actor__ppo_mini_batch_size": 2,
+        "actor_rollout_ref__rollout__name": engine,
         "trainer__n_gpus_per_node": 1,
         "trainer__total_epochs": 1,
         **(
