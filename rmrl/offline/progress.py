@@ -16,26 +16,25 @@ _LINE_EVERY_S = 30.0
 def counting(
     total: int, *, done: int = 0, notice: Callable[[str], None], every_s: float = _LINE_EVERY_S
 ) -> Iterator[Callable[[int], None]]:
-    """Yields a function that takes how many responses more are done; `done` were before, and do not
-    count for the speed."""
+    """Yields a function that takes how many responses are done so far; `done` were before, and do
+    not count for the speed."""
     if sys.stderr.isatty():
         with tqdm(total=total, initial=done, desc="score", unit="resp", mininterval=0.5) as bar:
 
-            def advance(more: int) -> None:
-                bar.update(more)
+            def advance(count: int) -> None:
+                bar.update(count - bar.n)
 
             yield advance
         return
     started = time.monotonic()
     spoken = started
-    scored = 0
 
-    def update(more: int) -> None:
-        nonlocal scored, spoken
-        scored += more
+    def update(count: int) -> None:
+        nonlocal spoken
+        scored = count - done
         now = time.monotonic()
-        left = total - done - scored
-        if now - spoken >= every_s and left > 0:
+        left = total - count
+        if now - spoken >= every_s and left > 0 and scored > 0:
             spoken = now
             speed = scored / (now - started)
             notice(

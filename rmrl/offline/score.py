@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from itertools import chain, islice, repeat
 
 from rmrl.cluster.watch import keep_in_mind, unless_lost
@@ -25,6 +26,7 @@ from rmrl.offline.stopping import stop_signals
 from rmrl.offline.summary import Summary
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.scoring.build import standalone_scorer
+from rmrl.telemetry.progress import watching
 
 Notice = Callable[[str], None]
 OpenScorer = Callable[[], AbstractAsyncContextManager[Scorer]]
@@ -136,9 +138,11 @@ async def _batches(job: Job, scorer: Scorer, *, notice: Notice) -> None:
     try:
         with counting(job.survey.responses, done=job.responses_done, notice=notice) as update:
             for batch in batches(rows, sizes, whole_groups=checked.whole_groups):
-                rewards = await scorer.score(response_rows(batch), within_budget=False)
+                rows_B = response_rows(batch)
+                async with watching(partial(_done_so_far, job, scorer, len(rows_B)), update):
+                    rewards = await scorer.score(rows_B, within_budget=False)
                 job.add(batch, rewards, scorer.state_dict())
-                update(len(rewards.rewards_B))
+                update(job.responses_done)
     except BaseException:
         with suppress(
             DataError
@@ -146,6 +150,11 @@ async def _batches(job: Job, scorer: Scorer, *, notice: Notice) -> None:
             job.close_part()
         raise
     job.close_part()
+
+
+def _done_so_far(job: Job, scorer: Scorer, at_work: int) -> int:
+    """Responses, those of the batch at work by the share of its verdicts that are there."""
+    return job.responses_done + int(at_work * scorer.share_done())
 
 
 def _batch_sizes(checked: CheckedScoring, *, done: int) -> Iterator[int]:

@@ -1,24 +1,39 @@
-"""A progress bar inside a step: how many responses are finished. Silent where the output is no
-terminal."""
+"""Progress inside a step: a bar on a terminal, a line now and then in a log."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from tqdm import tqdm
 
+LINE_EVERY_S = 30.0
+_LOOK_EVERY_S = 0.5
+
 
 @contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields a function that takes the count so far."""
+def counting(
+    what: str,
+    total: int,
+    *,
+    unit: str = "resp",
+    notice: Callable[[str], None] | None = None,
+    every_s: float = LINE_EVERY_S,
+) -> Iterator[Callable[[int], None]]:
+    """Yields a function that takes the count so far. Where the output is no terminal `notice` gets
+    a line every `every_s` seconds; without `notice` it is silent there."""
+    if notice is not None and not sys.stderr.isatty():
+        yield _Lines(what, total, unit=unit, notice=notice, every_s=every_s)
+        return
     with tqdm(
         total=total,
         desc=what,
         leave=False,
         disable=not sys.stderr.isatty(),
-        unit="resp",
+        unit=unit,
         position=1,
     ) as bar:
 
@@ -26,3 +41,42 @@ def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
             bar.update(done - bar.n)
 
         yield update
+
+
+@asynccontextmanager
+async def watching(
+    count: Callable[[], int], update: Callable[[int], None], *, every_s: float = _LOOK_EVERY_S
+) -> AsyncIterator[None]:
+    """Call `update(count())` every so often while the block runs."""
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            update(count())
+
+    task = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class _Lines:
+    """A line of the log every `every_s` seconds, of which the first is not before that time."""
+
+    def __init__(
+        self, what: str, total: int, *, unit: str, notice: Callable[[str], None], every_s: float
+    ) -> None:
+        self._what, self._total, self._unit = what, total, unit
+        self._notice, self._every_s = notice, every_s
+        self._started = time.monotonic()
+        self._last = self._started
+
+    def __call__(self, done: int) -> None:
+        now = time.monotonic()
+        if now - self._last < self._every_s or done >= self._total:
+            return
+        self._last = now
+        elapsed = now - self._started
+        self._notice(f"{self._what}: {done} of {self._total} {self._unit} after {elapsed:.0f} s")

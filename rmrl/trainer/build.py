@@ -80,7 +80,8 @@ async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncI
                 notice(line)
             publisher = await start_publisher(checked, places, models, rollouts)
             starting.push_async_callback(publisher.close)
-            sampler = _sampler(checked, rollouts, _scorer(checked, seats, pools, notice))
+            scorer = _scorer(checked, seats, pools, notice)
+            sampler = _sampler(checked, rollouts, scorer, notice=notice)
             run = _run(checked, models, sampler, publisher=publisher, claim=claim, notice=notice)
             starting.pop_all()
         stack.push_async_callback(run.close)
@@ -120,7 +121,7 @@ def _scorer(checked: Checked, seats: Seats, pools: Pools, notice: Notice) -> Sco
     )
 
 
-def _sampler(checked: Checked, rollouts: RolloutPool, scorer: Scorer) -> Sampler:
+def _sampler(checked: Checked, rollouts: RolloutPool, scorer: Scorer, *, notice: Notice) -> Sampler:
     return Sampler(
         config=checked.config,
         rollouts=rollouts,
@@ -128,6 +129,7 @@ def _sampler(checked: Checked, rollouts: RolloutPool, scorer: Scorer) -> Sampler
         clock=StepClock(),
         greedy_baseline=estimator_named(checked.config.algorithm.adv_estimator).baseline,
         scores_on_policy_devices=any(not plan.place for plan in checked.engines),
+        notice=notice,
     )
 
 

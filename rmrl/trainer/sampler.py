@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 import numpy as np
@@ -14,12 +14,13 @@ from rmrl.config.schema import Config
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import RewardError
 from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.scoring.session import Session
 from rmrl.telemetry.clock import StepClock
-from rmrl.telemetry.progress import counting
+from rmrl.telemetry.progress import counting, watching
 from rmrl.trainer.batches import response_row
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.sampled import Round, Sampled, concatenate, contrast
-from rmrl.types import Prompt, Response, Sampling, Scores
+from rmrl.types import Prompt, Response, RewardBatch, Sampling, Scores
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class Sampler:
     """Each step also samples one greedy response per prompt, whose reward is the baseline."""
     scores_on_policy_devices: bool = True
     """Some reward model lives on the policy's devices, so that scoring and training take turns."""
+    notice: Callable[[str], None] | None = None
+    """Gets a line now and then while rewards score and the output is no terminal."""
     unrewarded: tuple[tuple[Response, ...], Scores] | None = None
     """The last responses whose verdicts gave no rewards but an error."""
 
@@ -116,11 +119,18 @@ class Sampler:
                 await stack.enter_async_context(self.turns.devices)
             with self.clock(timed[1]):
                 try:
-                    return rollouts, await self.scorer.finish(session, step=step, learn=learn)
+                    return rollouts, await self._finished(session, step=step, learn=learn)
                 except RewardError as error:
                     if isinstance(error.scores, Scores):
                         self.unrewarded = (rollouts.responses, error.scores)
                     raise
+
+    async def _finished(self, session: Session, *, step: int, learn: bool) -> RewardBatch:
+        """The rewards of a session; how many verdicts are there is shown while it takes long."""
+        total = session.verdicts_wanted
+        with counting("score", total, unit="verdicts", notice=self.notice) as update:
+            async with watching(lambda: session.verdicts, update):
+                return await self.scorer.finish(session, step=step, learn=learn)
 
     async def _round(
         self, prompts: Sequence[Prompt], step: int, number: int

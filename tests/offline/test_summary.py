@@ -62,15 +62,16 @@ def test_nothing_was_scored() -> None:
 def test_a_log_gets_a_line_now_and_then() -> None:
     said: list[str] = []
     with counting(10, notice=said.append, every_s=0.0) as update:
+        update(0)  # nothing is done yet: no speed is known
         update(4)
-        update(6)
+        update(10)
     assert len(said) == 1
     assert re.fullmatch(r"scored 4 of 10 responses, \S+ a second, about \d+ s left", said[0])
     with counting(10, notice=said.append, every_s=60.0) as update:
         update(4)
     assert len(said) == 1
     with counting(10, done=6, notice=said.append, every_s=0.0) as update:
-        update(1)
+        update(7)
     assert said[-1].startswith("scored 7 of 10 responses, ")
 
 

@@ -138,6 +138,12 @@ class Scorer:
             session.add(position, row)
         return await self.finish(session, step=step, learn=learn, within_budget=within_budget)
 
+    def share_done(self) -> float:
+        """Share of the verdicts that are there, 0 to 1, of the sessions that are open; 0 without
+        one."""
+        wanted = sum(session.verdicts_wanted for session in self._sessions)
+        return sum(session.verdicts for session in self._sessions) / wanted if wanted else 0.0
+
     @asynccontextmanager
     async def streaming(self) -> AsyncIterator[Session]:
         """Open a session for the block; an error in the block cancels what the session started."""

@@ -107,6 +107,16 @@ class Session:
         """All rows in order."""
         return [self._rows[b] for b in range(len(self._rows))]
 
+    @property
+    def verdicts(self) -> int:
+        """Results that are there, over all components."""
+        return sum(len(results) for results in self._results.values())
+
+    @property
+    def verdicts_wanted(self) -> int:
+        """Results that there will be for the rows so far."""
+        return len(self._rows) * len(self._specs)
+
     # --- starting work
 
     async def _start_streaming(self) -> None:

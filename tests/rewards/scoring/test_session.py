@@ -45,6 +45,27 @@ def reached(engine_calls: list[Any]) -> int:
     return sum(len(requests) for _, requests in engine_calls)
 
 
+async def test_how_many_verdicts_are_there_while_rewards_score(
+    opened: Opened, tmp_path: Path
+) -> None:
+    quick, slow = (
+        rule(tmp_path, "quick", "return 1"),
+        rule(tmp_path, "slow", "import time; time.sleep(0.5); return 1"),
+    )
+    async with opened([quick, slow]) as scorer:
+        assert scorer.share_done() == 0.0
+        session = scorer.open()
+        for position, row in enumerate(rows("a", "b")):
+            session.add(position, row)
+        assert (session.verdicts, session.verdicts_wanted) == (0, 4)
+        finishing = asyncio.create_task(scorer.finish(session))
+        while session.verdicts == 0:
+            await asyncio.sleep(0.01)
+        assert (session.verdicts, scorer.share_done()) == (2, 0.5)
+        await finishing
+        assert (session.verdicts, scorer.share_done()) == (4, 0.0)
+
+
 async def test_a_closed_gate_keeps_the_model_from_being_asked(
     opened: Opened, tmp_path: Path, engine_calls: list[Any]
 ) -> None:

@@ -1,0 +1,64 @@
+"""Progress inside a step: lines in a log, a bar on a terminal alone."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from rmrl.telemetry.progress import counting, watching
+
+
+def test_a_log_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    lines: list[str] = []
+    with counting("score", 10, unit="verdicts", notice=lines.append, every_s=0.0) as update:
+        update(4)
+        update(10)  # done: the step's own line says the rest
+    assert len(lines) == 1
+    assert re.fullmatch(r"score: 4 of 10 verdicts after \d+ s", lines[0])
+    with counting("score", 10, notice=lines.append, every_s=60.0) as update:
+        update(4)
+    assert len(lines) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_without_a_notice_a_log_gets_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with counting("generate", 10) as update:
+        update(4)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_gets_a_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    lines: list[str] = []
+    with counting("score", 10, unit="verdicts", notice=lines.append, every_s=0.0) as update:
+        update(4)
+    assert lines == []
+    assert "score:" in capsys.readouterr().err
+
+
+async def test_what_is_watched_is_looked_at_until_the_block_ends() -> None:
+    seen: list[int] = []
+    done = 3
+    async with watching(lambda: done, seen.append, every_s=0.01):
+        while not seen:
+            await asyncio.sleep(0.01)
+        done = 7
+        while seen[-1] != 7:
+            await asyncio.sleep(0.01)
+    count = len(seen)
+    await asyncio.sleep(0.05)
+    assert seen[0] == 3
+    assert len(seen) == count
+
+
+async def test_an_error_of_the_block_is_the_error() -> None:
+    async def fails() -> None:
+        async with watching(lambda: 0, lambda _: None, every_s=0.001):
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        await fails()
