@@ -154,6 +154,9 @@ class Problems:
             raise self._errors[0]
         sentences: list[str] = []
         for error in self._errors:
-            sentences += error.problems if isinstance(error, ConfigError) else [str(error)]
+            if isinstance(error, ConfigError):
+                sentences += error.problems
+            else:
+                sentences.append(str(error).replace("\n", "\n  "))
         if sentences:
             raise ConfigError(list(dict.fromkeys(sentences)))

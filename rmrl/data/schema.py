@@ -353,7 +353,7 @@ def _extra_info(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _missing(column: str, fields: Mapping[str, Any], key: str) -> MissingColumnError:
-    close = difflib.get_close_matches(column, list(fields), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(column, list(fields), n=1, cutoff=0.6)
     hint = f"did you mean {key}={close[0]}?" if close else f"name the right column, {key}=..."
     return MissingColumnError(
         column,

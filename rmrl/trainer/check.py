@@ -237,15 +237,18 @@ def _part_problems(config: Config, device: str) -> list[str]:
     checkpoints = {"actor_rollout_ref.model.path": config.actor_rollout_ref.model.path}
     if needs_critic(config):
         checkpoints["critic.model.path"] = config.critic.model.path
+    unreadable: list[str] = []
     for key, path in checkpoints.items():
         if path:
-            problems += _problem_of(lambda path=path: local_checkpoint(str(path)), key)
+            unreadable += _problem_of(lambda path=path: local_checkpoint(str(path)), key)
+    problems += unreadable
     if not problems and all(checkpoints.values()):
         problems += _vocabulary_problems(checkpoints)
     if not problems and config.actor_rollout_ref.model.path:
         problems += layout_problems(
             config, critic_settings(config) if needs_critic(config) else None, device=device
         )
+    if not unreadable and config.actor_rollout_ref.model.path:
         problems += _length_problems(config)
     return problems
 

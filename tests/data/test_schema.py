@@ -283,3 +283,12 @@ def test_good_rows_before_the_first_problem_stream_out():
     assert [next(stream).id, next(stream).id] == ["f:0", "f:1"]
     with pytest.raises(DataError, match="row 2"):
         next(stream)
+
+
+def test_a_column_of_another_meaning_is_not_suggested():
+    fields = {"prompt": "x", "response": "y"}
+    row = Row(file="d/f.parquet", label="f.parquet", number=0, fields=fields)
+    with pytest.raises(DataError) as caught:
+        list(check_rows([row], prompt_key="question", reward_fn_key="data_source"))
+    assert "did you mean" not in str(caught.value)
+    assert "only the columns prompt, response" in str(caught.value)

@@ -74,6 +74,7 @@ def test_a_column_that_is_not_there_is_found_with_the_other_problems(bench: Benc
     problems = "\n".join(caught.value.problems)
     assert "columns=['row']: give some of" in problems
     assert "only the columns prompt, response" in problems
+    assert "\n  - row 0 (line 1), column 'answer'" in problems
 
 
 def test_two_bad_rows_at_the_start_are_no_bad_rule(bench: Bench) -> None:

@@ -244,3 +244,18 @@ def test_a_critic_reads_the_policys_tokens(tmp_path: Path) -> None:
         {"actor_rollout_ref.model.path": policy, "critic.model.path": other}
     )
     assert "a vocabulary of 9 tokens and the policy one of 8" in problem
+
+
+def test_lengths_are_compared_with_the_policy_beside_other_problems(tmp_path: Path) -> None:
+    made = config("grpo")
+    made.actor_rollout_ref.model.path = checkpoint(tmp_path / "policy", 8)
+    settings = json.loads((tmp_path / "policy" / "config.json").read_text())
+    (tmp_path / "policy" / "config.json").write_text(
+        json.dumps({**settings, "max_position_embeddings": 512})
+    )
+    made.data.max_prompt_length, made.data.max_response_length = 400, 200
+    made.critic.strategy = "megatorn"
+    problems = "\n".join(_part_problems(made, "cpu"))
+    assert "nothing named 'megatorn'" in problems
+    assert "= 600 tokens, and" in problems
+    assert "was made for 512" in problems
