@@ -8,8 +8,8 @@ What the judge quotes counts less than its own words, in this order:
   none. Without this a policy that
    writes every possible verdict could make honest ones unreadable, and so take its own bad rows out
    out of the loss.
-Lines that only repeat the judge's prompt (see `echoes`) count in no view but the last: one that
-ends the output, behind words of the judge's own, where nothing else is there.
+Lines that only repeat the judge's prompt (see `echoes`) count in no view, unless one ends the output
+behind words of the judge's own.
 Time is linear in the length of the text.
 """
 
@@ -60,7 +60,7 @@ def views(
     """The judge's own words, then ever more of the text; each at full length, with spaces in place
     of what does not count. `prompt`: what the judge was asked, without the response."""
     question = asked(prompt)
-    echoes = question.echoes(text)
+    echoes = _without_conclusion(text, question.echoes(text))
     quotations = _quotes_in(text, response, quotes, question)
     copied = [quote for quote in quotations if quote.copied]
     foreign = [quote for quote in quotations if quote.copied or not (quote.block or quote.own)]
@@ -69,10 +69,15 @@ def views(
         yield _blanked(text, [*_spans(copied), *echoes])
     if copied and copied[-1].own and not text[copied[-1].end :].strip(_TRAILING):
         yield _blanked(text, [*_spans(copied[:-1]), *echoes])
-    if echoes and not text[echoes[-1][1] :].strip(_TRAILING):
-        own = _blanked(text, [*_spans(copied), *echoes])
-        if len(re.findall(r"[^\W\d_]+", own)) >= _OWN_WORDS:
-            yield _blanked(text, [*_spans(copied), *echoes[:-1]])
+
+
+def _without_conclusion(text: str, echoes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The echoes but for one that ends the text behind words of the judge's own: it concludes in
+    the form that it was asked for."""
+    if not echoes or text[echoes[-1][1] :].strip(_TRAILING):
+        return echoes
+    words = re.findall(r"[^\W\d_]+", _blanked(text, echoes))
+    return echoes[:-1] if len(words) >= _OWN_WORDS else echoes
 
 
 def _spans(quotes: Sequence[_Quote]) -> list[tuple[int, int]]:

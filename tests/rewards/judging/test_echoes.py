@@ -35,6 +35,7 @@ Verdict: B"""
         # the same words as a conclusion
         (EXAMPLE, "The reply thanks the reader and helps.\nScore: 10", 10),
         (EXAMPLE, "The reply thanks the reader and helps.\n\n**Score: 10**\n", 10),
+        (EXAMPLE, "It has 2 flaws and 3 merits, 4 of 5 steps.\nScore: 10", 10),
         # levels: one of them is chosen, all of them are copied
         (RUBRIC, "5: answers, but with padding or a small mistake.", 5),
         (RUBRIC, RUBRIC, None),
