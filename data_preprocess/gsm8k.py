@@ -58,18 +58,9 @@ def make_row(record: Mapping[str, Any], /, *, split: str, index: int, where: str
 
 
 def run(args: argparse.Namespace) -> dict[Path, int]:
-    """Write one parquet file per split found; returns file -> rows. A training question that is
-    also a test question is left out."""
-    prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
-    records = prepare.source_records(args, hub=HUB)
-    rows = prepare.build_rows(
-        records,
-        make_row,
-        test_share=args.test_share,
-        key=lambda record: str(record.get("question")),
-    )
-    return prepare.write_splits(
-        args.out, prepare.without_test_questions(rows), overwrite=args.overwrite
+    """See `prepare.convert_questions`."""
+    return prepare.convert_questions(
+        args, make_row, key=lambda record: str(record.get("question")), hub=HUB
     )
 
 

@@ -20,12 +20,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rmrl.data import prepare
-from rmrl.data.sources import HubNames, Record
+from rmrl.data.sources import HubNames
 from rmrl.errors import DataError
 from rmrl.exit import exit_code
 from rmrl.rewards.rules.verifiers.format import last_boxed
@@ -81,25 +81,14 @@ def level_of(record: Mapping[str, Any]) -> int | None:
     return int(digits[0]) if digits else None
 
 
-def of_levels(records: Iterable[Record], levels: frozenset[int]) -> Iterator[Record]:
-    """The records of these levels; all where `levels` is empty."""
-    return (record for record in records if not levels or level_of(record[1]) in levels)
-
-
 def run(args: argparse.Namespace) -> dict[Path, int]:
-    """Write one parquet file per split found; returns file -> rows. A training problem that is also
-    a test problem is left out."""
-    prepare.refuse_existing_splits(args.out, overwrite=args.overwrite)
-    found = prepare.source_records(args, hub=HubNames(configs=tuple(args.hub_config) or (None,)))
-    records = {
-        split: of_levels(part, frozenset(args.levels)) if split == "train" else part
-        for split, part in found.items()
-    }
-    rows = prepare.build_rows(
-        records, make_row, test_share=args.test_share, key=lambda record: str(record.get("problem"))
-    )
-    return prepare.write_splits(
-        args.out, prepare.without_test_questions(rows), overwrite=args.overwrite
+    """Convert the problems of --levels; see `prepare.convert_questions`."""
+    return prepare.convert_questions(
+        args,
+        make_row,
+        key=lambda record: str(record.get("problem")),
+        hub=HubNames(configs=tuple(args.hub_config) or (None,)),
+        trains_on=lambda record: not args.levels or level_of(record) in args.levels,
     )
 
 

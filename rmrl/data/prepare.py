@@ -107,6 +107,27 @@ def build_rows(
     return rows
 
 
+def convert_questions(
+    args: argparse.Namespace,
+    make_row: MakeRow,
+    *,
+    key: Callable[[Mapping[str, Any]], str],
+    hub: HubNames | None = None,
+    trains_on: Callable[[Mapping[str, Any]], bool] | None = None,
+) -> dict[Path, int]:
+    """Write one parquet file per split of --source; return file -> rows.
+
+    A training question that is also a test question is left out, and so are the training records
+    on which `trains_on` is false. `key` is what decides whether a record is held out.
+    """
+    refuse_existing_splits(args.out, overwrite=args.overwrite)
+    records = source_records(args, hub=hub)
+    if trains_on is not None and "train" in records:
+        records["train"] = (record for record in records["train"] if trains_on(record[1]))
+    rows = build_rows(records, make_row, test_share=args.test_share, key=key)
+    return write_splits(args.out, without_test_questions(rows), overwrite=args.overwrite)
+
+
 def is_held_out(text: str, share: float) -> bool:
     """Whether a text belongs to the held-out share; depends on the text alone."""
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

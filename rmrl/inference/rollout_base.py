@@ -3,6 +3,7 @@ heavy."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any, Literal
 
 from rmrl.config.schema.rollout import RolloutConfig
 from rmrl.errors import DataError, InfrastructureError
+
+WEIGHTS, KV_CACHE = "weights", "kv_cache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,59 @@ class RolloutEngineSettings:
         fields: dict[str, Any] = {name: getattr(config, name) for name in shared}
         fields["kwargs"] = dict(config.engine_kwargs.get(config.name) or {})
         return cls(**{**fields, **decided})
+
+
+class TaggedSleep(ABC):
+    """Which parts of a rollout engine sleep, and the order in which they wake."""
+
+    version: int
+
+    def __init__(self) -> None:
+        self._asleep: set[str] = set()
+        self._weights_dropped = False
+        """Sleep left no copy of the weights."""
+        self._published = ""
+        """File of the weights published last, or a phrase for weights that came without one; "":
+        the checkpoint's."""
+
+    async def wake(self, tags: Sequence[str] | None = None) -> None:
+        """Undo `sleep`, or only for "weights" or "kv_cache".
+
+        Without tags, dropped weights are read again: those published last, else the checkpoint's.
+        To publish new ones instead, call `load_weights` before `wake` (or after
+        `wake(["weights"])`): nothing is read twice. Raises InfrastructureError when the weights
+        published last are gone.
+        """
+        await self._wake(set(tags) if tags else {WEIGHTS})
+        if tags:
+            return
+        if self._weights_dropped:
+            await self._restore_weights()
+        await self._wake({KV_CACHE})
+
+    async def _restore_weights(self) -> None:
+        if not self._published:
+            await self._read_checkpoint()
+            self._weights_dropped = False
+        elif Path(self._published).is_file():
+            await self.load_weights(self._published, version=self.version)
+        else:
+            raise InfrastructureError(
+                f"the rollout engine dropped its weights and {self._published} cannot be read"
+                " again; publish weights before waking it fully"
+            )
+
+    @abstractmethod
+    async def load_weights(self, path: str, *, version: int) -> None:
+        """Replace the weights by those of a file."""
+
+    @abstractmethod
+    async def _wake(self, tags: set[str]) -> None:
+        """Wake those of `tags` that sleep."""
+
+    @abstractmethod
+    async def _read_checkpoint(self) -> None:
+        """Read the weights that the engine was started with."""
 
 
 def refuse_overlong(prompts: Sequence[Sequence[int]], max_model_len: int) -> None:

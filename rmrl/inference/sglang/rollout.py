@@ -35,7 +35,10 @@ import httpx
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RmrlError, StallError
 from rmrl.inference.rollout_base import (
+    KV_CACHE,
+    WEIGHTS,
     RolloutEngineSettings,
+    TaggedSleep,
     refuse_missing,
     refuse_overlong,
     sample_seed,
@@ -51,17 +54,15 @@ from rmrl.inference.sglang.launch import (
 from rmrl.inference.sglang.rollout_wire import Sample, generate_body, generation, launch_command
 from rmrl.types import Generation, Sampling
 
-WEIGHTS = "weights"
-KV_CACHE = "kv_cache"
 
-
-class SGLangRollout:
+class SGLangRollout(TaggedSleep):
     """A `RolloutEngine` on SGLang. All methods belong to one event loop; calls of `generate` may
     overlap, the server batches them."""
 
     package: ClassVar[str] = "sglang"
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
+        super().__init__()
         self.settings = settings
         self.version = 0
         self._child: ChildServer | None = None
@@ -70,9 +71,6 @@ class SGLangRollout:
         self._slots = asyncio.Semaphore(settings.max_num_seqs)
         self._calls = itertools.count()
         self._under_way: set[str] = set()
-        self._asleep: set[str] = set()
-        self._published = ""
-        self._weights_dropped = False
 
     async def start(self) -> None:
         """Attach to `base_url` or start a server, and wait until it is healthy.
@@ -167,19 +165,6 @@ class SGLangRollout:
                 self._weights_dropped = True
         self._asleep = {WEIGHTS, KV_CACHE}
 
-    async def wake(self, tags: Sequence[str] | None = None) -> None:
-        """Undo `sleep`, or only for "weights" or "kv_cache".
-
-        Weights without a copy in host memory are read again: those published last, else the
-        checkpoint's; call `load_weights` before `wake` and nothing is read twice. Raises
-        InfrastructureError when the weights published last are gone.
-        """
-        await self._wake(set(tags) if tags else {WEIGHTS})
-        if not tags:
-            if self._weights_dropped:
-                await self._restore_weights()
-            await self._wake({KV_CACHE})
-
     async def resident_bytes(self) -> int:
         """CPU: resident memory of the server's processes; CUDA: weights and KV cache by the
         server's own figures, without released ones."""
@@ -263,17 +248,8 @@ class SGLangRollout:
             await self._post("/resume_memory_occupation", {"tags": sleeping})
         self._asleep -= set(sleeping)
 
-    async def _restore_weights(self) -> None:
-        if not self._published:
-            await self._update_weights(self.settings.path, self.version)
-            self._weights_dropped = False
-        elif Path(self._published).is_file():
-            await self.load_weights(self._published, version=self.version)
-        else:
-            raise InfrastructureError(
-                f"the rollout engine dropped its weights and '{self._published}' is gone; publish"
-                " weights before waking it up fully"
-            )
+    async def _read_checkpoint(self) -> None:
+        await self._update_weights(self.settings.path, self.version)
 
     async def _update_weights(self, folder: str, version: int) -> None:
         answer = await self._post(

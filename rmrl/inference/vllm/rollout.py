@@ -19,19 +19,23 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError, StallError
-from rmrl.inference.rollout_base import RolloutEngineSettings, refuse_overlong, sample_seed
+from rmrl.inference.rollout_base import (
+    KV_CACHE,
+    WEIGHTS,
+    RolloutEngineSettings,
+    TaggedSleep,
+    refuse_overlong,
+    sample_seed,
+)
 from rmrl.inference.vllm import batch_invariance
 from rmrl.inference.vllm.arguments import ServingSettings, engine_arguments
 from rmrl.inference.vllm.sampling import sampling_params
 from rmrl.types import Generation, Sampling
 
 Result = TypeVar("Result")
-WEIGHTS = "weights"
-KV_CACHE = "kv_cache"
 
 _SLICE_S = 0.02
 """Engine steps are run in slices of at most this long (a started step is finished), so that new
@@ -49,7 +53,7 @@ class _Pending:
     arrivals: asyncio.Queue[Generation | RmrlError]
 
 
-class VLLMRollout:
+class VLLMRollout(TaggedSleep):
     """A `RolloutEngine` on vLLM; the process must have been given
     `serving.environment.engine_environment`.
 
@@ -59,6 +63,7 @@ class VLLMRollout:
     package: ClassVar[str] = "vllm"
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
+        super().__init__()
         self.settings = settings
         self.version = 0
         self._engine: Any = None
@@ -66,9 +71,6 @@ class VLLMRollout:
         self._pending: dict[str, _Pending] = {}
         self._ids = itertools.count()
         self._pump: asyncio.Task[None] | None = None
-        self._asleep: set[str] = set()
-        self._weights_dropped = False
-        self._published = ""
         self._logprobs_before_filters = True
 
     async def start(self) -> None:
@@ -158,20 +160,6 @@ class VLLMRollout:
         await self._run(lambda: self._engine.sleep(level=level))
         self._asleep = {WEIGHTS, KV_CACHE}
         self._weights_dropped = level >= 2
-
-    async def wake(self, tags: Sequence[str] | None = None) -> None:
-        """Undo `sleep`, or only for "weights" or "kv_cache".
-
-        After level 2, `wake()` reads the weights again: those published last, else the
-        checkpoint's. To publish new ones instead, call `load_weights` before `wake` (or after
-        `wake(["weights"])`): nothing is read twice. Raises InfrastructureError when the weights
-        published last are gone.
-        """
-        await self._wake(set(tags) if tags else {WEIGHTS})
-        if not tags:
-            if self._weights_dropped:
-                await self._restore_weights()
-            await self._wake({KV_CACHE})
 
     async def resident_bytes(self) -> int:
         """Return resident memory on CPU, device bytes on CUDA, summed over a tensor-parallel
@@ -290,17 +278,8 @@ class VLLMRollout:
             await self._run(lambda: self._engine.wake_up(sleeping))
             self._asleep -= set(sleeping)
 
-    async def _restore_weights(self) -> None:
-        if not self._published:
-            await self._run(lambda: self._engine.collective_rpc("reload_weights"))
-            self._weights_dropped = False
-        elif Path(self._published).is_file():
-            await self.load_weights(self._published, version=self.version)
-        else:
-            raise InfrastructureError(
-                f"the rollout engine dropped its weights and {self._published} cannot be had again;"
-                " publish before waking it fully"
-            )
+    async def _read_checkpoint(self) -> None:
+        await self._run(lambda: self._engine.collective_rpc("reload_weights"))
 
     def _refuse_unready(self, sampling: Sampling) -> None:
         state = ""
