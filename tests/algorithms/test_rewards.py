@@ -75,6 +75,12 @@ def test_kl_penalty_and_its_mean() -> None:
     assert mean_kl.item() == pytest.approx((0.8 / 2 + 0.4 / 2) / 2)  # the empty row is no response
 
 
+def test_the_mean_of_one_response_of_one_token_is_its_kl() -> None:
+    one = torch.ones(1, 1)
+    _, mean_kl = kl_token_rewards(one, 0.25 * one, one, kind="kl", coefficient=0.1)
+    assert mean_kl.item() == pytest.approx(0.75)
+
+
 def test_refusal_only_where_there_are_token_rewards() -> None:
     refuse_token_rewards(inputs(), estimator="gdpo", why="they belong to none")
     with pytest.raises(

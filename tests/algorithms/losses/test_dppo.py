@@ -52,6 +52,8 @@ def one_token(
         (0.3, 0.5, 2.0, (-1.2, -1.2, 0)),  # far below: on its way back, -A * 0.6
         (0.3, 0.5, -2.0, (0.0, 0.0, 1)),  # 0.2 below, limit 0.1
         (0.75, 0.5, -2.0, (3.0, 3.0, 0)),  # far above: on its way back
+        (0.75, 0.5, 0.25, (0.0, 0.0, 1)),  # the sign of A counts, not its size
+        (0.3, 0.5, -0.25, (0.0, 0.0, 1)),
         (
             0.05,
             0.01,
