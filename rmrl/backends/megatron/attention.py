@@ -1,13 +1,13 @@
 """Causal attention through torch's SDPA for all layouts that megatron-core's own CPU-capable
 attention refuses, on CPU and CUDA alike.
 
-Rows are right-padded or packed one behind the other (PackedSeqParams, thd), and whole or, with
+Rows are right-padded or packed one behind the other (PackedSeqParams, thd). They are whole or, with
 context parallelism, in zigzag chunks: a row is cut into 2 * C chunks for C processes, and process r
-holds chunks r and 2C - 1 - r, so that all have the same share of the triangle. Queries stay where
-they are; keys and values are gathered.
+has chunks r and 2C - 1 - r, so that all have the same share of the triangle. Queries stay in their
+process; keys and values are gathered.
 
 Shapes: S positions of this process    B rows    n heads    d channels of a head    T packed
-  positions of this process
+positions of this process
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rmrl.backends.megatron.core import (
 
 
 def zigzag(length: int, *, size: int, rank: int) -> Tensor:
-    """Positions of a row of `length` that process `rank` of `size` holds, in its order; int64 of
-    shape [length / size].
+    """Positions of a row of `length` in process `rank` of `size`, in its order; int64 of shape
+    [length / size].
 
     Raises ValueError unless 2 * size divides `length`.
     """
@@ -41,8 +41,8 @@ def zigzag(length: int, *, size: int, rank: int) -> Tensor:
 
 
 class SDPACoreAttention(nn.Module):
-    """The core attention of a layer: queries, keys and values in, what the heads read out. Padding
-    must lie behind its row."""
+    """The core attention of a layer: queries, keys and values in, outputs of the heads out. Padding
+    must be at the end of its row."""
 
     def __init__(
         self, config: TransformerConfig, *_: Any, softmax_scale: float | None = None, **__: Any
@@ -51,7 +51,8 @@ class SDPACoreAttention(nn.Module):
         assert config.kv_channels is not None
         self.scale = softmax_scale or config.kv_channels**-0.5
         self.group: Any = parallel_state.get_context_parallel_group()
-        self.size, self.rank = self.group.size(), self.group.rank()
+        self.size = self.group.size()
+        self.rank = self.group.rank()
 
     def forward(
         self,
@@ -70,28 +71,28 @@ class SDPACoreAttention(nn.Module):
             return self._rows(query, key, value).flatten(2)
         lengths = _lengths(packed_seq_params, self.size)
         parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
-        return torch.cat(
-            [self._rows(q[:, None], k[:, None], v[:, None])[:, 0] for q, k, v in parts]
-        ).flatten(1)
+        outputs: list[Tensor] = []
+        for q, k, v in parts:
+            outputs.append(self._rows(q[:, None], k[:, None], v[:, None])[:, 0])
+        return torch.cat(outputs).flatten(1)
 
     def _rows(self, q_SBnd: Tensor, k_SBnd: Tensor, v_SBnd: Tensor) -> Tensor:
-        """Rows of one length; of each, this process's positions."""
+        """Attention of rows of one length, for this process's positions."""
         if self.size == 1:
             return self._causal(q_SBnd, k_SBnd, v_SBnd)
         k_whole, v_whole = self._whole_rows(torch.stack([k_SBnd, v_SBnd], dim=1)).unbind(1)
-        outputs = []
-        for chunk, q in zip(
-            (self.rank, 2 * self.size - 1 - self.rank), q_SBnd.chunk(2), strict=True
-        ):
-            seen = (chunk + 1) * len(q)
-            outputs.append(self._causal(q, k_whole[:seen], v_whole[:seen]))
+        outputs: list[Tensor] = []
+        chunks = (self.rank, 2 * self.size - 1 - self.rank)
+        for chunk, q in zip(chunks, q_SBnd.chunk(2), strict=True):
+            end = (chunk + 1) * len(q)
+            outputs.append(self._causal(q, k_whole[:end], v_whole[:end]))
         return torch.cat(outputs)
 
     def _whole_rows(self, local: Tensor) -> Tensor:
-        """All processes' positions of what has this process's on its first axis, in the order of
-        the row."""
-        # Backward, each process gets the sum of all gradients of its own: queries of every process
-        # have read them.
+        """Gather a tensor with this process's positions on its first axis: all positions, in the
+        order of the row."""
+        # In the backward pass each process gets the sum of all gradients of its own positions:
+        # queries of every process have read them.
         gathered = tensor_parallel.gather_from_sequence_parallel_region(
             local, tensor_parallel_output_grad=True, group=self.group
         )
@@ -100,18 +101,20 @@ class SDPACoreAttention(nn.Module):
 
     def _causal(self, q_SBnd: Tensor, k_KBnd: Tensor, v_KBnd: Tensor) -> Tensor:
         """Queries that are the last S of K positions."""
-        q, k, v = (tensor.permute(1, 2, 0, 3) for tensor in (q_SBnd, k_KBnd, v_KBnd))
+        q = q_SBnd.permute(1, 2, 0, 3)
+        k = k_KBnd.permute(1, 2, 0, 3)
+        v = v_KBnd.permute(1, 2, 0, 3)
         before = k.shape[2] - q.shape[2]
         mask = None
         if before:
-            mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(
-                before
-            )
+            all_true = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
+            mask = all_true.tril(before)
         shared = q.shape[1] // k.shape[1]
         if shared > 1 and (mask is not None or q.dtype == torch.float32):
-            # Fused kernels that take these know no shared keys, and torch would fall back to whole
-            # S x S scores.
-            k, v = (tensor.repeat_interleave(shared, dim=1) for tensor in (k, v))
+            # Fused kernels for these inputs do not support shared keys, and torch would fall back
+            # to whole S x S scores.
+            k = k.repeat_interleave(shared, dim=1)
+            v = v.repeat_interleave(shared, dim=1)
         grouped = q.shape[1] != k.shape[1]
         output = nn.functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=mask is None, scale=self.scale, enable_gqa=grouped
@@ -120,7 +123,8 @@ class SDPACoreAttention(nn.Module):
 
 
 def _lengths(packed: PackedSeqParams, size: int) -> list[int]:
-    """Positions of each packed row that this process holds."""
-    padded: Any = packed.cu_seqlens_q_padded
-    ends = packed.cu_seqlens_q if padded is None else padded
+    """Lengths of the packed rows in this process."""
+    ends: Any = packed.cu_seqlens_q_padded
+    if ends is None:
+        ends = packed.cu_seqlens_q
     return (ends.diff() // size).tolist()

@@ -1,29 +1,28 @@
 """Checkpoints of a Megatron model: parameters and optimizer state as megatron-core's
 dist_checkpointing shards them, in safetensors files.
 
-Where a parameter of this process lies in the whole one is megatron-core's to say
-(`sharded_state_dict`). Its `save`, `load` and storage are not used: they pickle a common state, and
-some versions unpickle it whatever the strategy. Nor is its optimizer's state dict: without
-TransformerEngine it cannot be loaded (a fresh optimizer has no state, and "step" is looked for
-among the tensors) or gives all parameters one step counter between them, and its layout-free form
-gathers a whole share of the state in one process. Instead
+megatron-core defines the place of a process's parameter in the whole one (`sharded_state_dict`).
+Its `save`, `load` and storage are not used: they pickle a common state, and some versions unpickle
+it whatever the strategy. Nor is its optimizer's state dict. Without TransformerEngine that cannot
+be loaded (a fresh optimizer has no state, and "step" is looked for among the tensors) or has one
+step counter for all parameters, and its layout-free form gathers a whole share of the state in one
+process. Instead
 
-- every process writes the numbers that it holds, for the distributed optimizer the ranges of its
-  flat shard, as boxes of the whole tensor
-  (see storage); so a checkpoint loads under any tensor, pipeline, expert, virtual and data-parallel
-  sizes, with the distributed optimizer or without, and in any dtype, and no process ever holds more
-  than its own share;
+- every process writes its own numbers, for the distributed optimizer the ranges of its flat shard,
+  as boxes of the whole tensor (see rmrl.backends.storage). So a checkpoint loads under any tensor,
+  pipeline, expert, virtual and data-parallel sizes, with the distributed optimizer or without, and
+  in any dtype, and no process ever has more than its own share;
 - a parameter is stored once, in the precision in which it is trained: float32 master weights where
-  the optimizer keeps them. Loading
-  rounds them as the optimizer does, so that bfloat16 weights come back exactly;
+  the optimizer keeps them. Loading rounds them as the optimizer does, so that bfloat16 weights come
+  back exactly;
 - names are those of rmrl.backends.megatron.mapping; a vocabulary is stored without its rows of
   padding, tied weights once.
 
 model.<name>                             parameters
 optimizer.exp_avg[_sq].<name>            AdamW's averages
 optimizer.step                           optimizer steps so far, [1]
-shape                                    rmrl.backends.megatron.shape.Shape as JSON, in bytes: what
-  it takes to export without megatron
+shape                                    rmrl.backends.megatron.shape.Shape as JSON, in bytes, for
+                                         the export without megatron
 """
 
 from __future__ import annotations
@@ -61,32 +60,30 @@ def save_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None
     Raises CheckpointError in every process when one of them fails, e.g. on a full disk.
     """
     parameters = _parameters(model)
-    pieces = [whole(SHAPE, _json_bytes(dataclasses.asdict(model.shape)))]
-    for parameter in parameters.values():
-        if not parameter.copy and (optimizer is None or parameter.tensor.dtype == torch.float32):
+    shape = json.dumps(dataclasses.asdict(model.shape)).encode()
+    pieces = [whole(SHAPE, torch.frombuffer(bytearray(shape), dtype=torch.uint8))]
+    owned = {key: parameter for key, parameter in parameters.items() if not parameter.copy}
+    for parameter in owned.values():
+        if optimizer is None or parameter.tensor.dtype == torch.float32:
             pieces += parameter.pieces(MODEL, parameter.tensor)
     if optimizer is not None:
-        pieces += _state_pieces(
-            optimizer,
-            {key: parameter for key, parameter in parameters.items() if not parameter.copy},
-        )
+        pieces += _state_pieces(optimizer, owned)
         pieces += [whole(STEP, torch.tensor([step])) for step in _steps(optimizer)[:1]]
     write_pieces(folder, pieces)
 
 
 def load_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None) -> None:
-    """Put what `save_tensors` wrote, under any parallel sizes, into the model and its optimizer;
+    """Read the tensors of `save_tensors`, of any parallel sizes, into the model and its optimizer;
     all processes call this together.
 
     Raises CheckpointError in every process, and leaves the model as it is, when the folder is torn
-    or holds another model.
+    or contains another model.
     """
-    parameters, step = _parameters(model), torch.zeros(1, dtype=torch.int64)
-    pieces = [
-        piece
-        for parameter in parameters.values()
-        for piece in parameter.pieces(MODEL, parameter.tensor)
-    ]
+    parameters = _parameters(model)
+    step = torch.zeros(1, dtype=torch.int64)
+    pieces: list[Piece] = []
+    for parameter in parameters.values():
+        pieces += parameter.pieces(MODEL, parameter.tensor)
     if optimizer is not None:
         pieces += [*_state_pieces(optimizer, parameters), whole(STEP, step)]
     read_pieces(folder, pieces)
@@ -109,8 +106,8 @@ class _Parameter:
 
     @property
     def copy(self) -> bool:
-        """Whether another process, not a data-parallel one, stands for the same numbers. (Who of
-        the latter writes, the storage decides.)
+        """True if another process, not a data-parallel one, represents the same numbers. (The
+        storage chooses one of the data-parallel processes.)
 
         Replicas are numbered along the pipeline (tied weights), the tensor-parallel and the
         data-parallel group.
@@ -118,14 +115,13 @@ class _Parameter:
         return any(number > 0 for number in self.shards[0].replica_id[:-1])
 
     def pieces(self, prefix: str, values: Tensor, start: int = 0) -> Iterator[Piece]:
-        """The boxes of the whole tensor that `values`, which belong to the elements from `start`
-        on, are."""
+        """Yield the boxes of the whole tensor for `values`, the elements from `start` on."""
         name = prefix + (EMBEDDING if self.entry.tied else self.entry.name)
         values = values.detach().view(-1)
         for shard in self.shards:
-            size, offset = list(shard.global_shape), shard.global_offset
             # Experts are numbered by an axis of their own, which the names here do instead.
-            size, offset = size[shard.prepend_axis_num :], offset[shard.prepend_axis_num :]
+            size = list(shard.global_shape)[shard.prepend_axis_num :]
+            offset = shard.global_offset[shard.prepend_axis_num :]
             rows = shard.local_shape[0]
             if self.entry.kind == "vocab":  # without padding
                 size[0] = self.entry.shapes[0][0]
@@ -135,29 +131,30 @@ class _Parameter:
             end = min(start + len(values), first + rows * shard.data[0].numel())
             for element, (offsets, sizes) in boxes(shard.local_shape, begin - first, end - first):
                 box = values[first + element - start :][: torch.Size(sizes).numel()].view(sizes)
-                at = tuple(whole_at + here for whole_at, here in zip(offset, offsets, strict=True))
+                at = tuple(map(sum, zip(offset, offsets, strict=True)))
                 yield Piece(name=name, size=tuple(size), offset=at, data=box)
 
 
 def _parameters(model: MegatronModel) -> dict[int, _Parameter]:
     """id -> each parameter of this process."""
     table = {entry.name: entry for entry in entries(model.shape, model.role)}
-    names = {
-        id(tensor): name for name, tensor in named(model.chunks, experts_here(model.shape).start)
-    }
-    found = {}
+    names: dict[int, str] = {}
+    for name, tensor in named(model.chunks, experts_here(model.shape).start):
+        names[id(tensor)] = name
+    parameters: dict[int, _Parameter] = {}
     for chunk in model.chunks:
         for sharded in _sharded(chunk):
-            tensor, shards = sharded.data, [sharded]
-            if id(tensor) in names:  # else a buffer
-                if isinstance(sharded, dist_checkpointing.mapping.ShardedTensorFactory):
-                    shards = sharded.build()
-                found[id(tensor)] = _Parameter(
-                    entry=table[names[id(tensor)]], tensor=tensor, shards=tuple(shards)
-                )
-    missing = set(names) - set(found)
-    assert not missing, f"megatron-core does not shard {[names[key] for key in missing]}"
-    return found
+            key = id(sharded.data)
+            if key not in names:
+                continue  # a buffer
+            shards = [sharded]
+            if isinstance(sharded, dist_checkpointing.mapping.ShardedTensorFactory):
+                shards = sharded.build()
+            entry = table[names[key]]
+            parameters[key] = _Parameter(entry=entry, tensor=sharded.data, shards=tuple(shards))
+    missing = [name for key, name in names.items() if key not in parameters]
+    assert not missing, f"megatron-core does not shard {missing}"
+    return parameters
 
 
 def _sharded(chunk: Any) -> Iterable[Any]:
@@ -175,7 +172,7 @@ def _sharded(chunk: Any) -> Iterable[Any]:
 
 
 def _state_pieces(optimizer: Optimizer, parameters: dict[int, _Parameter]) -> Iterator[Piece]:
-    """Master weights and averages. Those of an optimizer that has not stepped yet are made."""
+    """Master weights and averages; those of an optimizer that has not stepped yet are allocated."""
     for part in optimizer.parts:
         if part.optimizer is None:  # no parameter of this process is in it
             continue
@@ -186,38 +183,31 @@ def _state_pieces(optimizer: Optimizer, parameters: dict[int, _Parameter]) -> It
                 continue
             if tensor.dtype != torch.float32:  # else the optimizer steps the parameter itself
                 yield from parameter.pieces(MODEL, master, start)
+            state = part.optimizer.state[master]
             for name in AVERAGES:
-                yield from parameter.pieces(
-                    f"{OPTIMIZER}{name}.", part.optimizer.state[master][name], start
-                )
+                yield from parameter.pieces(f"{OPTIMIZER}{name}.", state[name], start)
 
 
 def _masters(part: Any) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
-    """(parameter, first of its elements that this process steps, what is stepped: those elements in
-    float32)."""
-    if (
-        places := getattr(part, "model_param_group_index_map", None)
-    ) is not None:  # the distributed optimizer: ranges
+    """Yield (parameter, first of its elements that this process steps, the stepped tensor: those
+    elements in float32)."""
+    places = getattr(part, "model_param_group_index_map", None)
+    if places is not None:  # the distributed optimizer: ranges
         for parameter, (group, number) in places.items():
             start = part._get_model_param_range_map(parameter)["param"].start
             yield parameter, start, part.optimizer.param_groups[group]["params"][number]
-    elif hasattr(part, "float16_groups"):
-        for parameters, masters in zip(
-            part.float16_groups, part.fp32_from_float16_groups, strict=True
-        ):
-            yield from (
-                (parameter, 0, master)
-                for parameter, master in zip(parameters, masters, strict=True)
-            )
-        yield from (
-            (parameter, 0, parameter) for group in part.fp32_from_fp32_groups for parameter in group
-        )
-    else:
-        yield from (
-            (parameter, 0, parameter)
-            for group in part.optimizer.param_groups
-            for parameter in group["params"]
-        )
+        return
+    groups = part.optimizer.param_groups
+    plain = [group["params"] for group in groups]
+    if hasattr(part, "float16_groups"):
+        plain = part.fp32_from_fp32_groups
+        mixed = zip(part.float16_groups, part.fp32_from_float16_groups, strict=True)
+        for parameters, masters in mixed:
+            for parameter, master in zip(parameters, masters, strict=True):
+                yield parameter, 0, master
+    for parameters in plain:
+        for parameter in parameters:
+            yield parameter, 0, parameter
 
 
 def _allocate(part: Any) -> None:
@@ -231,13 +221,17 @@ def _allocate(part: Any) -> None:
 
 
 def _steps(optimizer: Optimizer) -> list[int]:
-    """Optimizer steps so far, as each part that steps anything here knows it: torch counts per
-    parameter, fused ones per group."""
+    """Optimizer steps so far, of each part with parameters in this process: torch counts per
+    parameter, fused optimizers per group."""
     steps: list[int] = []
     for part in optimizer.parts:
-        if part.optimizer is not None and part.optimizer.state:
-            state, group = next(iter(part.optimizer.state.values())), part.optimizer.param_groups[0]
-            steps.append(int(state["step"] if "step" in state else group.get("step", 0)))
+        if part.optimizer is None or not part.optimizer.state:
+            continue
+        state = next(iter(part.optimizer.state.values()))
+        if "step" in state:
+            steps.append(int(state["step"]))
+        else:
+            steps.append(int(part.optimizer.param_groups[0].get("step", 0)))
     return steps
 
 
@@ -246,18 +240,13 @@ def _set_step(optimizer: Optimizer, step: int) -> None:
         if part.optimizer is None:
             continue
         counters = [state for state in part.optimizer.state.values() if "step" in state]
+        # A tensor each: the optimizer adds to every parameter's counter.
         for state in counters:
-            state["step"] = torch.full_like(
-                state["step"], step
-            )  # one each: the optimizer adds to every parameter's
-        if not counters:
-            for group in part.optimizer.param_groups:
-                group["step"] = (
-                    torch.full_like(group["step"], step)
-                    if isinstance(group.get("step"), Tensor)
-                    else step
-                )
-
-
-def _json_bytes(values: dict[str, Any]) -> Tensor:
-    return torch.frombuffer(bytearray(json.dumps(values).encode()), dtype=torch.uint8)
+            state["step"] = torch.full_like(state["step"], step)
+        if counters:
+            continue
+        for group in part.optimizer.param_groups:
+            if isinstance(group.get("step"), Tensor):
+                group["step"] = torch.full_like(group["step"], step)
+            else:
+                group["step"] = step

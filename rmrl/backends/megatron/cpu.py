@@ -1,18 +1,17 @@
-"""megatron-core on CPU: what stands in for CUDA calls where there is no CUDA. The one file that
-knows of it; a no-op on CUDA machines.
+"""megatron-core on CPU: replacements for CUDA calls where there is no CUDA. No other file depends
+on them; they do nothing on CUDA machines.
 
-megatron-core asks for `device="cuda"`, `torch.cuda.current_device()`, streams and the CUDA
-generator wherever it allocates. Inside `adapted()`, in the calling thread alone, these mean the
-CPU; with gloo as the process group's backend the rest is device-independent.
+megatron-core uses `device="cuda"`, `torch.cuda.current_device()`, streams and the CUDA generator
+wherever it allocates. Inside `adapted()`, in the calling thread alone, these mean the CPU; with
+gloo as the process group's backend the rest is device-independent.
 
 What `install` changes for the whole process, and only where `torch.cuda.is_available()` is False:
-    - the functions of `CALLS` in torch.cuda, and the classes Stream and Event: each asks whether
-      the calling thread is inside `adapted()`;
-      outside they do what they did (which without CUDA is mostly to raise);
-    - torch.compile, during the first import of megatron-core and in the importing thread alone, is
-      the identity: megatron-core decorates
-      dozens of small functions with it, and every one would be compiled by a C++ compiler at its
-      first call;
+    - the functions of `CALLS` in torch.cuda, and the classes Stream and Event. Each checks whether
+      the calling thread is inside `adapted()`; outside they keep their behaviour (which without
+      CUDA is mostly to raise);
+    - torch.compile is the identity during the first import of megatron-core, in the importing
+      thread alone: megatron-core decorates dozens of small functions with it, and every one would
+      be compiled by a C++ compiler at its first call;
     - five names inside megatron.core's own modules, and one stand-in for a module of Triton kernels
       that nothing here calls.
 """
@@ -43,13 +42,14 @@ class _Process:
 
 
 class _Thread(threading.local):
-    """What the calling thread is in."""
+    """State of the calling thread."""
 
     adapted = 0
     importing = False
 
 
-_process, _thread = _Process(), _Thread()
+_process = _Process()
+_thread = _Thread()
 
 
 def install() -> None:
@@ -77,8 +77,8 @@ def install() -> None:
 
 @contextlib.contextmanager
 def adapted() -> Iterator[None]:
-    """Around every call into megatron-core: CUDA means CPU in this thread. Nothing where CUDA is
-    available.
+    """Surround every call into megatron-core: CUDA means CPU in this thread. Does nothing where
+    CUDA is available.
 
     Never yield to foreign code from inside it.
     """
@@ -87,15 +87,16 @@ def adapted() -> Iterator[None]:
         return
     _thread.adapted += 1
     try:
-        with _CudaIsCpu() if _thread.adapted == 1 else contextlib.nullcontext():
+        outermost = _thread.adapted == 1
+        with _CudaIsCpu() if outermost else contextlib.nullcontext():
             yield
     finally:
         _thread.adapted -= 1
 
 
 class _CudaIsCpu(TorchFunctionMode):
-    """device="cuda" is the CPU in every torch call of this thread, t.cuda() is t, and t.type() says
-    what CUDA tensors say."""
+    """Makes device="cuda" the CPU in every torch call of this thread, t.cuda() return t, and
+    t.type() return the names of CUDA tensors."""
 
     def __torch_function__(
         self,
@@ -120,15 +121,13 @@ class _CudaIsCpu(TorchFunctionMode):
 
 
 def _is_cuda(value: object) -> bool:
-    return (
-        value.startswith("cuda")
-        if isinstance(value, str)
-        else isinstance(value, torch.device) and value.type == "cuda"
-    )
+    if isinstance(value, str):
+        return value.startswith("cuda")
+    return isinstance(value, torch.device) and value.type == "cuda"
 
 
 class _Synchronous:
-    """Stands for a stream or an event: on CPU everything has happened when a call returns."""
+    """Replaces a stream or an event: on CPU everything has happened when a call returns."""
 
     device = CPU
 
@@ -188,7 +187,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     # torch.manual_seed calls cuda.manual_seed_all, which is left alone for that reason.
     "manual_seed": lambda seed: torch.default_generator.manual_seed(seed),
 }
-"""Functions of torch.cuda -> what they do inside `adapted()`."""
+"""Functions of torch.cuda -> their replacements inside `adapted()`."""
 
 
 def _adapt_cuda() -> None:
@@ -209,17 +208,20 @@ def _adapt(module: types.ModuleType, name: str, stand_in: Callable[..., Any]) ->
 
     @functools.wraps(real)
     def chosen(*args: Any, **kwargs: Any) -> Any:
-        return (stand_in if _thread.adapted else real)(*args, **kwargs)
+        function = stand_in if _thread.adapted else real
+        return function(*args, **kwargs)
 
     setattr(module, name, chosen)
 
 
 def _adapted_class(real: type) -> type:
-    """As `_adapt`, for a class: a subclass, so that isinstance and annotations mean what they
-    did."""
+    """`_adapt` for a class: the result is a subclass, so that isinstance and annotations keep their
+    meaning."""
 
     def make(cls: type, *args: Any, **kwargs: Any) -> Any:
-        return _Synchronous() if _thread.adapted else real.__new__(cls, *args, **kwargs)
+        if _thread.adapted:
+            return _Synchronous()
+        return real.__new__(cls, *args, **kwargs)
 
     return type(real)(
         real.__name__,
@@ -231,19 +233,21 @@ def _adapted_class(real: type) -> type:
 def _import_megatron() -> None:
     """The first import of megatron-core."""
     if importlib.util.find_spec("triton") is None:
-        # Versions that have this module import it, Triton or not; what it offers runs on GPUs
-        # alone.
+        # Versions with this module import it, Triton or not; its functions run on GPUs alone.
         kernels = types.ModuleType("megatron.core.transformer.moe.ops.paged_stash")
         kernels.__dict__.update(
             GLOBAL_BLOCK_SIZE=1024, paged_stash_copy_kernel=None, paged_stash_pop_kernel=None
         )
         sys.modules[kernels.__name__] = kernels
-    real, _thread.importing = torch.compile, True
+    real = torch.compile
+    _thread.importing = True
 
     def compile_(model: Any = None, **options: Any) -> Any:
         if not _thread.importing:
             return real(model, **options)
-        return model if model is not None else lambda function: function
+        if model is None:
+            return lambda function: function
+        return model
 
     torch.compile = compile_
     try:
@@ -251,29 +255,28 @@ def _import_megatron() -> None:
             importlib.import_module(f"megatron.core.{name}")
         importlib.import_module("megatron.core.jit").disable_jit_fuser()
     finally:
-        torch.compile, _thread.importing = real, False
+        torch.compile = real
+        _thread.importing = False
 
 
 def _adapt_megatron() -> None:
     random = importlib.import_module("megatron.core.tensor_parallel.random")
-    moe_utils, dispatcher = (
-        importlib.import_module(f"megatron.core.transformer.moe.{name}")
-        for name in ("moe_utils", "token_dispatcher")
-    )
+    moe_utils = importlib.import_module("megatron.core.transformer.moe.moe_utils")
+    dispatcher = importlib.import_module("megatron.core.transformer.moe.token_dispatcher")
     random.__dict__.update(_set_cuda_rng_state=_set_rng_state, _get_cuda_rng_state=_get_rng_state)
-    # It warns that the CPU generator's state changed: it is the one generator there is.
+    # It warns that the CPU generator's state changed: there is no other generator here.
     logging.getLogger(random.__name__).addFilter(
         lambda record: "CPU RNG state changed" not in record.getMessage()
     )
-    if not hasattr(
-        moe_utils, "te_general_gemm"
-    ):  # read without TransformerEngine too, by some versions
+    # Some versions read this name without TransformerEngine too.
+    if not hasattr(moe_utils, "te_general_gemm"):
         moe_utils.__dict__.update(te_general_gemm=None)
-    if hasattr(
-        dispatcher, "maybe_move_tensor_to_cpu"
-    ):  # leaves what is on the CPU as it is, even if numbers are asked for
+    # The original returns a tensor on the CPU unchanged, even if numbers are needed.
+    if hasattr(dispatcher, "maybe_move_tensor_to_cpu"):
         dispatcher.__dict__.update(maybe_move_tensor_to_cpu=_as_numbers)
 
 
 def _as_numbers(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:  # noqa: ARG001
-    return tensor.numpy() if as_numpy and isinstance(tensor, torch.Tensor) else tensor
+    if as_numpy and isinstance(tensor, torch.Tensor):
+        return tensor.numpy()
+    return tensor

@@ -1,8 +1,8 @@
-"""The output layers of the last stage: they hand hidden states on, so that only response positions
-meet the vocabulary or the value head.
+"""The output layers of the last stage. They return hidden states unchanged, so that the vocabulary
+matrix or the value head is applied to response positions only.
 
-Shapes: B rows    S padded length    N positions, flat    H hidden    v rows of the vocabulary that
-  this process holds
+Shapes: B rows    S padded length    N positions, flat    H hidden    v rows of the vocabulary in
+this process
 """
 
 from __future__ import annotations
@@ -22,19 +22,17 @@ from rmrl.backends.megatron.core import (
 
 
 class ResponseHead(nn.Module):
-    """Stands where megatron-core has its vocabulary matrix, and owns its weight [v, H] where it
-    did.
+    """Replaces megatron-core's vocabulary matrix, and owns its weight [v, H] if that did.
 
-    Without a weight of its own (embedding and head are tied and lie in one process) it is given the
+    Without a weight of its own (embedding and head are tied and in one process) it uses the
     embedding's.
     """
 
     def __init__(self, output_layer: nn.Module, config: TransformerConfig) -> None:
         super().__init__()
         weight: Any = output_layer.weight
-        self.register_parameter(
-            "weight", weight
-        )  # the parameter itself: megatron-core has marked it
+        # the parameter itself: megatron-core has marked it
+        self.register_parameter("weight", weight)
         self.sequence_parallel = config.sequence_parallel
         self.group: Any = parallel_state.get_tensor_model_parallel_group()
 
@@ -46,7 +44,7 @@ class ResponseHead(nn.Module):
     ) -> tuple[Tensor, None]:
         """Whole hidden states [S, B, H] in every process of the tensor-parallel group.
 
-        Each of these holds a share of the vocabulary and gives that share's part of the gradient:
+        Each of these has a share of the vocabulary and computes that share's part of the gradient:
         the backward pass adds them up.
         """
         if self.sequence_parallel:
@@ -63,7 +61,7 @@ class ResponseHead(nn.Module):
     def sharded_state_dict(
         self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: Any = None
     ) -> dict[str, Any]:
-        """What megatron-core's vocabulary matrix would save: a slice of rows."""
+        """The entries that megatron-core's vocabulary matrix would save: a slice of rows."""
         return _sharded(
             self, {"weight": 0}, prefix=prefix, offsets=sharded_offsets, metadata=metadata
         )
@@ -94,9 +92,8 @@ class ValueHead(nn.Module):
 
     def __init__(self, config: TransformerConfig, device: torch.device) -> None:
         super().__init__()
-        self.weight = nn.Parameter(
-            torch.zeros(1, config.hidden_size, dtype=config.params_dtype, device=device)
-        )
+        zeros = torch.zeros(1, config.hidden_size, dtype=config.params_dtype, device=device)
+        self.weight = nn.Parameter(zeros)
         self.sequence_parallel = config.sequence_parallel
         self.group: Any = parallel_state.get_tensor_model_parallel_group()
 

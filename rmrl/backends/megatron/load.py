@@ -1,13 +1,12 @@
-"""A Hugging Face folder into the stages of a Megatron model. Each process reads what it holds, and
-no process holds more.
+"""Load a Hugging Face folder into the stages of a Megatron model. Each process reads only its own
+part.
 
-Files are mapped into memory, a slice of a tensor is a view of the file, and its elements go from
-there into the parameter: besides the parameters themselves no memory is taken, whatever the size of
-the checkpoint.
+Files are mapped into memory, a slice of a tensor is a view of the file, and its elements are copied
+from there into the parameter: no other memory is used, whatever the size of the checkpoint.
 
-What is checked is checked against the whole table of weights and the files' headers, before
-anything is read. All processes see the same files, so either all of them fail, with the same
-message, or none does; there is no talk between them here.
+Everything is checked against the whole table of weights and the files' headers, before anything is
+read. All processes see the same files, so either all of them fail, with the same message, or none
+does; there is no communication between them here.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rmrl.errors import CheckpointError, ConfigError
 from rmrl.models.checkpoint_inspect import architecture, local_checkpoint, tensor_headers
 
 _PLAIN = {"F64", "F32", "F16", "BF16"}
-"""Codes of numbers that mean themselves; others come with scales."""
+"""Codes of plain number formats; others need scales."""
 
 
 @torch.no_grad()
@@ -55,9 +54,9 @@ class _Files:
     """The tensors of a checkpoint folder."""
 
     def __init__(self, settings: TrainSettings) -> None:
-        self._key = (
-            "critic.model.path" if settings.role == "critic" else "actor_rollout_ref.model.path"
-        )
+        self._key = "actor_rollout_ref.model.path"
+        if settings.role == "critic":
+            self._key = "critic.model.path"
         self._path = settings.model.path or ""
         if not self._path:
             raise ConfigError(
@@ -70,39 +69,35 @@ class _Files:
 
     @property
     def classify(self) -> bool:
-        """Whether they are a classifier's, which has a head of its own."""
+        """True for a classifier's files, which have a head."""
         return architecture(self._path).endswith("ForSequenceClassification")
 
     def require(self, table: Iterable[Entry]) -> None:
-        """Raise unless each tensor of the table is there, with the shape that it says, and in a
-        plain format."""
-        wanted = {
-            name: shape
-            for entry in table
-            for name, shape in zip(entry.hf, entry.shapes, strict=True)
-        }
-        missing = [name for name in wanted if name not in self._headers]
+        """Raise unless each tensor of the table is present, with its shape, and in a plain
+        format."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for entry in table:
+            shapes |= zip(entry.hf, entry.shapes, strict=True)
+        missing = [name for name in shapes if name not in self._headers]
         if missing:
             raise CheckpointError(
                 f"'{self._path}' lacks {len(missing)} weights of the model ({_few(missing)}); they"
                 f" would be random. Set {self._key} to a complete checkpoint."
             )
-        other = [
-            f"{name} {list(self._headers[name].shape)} and not {list(shape)}"
-            for name, shape in wanted.items()
-            if self._headers[name].shape != shape
-        ]
+        other: list[str] = []
+        quantised: list[str] = []
+        for name, shape in shapes.items():
+            header = self._headers[name]
+            if header.shape != shape:
+                other.append(f"{name} {list(header.shape)} and not {list(shape)}")
+            if header.dtype not in _PLAIN:
+                quantised.append(f"{name} {header.dtype}")
         if other:
             raise CheckpointError(
-                f"'{self._path}' holds {len(other)} tensors of another shape than its config.json"
-                f" says ({_few(other)}). Set {self._key} to a checkpoint whose files belong"
+                f"'{self._path}' holds {len(other)} tensors of another shape than in its"
+                f" config.json ({_few(other)}). Set {self._key} to a checkpoint whose files belong"
                 " together."
             )
-        quantised = [
-            f"{name} {self._headers[name].dtype}"
-            for name in wanted
-            if self._headers[name].dtype not in _PLAIN
-        ]
         if quantised:
             raise ConfigError(
                 f"{self._key}={self._path}: {len(quantised)} weights are quantised"
@@ -111,23 +106,20 @@ class _Files:
             )
 
     def slices(self, entry: Entry, rank: int, ranks: int) -> list[Tensor]:
-        """What tensor-parallel rank `rank` of `ranks` holds of each tensor of the entry; views of
+        """The part of each tensor of the entry in tensor-parallel rank `rank` of `ranks`; views of
         the files."""
-        return [
-            self._slice(name, slice_of(entry, number, rank, ranks))
-            for number, name in enumerate(entry.hf)
-        ]
-
-    def _slice(self, name: str, part: tuple[slice, ...]) -> Tensor:
-        with safe_open(self._headers[name].file, framework="pt") as file:
-            return file.get_slice(name)[part]
+        views: list[Tensor] = []
+        for number, name in enumerate(entry.hf):
+            part = slice_of(entry, number, rank, ranks)
+            with safe_open(self._headers[name].file, framework="pt") as file:
+                views.append(file.get_slice(name)[part])
+        return views
 
     def _without_safetensors(self, folder: Path) -> str:
-        seen = (
-            ", ".join(sorted(file.name for file in folder.glob("*.bin"))[:2]) or "no weights at all"
-        )
+        files = sorted(file.name for file in folder.glob("*.bin"))
+        weights = ", ".join(files[:2]) or "no weights at all"
         return (
-            f"{self._key}={self._path}: the folder holds {seen}, and strategy=megatron reads"
+            f"{self._key}={self._path}: the folder holds {weights}, and strategy=megatron reads"
             " *.safetensors only: convert it with"
             f" AutoModelForCausalLM.from_pretrained('{self._path}').save_pretrained(<folder>) and"
             f" set {self._key}=<folder>"
@@ -135,4 +127,7 @@ class _Files:
 
 
 def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    text = ", ".join(names[:3])
+    if len(names) > 3:
+        text += ", ..."
+    return text

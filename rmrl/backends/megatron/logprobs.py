@@ -1,11 +1,11 @@
-"""Log-probabilities and entropies where every process holds a share of the vocabulary, without
+"""Log-probabilities and entropies where every process has a share of the vocabulary, without
 gathering logits.
 
 Two small collectives per slice of positions, of [n] numbers each: the logarithm of the partition
-function, and what each process knows of the target's logit and of the entropy.
+function, and each process's part of the target's logit and of the entropy.
 
-Shapes: N positions, flat    n those of one slice    H hidden    v columns of the vocabulary that
-  this process holds
+Shapes: N positions, flat    n those of one slice    H hidden    v columns of the vocabulary in this
+process
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def vocab_parallel_logprobs(
     slice_rows: int,
     kept_rows: int = 0,
 ) -> tuple[Tensor, Tensor | None]:
-    """As rmrl.models.logprobs.token_logprobs, of softmax(logits / temperature) over the first
-    `vocab` columns of all processes' logits.
+    """rmrl.models.logprobs.token_logprobs for softmax(logits / temperature) over the first `vocab`
+    columns of all processes' logits.
 
     `head` maps hidden states [n, H] to this process's columns [n, v], of which those at `vocab` and
     beyond are padding. All processes of `group` call it with the same positions and get the same
@@ -65,16 +65,19 @@ def _logprobs_from_columns(
     logprobs_n, entropy_n = _OfColumns.apply(
         logits_nv, targets_n, temperature, entropy != "none", vocab, group
     )
-    return logprobs_n, entropy_n.detach() if entropy == "detached" else entropy_n
+    if entropy == "detached":
+        entropy_n = entropy_n.detach()
+    return logprobs_n, entropy_n
 
 
 class _OfColumns(torch.autograd.Function):
-    """log p(target) and H(p) for p = softmax(z), z = logits / temperature, of which this process
-    holds some columns.
+    """log p(target) and H(p) for p = softmax(z), z = logits / temperature, where this process has
+    some columns.
 
     d log p_t / dz_v = 1[v = t] - p_v          d H / dz_v = -p_v (log p_v + H)
-    Both need of other columns only the partition function and the entropy: the backward pass talks
-      to no process.
+
+    Both depend on other columns only through the partition function and the entropy: the backward
+    pass needs no communication.
     """
 
     @staticmethod
@@ -87,19 +90,17 @@ class _OfColumns(torch.autograd.Function):
         vocab: int,
         group: dist.ProcessGroup,
     ) -> tuple[Tensor, Tensor | None]:
-        ctx.first, ctx.vocab, ctx.temperature = (
-            group.rank() * logits_nv.shape[1],
-            vocab,
-            temperature,
-        )
+        ctx.first = group.rank() * logits_nv.shape[1]
+        ctx.vocab = vocab
+        ctx.temperature = temperature
         scaled_nv = _scaled(ctx, logits_nv)
         log_z_n = _sum_of_exponentials(torch.logsumexp(scaled_nv, dim=-1), group)
-        column_n1, mine_n1 = _own(ctx, targets_n, logits_nv.shape[1])
-        known = [scaled_nv.gather(1, column_n1).mul_(mine_n1)[:, 0]]
+        column_n1, present_n1 = _own(ctx, targets_n, logits_nv.shape[1])
+        terms = [scaled_nv.gather(1, column_n1).mul_(present_n1)[:, 0]]
         if with_entropy:
             scaled_nv.sub_(log_z_n[:, None])
-            known.append(-(scaled_nv.exp().mul_(scaled_nv)).sum(-1))
-        sums = torch.stack(known)
+            terms.append(-(scaled_nv.exp().mul_(scaled_nv)).sum(-1))
+        sums = torch.stack(terms)
         dist.all_reduce(sums, group=group)
         entropy_n = sums[1] if with_entropy else None
         ctx.save_for_backward(logits_nv, targets_n, log_z_n, entropy_n)
@@ -111,27 +112,20 @@ class _OfColumns(torch.autograd.Function):
         ctx: Any, grad_logprobs_n: Tensor | None, grad_entropy_n: Tensor | None
     ) -> tuple[Tensor, None, None, None, None, None]:
         logits_nv, targets_n, log_z_n, entropy_n = ctx.saved_tensors
-        direct_n1 = (
-            torch.zeros_like(log_z_n)[:, None]
-            if grad_logprobs_n is None
-            else grad_logprobs_n[:, None]
-        )
+        if grad_logprobs_n is None:
+            grad_logprobs_n = torch.zeros_like(log_z_n)
+        direct_n1 = grad_logprobs_n[:, None]
         log_p_nv = _scaled(ctx, logits_nv).sub_(log_z_n[:, None])
         if grad_entropy_n is None:
             grad_nv = log_p_nv.exp_().mul_(-direct_n1)
         else:
             p_nv = log_p_nv.exp()
-            grad_nv = (
-                log_p_nv.add_(entropy_n[:, None])
-                .mul_(grad_entropy_n[:, None])
-                .add_(direct_n1)
-                .neg_()
-            )
-            grad_nv = grad_nv.mul_(p_nv).masked_fill_(
-                p_nv == 0, 0.0
-            )  # of padding, the product may be infinity times nothing
-        column_n1, mine_n1 = _own(ctx, targets_n, logits_nv.shape[1])
-        grad_nv.scatter_add_(1, column_n1, direct_n1 * mine_n1)
+            grad_nv = log_p_nv.add_(entropy_n[:, None]).mul_(grad_entropy_n[:, None])
+            grad_nv.add_(direct_n1).neg_().mul_(p_nv)
+            # For padding the product may be infinity times zero.
+            grad_nv.masked_fill_(p_nv == 0, 0.0)
+        column_n1, present_n1 = _own(ctx, targets_n, logits_nv.shape[1])
+        grad_nv.scatter_add_(1, column_n1, direct_n1 * present_n1)
         return grad_nv.div_(ctx.temperature).to(logits_nv.dtype), None, None, None, None, None
 
 
@@ -144,8 +138,8 @@ def _scaled(ctx: Any, logits_nv: Tensor) -> Tensor:
 
 
 def _own(ctx: Any, targets_n: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    """The targets' columns here (any, where they lie in another process) and whether they do lie
-    here; both [n, 1]."""
+    """The targets' columns in this process (any column for a target of another process), and True
+    where the target is in this process; both [n, 1]."""
     column_n1 = targets_n[:, None] - ctx.first
     return column_n1.clamp(0, columns - 1), (column_n1 >= 0) & (column_n1 < columns)
 

@@ -1,22 +1,21 @@
-"""The table of weights: which Hugging Face tensors each megatron-core parameter holds, how they lie
-in it, and how tensor parallelism cuts.
+"""The table of weights: the Hugging Face tensors in each megatron-core parameter, their layout in
+it, and the cut of tensor parallelism.
 
-A parameter of megatron-core fuses up to three tensors of the checkpoint. `split` gives the fused
-tensor's views of them, and is the only place that knows the layout: loading copies into the views,
-gathering reads from them. It works on a whole tensor and on one rank's share alike, because every
-share is laid out as the whole is.
+A parameter of megatron-core fuses up to three tensors of the checkpoint. `split` returns the fused
+tensor's views of them, and is the only place that depends on the layout: loading copies into the
+views, gathering reads from them. It works on a whole tensor and on one rank's share alike, because
+every share has the layout of the whole.
 
 Kinds
     vocab     rows of the vocabulary, padded with zero rows to a multiple of the ranks; cut by rows
     qkv       per key-value head: its query heads, then its key, then its value (weight or bias);
-      cut by key-value heads
+              cut by key-value heads
     gate_up   the gate's rows, then the up projection's; each half is cut by rows, so a share is a
-      gate and an up projection too
-    row       cut by columns (what megatron-core calls row-parallel: the input dimension)
+              gate and an up projection too
+    row       cut by columns (megatron-core's "row-parallel": the input dimension)
     whole     the same on all ranks
 
-Names are global: layers and experts are counted over the whole model, whatever stage or rank holds
-them.
+Names are global: layers and experts are counted over the whole model, on every stage and rank.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Entry:
     """Its global name, e.g. decoder.layers.7.mlp.linear_fc2.weight."""
     kind: Kind
     hf: tuple[str, ...]
-    """Names of the checkpoint's tensors that it holds, in their order in it."""
+    """Names of the checkpoint's tensors in it, in their order."""
     shapes: tuple[tuple[int, ...], ...]
     """Their shapes."""
     head_dim: int = 1
@@ -60,11 +59,11 @@ class Entry:
     expert: int | None = None
     """The number of the expert that it belongs to."""
     tied: bool = False
-    """Another holder of what an earlier entry holds: loaded, and never published."""
+    """A second copy of an earlier entry's tensor: loaded, and never published."""
 
     @property
     def stacked(self) -> bool:
-        """Whether the shares of all ranks, one below the other, are the whole parameter."""
+        """True if the shares of all ranks, one below the other, are the whole parameter."""
         return self.kind in ("vocab", "qkv")
 
 
@@ -86,98 +85,81 @@ def entries(shape: Shape, role: str) -> Iterator[Entry]:
         yield _of_vocab(OUTPUT, "lm_head.weight", shape)
 
 
-def _of_vocab(ours: str, theirs: str, shape: Shape) -> Entry:
-    return Entry(
-        ours, "vocab", (theirs,), ((shape.vocab, shape.hidden),), padded=shape.padded_vocab
-    )
+def _of_vocab(name: str, hf_name: str, shape: Shape) -> Entry:
+    size = (shape.vocab, shape.hidden)
+    return Entry(name, "vocab", (hf_name,), (size,), padded=shape.padded_vocab)
 
 
 def _attention(shape: Shape, layer: int) -> Iterator[Entry]:
-    ours, theirs = f"decoder.layers.{layer}.", f"model.layers.{layer}."
-    rows = tuple(heads * shape.head_dim for heads in (shape.heads, shape.kv_heads, shape.kv_heads))
-    yield Entry(
-        f"{ours}input_layernorm.weight",
-        "whole",
-        (f"{theirs}input_layernorm.weight",),
-        ((shape.hidden,),),
-    )
-    for what, tail in (("weight", (shape.hidden,)), ("bias", ())):
-        if what == "weight" or shape.qkv_bias:
-            names = tuple(f"{theirs}self_attn.{x}_proj.{what}" for x in "qkv")
-            yield Entry(
-                f"{ours}self_attention.linear_qkv.{what}",
-                "qkv",
-                names,
-                tuple((n, *tail) for n in rows),
-                head_dim=shape.head_dim,
-            )
+    prefix = f"decoder.layers.{layer}."
+    hf_prefix = f"model.layers.{layer}."
+    hidden = (shape.hidden,)
+    norm = (f"{hf_prefix}input_layernorm.weight",)
+    yield Entry(f"{prefix}input_layernorm.weight", "whole", norm, (hidden,))
+    query_rows = shape.heads * shape.head_dim
+    key_rows = shape.kv_heads * shape.head_dim
+    tails = {"weight": hidden, "bias": ()} if shape.qkv_bias else {"weight": hidden}
+    for part, tail in tails.items():
+        yield Entry(
+            f"{prefix}self_attention.linear_qkv.{part}",
+            "qkv",
+            tuple(f"{hf_prefix}self_attn.{x}_proj.{part}" for x in "qkv"),
+            ((query_rows, *tail), (key_rows, *tail), (key_rows, *tail)),
+            head_dim=shape.head_dim,
+        )
     if shape.qk_norm:
         for x in "qk":
-            name = f"{theirs}self_attn.{x}_norm.weight"
-            yield Entry(
-                f"{ours}self_attention.{x}_layernorm.weight", "whole", (name,), ((shape.head_dim,),)
-            )
-    yield Entry(
-        f"{ours}self_attention.linear_proj.weight",
-        "row",
-        (f"{theirs}self_attn.o_proj.weight",),
-        ((shape.hidden, rows[0]),),
-    )
-    yield Entry(
-        f"{ours}pre_mlp_layernorm.weight",
-        "whole",
-        (f"{theirs}post_attention_layernorm.weight",),
-        ((shape.hidden,),),
-    )
+            name = f"{prefix}self_attention.{x}_layernorm.weight"
+            hf_name = f"{hf_prefix}self_attn.{x}_norm.weight"
+            yield Entry(name, "whole", (hf_name,), ((shape.head_dim,),))
+    output = (f"{hf_prefix}self_attn.o_proj.weight",)
+    output_size = (shape.hidden, query_rows)
+    yield Entry(f"{prefix}self_attention.linear_proj.weight", "row", output, (output_size,))
+    norm = (f"{hf_prefix}post_attention_layernorm.weight",)
+    yield Entry(f"{prefix}pre_mlp_layernorm.weight", "whole", norm, (hidden,))
 
 
 def _mlp(shape: Shape, layer: int) -> Iterator[Entry]:
-    ours, theirs = f"decoder.layers.{layer}.mlp.", f"model.layers.{layer}.mlp."
-    if shape.experts is None:
-        yield from _gated(ours, theirs, (shape.ffn, shape.hidden))
+    prefix = f"decoder.layers.{layer}.mlp."
+    hf_prefix = f"model.layers.{layer}.mlp."
+    experts = shape.experts
+    if experts is None:
+        yield from _gated(prefix, hf_prefix, (shape.ffn, shape.hidden))
         return
-    count, rows = shape.experts.count, shape.experts.ffn
-    yield Entry(
-        f"{ours}router.weight", "whole", (f"{theirs}gate.weight",), ((count, shape.hidden),)
-    )
-    for expert in range(count):
+    router = (f"{hf_prefix}gate.weight",)
+    yield Entry(f"{prefix}router.weight", "whole", router, ((experts.count, shape.hidden),))
+    for expert in range(experts.count):
         yield from _gated(
-            f"{ours}experts.local_experts.{expert}.",
-            f"{theirs}experts.{expert}.",
-            (rows, shape.hidden),
+            f"{prefix}experts.local_experts.{expert}.",
+            f"{hf_prefix}experts.{expert}.",
+            (experts.ffn, shape.hidden),
             expert=expert,
         )
 
 
 def _gated(
-    ours: str, theirs: str, shape: tuple[int, int], *, expert: int | None = None
+    prefix: str, hf_prefix: str, shape: tuple[int, int], *, expert: int | None = None
 ) -> Iterator[Entry]:
-    """A gated feed-forward layer; `shape`: that of its gate."""
-    gate_up = (f"{theirs}gate_proj.weight", f"{theirs}up_proj.weight")
-    yield Entry(f"{ours}linear_fc1.weight", "gate_up", gate_up, (shape, shape), expert=expert)
-    yield Entry(
-        f"{ours}linear_fc2.weight",
-        "row",
-        (f"{theirs}down_proj.weight",),
-        (shape[::-1],),
-        expert=expert,
-    )
+    """The entries of a gated feed-forward layer; `shape`: that of its gate."""
+    gate_up = (f"{hf_prefix}gate_proj.weight", f"{hf_prefix}up_proj.weight")
+    yield Entry(f"{prefix}linear_fc1.weight", "gate_up", gate_up, (shape, shape), expert=expert)
+    down = (f"{hf_prefix}down_proj.weight",)
+    yield Entry(f"{prefix}linear_fc2.weight", "row", down, (shape[::-1],), expert=expert)
 
 
 def named(chunks: Iterable[Any], first_expert: int) -> Iterator[tuple[str, nn.Parameter]]:
-    """The parameters of this process's stages by their global names; `first_expert`: the first one
-    that this process holds."""
+    """Yield the parameters of this process's stages with their global names; `first_expert`: the
+    number of its first expert."""
     for chunk in chunks:
-        numbers = [
-            layer.layer_number - 1 for layer in chunk.decoder.layers
-        ]  # counted from 1, over all stages
+        # layer_number counts from 1, over all stages
+        layers = [layer.layer_number - 1 for layer in chunk.decoder.layers]
         for name, parameter in chunk.named_parameters():
-            yield _global_name(name, numbers, first_expert), parameter
+            yield _global_name(name, layers, first_expert), parameter
 
 
 def _global_name(name: str, layers: Sequence[int], first_expert: int) -> str:
-    name = _LAYER.sub(lambda found: f"decoder.layers.{layers[int(found[1])]}.", name)
-    return _EXPERT.sub(lambda found: str(int(found[0]) + first_expert), name)
+    name = _LAYER.sub(lambda match: f"decoder.layers.{layers[int(match[1])]}.", name)
+    return _EXPERT.sub(lambda match: str(int(match[0]) + first_expert), name)
 
 
 def share_shape(entry: Entry, ranks: int) -> tuple[int, ...]:
@@ -188,28 +170,30 @@ def share_shape(entry: Entry, ranks: int) -> tuple[int, ...]:
     rows = sum(shape[0] for shape in entry.shapes)
     if entry.kind == "row":
         return (rows, tail[0] // ranks)
-    return (rows if entry.kind == "whole" else rows // ranks, *tail)
+    if entry.kind == "whole":
+        return (rows, *tail)
+    return (rows // ranks, *tail)
 
 
 def slice_of(entry: Entry, number: int, rank: int, ranks: int) -> tuple[slice, ...]:
-    """What the share of tensor-parallel rank `rank` holds of `entry.hf[number]`; rows of padding
+    """The part of `entry.hf[number]` in the share of tensor-parallel rank `rank`; rows of padding
     are in no tensor of the checkpoint."""
     shape = entry.shapes[number]
-    if entry.kind == "whole":
-        return tuple(slice(0, size) for size in shape)
-    axis = _axis(entry)
-    share = (entry.padded or shape[axis]) // ranks
-    start, end = (min(at * share, shape[axis]) for at in (rank, rank + 1))
-    return tuple(
-        slice(start, end) if dim == axis else slice(0, size) for dim, size in enumerate(shape)
-    )
+    slices = [slice(0, size) for size in shape]
+    if entry.kind != "whole":
+        axis = _axis(entry)
+        share = (entry.padded or shape[axis]) // ranks
+        start = min(rank * share, shape[axis])
+        end = min((rank + 1) * share, shape[axis])
+        slices[axis] = slice(start, end)
+    return tuple(slices)
 
 
 def split(entry: Entry, tensor: Tensor) -> tuple[Tensor, ...]:
     """Views of megatron's tensor, or of a share of it: one for each of `entry.hf`, in the same
     order of elements.
 
-    Those of kind qkv have two dimensions more, [key-value heads, query heads of each (or 1),
+    Views of kind qkv have two dimensions more, [key-value heads, query heads of each (or 1),
     head_dim, ...]; that of kind vocab has the rows of padding at its end.
     """
     if entry.kind == "qkv":
@@ -236,11 +220,9 @@ def joined(entry: Entry, shares: Sequence[Tensor]) -> Iterator[Tensor]:
     for number, shape in enumerate(entry.shapes):
         views = [split(entry, share)[number] for share in shares]
         pieces = [view.flatten(0, view.dim() - len(shape)) for view in views]
-        whole = (
-            pieces[0]
-            if len(pieces) == 1 or entry.kind == "whole"
-            else torch.cat(pieces, dim=_axis(entry))
-        )
+        whole = pieces[0]
+        if len(pieces) > 1 and entry.kind != "whole":
+            whole = torch.cat(pieces, dim=_axis(entry))
         yield whole[: shape[0]].contiguous()
 
 

@@ -1,5 +1,5 @@
-"""From settings to this process's part of a model, as megatron-core's modules. The weights come
-later, see rmrl.backends.megatron.load."""
+"""Build this process's part of a model as megatron-core's modules, from the settings. The weights
+are loaded afterwards, see rmrl.backends.megatron.load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from rmrl.backends.base import TrainSettings
 from rmrl.backends.megatron.attention import SDPACoreAttention
@@ -42,19 +42,19 @@ class MegatronModel:
     chunks: list[GPTModel]
     """One per virtual stage, bare."""
     modules: list[nn.Module]
-    """What schedules call, one per chunk: the chunk in its gradient buffers where it trains, else
-    the chunk itself."""
+    """Modules that the schedules call, one per chunk: the chunk in its gradient buffers where it
+    trains, else the chunk itself."""
     role: Literal["actor", "ref", "critic"]
     device: torch.device
 
     @property
     def first_stage(self) -> bool:
-        """Whether the embedding lies here (in the first chunk)."""
+        """True if the embedding is in this process (in the first chunk)."""
         return self.chunks[0].pre_process
 
     @property
     def last_stage(self) -> bool:
-        """Whether the head lies here (in the last chunk), and with it all results."""
+        """True if the head is in this process (in the last chunk), and with it all results."""
         return self.chunks[-1].post_process
 
     @property
@@ -68,21 +68,23 @@ class MegatronModel:
         stage of a policy or reference."""
         head = self.head
         assert isinstance(head, ResponseHead)
-        own: Any = head.weight
-        return head.logits(
-            hidden_nH, self.chunks[-1].shared_embedding_or_output_weight() if own is None else own
-        )
+        weight: Any = head.weight
+        if weight is None:
+            weight = self.chunks[-1].shared_embedding_or_output_weight()
+        return head.logits(hidden_nH, weight)
 
 
 def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> MegatronModel:
-    """The structure of the role's model; its parameters hold whatever lay in memory. Call in every
-    process, after groups.join.
+    """Build the structure of the role's model; its parameters are uninitialised memory. Call in
+    every process, after groups.join.
 
     Raises ConfigError for a model, or for settings, that this backend does not cover.
     """
-    shape = Shape.of(_hugging_face_config(settings), sizes, section=settings.section)
+    critic = settings.role == "critic"
+    hf_config = value_config(settings.model) if critic else load_config(settings.model)
+    shape = Shape.of(hf_config, sizes, section=settings.section)
     if settings.model.lora_rank > 0:
-        section = "critic" if settings.role == "critic" else "actor_rollout_ref"
+        section = "critic" if critic else "actor_rollout_ref"
         raise ConfigError(
             f"{section}.model.lora_rank={settings.model.lora_rank}:"
             f" {settings.section}.strategy=megatron trains all weights; use strategy=fsdp2, or"
@@ -90,9 +92,8 @@ def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> 
         )
     config = transformer_config(settings, shape, sizes)
     with adapted():
-        chunks = [
-            _chunk(shape, config, settings.role, stage) for stage in range(sizes.virtual or 1)
-        ]
+        stages = range(sizes.virtual or 1)
+        chunks = [_chunk(shape, config, settings.role, stage) for stage in stages]
         modules: list[nn.Module] = [*chunks]
         if settings.role == "ref":
             for chunk in chunks:
@@ -117,52 +118,45 @@ def language_model(settings: TrainSettings) -> PreTrainedModel:
         return load(settings.model, dtype=model_dtype(settings))
 
 
-def _hugging_face_config(settings: TrainSettings) -> PretrainedConfig:
-    return (
-        value_config(settings.model) if settings.role == "critic" else load_config(settings.model)
-    )
-
-
 def _chunk(shape: Shape, config: TransformerConfig, role: str, stage: int) -> GPTModel:
     """Virtual stage `stage` of this process."""
-    place, stages = (
-        parallel_state.get_pipeline_model_parallel_rank(),
-        config.pipeline_model_parallel_size,
-    )
+    place = parallel_state.get_pipeline_model_parallel_rank()
     virtual = config.virtual_pipeline_model_parallel_size
+    last_place = config.pipeline_model_parallel_size - 1
+    last_stage = (virtual or 1) - 1
+    virtual_stage = None if virtual is None else stage
     chunk = GPTModel(
         config,
-        _layers(shape, config, None if virtual is None else stage),
+        _layers(shape, config, virtual_stage),
         vocab_size=shape.padded_vocab,
         max_sequence_length=shape.positions,
         pre_process=place == 0 and stage == 0,
-        post_process=place == stages - 1 and stage == (virtual or 1) - 1,
+        post_process=place == last_place and stage == last_stage,
         share_embeddings_and_output_weights=shape.tied and role != "critic",
         position_embedding_type="rope",
         parallel_output=True,
-        vp_stage=None if virtual is None else stage,
+        vp_stage=virtual_stage,
     )
     chunk.rotary_pos_emb.inv_freq = torch.tensor(shape.rope, dtype=torch.float32, device=_device())
-    if (
-        chunk.post_process
-    ):  # a critic's vocabulary matrix is dropped here, before anything else takes memory
-        head: Any = (
-            ValueHead(config, _device())
-            if role == "critic"
-            else ResponseHead(chunk.output_layer, config)
-        )
+    if chunk.post_process:
+        # A critic's vocabulary matrix is dropped here, before anything else is allocated.
+        head: Any
+        if role == "critic":
+            head = ValueHead(config, _device())
+        else:
+            head = ResponseHead(chunk.output_layer, config)
         chunk.output_layer = head
     return chunk
 
 
 def _device() -> Any:
-    """Where megatron-core allocates; call inside `adapted()`."""
+    """Device on which megatron-core allocates; call inside `adapted()`."""
     return torch.cuda.current_device()
 
 
 def _layers(shape: Shape, config: TransformerConfig, stage: int | None) -> Any:
-    """The layers of one stage, with our attention and norms in place of those that refuse sequence
-    or context parallelism."""
+    """The layers of one stage, with this backend's attention and norms in place of those that
+    refuse sequence or context parallelism."""
     layer = get_gpt_layer_local_spec(
         num_experts=None if shape.experts is None else shape.experts.count,
         moe_grouped_gemm=False,
@@ -181,26 +175,24 @@ def _layers(shape: Shape, config: TransformerConfig, stage: int | None) -> Any:
 
 
 class RMSNorm(nn.Module):
-    """Rounds as Hugging Face's do: float32 inside, cast, times the weight. Its gradient is partial
-    where a sequence is split."""
+    """Rounds like Hugging Face's norms: float32 inside, cast, times the weight. Its gradient is
+    partial where a sequence is split."""
 
     def __init__(
         self, config: TransformerConfig, hidden_size: int, eps: float = 1e-6, **_: Any
     ) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(
-            torch.ones(hidden_size, dtype=config.params_dtype, device=_device())
-        )
+        ones = torch.ones(hidden_size, dtype=config.params_dtype, device=_device())
+        self.weight = nn.Parameter(ones)
         # megatron-core adds up the gradients of marked parameters over the tensor-parallel group.
         self.weight.sequence_parallel = config.sequence_parallel  # pyright: ignore[reportAttributeAccessIssue]
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last axis."""
         x32 = x.float()
-        return self.weight * (x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + self.eps)).to(
-            x.dtype
-        )
+        normalised = x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + self.eps)
+        return self.weight * normalised.to(x.dtype)
 
 
 def _with_gradients(
@@ -208,15 +200,16 @@ def _with_gradients(
 ) -> list[nn.Module]:
     """Each chunk with its gradient buffers; the schedules then reduce gradients at the end of a
     step."""
-    wrapped = [
-        DistributedDataParallel(config, ddp_config(settings), chunk, disable_bucketing=stage > 0)
-        for stage, chunk in enumerate(chunks)
-    ]
+    wrapped: list[DistributedDataParallel] = []
+    for stage, chunk in enumerate(chunks):
+        ddp = ddp_config(settings)
+        wrapped.append(DistributedDataParallel(config, ddp, chunk, disable_bucketing=stage > 0))
     config.finalize_model_grads_func = _finalize
-    if wrapped[0].ddp_config.overlap_grad_reduce:  # of the last micro-batch alone
-        no_sync: Any = (
-            wrapped[0].no_sync if len(wrapped) == 1 else [module.no_sync for module in wrapped]
-        )
+    if wrapped[0].ddp_config.overlap_grad_reduce:
+        # Only the last micro-batch overlaps.
+        no_sync: Any = [module.no_sync for module in wrapped]
+        if len(wrapped) == 1:
+            no_sync = wrapped[0].no_sync
         config.no_sync_func = no_sync
     return [*wrapped]
 

@@ -21,8 +21,8 @@ from rmrl.backends.megatron.model import MegatronModel
 
 
 class Optimizer:
-    """AdamW over a model's parameters. Every method is called in all processes together, unless it
-    says otherwise."""
+    """AdamW over a model's parameters. Every method is called in all processes together, except
+    where its docstring differs."""
 
     def __init__(self, inner: Any, model: MegatronModel) -> None:
         """`inner`: a megatron.core.optimizer.MegatronOptimizer over the model's modules."""
@@ -31,7 +31,7 @@ class Optimizer:
 
     @classmethod
     def build(cls, settings: TrainSettings, model: MegatronModel) -> Optimizer:
-        """The optimizer that the settings name; `model` must be wrapped for training."""
+        """Build the optimizer of the settings; `model` must be wrapped for training."""
         modules: Any = list(model.modules)
         with adapted():
             # No overrides: megatron's own would exempt norms and biases from weight decay, which
@@ -46,8 +46,8 @@ class Optimizer:
         return list(getattr(self.inner, "chained_optimizers", [self.inner]))
 
     def step(self, lr: float, max_norm: float) -> float:
-        """One step at this rate, gradients scaled to a norm of at most `max_norm` (0 or less: left
-        as they are); returns the norm before.
+        """Make one step at this rate, gradients scaled to a norm of at most `max_norm` (0 or less:
+        not scaled); returns the norm before.
 
         The norm is over the whole model and the same in every process; one that is not finite
         changes nothing. Gradients are zero afterwards.
@@ -58,42 +58,44 @@ class Optimizer:
             self.inner.prepare_grads()
             norm = float(self.inner.get_grad_norm())
             if math.isfinite(norm):
-                self._clip(norm, max_norm)
+                if max_norm > 0:
+                    self._clip(norm, max_norm)
                 self.inner.step_with_ready_grads()
             self.zero_gradients()
         return norm
 
     def _clip(self, norm: float, max_norm: float) -> None:
-        if max_norm > 0:
-            parameters = [parameter for part in self.parts for parameter in part.get_parameters()]
-            nn.utils.clip_grads_with_norm_(parameters, max_norm, torch.tensor(norm))
+        parameters: list[Tensor] = []
+        for part in self.parts:
+            parameters += part.get_parameters()
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, torch.tensor(norm))
 
     def zero_gradients(self) -> None:
-        """Needs no other process."""
+        """Set all gradients to zero; needs no other process."""
         with adapted():
             for module in self._modules:
                 module.zero_grad_buffer()
             self.inner.zero_grad()
 
     def reload(self) -> None:
-        """Take over parameters that something else has changed, e.g. loaded: master weights follow
-        them."""
+        """Update the master weights after the parameters were changed, e.g. loaded."""
         with adapted():
             self.inner.reload_model_params()
 
     def tensors(self) -> Iterator[Tensor]:
-        """Master weights and averages of this process, wherever they lie; needs no other
-        process."""
+        """Master weights and averages of this process, on any device; needs no other process."""
         for part in self.parts:
-            yield from (parameter.data for parameter in part.get_parameters())
-            states = part.optimizer.state.values() if part.optimizer is not None else ()
-            yield from (
-                value for state in states for value in state.values() if isinstance(value, Tensor)
-            )
+            for parameter in part.get_parameters():
+                yield parameter.data
+            if part.optimizer is None:
+                continue
+            for state in part.optimizer.state.values():
+                yield from filter(torch.is_tensor, state.values())
 
 
 def _config(settings: TrainSettings, model: MegatronModel) -> Any:
-    optim, trained = settings.trained.optim, settings.trained
+    trained = settings.trained
+    optim = trained.optim
     first, second = optim.betas
     return OptimizerConfig(
         optimizer="adam",

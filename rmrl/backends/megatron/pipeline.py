@@ -1,13 +1,12 @@
 """Micro-batches through a Megatron model: through its pipeline stages by megatron-core's schedules,
 its tensor and context shares.
 
-Of the outputs only response positions meet the head. Under context parallelism each process
-computes those that it holds and all of them are put together, so that the loss sees whole rows in
-every process of the last stage.
+The head runs on response positions only. Under context parallelism each process computes its own
+positions and the results are combined, so that the loss receives whole rows in every process of the
+last stage.
 
 Shapes: B rows    S padded length of a row (packed: of all rows together)    N response tokens of
-  all rows, flat    H hidden
-        n those of the N that this process computes
+all rows, flat    H hidden    n those of the N that this process computes
 """
 
 from __future__ import annotations
@@ -33,41 +32,44 @@ from rmrl.models.packing import packs
 from rmrl.types import TrainBatch
 
 Finish = Callable[[TrainBatch, Tensor, Tensor | None], Any]
-"""(micro-batch, outputs [N], entropies [N] or None) -> what the pass is for; called in the last
+"""(micro-batch, outputs [N], entropies [N] or None) -> result of the pass; called in the last
 stage."""
 
 
 class Pipeline:
     """Forward and backward passes of one model. Both methods are called in all processes together,
-    with as many micro-batches in each; those that share a share of the rows are given the same
-    ones."""
+    with the same number of micro-batches in each; processes that work on one share of the rows get
+    the same micro-batches."""
 
     def __init__(self, settings: TrainSettings, model: MegatronModel) -> None:
         self._model = model
         self._temperature = settings.temperature
         self._entropy: EntropyMode = "grad" if settings.actor.entropy_coeff else "detached"
         self._tensor_group: Any = parallel_state.get_tensor_model_parallel_group()
-        self.packed = (
-            packs(settings.model, device=settings.device) or model.sizes.virtual is not None
-        )
-        """Under virtual stages always: these exchange tensors of one shape, and rows packed up to
-        one length waste the least."""
+        virtual = model.sizes.virtual is not None
+        self.packed = packs(settings.model, device=settings.device) or virtual
+        """Always True under virtual stages: these exchange tensors of one shape, and rows packed up
+        to one length waste the least."""
 
     def micro_batches(self, count: int) -> int:
-        """The number to run where `count` are there: virtual stages take them in groups of one per
-        stage."""
-        group = self._model.sizes.pipeline if self._model.sizes.virtual else 1
+        """Number of micro-batches to run for `count` of them: virtual stages process them in groups
+        of one per stage."""
+        if self._model.sizes.virtual is None:
+            return count
+        group = self._model.sizes.pipeline
         return -(-count // group) * group
 
     def compute(self, micros: Sequence[TrainBatch]) -> list[Tensor]:
         """Log-probabilities (a critic's values), float32 [N], of each micro-batch in the processes
-        of the last stage; elsewhere nothing."""
+        of the last stage; empty in the others."""
         for module in self._model.modules:
             module.eval()
+
+        def finish(_: TrainBatch, outputs_N: Tensor, __: Tensor | None) -> Tensor:
+            return outputs_N
+
         with torch.no_grad():
-            return self._run(
-                micros, lambda _, outputs_N, __: outputs_N, entropy="none", forward_only=True
-            )
+            return self._run(micros, finish, entropy="none", forward_only=True)
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
         """Add the gradients of all micro-batches, summed over data-parallel processes. `loss` is
@@ -78,13 +80,9 @@ class Pipeline:
         def finish(
             micro: TrainBatch, outputs_N: Tensor, entropy_N: Tensor | None
         ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-            # Of (loss, number of tokens, things to report) megatron-core divides by the number,
-            # which is not used here.
-            return (
-                loss(micro, outputs_N, entropy_N),
-                torch.ones((), dtype=torch.int, device=outputs_N.device),
-                {},
-            )
+            # megatron-core divides by the number of tokens in (loss, number, reports): not used.
+            number = torch.ones((), dtype=torch.int, device=outputs_N.device)
+            return loss(micro, outputs_N, entropy_N), number, {}
 
         self._run(micros, finish, entropy=self._entropy, forward_only=False)
 
@@ -96,10 +94,11 @@ class Pipeline:
         entropy: EntropyMode,
         forward_only: bool,
     ) -> list[Any]:
-        """What `finish` gave for each micro-batch, in the last stage."""
+        """Run the schedule; the results of `finish` for each micro-batch, in the last stage."""
         if not micros:
             return []
-        layout, sizes = self._layout(micros), self._model.sizes
+        layout = self._layout(micros)
+        sizes = self._model.sizes
         prepared = [(micro, lay_out(micro, layout, self._model.device)) for micro in micros]
         schedule = get_forward_backward_func(pp_size=sizes.pipeline, vp_size=sizes.virtual)
         with adapted():
@@ -116,10 +115,12 @@ class Pipeline:
 
     def _layout(self, micros: Sequence[TrainBatch]) -> Layout:
         sizes = self._model.sizes
+        multiple = sizes.tensor if sizes.sequence_parallel else 1
+        if sizes.context > 1:
+            multiple *= 2 * sizes.context
         layout = Layout(
             packed=self.packed,
-            multiple=(sizes.tensor if sizes.sequence_parallel else 1)
-            * (2 * sizes.context if sizes.context > 1 else 1),
+            multiple=multiple,
             context=sizes.context,
             context_rank=parallel_state.get_context_parallel_rank(),
         )
@@ -134,12 +135,11 @@ class Pipeline:
         feed: Iterator[tuple[TrainBatch, Rows]],
         module: nn.Module,
     ) -> tuple[Tensor, Callable[..., Any]]:
-        """One micro-batch through one stage; (what goes to the next stage, what the last stage does
-        with its output)."""
+        """Run one micro-batch through one stage; returns (input of the next stage, function that
+        the last stage applies to its output)."""
         micro, rows = next(feed)
-        output = module(
-            rows.input_ids_BS, rows.position_ids_BS, None, packed_seq_params=_packed_params(rows)
-        )
+        packed = _packed_params(rows)
+        output = module(rows.input_ids_BS, rows.position_ids_BS, None, packed_seq_params=packed)
 
         def finished(hidden_BSH: Tensor, *, non_loss_data: bool = False) -> Any:  # noqa: ARG001
             return finish(micro, *self._outputs(rows, hidden_BSH, entropy))
@@ -154,7 +154,9 @@ class Pipeline:
         if isinstance(self._model.head, ValueHead):
             return _of_all(self._model.head.values(hidden_nH), rows), None
         logprobs_n, entropy_n = self._logprobs(hidden_nH, rows.targets_n, entropy)
-        return _of_all(logprobs_n, rows), None if entropy_n is None else _of_all(entropy_n, rows)
+        if entropy_n is None:
+            return _of_all(logprobs_n, rows), None
+        return _of_all(logprobs_n, rows), _of_all(entropy_n, rows)
 
     def _logprobs(
         self, hidden_nH: Tensor, targets_n: Tensor, entropy: EntropyMode
@@ -187,8 +189,8 @@ def _packed_params(rows: Rows) -> PackedSeqParams | None:
 
 
 def _of_all(own_n: Tensor, rows: Rows) -> Tensor:
-    """One number per response token of whole rows [N], from what each process of the
-    context-parallel group has of them."""
+    """One number per response token of whole rows [N], combined from the processes of the
+    context-parallel group."""
     if rows.index_n is None:
         return own_n
     return _Together.apply(
@@ -200,8 +202,8 @@ def _of_all(own_n: Tensor, rows: Rows) -> Tensor:
 
 
 class _Together(torch.autograd.Function):
-    """Sum of everybody's values at their places, 0 elsewhere. Everybody goes on with the same N
-    numbers, so its own gradient is whole."""
+    """Sum over processes of their values at their places, 0 elsewhere. Every process continues with
+    the same N numbers, so its own gradient is whole."""
 
     @staticmethod
     def forward(

@@ -1,13 +1,13 @@
-"""How the rows of a micro-batch become one process's input: padded or packed, and under context
+"""Input of one process from the rows of a micro-batch: padded or packed, and under context
 parallelism its chunks of every row.
 
 Under context parallelism of C processes each row is cut into 2C chunks of one length and process c
-holds chunks c and 2C-1-c, so that under a causal mask all have as much to do. Whatever is computed
-per response token is computed where the position before it lies.
+gets chunks c and 2C-1-c, so that under a causal mask all have the same amount of work. A result per
+response token is computed in the process with the position before the token.
 
 Shapes: B rows    S padded length of a row (packed: of all rows together)    N response tokens of
-  all rows, flat and row by row
-        n those of them that this process computes; at least 1, see `Rows.positions_n`
+all rows, flat and row by row    n those of them that this process computes; at least 1, see
+`Rows.positions_n`
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rmrl.backends.objective import to_device
 from rmrl.types import Ragged, TrainBatch
 
 FILLING_TOKENS = 1024
-"""Of a row of filling, at most, where the longest row is shorter. Attention goes row by row, and
-the micro-batch of a process that has none of its own is two tokens and filling: rows of its longest
-one would be thousands."""
+"""Maximum length of a row of filling, where the longest row is shorter. Attention computes row by
+row, and the micro-batch of a process that has none of its own is two tokens and filling: in rows as
+long as its longest one these would be thousands of rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What the micro-batches of one pass through the pipeline have in common."""
+    """Common layout of the micro-batches of one pass through the pipeline."""
 
     packed: bool
     multiple: int = 1
@@ -53,7 +53,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """One micro-batch as this process's model takes it."""
+    """One micro-batch as the input of this process's model."""
 
     input_ids_BS: Tensor
     """Under context parallelism S / C of each row."""
@@ -77,30 +77,32 @@ class Rows:
 def lay_out(batch: TrainBatch, layout: Layout, device: torch.device) -> Rows:
     """Every row of `batch` needs at least one prompt token, and `batch` at least one response
     token."""
-    sizes_B, responses_B = batch.tokens.lengths, batch.response_mask.lengths
+    sizes_B = batch.tokens.lengths
+    responses_B = batch.response_mask.lengths
     assert (sizes_B > responses_B).all(), (
         "a row without a prompt token: its first response token has no probability"
     )
     lengths = _row_lengths(sizes_B, layout)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     flat = np.zeros(starts[-1], np.int64)
-    for start, row in zip(
-        starts, batch.tokens.rows(), strict=False
-    ):  # behind the last row there may be filling
+    # Behind the last row there may be filling.
+    for start, row in zip(starts, batch.tokens.rows(), strict=False):
         flat[start : start + len(row)] = row
-    within = np.concatenate([np.arange(length) for length in lengths])
+    within = np.concatenate(list(map(np.arange, lengths)))
     before = [
         start + size - n - 1 + np.arange(n)
         for start, size, n in zip(starts, sizes_B, responses_B, strict=False)
     ]
     positions_N = Ragged.of(before, np.int64).values
-    held, shape = _held(starts, lengths, layout), (1, -1) if layout.packed else (len(sizes_B), -1)
-    positions_n, targets_n, index_n = _own(positions_N, flat[positions_N + 1], held, len(flat))
+    own = _own_positions(starts, lengths, layout)
+    positions_n, targets_n, index_n = _own(positions_N, flat[positions_N + 1], own, len(flat))
+    if own is not None:
+        flat = flat[own]
+        within = within[own]
+    shape = (1, -1) if layout.packed else (len(sizes_B), -1)
     return Rows(
-        input_ids_BS=to_device((flat if held is None else flat[held]).reshape(shape), device),
-        position_ids_BS=to_device(
-            (within if held is None else within[held]).reshape(shape), device
-        ),
+        input_ids_BS=to_device(flat.reshape(shape), device),
+        position_ids_BS=to_device(within.reshape(shape), device),
         boundaries=to_device(starts.astype(np.int32), device) if layout.packed else None,
         longest=max(lengths),
         positions_n=to_device(positions_n, device),
@@ -118,8 +120,8 @@ def _row_lengths(sizes_B: np.ndarray, layout: Layout) -> list[int]:
         return [longest] * len(sizes_B)
     missing = 0 if layout.length is None else layout.length - int(lengths_B.sum())
     assert missing >= 0, "a micro-batch is longer than the common length"
-    most = max(longest, int(_up(np.asarray(FILLING_TOKENS), layout.multiple)))
-    filling = [min(most, missing - start) for start in range(0, missing, most)]
+    limit = max(longest, int(_up(np.asarray(FILLING_TOKENS), layout.multiple)))
+    filling = [min(limit, missing - start) for start in range(0, missing, limit)]
     return [*lengths_B.tolist(), *filling]
 
 
@@ -127,27 +129,27 @@ def _up(lengths: np.ndarray, multiple: int) -> np.ndarray:
     return -(-lengths // multiple) * multiple
 
 
-def _held(starts: np.ndarray, lengths: list[int], layout: Layout) -> np.ndarray | None:
-    """Which of all positions, flat, this process holds; None: all."""
+def _own_positions(starts: np.ndarray, lengths: list[int], layout: Layout) -> np.ndarray | None:
+    """The positions, flat, that are in this process; None: all."""
     if layout.context == 1:
         return None
-    return np.concatenate(
-        [
-            start + zigzag(length, size=layout.context, rank=layout.context_rank).numpy()
-            for start, length in zip(starts, lengths, strict=False)  # the last start is the end
-        ]
-    )
+    rows: list[np.ndarray] = []
+    # The last start is the end.
+    for start, length in zip(starts, lengths, strict=False):
+        positions = zigzag(length, size=layout.context, rank=layout.context_rank)
+        rows.append(start + positions.numpy())
+    return np.concatenate(rows)
 
 
 def _own(
-    positions_N: np.ndarray, targets_N: np.ndarray, held: np.ndarray | None, total: int
+    positions_N: np.ndarray, targets_N: np.ndarray, own: np.ndarray | None, total: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """(positions among those held, targets, places among all N); see `Rows`."""
-    if held is None:
+    """(positions among those in this process, targets, places among all N); see `Rows`."""
+    if own is None:
         return positions_N, targets_N, None
-    place_among_held = np.full(total, -1, np.int64)
-    place_among_held[held] = np.arange(len(held))
-    places_N = place_among_held[positions_N]
+    place_among_own = np.full(total, -1, np.int64)
+    place_among_own[own] = np.arange(len(own))
+    places_N = place_among_own[positions_N]
     index_n = np.flatnonzero(places_N >= 0)
     if not len(index_n):
         return np.zeros(1, np.int64), np.zeros(1, np.int64), index_n

@@ -1,5 +1,5 @@
-"""How many processes share what of a model, and which part a process holds. Imports neither torch
-nor megatron."""
+"""Parallel sizes of a model, and the coordinates of a process in them. Imports neither torch nor
+megatron."""
 
 from __future__ import annotations
 
@@ -42,15 +42,14 @@ class Sizes:
 
     @classmethod
     def of(cls, megatron: MegatronConfig, world_size: int, *, section: str) -> Sizes:
-        """Raises ConfigError that names the numbers where they do not fit `world_size`
-        processes."""
-        if problems := parallel_problems(megatron, world_size, section=section):
+        """Read the sizes from the settings. Raises ConfigError that names the numbers where they do
+        not fit `world_size` processes."""
+        problems = parallel_problems(megatron, world_size, section=section)
+        if problems:
             raise ConfigError(problems)
-        tensor, pipeline, context = (
-            megatron.tensor_model_parallel_size,
-            megatron.pipeline_model_parallel_size,
-            megatron.context_parallel_size,
-        )
+        tensor = megatron.tensor_model_parallel_size
+        pipeline = megatron.pipeline_model_parallel_size
+        context = megatron.context_parallel_size
         virtual = megatron.virtual_pipeline_model_parallel_size
         return cls(
             tensor=tensor,
@@ -73,21 +72,20 @@ class Sizes:
         return self.model * self.data
 
     def coordinates(self, rank: int) -> Coordinates:
-        """In megatron-core's order of ranks, tp-cp-ep-dp-pp: neighbours share tensors, far ones are
-        stages of the pipeline."""
+        """The place of a rank in megatron-core's order, tp-cp-ep-dp-pp: neighbours share tensors,
+        distant ranks are stages of the pipeline."""
         rest, tensor = divmod(rank, self.tensor)
         rest, context = divmod(rest, self.context)
         pipeline, data = divmod(rest, self.data)
         return Coordinates(tensor=tensor, context=context, data=data, pipeline=pipeline)
 
     def rank(self, place: Coordinates) -> int:
-        """The process at a place; undoes `coordinates`."""
-        return place.tensor + self.tensor * (
-            place.context + self.context * (place.data + self.data * place.pipeline)
-        )
+        """The process at a place; the inverse of `coordinates`."""
+        stage_rank = place.data + self.data * place.pipeline
+        return place.tensor + self.tensor * (place.context + self.context * stage_rank)
 
     def problems(self, model_config: Mapping[str, Any], *, section: str) -> list[str]:
-        """What of a model, told by its config.json, cannot be cut into these sizes."""
+        """Reasons why a model, described by its config.json, cannot be cut into these sizes."""
         family = model_config.get("model_type")
         if family not in FAMILIES:
             return [
@@ -101,10 +99,8 @@ class Sizes:
         ]
 
     def _uneven_widths(self, model: Mapping[str, Any], key: str) -> Iterator[str]:
-        heads, ffn = (
-            model.get("num_attention_heads"),
-            "moe_intermediate_size" if _has_experts(model) else "intermediate_size",
-        )
+        heads = model.get("num_attention_heads")
+        ffn = "moe_intermediate_size" if _has_experts(model) else "intermediate_size"
         names = {
             "num_attention_heads": heads,
             "num_key_value_heads": model.get("num_key_value_heads") or heads,
@@ -120,25 +116,26 @@ class Sizes:
                 )
 
     def _uneven_layers(self, model: Mapping[str, Any], key: str) -> Iterator[str]:
-        layers, stages = model.get("num_hidden_layers"), self.pipeline * (self.virtual or 1)
+        layers = model.get("num_hidden_layers")
+        stages = self.pipeline * (self.virtual or 1)
         if layers is None or layers % stages == 0:
             return
-        shown = f"pipeline_model_parallel_size={self.pipeline}"
+        setting = f"pipeline_model_parallel_size={self.pipeline}"
         if self.virtual:
-            shown += f" x virtual_pipeline_model_parallel_size={self.virtual} = {stages} stages"
+            setting += f" x virtual_pipeline_model_parallel_size={self.virtual} = {stages} stages"
         yield (
-            f"{key}: {shown} does not divide the model's num_hidden_layers={layers}; use sizes"
+            f"{key}: {setting} does not divide the model's num_hidden_layers={layers}; use sizes"
             f" whose product divides {layers}"
         )
 
     def _uneven_experts(self, model: Mapping[str, Any], key: str) -> Iterator[str]:
         experts = expert_count(model)
-        asked = f"{key}.expert_model_parallel_size={self.expert}"
+        setting = f"{key}.expert_model_parallel_size={self.expert}"
         if experts is None and self.expert > 1:
-            yield f"{asked}: the model has no experts; use expert_model_parallel_size=1"
+            yield f"{setting}: the model has no experts; use expert_model_parallel_size=1"
         elif experts is not None and experts % self.expert:
             yield (
-                f"{asked} does not divide the model's num_experts={experts}; use a divisor of"
+                f"{setting} does not divide the model's num_experts={experts}; use a divisor of"
                 f" {experts}"
             )
         if experts is not None and self.tensor > 1 and not self.sequence_parallel:
@@ -150,11 +147,11 @@ class Sizes:
 
 
 def expert_count(model: Mapping[str, Any]) -> int | None:
-    """Experts of each layer, told by config.json, which names them in one of two ways; None where
-    layers have none."""
-    return (
-        model.get("num_experts") or model.get("num_local_experts") if _has_experts(model) else None
-    )
+    """Number of experts in each layer, from config.json, which names it in one of two ways; None
+    where layers have none."""
+    if not _has_experts(model):
+        return None
+    return model.get("num_experts") or model.get("num_local_experts")
 
 
 def _has_experts(model: Mapping[str, Any]) -> bool:

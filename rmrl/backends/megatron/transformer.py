@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rmrl.backends.base import TrainSettings
 from rmrl.backends.megatron.core import DistributedDataParallelConfig, TransformerConfig
-from rmrl.backends.megatron.shape import Shape
+from rmrl.backends.megatron.shape import Experts, Shape
 from rmrl.backends.megatron.sizes import Sizes
 from rmrl.errors import ConfigError
 from rmrl.models.loading import torch_dtype
@@ -37,7 +37,7 @@ REFUSED = {
     ),
     "use_megatron_fsdp": "strategy=fsdp2 does that",
 }
-"""Entries that megatron-core has and this backend would compute wrong numbers with -> why."""
+"""Entries of megatron-core with which this backend would compute wrong numbers -> the reason."""
 
 FREE = {
     # Fusions that need another library.
@@ -54,35 +54,34 @@ FREE = {
 
 
 def transformer_config(settings: TrainSettings, shape: Shape, sizes: Sizes) -> TransformerConfig:
-    """Raises ConfigError for an entry of override_transformer_config that is unknown, refused, or
-    set by the checkpoint or another key."""
+    """megatron-core's config of the model. Raises ConfigError for an entry of
+    override_transformer_config that is unknown, refused, or set by the checkpoint or another key.
+    """
     fixed = {**_of_shape(shape), **_of_sizes(sizes), **_of_dtype(settings)}
-    return _overridden(
-        TransformerConfig,
-        fixed,
-        {**FREE, **_recompute(settings)},
-        settings,
-        "override_transformer_config",
-    )
+    free = dict(FREE)
+    if settings.role != "ref" and settings.model.enable_gradient_checkpointing:
+        free |= {
+            "recompute_granularity": "full",
+            "recompute_method": "uniform",
+            "recompute_num_layers": 1,
+        }
+    name = "override_transformer_config"
+    return _overridden(TransformerConfig, fixed, free, settings, name)
 
 
 def ddp_config(settings: TrainSettings) -> DistributedDataParallelConfig:
-    """Raises ConfigError as `transformer_config` does."""
+    """megatron-core's config of the gradient buffers. Raises ConfigError as `transformer_config`
+    does."""
     fixed = {
         "use_distributed_optimizer": settings.trained.megatron.use_distributed_optimizer,
         "average_in_collective": False,
     }
-    return _overridden(
-        DistributedDataParallelConfig,
-        fixed,
-        {"grad_reduce_in_fp32": True},
-        settings,
-        "override_ddp_config",
-    )
+    free = {"grad_reduce_in_fp32": True}
+    return _overridden(DistributedDataParallelConfig, fixed, free, settings, "override_ddp_config")
 
 
 def model_dtype(settings: TrainSettings) -> torch.dtype:
-    """Of weights and compute. Raises ConfigError for a name that is no dtype, and for float16."""
+    """Dtype of weights and compute. Raises ConfigError for an unknown dtype and for float16."""
     key = f"{settings.section}.megatron.dtype"
     dtype = torch_dtype(settings.trained.megatron.dtype, key=key)
     if dtype is torch.float16:
@@ -94,7 +93,7 @@ def model_dtype(settings: TrainSettings) -> torch.dtype:
 
 
 def _of_shape(shape: Shape) -> dict[str, Any]:
-    dense = {
+    entries = {
         "num_layers": shape.layers,
         "hidden_size": shape.hidden,
         "ffn_hidden_size": shape.ffn,
@@ -111,18 +110,19 @@ def _of_shape(shape: Shape) -> dict[str, Any]:
         "hidden_dropout": 0.0,
         "attention_dropout": 0.0,
     }
-    return dense if shape.experts is None else {**dense, **_of_experts(shape)}
+    if shape.experts is not None:
+        entries |= _of_experts(shape.experts)
+    return entries
 
 
-def _of_experts(shape: Shape) -> dict[str, Any]:
-    assert shape.experts is not None
+def _of_experts(experts: Experts) -> dict[str, Any]:
     return {
-        "num_moe_experts": shape.experts.count,
-        "moe_router_topk": shape.experts.chosen,
-        "moe_ffn_hidden_size": shape.experts.ffn,
+        "num_moe_experts": experts.count,
+        "moe_router_topk": experts.chosen,
+        "moe_ffn_hidden_size": experts.ffn,
         # The softmax over the chosen experts alone is the softmax over all, divided by the sum of
         # the chosen.
-        "moe_router_pre_softmax": not shape.experts.normalised,
+        "moe_router_pre_softmax": not experts.normalised,
         "moe_grouped_gemm": False,
     }
 
@@ -138,14 +138,14 @@ def _of_sizes(sizes: Sizes) -> dict[str, Any]:
         "expert_tensor_parallel_size": sizes.tensor,
         "sequence_parallel": sizes.sequence_parallel,
         # Interleaved stages: batched messages of two processes would mix forward with backward
-        # ones, and so would the messages that tell
-        # the shapes of what follows. All micro-batches have one shape there.
+        # ones, and so would the messages with the shapes of the next tensors. All micro-batches
+        # have one shape there.
         "overlap_p2p_comm": interleaved,
         "batch_p2p_comm": not interleaved,
         "variable_seq_lengths": not interleaved,
-        "moe_token_dispatcher_type": (
-            "alltoall"
-        ),  # the one that goes with variable lengths, which are refused otherwise, experts or not
+        # The only dispatcher that allows variable lengths, which are refused otherwise, experts or
+        # not.
+        "moe_token_dispatcher_type": "alltoall",
         # Losses are sums that are normalised already: gradients are added up and never divided.
         "calculate_per_token_loss": True,
         # gloo sends from the tensor itself, after the call has returned.
@@ -160,9 +160,8 @@ def _of_dtype(settings: TrainSettings) -> dict[str, Any]:
         "pipeline_dtype": dtype,
         "bf16": dtype is torch.bfloat16,
         # Weights are read from a checkpoint right after: nothing is drawn. But only an initialized
-        # matrix is marked as one that is cut
-        # over the tensor-parallel group, and the gradient norm leaves out what has no mark in all
-        # processes but the first.
+        # matrix is marked as cut over the tensor-parallel group, and the gradient norm leaves out
+        # tensors without a mark in all processes but the first.
         "perform_initialization": True,
         "use_cpu_initialization": False,
         "init_method": _leave,
@@ -176,16 +175,6 @@ def _leave(weight: Tensor) -> Tensor:
     return weight
 
 
-def _recompute(settings: TrainSettings) -> dict[str, Any]:
-    if settings.role == "ref" or not settings.model.enable_gradient_checkpointing:
-        return {}
-    return {
-        "recompute_granularity": "full",
-        "recompute_method": "uniform",
-        "recompute_num_layers": 1,
-    }
-
-
 def _overridden(
     kind: type[Config],
     fixed: Mapping[str, Any],
@@ -195,15 +184,14 @@ def _overridden(
 ) -> Config:
     entries: Mapping[str, Any] = getattr(settings.trained.megatron, name)
     key = f"{settings.section}.megatron.{name}"
-    if problems := list(
-        _problems(entries, [field.name for field in dataclasses.fields(kind)], fixed=fixed, key=key)
-    ):
+    fields = [field.name for field in dataclasses.fields(kind)]
+    problems = list(_problems(entries, fields, fixed=fixed, key=key))
+    if problems:
         raise ConfigError(problems)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="full scope is deprecated"
-            )  # of one of its own defaults
+            # about one of its own defaults
+            warnings.filterwarnings("ignore", message="full scope is deprecated")
             return kind(**{**fixed, **free, **entries})
     except (AssertionError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -212,11 +200,11 @@ def _overridden(
 
 
 def _problems(
-    entries: Iterable[str], known: list[str], *, fixed: Mapping[str, Any], key: str
+    entries: Iterable[str], fields: list[str], *, fixed: Mapping[str, Any], key: str
 ) -> Iterator[str]:
     for entry in entries:
-        if entry not in known:
-            yield f"{key}.{entry}: megatron-core has no such entry{did_you_mean(entry, known)}"
+        if entry not in fields:
+            yield f"{key}.{entry}: megatron-core has no such entry{did_you_mean(entry, fields)}"
         elif entry in REFUSED:
             yield f"{key}.{entry} cannot be used: {REFUSED[entry]}; leave it out"
         elif entry in fixed:
