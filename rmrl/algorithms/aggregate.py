@@ -1,22 +1,16 @@
-"""How per-token losses become one number, written so that no micro-batch or process needs to know
+"""Aggregation of per-token losses into one number, written so that no micro-batch or process needs
 the others.
 
-    loss = sum over all tokens of loss_BT * token_weights(mask_BT) / divisor(sum over all parts of
-    total_weight(mask_BT))
+    loss = sum over all tokens of loss_BT * token_weights(mask_BT)
+           / divisor(sum over all parts of total_weight(mask_BT))
 
-| mode                    | weight of a counted token | total weight   | a sequence's loss is
-  |
-|-------------------------|---------------------------|----------------|---------------------------------|
-| token-mean              | 1                         | counted tokens | (no sequence level)
-  |
-| token-sum               | 1                         | counted tokens | (no sequence level)
-  |
-| seq-mean-token-sum      | 1                         | sequences      | the sum of its tokens
-  |
-| seq-mean-token-mean     | 1 / tokens of its row     | sequences      | the mean of its tokens
-  |
-| seq-mean-token-sum-norm | 1 / max_length            | sequences      | the sum over a constant
-  |
+| mode                    | weight of a counted token | total weight   | a sequence's loss       |
+|-------------------------|---------------------------|----------------|-------------------------|
+| token-mean              | 1                         | counted tokens | (no sequence level)     |
+| token-sum               | 1                         | counted tokens | (no sequence level)     |
+| seq-mean-token-sum      | 1                         | sequences      | the sum of its tokens   |
+| seq-mean-token-mean     | 1 / tokens of its row     | sequences      | the mean of its tokens  |
+| seq-mean-token-sum-norm | 1 / max_length            | sequences      | the sum over a constant |
 
 The divisor is the total weight, but for `token-sum`, which divides by 1: its total weight only says
 whether anything counts. `token-mean` is DAPO's (arXiv:2503.14476), `seq-mean-token-mean` GRPO's
@@ -76,17 +70,17 @@ def total_weight(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.
 
 
 def divisor(weight: float, mode: str) -> float:
-    """What the sum of weighted losses of a whole batch is divided by; `weight` is the batch's total
-    weight, above 0."""
+    """Divisor of the sum of weighted losses of a whole batch; `weight` is the batch's total weight,
+    above 0."""
     assert weight > 0, "nothing counts, so there is nothing to divide"
     return 1.0 if mode == "token-sum" else weight
 
 
 def _as_float(mask_BT: torch.Tensor) -> torch.Tensor:
     # bfloat16 cannot count beyond 256 exactly, so half precision is widened, not kept
-    return (
-        mask_BT if mask_BT.is_floating_point() and mask_BT.element_size() >= 4 else mask_BT.float()
-    )
+    if mask_BT.is_floating_point() and mask_BT.element_size() >= 4:
+        return mask_BT
+    return mask_BT.float()
 
 
 def _check(mode: str, max_length: int) -> None:

@@ -1,4 +1,4 @@
-"""What an advantage estimator or a policy loss states about itself, beside its code.
+"""Facts that an advantage estimator or a policy loss declares about itself, beside its code.
 
     @estimator(group=True)
     def median_baseline(inputs, *, settings): ...

@@ -55,7 +55,9 @@ def constant_fraction(statistics: GroupStatistics) -> float:
     batch."""
     per_group_B = 1 / statistics.count_B  # each group's rows sum to one group
     total = per_group_B.sum().item()
-    return per_group_B[statistics.constant_B].sum().item() / total if total else 0.0
+    if not total:
+        return 0.0
+    return per_group_B[statistics.constant_B].sum().item() / total
 
 
 def _consecutive(group_ids_B: torch.Tensor) -> torch.Tensor:

@@ -4,17 +4,15 @@ the penalty's coefficient.
 With d = log pi_ref(y) - log pi(y) and y drawn from pi (J. Schulman, "Approximating KL Divergence",
 http://joschu.net/blog/kl-approx.html):
 
-| name         | estimator              | note
-  |
-|--------------|------------------------|--------------------------------------------------------------------------------|
-| `kl`         | k1 = -d                | unbiased, any sign; as a loss its expected gradient is 0,
-  so use it in rewards |
-| `abs`        | abs(d)                 | biased, >= 0
-  |
-| `mse`        | k2 = d^2 / 2           | biased, >= 0; as a loss its gradient is that of the KL, in
-  expectation         |
-| `low_var_kl` | k3 = exp(d) - 1 - d    | unbiased, >= 0, low variance (GRPO, arXiv:2402.03300, eq.
-  4)                   |
+| name         | estimator           | note                                                       |
+|--------------|---------------------|------------------------------------------------------------|
+| `kl`         | k1 = -d             | unbiased, any sign; as a loss its expected gradient is 0,  |
+|              |                     | so use it in rewards                                       |
+| `abs`        | abs(d)              | biased, >= 0                                               |
+| `mse`        | k2 = d^2 / 2        | biased, >= 0; as a loss its gradient is that of the KL, in |
+|              |                     | expectation                                                |
+| `low_var_kl` | k3 = exp(d) - 1 - d | unbiased, >= 0, low variance (GRPO, arXiv:2402.03300,      |
+|              |                     | eq. 4)                                                     |
 
 A name with a + behind it (`kl+`, `abs+`, `low_var_kl+`, ...) has the value of the estimator and the
 gradient of k2: unbiased as a number, and as a loss, on policy, the gradient of the KL
@@ -23,8 +21,8 @@ gradient of k2: unbiased as a number, and as a loss, on policy, the gradient of 
     k2 - sg[k2] + sg[estimate]
 
 Clamps: only `low_var_kl` has any, because only it can overflow: d to [-20, 20] and the result to at
-  most 10, the field's usual bounds. A token beyond the latter (d > 2.611 or d < -11, the two roots
-  of exp(d) - 1 - d = 10) adds the bound and carries no gradient. The other estimators are exact.
+most 10, the field's usual bounds. A token beyond the latter (d > 2.611 or d < -11, the two roots of
+exp(d) - 1 - d = 10) adds the bound and carries no gradient. The other estimators are exact.
 """
 
 from __future__ import annotations
@@ -111,16 +109,15 @@ class KLController:
     """The coefficient of the KL penalty in reward: fixed, or moved towards a target KL
     (arXiv:1909.08593, section 2.2).
 
-        e = clip(KL / target - 1, -0.2, 0.2);    coefficient <- coefficient * (1 + e *
-          min(num_responses / horizon, 1))
+        e = clip(KL / target - 1, -0.2, 0.2)
+        coefficient <- coefficient * (1 + e * min(num_responses / horizon, 1))
 
     The paper writes the gain as a constant (0.1); tying it to the number of responses, as its
-    released code does, makes the speed
-    independent of the batch size. Departures: the gain is at most 1, so that one step moves the
-    coefficient by at most a fifth (the
-    released code's factor reaches 0 at five horizons, and a coefficient of 0 never moves again),
-    and the coefficient stays at or above
-    1e-4 kl_coef.
+    released code does, makes the speed independent of the batch size. Departures: the gain is at
+    most 1, so that one step moves the coefficient by at most a fifth (the released code's factor
+    reaches 0 at five horizons, and a coefficient of 0 never moves again), and the coefficient stays
+    at or above 1e-4 kl_coef.
+
     Raises ConfigError for an unknown type or a non-positive horizon, target or starting
     coefficient.
     """
@@ -142,8 +139,8 @@ class KLController:
         self.coefficient = float(settings.kl_coef)
 
     def update(self, kl: float, *, num_responses: int) -> None:
-        """Take in the mean KL of the step just made, over `num_responses` responses. Fixed, or with
-        a NaN for the KL, nothing moves."""
+        """Move the coefficient by the mean KL of the last step, over `num_responses` responses.
+        Nothing moves if it is fixed, or if the KL is NaN."""
         if self._settings.type == "fixed" or math.isnan(kl):
             return
         error = kl / self._settings.target_kl - 1
@@ -155,11 +152,11 @@ class KLController:
         self.coefficient = max(coefficient, LOWEST_COEFFICIENT_SHARE * self._settings.kl_coef)
 
     def state_dict(self) -> dict[str, float]:
-        """What a checkpoint keeps: {"coefficient": float}."""
+        """State for a checkpoint: {"coefficient": float}."""
         return {"coefficient": self.coefficient}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Resume. A fixed coefficient stays what the configuration says, so that a restart can
-        change it."""
+        """Resume. A fixed coefficient keeps its configured value, so that a restart can change
+        it."""
         if self._settings.type == "adaptive":
             self._set(float(state["coefficient"]))

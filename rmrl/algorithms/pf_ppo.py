@@ -4,9 +4,10 @@ A reward model errs least at the ends of its scale, so the rows that train are d
 replacement, as many as there were:
 
     pow         probability ~ abs(reward)^weight_pow
-    max_min     half the draws the best row, half the worst            (the paper's best-worst
-      filter, BW)
-    max_random  half the draws the best row, half any of the others    (its best-random filter, BR)
+    max_min     half the draws the best row, half the worst
+                (the paper's best-worst filter, BW)
+    max_random  half the draws the best row, half any of the others
+                (its best-random filter, BR)
 
 Best and worst are those of the row's group where groups are given, as in the paper, each group
 drawn as often as it has rows; else of the whole batch. Rows that tie share their half; where all
@@ -45,18 +46,14 @@ def draw(
     count = len(rewards_B)
     if not count:
         return np.zeros(0, dtype=np.int64)
-    return rng.choice(
-        count,
-        size=count,
-        replace=True,
-        p=probabilities(rewards_B, settings, group_ids_B=group_ids_B),
-    ).astype(np.int64)
+    chances_B = probabilities(rewards_B, settings, group_ids_B=group_ids_B)
+    return rng.choice(count, size=count, replace=True, p=chances_B).astype(np.int64)
 
 
 def probabilities(
     rewards_B: np.ndarray, settings: PFPPOConfig, *, group_ids_B: np.ndarray | None = None
 ) -> np.ndarray:
-    """float64 [B], summing to 1: how likely each draw takes each row. Errors as for `draw`."""
+    """Probability of each row in each draw, float64 [B], summing to 1. Errors as for `draw`."""
     method = settings.reweight_method
     if method not in METHODS:
         raise ConfigError(
@@ -69,14 +66,11 @@ def probabilities(
     if method == "pow":
         return _by_power(rewards_B, settings.weight_pow)
     chances_B = np.zeros(len(rewards_B))
-    ids_B = (
-        np.zeros(len(rewards_B), dtype=np.int64)
-        if group_ids_B is None
-        else np.asarray(group_ids_B, dtype=np.int64)
-    )
-    constant_B = group_statistics(
-        torch.from_numpy(rewards_B), torch.from_numpy(ids_B)
-    ).constant_B.numpy()
+    if group_ids_B is None:
+        group_ids_B = np.zeros(len(rewards_B))
+    ids_B = np.asarray(group_ids_B, dtype=np.int64)
+    statistics = group_statistics(torch.from_numpy(rewards_B), torch.from_numpy(ids_B))
+    constant_B = statistics.constant_B.numpy()
     for number in np.unique(ids_B):
         rows = ids_B == number
         if constant_B[rows].all():
@@ -100,7 +94,7 @@ def _by_power(rewards_B: np.ndarray, exponent: float) -> np.ndarray:
 
 
 def _of_group(rewards_N: np.ndarray, method: str) -> np.ndarray:
-    """Sums to 1 over one group whose rewards differ."""
+    """Probabilities of the rows of one group whose rewards differ; they sum to 1."""
     rounding = _rounding(rewards_N)
     best_N = rewards_N >= rewards_N.max() - rounding
     others_N = rewards_N <= rewards_N.min() + rounding if method == "max_min" else ~best_N

@@ -1,12 +1,12 @@
-"""Where a response's reward sits among its tokens, and the KL penalty in reward.
+"""Token rewards and sequence rewards of a response, and the KL penalty in reward.
 
-"The mask" is the response mask throughout: what rollout correction rejects leaves the losses, not
-the rewards.
+"The mask" is the response mask throughout: rollout correction removes tokens from the losses, not
+from the rewards.
 
-Two views of the same thing: estimators that think in tokens (REINFORCE++, GAE) get the reward on
-the last response token plus the token rewards; estimators that think in sequences (GRPO, RLOO, ...)
-get the reward plus the sum of the token rewards. So KL in reward and process rewards work with
-every estimator but those with `token_rewards=False`, whose statistics such a sum would spoil.
+Two forms of the same rewards: estimators over tokens (REINFORCE++, GAE) get the reward on the last
+response token plus the token rewards; estimators over sequences (GRPO, RLOO, ...) get the reward
+plus the sum of the token rewards. So KL in reward and process rewards work with every estimator but
+those with `token_rewards=False`, whose statistics such a sum would spoil.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ def token_rewards(inputs: AdvantageInputs) -> torch.Tensor:
     """
     mask_BT = inputs.response_mask_BT
     positions_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
-    last_B1 = (
-        torch.where(mask_BT > 0, positions_T, -1).amax(dim=1, keepdim=True)
-        if mask_BT.shape[1]
-        else -1
-    )
+    # no position without columns
+    last_B1: torch.Tensor | int = -1
+    if mask_BT.shape[1]:
+        last_B1 = torch.where(mask_BT > 0, positions_T, -1).amax(dim=1, keepdim=True)
     placed_BT = torch.where(positions_T == last_B1, inputs.rewards_B[:, None], 0.0)
     if inputs.token_rewards_BT is None:
         return placed_BT

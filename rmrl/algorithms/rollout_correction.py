@@ -1,12 +1,12 @@
-"""Corrects for responses sampled with other probabilities than those of training: another engine,
-other kernels, an older policy.
+"""Correction for responses sampled with other probabilities than those of training: by another
+engine, other kernels, an older policy.
 
 With d_t = log pi_old(y_t) - log pi_rollout(y_t), bounded to [-20, 20], the ratio pi_old /
 pi_rollout is
 
     token      exp(d_t)
     sequence   exp(sum of d_t over the response), the exponent bounded likewise; the same for each
-      of its tokens
+               of its tokens
     geometric  exp(mean of d_t over the response)
 
 Importance weights (rollout_is: token, sequence) are min(ratio, rollout_is_threshold): truncated
@@ -20,14 +20,14 @@ Rejection (rollout_rs: token, sequence, geometric) drops from the mask what lies
 of a long response is seldom near 1 even when every token is; the geometric one, GSPO's
 length-normalised ratio (arXiv:2507.18071), is comparable over lengths.
 
-Rejection touches the losses alone. Rewards, the KL in reward, lengths, baselines, returns and
-whitening go by the response as it was
-sampled: a response that the trainer distrusts is still a fair sample of what its prompt earns, and
-  a hole in its token rewards would change its return and so the advantages of all its siblings. The
-  policy loss, its KL and entropy terms, the value loss and the divisor of each go by what is kept.
+Rejection affects the losses alone. Rewards, the KL in reward, lengths, baselines, returns and
+whitening use the response as it was sampled: a rejected response is still a fair sample of its
+prompt's rewards, and a hole in its token rewards would change its return and so the advantages of
+all responses to the prompt. The policy loss, its KL and entropy terms, the value loss and the
+divisor of each use the remaining tokens.
 
-Departures: weights come from the whole response, rejection after it; what is rejected has weight 0
-  and is not in the mean of the normalisation.
+Departures: weights come from the whole response, rejection after it; a rejected token has weight 0
+and is not in the mean of the normalisation.
 """
 
 from __future__ import annotations
@@ -54,28 +54,24 @@ def correct(
     """(weights [B, T] >= 0 or None without rollout_is, mask [B, T] with 0 where rejected, metrics).
     All without gradient.
 
-    Old log-probabilities are the training engine's before the step's first update; both are looked
-    at inside the mask only. Metrics, under `rollout_correction/`: over the tokens given, `kl` and
-    `k3` (KL(rollout || old), plain and never negative), `chi2` (mean squared ratio - 1) and
-    `rejected` (share dropped, 0 where no token was given); over the tokens kept, `weight_mean`,
-    `weight_max`, `truncated` (share above the threshold) and `ess` (effective sample size of the
-    weights as a share; 1: all alike). Raises ConfigError for unknown names and impossible
-    thresholds.
+    Old log-probabilities are the training engine's before the step's first update; both inputs are
+    read inside the mask only. Metrics, under `rollout_correction/`: over the tokens of the mask,
+    `kl` and `k3` (KL(rollout || old), plain and never negative), `chi2` (mean squared ratio - 1)
+    and `rejected` (share dropped, 0 where the mask is empty); over the remaining tokens,
+    `weight_mean`, `weight_max`, `truncated` (share above the threshold) and `ess` (effective sample
+    size of the weights as a share; 1: all equal). Raises ConfigError for unknown names and
+    impossible thresholds.
     """
     _check(settings)
-    log_ratio_BT = (
-        torch.where(mask_BT > 0, old_logprobs_BT - rollout_logprobs_BT, 0.0)
-        .detach()
-        .clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
-    )
+    log_ratio_BT = torch.where(mask_BT > 0, old_logprobs_BT - rollout_logprobs_BT, 0.0)
+    log_ratio_BT = log_ratio_BT.detach().clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     metrics = _divergences(log_ratio_BT, mask_BT)
     kept_BT = mask_BT
     if settings.rollout_rs is not None:
-        kept_BT = torch.where(
-            _acceptable(_ratio(log_ratio_BT, mask_BT, settings.rollout_rs), settings),
-            mask_BT,
-            torch.zeros_like(mask_BT),
-        )
+        low, high = _rejection_bounds(settings)
+        ratio_BT = _ratio(log_ratio_BT, mask_BT, settings.rollout_rs)
+        acceptable_BT = (ratio_BT >= low) & (ratio_BT <= high)
+        kept_BT = torch.where(acceptable_BT, mask_BT, torch.zeros_like(mask_BT))
         metrics["rollout_correction/rejected"] = masked_mean((kept_BT == 0).float(), mask_BT).item()
     if settings.rollout_is is None:
         return None, kept_BT, metrics
@@ -83,9 +79,8 @@ def correct(
     weights_BT = torch.where(kept_BT > 0, ratio_BT.clamp(max=settings.rollout_is_threshold), 0.0)
     truncated = masked_mean((ratio_BT > settings.rollout_is_threshold).float(), kept_BT).item()
     if settings.rollout_is_batch_normalize:
-        weights_BT = weights_BT / _mean_weight(weights_BT, kept_BT, settings.rollout_is).clamp(
-            min=torch.finfo(weights_BT.dtype).tiny
-        )
+        mean = _mean_weight(weights_BT, kept_BT, settings.rollout_is)
+        weights_BT = weights_BT / mean.clamp(min=torch.finfo(weights_BT.dtype).tiny)
     return weights_BT, kept_BT, metrics | _weight_metrics(weights_BT, kept_BT, truncated)
 
 
@@ -98,32 +93,21 @@ def _ratio(log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor, level: str) -> tor
     return summed_B1.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp().expand_as(log_ratio_BT)
 
 
-def _acceptable(ratio_BT: torch.Tensor, settings: RolloutCorrectionConfig) -> torch.Tensor:
-    low, high = _rejection_bounds(settings)
-    return (ratio_BT >= low) & (ratio_BT <= high)
-
-
 def _rejection_bounds(settings: RolloutCorrectionConfig) -> tuple[float, float]:
     high = settings.rollout_rs_threshold
-    return (
-        (
-            1 / high
-            if settings.rollout_rs_threshold_lower is None
-            else settings.rollout_rs_threshold_lower
-        ),
-        high,
-    )
+    low = settings.rollout_rs_threshold_lower
+    if low is None:
+        low = 1 / high
+    return low, high
 
 
 def _mean_weight(weights_BT: torch.Tensor, kept_BT: torch.Tensor, level: str) -> torch.Tensor:
-    """Over tokens, or over responses, each of which has one weight."""
+    """Mean over tokens, or over responses, each of which has one weight."""
     if level == "token":
         return masked_mean(weights_BT, kept_BT)
-    return (
-        masked_mean(weights_BT.amax(dim=1), (kept_BT > 0).any(dim=1).float())
-        if weights_BT.numel()
-        else weights_BT.sum()
-    )
+    if not weights_BT.numel():
+        return weights_BT.sum()
+    return masked_mean(weights_BT.amax(dim=1), (kept_BT > 0).any(dim=1).float())
 
 
 def _divergences(log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor) -> Metrics:
@@ -136,10 +120,8 @@ def _divergences(log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor) -> Metrics:
 
 
 def _weight_metrics(weights_BT: torch.Tensor, kept_BT: torch.Tensor, truncated: float) -> Metrics:
-    mean, mean_square = (
-        masked_mean(weights_BT.double(), kept_BT).item(),
-        masked_mean(weights_BT.double().square(), kept_BT).item(),
-    )
+    mean = masked_mean(weights_BT.double(), kept_BT).item()
+    mean_square = masked_mean(weights_BT.double().square(), kept_BT).item()
     return {
         "rollout_correction/weight_mean": mean,
         "rollout_correction/weight_max": weights_BT.max().item() if weights_BT.numel() else 0.0,
@@ -149,14 +131,15 @@ def _weight_metrics(weights_BT: torch.Tensor, kept_BT: torch.Tensor, truncated: 
 
 
 def _check(settings: RolloutCorrectionConfig) -> None:
-    """Raises ConfigError with every problem."""
-    where, problems = "algorithm.rollout_correction", list[str]()
-    for key, name, known in (
+    """Raise ConfigError with every problem."""
+    where = "algorithm.rollout_correction"
+    problems: list[str] = []
+    for key, name, names in (
         ("rollout_is", settings.rollout_is, WEIGHTS),
         ("rollout_rs", settings.rollout_rs, REJECTIONS),
     ):
-        if name is not None and name not in known:
-            problems.append(f"{where}.{key}: nothing named '{name}'{did_you_mean(name, known)}")
+        if name is not None and name not in names:
+            problems.append(f"{where}.{key}: nothing named '{name}'{did_you_mean(name, names)}")
     for key, bound in (
         ("rollout_is_threshold", settings.rollout_is_threshold),
         ("rollout_rs_threshold", settings.rollout_rs_threshold),

@@ -1,16 +1,16 @@
 """GDPO: every component is compared within its group on its own scale, then added up
 (arXiv:2601.05242).
 
-    a_i,c = (s_i,c - mean(s_c)) / (std(s_c) + 1e-6)        over the responses to the same prompt
-      that have component c
+    a_i,c = (s_i,c - mean(s_c)) / (std(s_c) + 1e-6)    over the responses to the same prompt that
+                                                       have component c
     a_i   = sum over c of w_c * a_i,c
-    A_i,t = (a_i - mean(a)) / (std(a) + 1e-6)              over all rows of the batch
+    A_i,t = (a_i - mean(a)) / (std(a) + 1e-6)          over all rows of the batch
 
 Summing first, as GRPO does, lets different mixtures of scores end in the same advantage, and the
 component that spreads most decides. Standard deviations are unbiased. A missing verdict (NaN) is in
 no statistic of its component and adds nothing to its row; a row without any verdict has advantage 0
 and is not in the last step. A component of weight 0 is in no step at all.
-norm_adv_by_std_in_grpo=false leaves the first division out. The reward itself is not looked at:
+norm_adv_by_std_in_grpo=false leaves the first division out. The reward itself is not read:
 reward.combine has no effect, reward.weights are w. Departures: a component without contrast in a
 group adds exactly 0, and so does the last step where all a_i are equal; token rewards are refused,
 since they belong to no component.
@@ -47,23 +47,17 @@ def gdpo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
         estimator="gdpo",
         why="every component is normalised on its own, and they belong to none",
     )
-    summed_B = torch.zeros(
-        len(inputs.scores_BC), dtype=torch.float64, device=inputs.scores_BC.device
-    )
+    scores_BC = inputs.scores_BC[:, inputs.weights_C != 0]
+    weights = inputs.weights_C[inputs.weights_C != 0].tolist()
+    summed_B = torch.zeros(len(scores_BC), dtype=torch.float64, device=scores_BC.device)
     constant: list[float] = []
-    counts_C = inputs.weights_C != 0
-    for column, weight in zip(
-        inputs.scores_BC[:, counts_C].T, inputs.weights_C[counts_C].tolist(), strict=True
-    ):
-        has_B = ~column.isnan()
-        group = group_statistics(column[has_B], inputs.group_ids_B[has_B])
-        summed_B[has_B] += (
-            weight
-            * group.centred_B
-            / (group.std_B + STD_EPSILON if settings.norm_adv_by_std_in_grpo else 1.0)
-        )
+    for column_B, weight in zip(scores_BC.T, weights, strict=True):
+        has_B = ~column_B.isnan()
+        group = group_statistics(column_B[has_B], inputs.group_ids_B[has_B])
+        scale_B = group.std_B + STD_EPSILON if settings.norm_adv_by_std_in_grpo else 1.0
+        summed_B[has_B] += weight * group.centred_B / scale_B
         constant.append(constant_fraction(group))
-    scored_B = ~inputs.scores_BC[:, counts_C].isnan().all(dim=1)
+    scored_B = ~scores_BC.isnan().all(dim=1)
     advantages_BT = spread_over_tokens(_over_the_batch(summed_B, scored_B), inputs.response_mask_BT)
     metrics: Metrics = {
         **advantage_metrics(advantages_BT, inputs.response_mask_BT),

@@ -1,18 +1,18 @@
-"""Pass@k: credit a response for what it adds to the best of k (arXiv:2503.19595; for k < N
+"""Pass@k: credit a response for its contribution to the best of k (arXiv:2503.19595; for k < N
 arXiv:2505.15201).
 
-    k = N    A_best = r_max - r_second,    all others 0            over the N responses to the same
-      prompt
-    k < N    A_i = mean over all sets of k responses of  max(set) - max(set without i),    0 for
-      sets that i is not in
+    k = N    A_best = r_max - r_second,    all others 0
+             over the N responses to the same prompt
+    k < N    A_i = mean over all sets of k responses of  max(set) - max(set without i),
+             0 for sets without i
     with norm_adv_by_std_in_grpo:  A_i / (std(r) + 1e-6), std unbiased
 
 The mean has a closed form: i adds r_i - r_j to a set when it is the best and j the second best, and
 with q responses below j there are C(q, k - 2) sets like that out of C(N, k). k is
-algorithm.passk_k, at least 2; null means N, and it is never more than the group has.
+algorithm.passk_k, at least 2; null means N, and it is never more than the size of the group.
 Departures: a group whose rewards are equal up to rounding, and a group of one, get exactly 0. Token
-  rewards are refused: pass@k is about outcomes, and a penalty would count for the best response
-  alone.
+rewards are refused: pass@k is about outcomes, and a penalty would count for the best response
+alone.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _problems(settings: AlgorithmConfig) -> list[str]:
 
 @estimator(group=True, token_rewards=False, problems=_problems)
 def grpo_passk(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
-    """What each response adds to the best of k. Raises ConfigError for passk_k below 2 and for
-    token rewards."""
+    """Contribution of each response to the best of k. Raises ConfigError for passk_k below 2 and
+    for token rewards."""
     if settings.passk_k is not None and settings.passk_k < 2:
         raise ConfigError(
             f"algorithm.passk_k={settings.passk_k}: a set of k responses needs a second best; use 2"
@@ -55,7 +55,8 @@ def grpo_passk(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advanta
         estimator="grpo_passk",
         why="only the best of a set is credited, so a penalty on the others is lost",
     )
-    mask_BT, ids_B = inputs.response_mask_BT, inputs.group_ids_B
+    mask_BT = inputs.response_mask_BT
+    ids_B = inputs.group_ids_B
     group = group_statistics(inputs.rewards_B, ids_B)
     added_B = torch.zeros_like(group.centred_B)
     for number in ids_B[~group.constant_B].unique():
@@ -71,19 +72,15 @@ def grpo_passk(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advanta
 
 
 def added_to_the_best(rewards_N: torch.Tensor, *, k: int | None) -> torch.Tensor:
-    """Of each response of one group of at least 2, [N] float64: mean over its sets of k (null: of
-    all N) of what it adds to the best."""
+    """Mean over the sets of k responses (null: all N) of a response's contribution to the best, for
+    each response of one group of at least 2, [N] float64."""
     size = len(rewards_N)
     k = size if k is None else min(k, size)
     ascending_N, order_N = rewards_N.sort()
-    sets_N = torch.tensor(
-        [comb(below, k - 2) / comb(size, k) for below in range(size)],
-        dtype=torch.float64,
-        device=rewards_N.device,
-    )
-    ahead_NN = (ascending_N[:, None] - ascending_N[None, :]).tril(
-        diagonal=-1
-    )  # [i, j] of the second best j below i
+    sets = [comb(below, k - 2) / comb(size, k) for below in range(size)]
+    sets_N = torch.tensor(sets, dtype=torch.float64, device=rewards_N.device)
+    # [i, j]: the lead of the best i over the second best j below it
+    ahead_NN = (ascending_N[:, None] - ascending_N[None, :]).tril(diagonal=-1)
     added_N = torch.zeros_like(rewards_N, dtype=torch.float64)
     added_N[order_N] = ahead_NN @ sets_N
     return added_N

@@ -1,13 +1,13 @@
 """REINFORCE++: discounted returns over tokens, whitened over the batch; no critic, no groups
 (arXiv:2501.03262).
 
-    R_t = r_t + gamma * R_t+1              r_t: token rewards (KL in reward), the sequence reward on
-      the last token
-    A_t = (R_t - mean(R)) / std(R)         over all counted tokens of the batch, std unbiased, 1e-8
-      under its root
+    R_t = r_t + gamma * R_t+1          r_t: token rewards (KL in reward), the sequence reward on
+                                       the last token
+    A_t = (R_t - mean(R)) / std(R)     over all counted tokens of the batch, std unbiased, 1e-8
+                                       under its root
 
 Departure: a token outside the mask in the middle of a response (a tool's answer, say) is passed
-  over: it neither ends the return nor costs a discount.
+over: it neither ends the return nor costs a discount.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from rmrl.types import AdvantageInputs, Advantages
 
 @estimator()
 def reinforce_plus_plus(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
-    """Whitened discounted returns; the discount is algorithm.gamma. `group_ids_B` is not looked
-    at."""
+    """Whitened discounted returns; the discount is algorithm.gamma. `group_ids_B` is not read."""
     mask_BT = inputs.response_mask_BT
     returns_BT = discounted_returns(token_rewards(inputs), mask_BT, gamma=settings.gamma)
     advantages_BT = masked_whiten(returns_BT, mask_BT)
@@ -39,7 +38,8 @@ def discounted_returns(
 ) -> torch.Tensor:
     """R_t = r_t + gamma * R_t+1 over counted tokens, [B, T], 0 outside the mask."""
     # token-major copies: walking over the columns of [B, T] would miss the cache at every step
-    rewards_TB, counts_TB = rewards_BT.T.contiguous(), (mask_BT > 0).T.contiguous()
+    rewards_TB = rewards_BT.T.contiguous()
+    counts_TB = (mask_BT > 0).T.contiguous()
     returns_TB = torch.zeros_like(rewards_TB)
     running_B = torch.zeros_like(rewards_BT.sum(dim=1))
     for t in reversed(range(len(rewards_TB))):

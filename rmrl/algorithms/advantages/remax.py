@@ -4,11 +4,11 @@
     A_t = R_t - r(greedy response to the same prompt),        R_t = sum of r_t' over t' >= t
 
 r_t: token rewards (KL in reward, process rewards), the sequence reward on the last token. One
-  greedy response per prompt is sampled and scored beside the others. Departures: none in the
-  equation, so no discount (algorithm.gamma is not read) and no whitening; token rewards are not
-  part of the greedy response's reward, which is any number that does not depend on the sampled
-  response and so no bias. A row whose greedy response has no verdict (NaN) has advantage 0: it
-  teaches nothing and still counts in the loss's divisor.
+greedy response per prompt is sampled and scored beside the others. Departures: none in the
+equation, so no discount (algorithm.gamma is not read) and no whitening; token rewards are not part
+of the greedy response's reward, which is any number that does not depend on the sampled response
+and so no bias. A row whose greedy response has no verdict (NaN) has advantage 0: nothing is learned
+from it, and it still counts in the loss's divisor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def remax(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages: 
             " but the batch has none: use adv_estimator=grpo, rloo or reinforce_plus_plus, which"
             " need none"
         )
-    mask_BT, baseline_B = inputs.response_mask_BT, inputs.baseline_rewards_B
+    mask_BT = inputs.response_mask_BT
+    baseline_B = inputs.baseline_rewards_B
     has_B = ~baseline_B.isnan()
     returns_BT = discounted_returns(token_rewards(inputs), mask_BT, gamma=1.0)
     counts_BT = (mask_BT > 0) & has_B[:, None]

@@ -7,21 +7,20 @@ Training on a likely token with a high advantage, or on an unlikely one with a l
 the entropy.
 
     clip_cov:  PPO's clipped loss; of the tokens with lb < cov < ub, a share clip_cov_ratio of all
-      tokens, at random, has no gradient
+               tokens, at random, has no gradient
     kl_cov:    -A r, without a clip; the share kl_cov_ratio of all tokens with the largest cov gets
-      + ppo_kl_coef * abs(log r)
+               + ppo_kl_coef * abs(log r)
 
 Means, counts and the choice are those of the micro-batch at hand, the only tokens that a loss sees:
 results depend on how a batch is cut.
+
 Departures: a share of a small micro-batch is seldom whole, so it is rounded up or down at random
-  such that the expected share is exact
-however the batch is cut (the authors take at least one token of every micro-batch); all that is
-  random comes from a generator seeded with
-the log-probabilities themselves, so equal inputs give equal results, in whatever order the rows
-  stand, and no other random state is
-touched; tokens of equal covariance are drawn at random; clip_cov keeps PPO's clip, as the authors'
-  code does; log r is bounded to
-[-20, 20]; no dual clip. abs(log r), which is the authors' code, stands for the paper's KL.
+such that the expected share is exact however the batch is cut (the authors take at least one token
+of every micro-batch). Everything random comes from a generator seeded with the log-probabilities
+themselves, so equal inputs give equal results, in whatever order the rows stand, and no other
+random state is used. Tokens of equal covariance are drawn at random; clip_cov keeps PPO's clip, as
+the authors' code does; log r is bounded to [-20, 20]; no dual clip. abs(log r), as in the authors'
+code, replaces the paper's KL.
 """
 
 from __future__ import annotations
@@ -49,7 +48,8 @@ Terms = tuple[torch.Tensor, dict[str, torch.Tensor]]
 def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     """Per-token loss [B, T], 0 outside the mask and where it was dropped, and sums;
     `covariance_fraction` counts the tokens dropped."""
-    mask_BT, choice = inputs.mask_BT, settings.policy_loss
+    mask_BT = inputs.mask_BT
+    choice = settings.policy_loss
     advantages_BT = keep_counted(inputs.advantages_BT, mask_BT)
     log_ratio_BT = log_ratio(inputs)
     ratio_BT = log_ratio_BT.exp()
@@ -65,9 +65,8 @@ def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     )
     generator = generator_of(inputs)
     order_BT = _random_numbers(inputs, generator)
-    dropped_BT = _largest(
-        candidates_BT, (order_BT,), count=_share(choice.clip_cov_ratio, mask_BT, generator)
-    )
+    count = _share(choice.clip_cov_ratio, mask_BT, generator)
+    dropped_BT = _largest(candidates_BT, (order_BT,), count=count)
     metrics = {
         "clip_fraction": counted_sum(beyond_BT, mask_BT),
         "covariance_fraction": counted_sum(dropped_BT, mask_BT),
@@ -80,14 +79,14 @@ def clip_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
 def kl_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     """Per-token loss [B, T], 0 outside the mask, and sums; `covariance_fraction` counts the tokens
     with a penalty."""
-    mask_BT, choice = inputs.mask_BT, settings.policy_loss
+    mask_BT = inputs.mask_BT
+    choice = settings.policy_loss
     advantages_BT = keep_counted(inputs.advantages_BT, mask_BT)
     log_ratio_BT = log_ratio(inputs)
     generator = generator_of(inputs)
     count = _share(choice.kl_cov_ratio, mask_BT, generator)
-    chosen_BT = _largest(
-        mask_BT > 0, (covariance(inputs), _random_numbers(inputs, generator)), count=count
-    )
+    keys = (covariance(inputs), _random_numbers(inputs, generator))
+    chosen_BT = _largest(mask_BT > 0, keys, count=count)
     penalty_BT = torch.where(chosen_BT, choice.ppo_kl_coef * log_ratio_BT.abs(), 0.0)
     metrics = {
         "covariance_fraction": counted_sum(chosen_BT, mask_BT),
@@ -99,10 +98,10 @@ def kl_cov(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
 def covariance(inputs: LossInputs) -> torch.Tensor:
     """cov_t of the equation above, [B, T] without gradient; 0 outside the mask."""
     mask_BT = inputs.mask_BT
-    logprobs_BT, advantages_BT = inputs.logprobs_BT.detach(), inputs.advantages_BT
-    centred_BT = (logprobs_BT - masked_mean(logprobs_BT, mask_BT)) * (
-        advantages_BT - masked_mean(advantages_BT, mask_BT)
-    )
+    logprobs_BT = inputs.logprobs_BT.detach()
+    centred_logprobs_BT = logprobs_BT - masked_mean(logprobs_BT, mask_BT)
+    centred_advantages_BT = inputs.advantages_BT - masked_mean(inputs.advantages_BT, mask_BT)
+    centred_BT = centred_logprobs_BT * centred_advantages_BT
     return keep_counted(centred_BT, mask_BT)
 
 

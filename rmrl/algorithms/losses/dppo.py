@@ -2,8 +2,8 @@
 equations 11 to 14).
 
     loss = -A * min(r, c) * M,    gradient = -A * min(r, c) * M * grad log pi,    r = pi / mu
-    M = 0 where the update would lead further away and is far enough: A > 0, pi > mu, D > high;  or
-      A < 0, pi < mu, D > low
+    M = 0 where the update would lead further away and is far enough:
+        A > 0, pi > mu, D > high;  or  A < 0, pi < mu, D > low
     dppo_tv:  D = abs(pi - mu)
     dppo_kl:  D = mu log(mu / pi) + (1 - mu) log((1 - mu) / (1 - pi))
 
@@ -49,7 +49,7 @@ def dppo_tv(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
 
 
 def dppo_kl(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
-    """KL(mu || pi). Otherwise as `dppo_tv`."""
+    """KL(mu || pi) in place of the total variation; see `dppo_tv`."""
     return _masked_policy_gradient(inputs, settings, binary_kl)
 
 
@@ -60,11 +60,10 @@ def binary_tv(logprobs: torch.Tensor, sampled_logprobs: torch.Tensor) -> torch.T
 
 def binary_kl(logprobs: torch.Tensor, sampled_logprobs: torch.Tensor) -> torch.Tensor:
     """KL(sampled || new) between two coins, in nats, >= 0 up to rounding."""
-    probability, sampled = logprobs.exp(), sampled_logprobs.exp()
-    rest, sampled_rest = (
-        (1 - probability).clamp(min=SMALLEST_REST),
-        (1 - sampled).clamp(min=SMALLEST_REST),
-    )
+    probability = logprobs.exp()
+    sampled = sampled_logprobs.exp()
+    rest = (1 - probability).clamp(min=SMALLEST_REST)
+    sampled_rest = (1 - sampled).clamp(min=SMALLEST_REST)
     return (
         sampled * (sampled_logprobs - logprobs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
         + sampled_rest * (sampled_rest / rest).log()
@@ -78,17 +77,16 @@ def _masked_policy_gradient(
 ) -> Terms:
     mask_BT = inputs.mask_BT
     advantages_BT = keep_counted(inputs.advantages_BT, mask_BT)
-    sampled_BT = (
-        inputs.old_logprobs_BT if inputs.rollout_logprobs_BT is None else inputs.rollout_logprobs_BT
-    )
-    log_ratio_BT = log_ratio(
-        replace(inputs, old_logprobs_BT=sampled_BT) if inputs.rollout_weights_BT is None else inputs
-    )
+    sampled_BT = inputs.rollout_logprobs_BT
+    if sampled_BT is None:
+        sampled_BT = inputs.old_logprobs_BT
+    if inputs.rollout_weights_BT is None:
+        log_ratio_BT = log_ratio(replace(inputs, old_logprobs_BT=sampled_BT))
+    else:
+        log_ratio_BT = log_ratio(inputs)
     weight_BT = log_ratio_BT.detach().exp().clamp(max=settings.clip_ratio_c)
-    logprobs_BT, sampled_BT = (
-        keep_counted(inputs.logprobs_BT.detach(), mask_BT),
-        keep_counted(sampled_BT, mask_BT),
-    )
+    logprobs_BT = keep_counted(inputs.logprobs_BT.detach(), mask_BT)
+    sampled_BT = keep_counted(sampled_BT, mask_BT)
     low, high = clip_bounds(settings)
     distance_BT = divergence(logprobs_BT, sampled_BT)
     too_high_BT = (advantages_BT > 0) & (logprobs_BT > sampled_BT) & (distance_BT > high)

@@ -1,9 +1,9 @@
-"""What the policy losses share: the ratio of new to old policy, the clip range, sums over counted
-tokens.
+"""Common parts of the policy losses: the ratio of new to old policy, the clip range, sums over
+counted tokens.
 
-A loss file's own business is the equation; everything here makes padding harmless: positions
-outside the mask hold whatever the engine left there (infinities included), so they are replaced by
-0 before anything is exponentiated, in value and in gradient.
+A loss's own file has only the equation. Everything here makes padding harmless: positions outside
+the mask hold arbitrary numbers of the engine (infinities included), so they are replaced by 0
+before anything is exponentiated, in value and in gradient.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ LOG_RATIO_BOUND = 20.0
 
 
 def keep_counted(values_BT: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
-    """`values_BT` with exact zeros (and zero gradients) wherever the mask is 0, whatever stood
-    there."""
+    """`values_BT` with exact zeros (and zero gradients) wherever the mask is 0."""
     return torch.where(mask_BT > 0, values_BT, torch.zeros_like(values_BT))
 
 
@@ -30,8 +29,7 @@ def log_ratio(inputs: LossInputs) -> torch.Tensor:
 
 
 def clip_bounds(settings: ActorConfig) -> tuple[float, float]:
-    """How far down and up the policy may move, e.g. (0.2, 0.2); what it is measured in is the
-    loss's business."""
+    """Bounds of the policy's move down and up, e.g. (0.2, 0.2), in the units of the loss."""
     low = settings.clip_ratio if settings.clip_ratio_low is None else settings.clip_ratio_low
     high = settings.clip_ratio if settings.clip_ratio_high is None else settings.clip_ratio_high
     return low, high
@@ -46,15 +44,14 @@ def clip_range(settings: ActorConfig) -> tuple[float, float]:
 def counted_sum(values_BT: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
     """Sum over counted tokens in float64, a scalar without gradient; booleans count as 0 and 1.
 
-    float64, so that the order of rows and the cut into micro-batches move no digit that anyone
-    reads.
+    float64, so that the order of rows and the cut into micro-batches change no significant digit.
     """
     return keep_counted(values_BT.detach().double(), mask_BT).mul(mask_BT).sum()
 
 
 def ratio_sums(log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Sums of `ratio` (new / old) and `kl`, the k3 estimate of KL(old || new): how far this update
-    has moved from the sampling policy."""
+    """Sums of `ratio` (new / old) and `kl`, the k3 estimate of KL(old || new): the distance of the
+    new policy from the sampling policy."""
     return {
         "ratio": counted_sum(log_ratio_BT.exp(), mask_BT),
         "kl": counted_sum(log_ratio_BT.expm1() - log_ratio_BT, mask_BT),

@@ -24,7 +24,8 @@ def sapo(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Per-token loss [B, T], 0 outside the mask, and sums over counted tokens. Raises ConfigError
     for a temperature that is not above 0."""
-    tau_pos, tau_neg = settings.policy_loss.tau_pos, settings.policy_loss.tau_neg
+    tau_pos = settings.policy_loss.tau_pos
+    tau_neg = settings.policy_loss.tau_neg
     for name, tau in (("tau_pos", tau_pos), ("tau_neg", tau_neg)):
         if tau <= 0:
             raise ConfigError(

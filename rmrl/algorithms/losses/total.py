@@ -27,10 +27,10 @@ def total_loss(inputs: LossInputs, *, settings: ActorConfig) -> Terms:
     without gradient).
 
     Keys: those of the policy loss, `policy_loss` (weighted), `rollout_weight` where there are
-      weights, `entropy` where `entropy_BT` is
-    given, `ref_kl` where use_kl_loss is set.
-    Multiply the loss by `aggregate.token_weights`; divide sums by the number of counted tokens of
-      the whole batch.
+    weights, `entropy` where there is an `entropy_BT`, `ref_kl` where use_kl_loss is set. Multiply
+    the loss by `aggregate.token_weights`; divide sums by the number of counted tokens of the whole
+    batch.
+
     Raises ConfigError when a term is switched on and its input is missing.
     """
     policy_BT, metrics = LOSSES[settings.policy_loss.loss_mode](inputs, settings=settings)
@@ -59,11 +59,9 @@ def _entropy_bonus(inputs: LossInputs, settings: ActorConfig) -> Terms:
         return torch.zeros_like(inputs.mask_BT), {}
     entropy_BT = keep_counted(inputs.entropy_BT, inputs.mask_BT)
     metrics = {"entropy": counted_sum(entropy_BT, inputs.mask_BT)}
-    return (
-        -settings.entropy_coeff * entropy_BT
-        if settings.entropy_coeff
-        else torch.zeros_like(entropy_BT)
-    ), metrics
+    if not settings.entropy_coeff:
+        return torch.zeros_like(entropy_BT), metrics
+    return -settings.entropy_coeff * entropy_BT, metrics
 
 
 def _reference_kl(inputs: LossInputs, settings: ActorConfig) -> Terms:

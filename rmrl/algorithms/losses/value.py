@@ -31,19 +31,18 @@ def value_loss(
     gradient).
 
     Keys: `value_loss`, `value_clip_fraction`, `value`, `return`, and `return_squared`,
-      `value_error_squared`, of which, divided by the number of tokens, `explained_variance` is
-      made.
+    `value_error_squared`, from which, divided by the number of tokens, `explained_variance` is
+    computed.
     """
     mask_BT = inputs.mask_BT
-    values_BT, old_BT, returns_BT = (
-        keep_counted(stream, mask_BT)
-        for stream in (inputs.values_BT, inputs.old_values_BT, inputs.returns_BT)
-    )
+    values_BT = keep_counted(inputs.values_BT, mask_BT)
+    old_BT = keep_counted(inputs.old_values_BT, mask_BT)
+    returns_BT = keep_counted(inputs.returns_BT, mask_BT)
     bound = settings.cliprange_value
-    near_BT = values_BT.clamp(
-        old_BT - bound, old_BT + bound
-    )  # leaves a value within the bound as it is, to the last bit
-    free_BT, clipped_BT = (values_BT - returns_BT).square(), (near_BT - returns_BT).square()
+    # leaves a value within the bound as it is, to the last bit
+    near_BT = values_BT.clamp(old_BT - bound, old_BT + bound)
+    free_BT = (values_BT - returns_BT).square()
+    clipped_BT = (near_BT - returns_BT).square()
     loss_BT = 0.5 * torch.maximum(free_BT, clipped_BT)
     # squares in float64: their means are subtracted from each other, which costs float32 all digits
     # for returns far from 0
@@ -69,4 +68,6 @@ def explained_variance(means: Mapping[str, float]) -> float:
     variance = means["return_squared"] - means["return"] ** 2
     error_variance = means["value_error_squared"] - (means["return"] - means["value"]) ** 2
     floor = float(rounding_floor(torch.tensor(abs(means["return"]), dtype=torch.float64)))
-    return 1 - error_variance / variance if variance > max(floor**2, LEAST_VARIANCE) else 0.0
+    if variance > max(floor**2, LEAST_VARIANCE):
+        return 1 - error_variance / variance
+    return 0.0
