@@ -27,8 +27,8 @@ FOR_REAL = (
 )
 """These cover a reference, rounds of sampling, a critic, and the log-probabilities of the
 engine."""
-WITHOUT_VLLM = ("grpo", "remax", "pf_ppo")
-"""Sampled by the engine that starts soonest: groups, greedy baselines, a critic with reweighed rows."""
+WITHOUT_VLLM = ("grpo", "remax", "pf_ppo", "rloo, corrected")
+"""Sampled by the engine that starts soonest: groups, greedy baselines, a critic, corrected samples."""
 
 
 def line(name: str, **paths: object) -> list[str]:
