@@ -1,5 +1,5 @@
-"""What a reward can be. To add a kind: one file with a `from_spec(spec, context)` class method, and
-one line here."""
+"""Kinds of rewards. To add a kind: one file with a `from_spec(spec, context)` class method, and one
+line here."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ class BradleyTerryReward:
     """A scalar reward model.
 
     Without a drop-in it reads the conversation through its chat template; without a template, the
-    pair (prompt, response). Responses are not fenced: a scalar model obeys nothing. Their special
-    tokens are broken all the same.
+    pair (prompt, response). Responses are not fenced, since a scalar model follows no instructions;
+    their special tokens are broken all the same.
     """
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "pooling"}
@@ -41,32 +41,36 @@ class BradleyTerryReward:
     truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._spec, self._context = spec, context
-        self._dropin, self._path = spec.dropin, spec.engines["main"].path
+        self._spec = spec
+        self._context = context
+        self._dropin = spec.dropin
+        self._path = spec.engines["main"].path
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> BradleyTerryReward:
         return cls(spec, context)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One raw logit per item (any real number), or what the drop-in's rm_postprocess makes of
-        it."""
+        """One raw logit per item (any real number), or the score that the drop-in's rm_postprocess
+        makes of it."""
         if not items:
             return []
         rendered = self.render(items)
-        full = [i for i, read in enumerate(rendered) if not read.empty]
-        results = fill_in(
-            rendered, await self._classify([items[i] for i in full], [rendered[i] for i in full])
-        )
-        return with_cuts(
-            results,
-            [read.left_out for read in rendered],
-            how=self._spec.overlong,
-            counts=self._context.counts,
-        )
+        rows = [i for i, read in enumerate(rendered) if not read.empty]
+        scored: list[ScoreResult] = []
+        if rows:
+            full = [rendered[i] for i in rows]
+            outputs = await self._context.calls_to().submit(
+                "classify", pooling_requests(full), deterministic=True
+            )
+            values = shaped(outputs, [items[i] for i in rows], self._dropin)
+            scored = [scalar_result(*row) for row in zip(outputs, values, full, strict=True)]
+        results = fill_in(rendered, scored)
+        left_out = [read.left_out for read in rendered]
+        return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        """What the model reads, one input per item."""
+        """The model's input for each item."""
         limit = pooling_limit(self._spec, self._context.tokenizer(self._path))
         return fit_items(items, lambda _, cut: self._rendered(cut), limit)
 
@@ -81,20 +85,15 @@ class BradleyTerryReward:
                 origin=preprocess_of(self._dropin),
             )
         neutral = neutraliser(tokenizer)
-        inputs = [_default_input(item, neutral(item.response), tokenizer) for item in items]
         where = f"reward '{self._spec.name}'"
-        return [tokenize(read, tokenizer, generation_prompt=False, where=where) for read in inputs]
-
-    async def _classify(
-        self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]
-    ) -> list[ScoreResult]:
-        if not items:
-            return []
-        outputs = await self._context.calls_to().submit(
-            "classify", pooling_requests(rendered), deterministic=True
-        )
-        values = shaped(outputs, items, self._dropin)
-        return [scalar_result(*row) for row in zip(outputs, values, rendered, strict=True)]
+        rendered: list[Rendered] = []
+        for item in items:
+            read: Any = (prompt_text(item), neutral(item.response))
+            if tokenizer.chat_template:
+                answer: Message = {"role": "assistant", "content": neutral(item.response)}
+                read = [*prompt_turns(item), answer]
+            rendered.append(tokenize(read, tokenizer, generation_prompt=False, where=where))
+        return rendered
 
 
 def pooling_requests(rendered: Sequence[Rendered]) -> list[PoolingRequest]:
@@ -108,20 +107,17 @@ def pooling_requests(rendered: Sequence[Rendered]) -> list[PoolingRequest]:
 def shaped(
     outputs: Sequence[ValueOutput], items: Sequence[ScoreItem], dropin: DropIn | None
 ) -> list[Any]:
-    """The logits, or what rm_postprocess makes of those that there are; a logit that is missing
-    stays NaN."""
+    """The logits, or the scores that rm_postprocess makes of them; a missing logit stays NaN."""
     values: list[Any] = [output.value for output in outputs]
-    there = [
-        i for i, output in enumerate(outputs) if not output.failure and math.isfinite(output.value)
-    ]
-    if dropin is None or dropin.postprocess is None or not there:
+    rows: list[int] = []
+    for i, output in enumerate(outputs):
+        if not output.failure and math.isfinite(output.value):
+            rows.append(i)
+    if dropin is None or dropin.postprocess is None or not rows:
         return values
-    for i, value in zip(
-        there,
-        postprocess(dropin, [values[i] for i in there], [items[i] for i in there]),
-        strict=True,
-    ):
-        values[i] = value
+    scores = postprocess(dropin, [values[i] for i in rows], [items[i] for i in rows])
+    for i, score in zip(rows, scores, strict=True):
+        values[i] = score
     return values
 
 
@@ -146,26 +142,18 @@ def scalar_result(output: ValueOutput, value: Any, read: Rendered) -> ScoreResul
     )
 
 
-def _default_input(item: ScoreItem, response: str, tokenizer: Any) -> Any:
-    return (
-        [*prompt_turns(item), {"role": "assistant", "content": response}]
-        if tokenizer.chat_template
-        else (prompt_text(item), response)
-    )
-
-
 def prompt_turns(item: ScoreItem) -> list[Message]:
     """The rm_prompt as turns: a string is one user turn."""
-    return (
-        [{"role": "user", "content": item.rm_prompt}]
-        if isinstance(item.rm_prompt, str)
-        else list(item.rm_prompt)
-    )
+    if isinstance(item.rm_prompt, str):
+        return [{"role": "user", "content": item.rm_prompt}]
+    return list(item.rm_prompt)
 
 
 def prompt_text(item: ScoreItem) -> str:
     """The rm_prompt as one text: a string as it is, of messages the last user turn."""
     if isinstance(item.rm_prompt, str):
         return item.rm_prompt
-    users = [m["content"] for m in item.rm_prompt if m.get("role") == "user"]
-    return users[-1] if users else "\n".join(m["content"] for m in item.rm_prompt)
+    for turn in reversed(item.rm_prompt):
+        if turn.get("role") == "user":
+            return turn["content"]
+    return "\n".join(turn["content"] for turn in item.rm_prompt)

@@ -1,4 +1,4 @@
-"""What a kind is given besides its own spec."""
+"""The environment of a kind, besides its own spec."""
 
 from __future__ import annotations
 
@@ -11,42 +11,46 @@ if TYPE_CHECKING:
 
 
 class Calls(Protocol):
-    """The way to one engine or server. Requests of several rewards are sent together, and the
-    engine is awake only for them."""
+    """Requests to one engine or server. Those of several rewards are sent together, and the engine
+    is awake only for them."""
 
     async def submit(
         self, method: str, requests: Sequence[Any], *, deterministic: bool
     ) -> list[Any]:
-        """One result per request, in order. Equal requests of a deterministic scorer are sent once,
-        or answered from the cache."""
+        """One result per request, in order.
+
+        Equal requests of a deterministic scorer are sent once, or answered from the cache.
+        """
         ...
 
 
 @dataclass(slots=True)
 class Counts:
-    """Shares a kind wants to see logged, such as position flips: name -> [hits, out of]."""
+    """Shares for the log, such as position flips."""
 
-    found: dict[str, list[float]] = field(default_factory=dict)
+    totals: dict[str, list[float]] = field(default_factory=dict)
+    """Name -> [hits, total]."""
 
     def add(self, name: str, hits: float, total: float) -> None:
-        """Logged as `score/<reward>/<name>` = hits / total over all calls of a step."""
-        entry = self.found.setdefault(name, [0.0, 0.0])
+        """Count towards `score/<reward>/<name>`, which is logged as hits / total over all calls of
+        a step."""
+        entry = self.totals.setdefault(name, [0.0, 0.0])
         entry[0] += hits
         entry[1] += total
 
 
 @dataclass(slots=True, kw_only=True)
 class KindContext:
-    """`tokenizer` loads (and caches) the tokenizer of a checkpoint; `calls` leads to the reward's
-    engines by role."""
+    """`tokenizer` loads (and caches) the tokenizer of a checkpoint; `calls` sends requests to the
+    reward's engines by role."""
 
     pool: RulePool
     tokenizer: Callable[[str], Any]
     calls: Mapping[str, Calls] = field(default_factory=dict)
-    """Roles of `spec.engines`, and `remote`."""
+    """Keys: roles of `spec.engines`, and `remote`."""
     counts: Counts = field(default_factory=Counts)
 
     def calls_to(self, role: str = "main") -> Calls:
-        """The way to an engine; only valid inside the scorer."""
+        """The requests to an engine; only valid inside the scorer."""
         assert role in self.calls, f"a reward asked for its {role} engine outside the scorer"
         return self.calls[role]

@@ -28,7 +28,8 @@ class EnsembleOptions:
     """Further entries of reward.specs.<name>."""
 
     of: list[str] = field(default_factory=list)
-    """Names of the members: rewards as in reward.models; transforms are theirs, weights are not."""
+    """Names of the members: rewards as in reward.models. Their transforms apply, their weights do
+    not."""
     how: str = "mean"
     """mean, min, median or lower_bound."""
     k: float = 1.0
@@ -36,7 +37,8 @@ class EnsembleOptions:
 
 
 class Ensemble:
-    """Asks nobody itself: the scorer has the members' scores and calls `ensemble_results`."""
+    """A reward without an engine: the scorer has the members' scores and calls
+    `ensemble_results`."""
 
     Options = EnsembleOptions
     roles: ClassVar[Mapping[str, Any]] = {}
@@ -45,7 +47,7 @@ class Ensemble:
 
     @staticmethod
     def check_options(options: EnsembleOptions, where: str) -> list[str]:
-        """What is wrong with the entries, as sentences."""
+        """Problems of the entries, one sentence each."""
         problems: list[str] = []
         if not _is_names(options.of):
             problems.append(
@@ -89,11 +91,11 @@ def ensemble_results(
         f"ensemble '{name}': {len(members)} members for {len(options.of)} names"
     )
     combined_B = _HOW_TO[options.how](np.asarray(values, dtype=np.float64), options.k)
-    rows = [list(column) for column in zip(*members, strict=True)]
-    return [
-        _result(row, float(combined_B[b]), dict(zip(options.of, values[:, b], strict=True)), name)
-        for b, row in enumerate(rows)
-    ]
+    results: list[ScoreResult] = []
+    for b, row in enumerate(zip(*members, strict=True)):
+        scores = dict(zip(options.of, values[:, b], strict=True))
+        results.append(_result(row, float(combined_B[b]), scores, name))
+    return results
 
 
 def _is_names(value: Any) -> bool:
@@ -116,19 +118,23 @@ def _result(
         "tokens_out": sum(r.tokens_out for r in row),
         "cached": all(r.cached for r in row),
     }
-    lacking = [(member, r) for member, r in zip(values, row, strict=True) if r.value is None]
-    if not lacking:
+    failed: list[tuple[str, ScoreResult]] = []
+    skipped: list[tuple[str, ScoreResult]] = []
+    for member, result in zip(values, row, strict=True):
+        if result.status == "skipped":
+            skipped.append((member, result))
+        elif result.value is None:
+            failed.append((member, result))
+    missing = failed or skipped
+    if not missing:
         return ScoreResult(value=combined, extra=extra, **costs)
-    failed = [(member, r) for member, r in lacking if r.status != "skipped"]
-    member, first = (failed or lacking)[0]
-    others = (
-        f" ({len(failed or lacking)} of {len(row)} members lack one)"
-        if len(failed or lacking) > 1
-        else ""
-    )
-    verb = "was skipped" if first.status == "skipped" else f"gave no verdict ({first.status})"
-    why = f": {first.detail}" if first.detail else ""
-    detail = f"ensemble '{name}': its member '{member}' {verb}{others}{why}"
+    member, first = missing[0]
+    reason = "was skipped" if first.status == "skipped" else f"gave no verdict ({first.status})"
+    if len(missing) > 1:
+        reason += f" ({len(missing)} of {len(row)} members lack one)"
+    if first.detail:
+        reason += f": {first.detail}"
+    detail = f"ensemble '{name}': its member '{member}' {reason}"
     return ScoreResult(value=None, status=first.status, detail=detail, extra=extra, **costs)
 
 

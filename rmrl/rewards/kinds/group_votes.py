@@ -1,4 +1,4 @@
-"""What a group judge wrote -> votes -> what came of a comparison."""
+"""Votes: from a group judge's text to the outcome of a comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rmrl.rewards.rules.verdict import RowError, check_verdict
 from rmrl.types import Status
 
 CHOICES: Mapping[str, float] = {"A": 1.0, "B": 0.0, "tie": 0.5}
-"""A pair's verdict -> the first one's share of the point."""
+"""Verdict on a pair -> the first response's share of the point."""
 
 _RANKING = re.compile(r"\d{1,3}(?:[ \t]{0,4}>[ \t]{0,4}\d{1,3})+")
 _NAME = re.compile(r"(?i)\bresponse[ \t]+(?=\d)|[\[\]#]")
@@ -36,26 +36,27 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What came of one comparison. `scores`: one per response in the order shown, higher is better;
-    None with another status than ok."""
+    """Outcome of one comparison."""
 
     scores: tuple[float, ...] | None
+    """One per response in the displayed order, higher is better; None with another status than
+    ok."""
     rendered: str
     outputs: tuple[TextOutput, ...]
     status: Status = "ok"
     detail: str = ""
     columns: Mapping[str, str | None] = field(default_factory=dict)
-    """What a parser read beside the verdict, of the first vote that could be read."""
+    """A parser's columns beside the verdict, from the first vote that could be read."""
     left_out: int = 0
     """Tokens that were cut from its prompt and responses (`overlong`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """How a judge without a drop-in is read."""
+    """How the text of a judge without a drop-in is read."""
 
     choices: tuple[str, ...]
-    """Of a pair; none where rankings are read."""
+    """Verdicts on a pair; empty where rankings are read."""
     no_preference: Literal["tie", "none"] = "tie"
     parser: Parser | None = None
 
@@ -74,13 +75,15 @@ def own_vote(each: Input, sample: Said, ways: Ways) -> Vote:
     reading = read_choice(
         sample.text, ways.choices, response=response, cut=cut, no_preference=ways.no_preference
     )
-    if reading.verdict is None:
-        return Vote(sample, reason="" if reading.reason is None else EXPLANATIONS[reading.reason])
-    return Vote(sample, pair_scores(CHOICES[reading.verdict]))
+    if reading.verdict is not None:
+        return Vote(sample, pair_scores(CHOICES[reading.verdict]))
+    if reading.reason is None:
+        return Vote(sample)
+    return Vote(sample, reason=EXPLANATIONS[reading.reason])
 
 
 def _parsed_vote(each: Input, sample: Said, ways: Ways, match: Match) -> Vote:
-    """The vote of a user's own parser; what its group holds is read like a verdict of the shipped
+    """The vote of a user's own parser; the text of its group is read like a verdict of the shipped
     form."""
     if match.timed_out:
         return Vote(sample, reason=f"the parser took more than {TIME_LIMIT_S:g} s")
@@ -89,15 +92,16 @@ def _parsed_vote(each: Input, sample: Said, ways: Ways, match: Match) -> Vote:
     if not ways.choices:
         return Vote(sample, last_ranking(match.verdict, len(each.rows)), columns=match.columns)
     verdict = read_choice(match.verdict, ways.choices, no_preference=ways.no_preference).verdict
-    scores = None if verdict is None else pair_scores(CHOICES[verdict])
-    return Vote(sample, scores, columns=match.columns)
+    if verdict is None:
+        return Vote(sample, columns=match.columns)
+    return Vote(sample, pair_scores(CHOICES[verdict]), columns=match.columns)
 
 
 def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
     """Scores out of the last "2 > 3 > 1" in `text` that names each of 1 .. `count` once: count - 1
     for the best, 0 for the last."""
-    for found in reversed(_RANKING.findall(_NAME.sub("", text))):
-        order = [int(number) for number in found.split(">")]
+    for ranking in reversed(_RANKING.findall(_NAME.sub("", text))):
+        order = [int(number) for number in ranking.split(">")]
         if sorted(order) == list(range(1, count + 1)):
             return tuple(float(count - 1 - order.index(place)) for place in range(1, count + 1))
     return None
@@ -105,27 +109,31 @@ def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One sample; `text` is what the judge said itself. `cut`: it ended inside its thinking, for
-    want of tokens."""
+    """One sample of a judge."""
 
     output: TextOutput
     text: str
+    """The judge's own words, without thinking and quotations."""
     cut: bool
+    """It ended inside its thinking, for want of tokens."""
 
     @property
     def readable(self) -> bool:
+        """Whether there is a text to read."""
         return not self.output.failure and not self.cut
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
+    """The verdict of one sample, or why there is none."""
+
     sample: Said
     scores: tuple[float, ...] | None = None
     problem: str = ""
     reason: str = ""
-    """Why there is no verdict, in front of "in <the text>"."""
+    """Why there is no verdict; it precedes "in <the text>"."""
     columns: Mapping[str, str | None] = field(default_factory=dict)
-    """What a parser read beside the verdict."""
+    """A parser's columns beside the verdict."""
 
 
 def said_of(output: TextOutput, each: Input) -> Said:
@@ -138,19 +146,26 @@ def said_of(output: TextOutput, each: Input) -> Said:
 
 
 def combined(each: Input, votes: Sequence[Vote]) -> Heard:
-    """The mean of the votes that could be read; of a pair, what most of them say."""
+    """The mean of the votes that could be read; for a pair, the majority's verdict."""
     outputs = tuple(vote.sample.output for vote in votes)
-    usable = [vote.scores for vote in votes if vote.scores is not None]
-    if not usable:
+    usable: list[tuple[float, ...]] = []
+    columns = votes[0].columns
+    for vote in votes:
+        if vote.scores is not None:
+            if not usable:
+                columns = vote.columns
+            usable.append(vote.scores)
+    status: Status = "ok"
+    detail = ""
+    means = None
+    if usable:
+        means = tuple(statistics.fmean(scores) for scores in zip(*usable, strict=True))
+        if len(each.rows) == 2 and len(usable) > 1:
+            means = pair_scores(0.5 if means[0] == means[1] else float(means[0] > means[1]))
+    else:
         status, detail = _failure(votes[0])
-        return Heard(
-            None, each.read.text, outputs, status, detail, votes[0].columns, each.read.left_out
-        )
-    means = tuple(statistics.fmean(column) for column in zip(*usable, strict=True))
-    if len(each.rows) == 2 and len(usable) > 1:
-        means = pair_scores(0.5 if means[0] == means[1] else float(means[0] > means[1]))
-    first = next(vote for vote in votes if vote.scores is not None)
-    return Heard(means, each.read.text, outputs, columns=first.columns, left_out=each.read.left_out)
+    read = each.read
+    return Heard(means, read.text, outputs, status, detail, columns, read.left_out)
 
 
 def _failure(vote: Vote) -> tuple[Status, str]:
@@ -176,7 +191,7 @@ def _failure(vote: Vote) -> tuple[Status, str]:
 
 
 def dropin_vote(returned: Any, read: tuple[Input, Said], *, listwise: bool) -> Vote:
-    """What a drop-in's rm_postprocess returned for one sample."""
+    """The vote that a drop-in's rm_postprocess returned for one sample."""
     each, sample = read
     if returned is None:
         return Vote(sample)
@@ -191,25 +206,25 @@ def dropin_vote(returned: Any, read: tuple[Input, Said], *, listwise: bool) -> V
             " tie) or None"
         )
         return Vote(sample, problem=problem)
-    return Vote(
-        sample, None if verdict.value is None else pair_scores(verdict.value), verdict.problem
-    )
+    if verdict.value is None:
+        return Vote(sample, problem=verdict.problem)
+    return Vote(sample, pair_scores(verdict.value))
 
 
 def _list_vote(returned: Any, sample: Said, count: int) -> Vote:
-    numbers = (
-        [check_verdict(each).value for each in returned]
-        if isinstance(returned, list | tuple)
-        else []
+    scores: list[float] = []
+    if isinstance(returned, list | tuple) and len(returned) == count:
+        for each in returned:
+            value = check_verdict(each).value
+            if value is not None:
+                scores.append(value)
+    if len(scores) == count:
+        return Vote(sample, tuple(scores))
+    problem = (
+        f"returned {repr(returned)[:80]} for a list of {count} responses; give {count} numbers"
+        " in the order shown, or None"
     )
-    scores = tuple(number for number in numbers if number is not None)
-    if len(scores) != count or len(numbers) != count:
-        problem = (
-            f"returned {repr(returned)[:80]} for a list of {count} responses; give {count} numbers"
-            " in the order shown, or None"
-        )
-        return Vote(sample, problem=problem)
-    return Vote(sample, scores)
+    return Vote(sample, problem=problem)
 
 
 def pair_scores(value: float) -> tuple[float, float]:

@@ -31,6 +31,7 @@ from rmrl.rewards.kinds.rendering import (
 )
 from rmrl.rewards.kinds.row_errors import Origin
 from rmrl.rewards.kinds.truncation import Limit, kept_numbers, pooling_limit, with_cuts
+from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.rules.verdict import RowError, check_verdict
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Message, ScoreItem, ScoreResult, Step
@@ -47,27 +48,28 @@ ACTIVATIONS = ("auto", "sigmoid", "none")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The steps of one response as the model reads them, and where each ends in the response itself
-    (None: not to be found there)."""
+    """The steps of one response as the model reads them, with the end of each in the response."""
 
     texts: tuple[str, ...]
     ends: tuple[int, ...] | None
+    """Offsets in the response; None: a step does not occur there."""
     prompt: Any = None
     """A drop-in's own prompt; None: the item's rm_prompt."""
     whole: int = 0
-    """Steps that there were before some were left out; 0: these are all."""
+    """Number of steps before some were left out; 0: none was."""
 
     def only(self, numbers: Sequence[int]) -> Parts:
         """The steps of these numbers, counted from 0, and where they end in the whole response."""
-        ends = None if self.ends is None else tuple(self.ends[k] for k in numbers)
-        return Parts(
-            tuple(self.texts[k] for k in numbers), ends, self.prompt, whole=len(self.texts)
-        )
+        texts = tuple(self.texts[k] for k in numbers)
+        ends = None
+        if self.ends is not None:
+            ends = tuple(self.ends[k] for k in numbers)
+        return Parts(texts, ends, self.prompt, whole=len(self.texts))
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """One input: what the model reads and the tokens at which its logits are step scores."""
+    """One input of the model and the tokens at which its logits are step scores."""
 
     rendered: Rendered
     positions: tuple[int, ...]
@@ -75,26 +77,29 @@ class _Read:
 
 
 class ProcessReward:
-    """A process reward model. Responses are not fenced, as the model obeys nothing; their special
-    tokens are broken all the same."""
+    """A process reward model.
+
+    Responses are not fenced, since the model follows no instructions; their special tokens are
+    broken all the same.
+    """
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Options:
         """Entries that only this kind has."""
 
         separator: str = "\n\n"
-        """What ends a step; it belongs to the step that it ends. Empty: the whole response is one
-        step."""
+        """Text that ends a step; it belongs to the step that it ends. Empty: the whole response is
+        one step."""
         step_token: str = ""
-        """Text behind each step where the model says what it thinks of it, e.g. <extra_0>; empty:
+        """Text behind each step at whose token the model scores the step, e.g. <extra_0>; empty:
         the last token of the step itself."""
         joint: str = ""
-        """With `step_token`: what stands between it and the next step, in the place of the
+        """With `step_token`: the text between it and the next step, in the place of the
         separator."""
         aggregate: str = "min"
         """How the step scores become the response's score: min, mean, last, product or sum."""
         positive_label: int = 1
-        """Of a head with several labels: the one whose probability is the score."""
+        """For a head with several labels: the label whose probability is the score."""
         activation: str = "auto"
         """auto (softmax over several labels, sigmoid of a single one), sigmoid (of the label's own
         logit) or none (the raw logit)."""
@@ -109,11 +114,12 @@ class ProcessReward:
     truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._spec, self._context = spec, context
+        self._spec = spec
+        self._context = context
         self._options: ProcessReward.Options = spec.options or self.Options()
-        self._dropin = (
-            spec.dropin if spec.dropin is not None and spec.dropin.preprocess is not None else None
-        )
+        self._dropin = None
+        if spec.dropin is not None and spec.dropin.preprocess is not None:
+            self._dropin = spec.dropin
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> ProcessReward:
@@ -121,7 +127,7 @@ class ProcessReward:
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
-        """What is wrong with the entries by themselves."""
+        """Problems of single entries, one sentence each."""
         problems = []
         if options.aggregate not in AGGREGATES:
             problems.append(f"{where}.aggregate={options.aggregate}: give {', '.join(AGGREGATES)}")
@@ -142,68 +148,82 @@ class ProcessReward:
         return problems
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One score per item, with those of its steps. Raises RewardFunctionError for a misfit
-        drop-in, RewardError for a misfit head."""
+        """One score per item, with the scores of its steps.
+
+        Raises RewardFunctionError for a misfit drop-in, RewardError for a misfit head.
+        """
         reads = self._reads(items)
-        full = [read for read in reads if not read.rendered.empty]
-        requests = [
-            PoolingRequest(token_ids=read.rendered.token_ids, positions=read.positions)
-            for read in full
-        ]
-        outputs = (
-            await self._context.calls_to().submit("token_logits", requests, deterministic=True)
-            if requests
-            else []
-        )
-        found = iter([self._values(output) for output in outputs])
-        values = [None if read.rendered.empty else next(found) for read in reads]
-        verdicts, told = self._verdicts(items, values), iter(outputs)
-        results = [
-            (
-                nothing_to_read(read.rendered)
-                if read.rendered.empty
-                else self._result(next(told), steps or [], read, verdict)
-            )
-            for read, steps, verdict in zip(reads, values, verdicts, strict=True)
-        ]
+        outputs = await self._outputs(reads)
+        values: list[list[float]] = [[] for _ in reads]
+        for i, output in outputs.items():
+            if not output.failure:
+                values[i] = [self._activated(logits) for logits in output.logits]
+        verdicts = self._verdicts(items, values)
+        results: list[ScoreResult] = []
+        for i, read in enumerate(reads):
+            if i in outputs:
+                results.append(self._result(outputs[i], values[i], read, verdicts[i]))
+            else:
+                results.append(nothing_to_read(read.rendered))
         left_out = [read.rendered.left_out for read in reads]
         return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
+
+    async def _outputs(self, reads: Sequence[_Read]) -> dict[int, TokenOutput]:
+        """The engine's output for each read, by position; none for an empty read."""
+        positions = [i for i, read in enumerate(reads) if not read.rendered.empty]
+        if not positions:
+            return {}
+        requests: list[PoolingRequest] = []
+        for i in positions:
+            ids = reads[i].rendered.token_ids
+            requests.append(PoolingRequest(token_ids=ids, positions=reads[i].positions))
+        outputs = await self._context.calls_to().submit(
+            "token_logits", requests, deterministic=True
+        )
+        return dict(zip(positions, outputs, strict=True))
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """What the model reads, one input per item."""
         return [read.rendered for read in self._reads(items)]
 
-    # --- what is read
+    # --- input
 
     def _reads(self, items: Sequence[ScoreItem]) -> list[_Read]:
         tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
-        all_parts = (
-            self._dropin_parts(items, tokenizer)
-            if self._dropin is not None
-            else [self._own_parts(i, tokenizer) for i in items]
-        )
+        if self._dropin is None:
+            all_parts = [self._own_parts(item, tokenizer) for item in items]
+        else:
+            all_parts = self._dropin_parts(self._dropin, items, tokenizer)
         limit = pooling_limit(self._spec, tokenizer)
         reads: list[_Read] = []
         for item, parts in zip(items, all_parts, strict=True):
             if isinstance(parts, RowError):
-                reads.append(_unread(parts))
+                problem = f"{parts.what} {parts.detail}"
+                reads.append(_Read(Rendered("", (), problem=problem), (), Parts((), ())))
                 continue
-            whole = self._read(item, parts, tokenizer)
-            reads.append(whole if limit is None else self._fitted(item, whole, limit))
+            read = self._read(item, parts, tokenizer)
+            if limit is not None:
+                read = self._fitted(item, read, limit)
+            reads.append(read)
         return reads
 
     def _fitted(self, item: ScoreItem, whole: _Read, limit: Limit) -> _Read:
-        """The read with as many whole steps as fit; as it was where not even one does. A step that
-        is left out has no score."""
+        """The read with as many whole steps as fit, unchanged where not even one fits.
+
+        A step that is left out has no score.
+        """
         full = len(whole.rendered.token_ids)
-        fits, too_many = 0, len(whole.parts.texts)
+        steps = len(whole.parts.texts)
+        fits = 0
+        too_many = steps
         best = whole
         while full > limit.tokens and too_many - fits > 1:
             count = (fits + too_many) // 2
-            parts = whole.parts.only(kept_numbers(len(whole.parts.texts), count, how=limit.how))
+            parts = whole.parts.only(kept_numbers(steps, count, how=limit.how))
             read = self._read(item, parts, limit.tokenizer)
             if len(read.rendered.token_ids) <= limit.tokens:
-                fits, best = count, read
+                fits = count
+                best = read
             else:
                 too_many = count
         if best is whole:
@@ -212,64 +232,68 @@ class ProcessReward:
         return dataclasses.replace(best, rendered=rendered)
 
     def _own_parts(self, item: ScoreItem, tokenizer: Any) -> Parts:
-        """Cut where the response itself has its separators; the text between is the one without
-        special tokens."""
+        """The response cut at its own separators; the steps' texts have no special tokens."""
         ends = step_ends(cut_steps(item.response, self._options.separator))
         text, places = neutralised_with_map(item.response, tokenizer)
-        cuts = [0, *(bisect.bisect_left(places, end) for end in ends[:-1]), len(text)]
-        return Parts(tuple(text[a:b] for a, b in pairwise(cuts)), tuple(ends))
+        cuts = [0]
+        for end in ends[:-1]:
+            cuts.append(bisect.bisect_left(places, end))
+        cuts.append(len(text))
+        return Parts(tuple(text[start:end] for start, end in pairwise(cuts)), tuple(ends))
 
-    def _dropin_parts(self, items: Sequence[ScoreItem], tokenizer: Any) -> list[Parts | RowError]:
-        assert self._dropin is not None
-        origin = preprocess_of(self._dropin)
-        returned = preprocess(self._dropin, items, tokenizer)
-        return [
-            each if isinstance(each, RowError) else _parts_of(each, item, tokenizer, origin=origin)
-            for each, item in zip(returned, items, strict=True)
-        ]
+    def _dropin_parts(
+        self, dropin: DropIn, items: Sequence[ScoreItem], tokenizer: Any
+    ) -> list[Parts | RowError]:
+        origin = preprocess_of(dropin)
+        all_parts: list[Parts | RowError] = []
+        for returned, item in zip(preprocess(dropin, items, tokenizer), items, strict=True):
+            if not isinstance(returned, RowError):
+                returned = _parts_of(returned, item, tokenizer, origin=origin)
+            all_parts.append(returned)
+        return all_parts
 
     def _read(self, item: ScoreItem, parts: Parts, tokenizer: Any) -> _Read:
         prompt = item.rm_prompt if parts.prompt is None else parts.prompt
-        turns: list[Message] = (
-            [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        )
-        where = f"reward '{self._spec.name}'"
-        frame = (
-            frame_of(turns, tokenizer, where=where)
-            if tokenizer.chat_template
-            else plain_frame(turns, tokenizer)
-        )
-        pieces = self._tagged(parts.texts, frame)
-        ids, last = tokens_of_parts(
-            [frame.before, *pieces, frame.after], tokenizer, special=frame.special
-        )
-        text = "".join([frame.before, *pieces, frame.after])
-        positions = tuple(last[1:-1:2]) if self._options.step_token else tuple(last[1:-1])
-        ids = ids if min(positions, default=-1) >= 0 else []
-        return _Read(Rendered(text, tuple(ids)), positions, parts)
+        turns: list[Message]
+        if isinstance(prompt, str):
+            turns = [{"role": "user", "content": prompt}]
+        else:
+            turns = list(prompt)
+        if tokenizer.chat_template:
+            frame = frame_of(turns, tokenizer, where=f"reward '{self._spec.name}'")
+        else:
+            frame = plain_frame(turns, tokenizer)
+        pieces = [frame.before, *self._tagged(parts.texts, frame), frame.after]
+        ids, last = tokens_of_parts(pieces, tokenizer, special=frame.special)
+        # With a step token every other piece is the joint between two steps.
+        stride = 2 if self._options.step_token else 1
+        positions = tuple(last[1:-1:stride])
+        if min(positions, default=-1) < 0:
+            ids = []
+        return _Read(Rendered("".join(pieces), tuple(ids)), positions, parts)
 
     def _tagged(self, texts: Sequence[str], frame: Frame) -> list[str]:
-        """The steps as they stand in the input: with a tag each is two pieces, the step with its
-        tag and the joint behind it."""
+        """The steps as they stand in the input.
+
+        With a step token each step is two pieces: the step with its tag, and the joint behind it.
+        """
         tag = self._options.step_token
         if not tag:
-            kept = [*texts[:-1], texts[-1].rstrip()] if frame.strips else list(texts)
-            return [kept[0].lstrip(), *kept[1:]] if frame.strips else kept
+            steps = list(texts)
+            if frame.strips:
+                steps[-1] = steps[-1].rstrip()
+                steps[0] = steps[0].lstrip()
+            return steps
         broken = f"{tag[:1]} {tag[1:]}" if len(tag.strip()) > 1 else tag
-        shown = [
-            text.replace(tag, broken).removesuffix(self._options.separator).strip()
-            for text in texts
-        ]
         pieces: list[str] = []
-        for i, text in enumerate(shown):
-            pieces += [text + tag, self._options.joint if i + 1 < len(shown) else ""]
+        for text in texts:
+            inert = text.replace(tag, broken).removesuffix(self._options.separator).strip()
+            pieces += [inert + tag, self._options.joint]
+        if pieces:
+            pieces[-1] = ""
         return pieces
 
-    # --- what it says
-
-    def _values(self, output: TokenOutput) -> list[float]:
-        """Step scores; [] with a failure."""
-        return [] if output.failure else [self._activated(logits) for logits in output.logits]
+    # --- output
 
     def _activated(self, logits: Sequence[float]) -> float:
         label = 0 if len(logits) == 1 else self._options.positive_label
@@ -287,22 +311,24 @@ class ProcessReward:
             return _softmax_share(logits, label)
         return _sigmoid(logits[label])
 
-    def _verdicts(
-        self, items: Sequence[ScoreItem], values: Sequence[list[float] | None]
-    ) -> list[Any]:
-        """The aggregates, or what rm_postprocess makes of the step scores; None where there are
-        none."""
-        there = [i for i, steps in enumerate(values) if steps and all(map(math.isfinite, steps))]
-        whole = [values[i] or [] for i in there]
-        if self._dropin is not None and self._dropin.postprocess is not None and there:
-            told = postprocess(
-                self._dropin, [list(steps) for steps in whole], [items[i] for i in there]
-            )
-        else:
-            told = [AGGREGATES[self._options.aggregate](steps) for steps in whole]
+    def _verdicts(self, items: Sequence[ScoreItem], values: Sequence[list[float]]) -> list[Any]:
+        """The aggregates of the step scores, or what rm_postprocess makes of them; None where
+        there are none."""
+        rows: list[int] = []
+        for i, steps in enumerate(values):
+            if steps and all(map(math.isfinite, steps)):
+                rows.append(i)
         verdicts: list[Any] = [None] * len(items)
-        for i, verdict in zip(there, told, strict=True):
-            verdicts[i] = verdict
+        if self._dropin is None or self._dropin.postprocess is None or not rows:
+            aggregate = AGGREGATES[self._options.aggregate]
+            for i in rows:
+                verdicts[i] = aggregate(values[i])
+            return verdicts
+        scores = postprocess(
+            self._dropin, [list(values[i]) for i in rows], [items[i] for i in rows]
+        )
+        for i, score in zip(rows, scores, strict=True):
+            verdicts[i] = score
         return verdicts
 
     def _result(
@@ -327,41 +353,31 @@ class ProcessReward:
         if checked.value is None:
             return without_verdict(checked, extra=checked.extra, **shared)
         if self._options.to_tokens and read.parts.ends is None:
-            return ScoreResult(value=None, status="user_error", detail=self._not_found(), **shared)
+            detail = (
+                "rm_preprocess returned a step that is not in the response as it was given, so its"
+                " score belongs to no token; return parts of text_responses in their order, or set"
+                f" reward.specs.{self._spec.name}.to_tokens=false"
+            )
+            return ScoreResult(value=None, status="user_error", detail=detail, **shared)
         extra = {"num_steps": len(values), **checked.extra}
         if read.parts.whole:
             extra["steps_left_out"] = read.parts.whole - len(values)
-        return ScoreResult(
-            value=checked.value, steps=self._steps(values, read.parts), extra=extra, **shared
-        )
-
-    def _steps(self, values: Sequence[float], parts: Parts) -> tuple[Step, ...]:
-        if not self._options.to_tokens or parts.ends is None:
-            return ()
-        return tuple(Step(end, value) for end, value in zip(parts.ends, values, strict=True))
-
-    def _not_found(self) -> str:
-        return (
-            "rm_preprocess returned a step that is not in the response as it was given, so its"
-            " score belongs to no token; return parts of text_responses in their order, or set"
-            f" reward.specs.{self._spec.name}.to_tokens=false"
-        )
-
-
-def _unread(error: RowError) -> _Read:
-    """A row of which rm_preprocess made nothing."""
-    return _Read(Rendered("", (), problem=f"{error.what} {error.detail}"), (), Parts((), ()))
+        steps: tuple[Step, ...] = ()
+        if self._options.to_tokens and read.parts.ends is not None:
+            ends = read.parts.ends
+            steps = tuple(Step(end, value) for end, value in zip(ends, values, strict=True))
+        return ScoreResult(value=checked.value, steps=steps, extra=extra, **shared)
 
 
 def _parts_of(
     returned: Any, item: ScoreItem, tokenizer: Any, *, origin: Origin
 ) -> Parts | RowError:
-    """A list of steps, or (prompt, steps), as a drop-in returned it for one response."""
-    prompt, steps = (
-        returned
-        if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], list)
-        else (None, returned)
-    )
+    """The parts of a list of steps, or of (prompt, steps), that a drop-in returned for a
+    response."""
+    prompt = None
+    steps = returned
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], list):
+        prompt, steps = returned
     readable = isinstance(steps, list) and steps and all(isinstance(step, str) for step in steps)
     if not readable or not (prompt is None or isinstance(prompt, str | list)):
         return RowError(
@@ -371,10 +387,10 @@ def _parts_of(
             f" {origin.seen_on(item.response)}",
         )
     text, places = neutralised_with_map(item.response, tokenizer)
-    found = locate_steps(steps, text)
-    return Parts(
-        tuple(steps), None if found is None else tuple(places[end] for end in found), prompt
-    )
+    ends = locate_steps(steps, text)
+    if ends is not None:
+        ends = [places[end] for end in ends]
+    return Parts(tuple(steps), None if ends is None else tuple(ends), prompt)
 
 
 def _softmax_share(logits: Sequence[float], label: int) -> float:
@@ -384,5 +400,7 @@ def _softmax_share(logits: Sequence[float], label: int) -> float:
 
 
 def _sigmoid(logit: float) -> float:
-    """Without overflow on either side."""
-    return 1 / (1 + math.exp(-logit)) if logit >= 0 else math.exp(logit) / (1 + math.exp(logit))
+    """The logistic function without overflow on either side."""
+    if logit >= 0:
+        return 1 / (1 + math.exp(-logit))
+    return math.exp(logit) / (1 + math.exp(logit))

@@ -1,7 +1,7 @@
-"""What a chat template puts around the last answer of a conversation.
+"""The text that a chat template puts around the last answer of a conversation.
 
-The template is shown a stand-in for the answer, so that the answer itself is put in as it is: its
-steps can then be found among the tokens, and nothing in it is read as the template's own language.
+The template renders a stand-in for the answer, and the answer itself takes its place afterwards.
+Its steps can then be located among the tokens, and nothing in it is read as template language.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ class Frame:
     before: str
     after: str
     strips: bool
-    """The template takes white space off the answer's ends."""
+    """Whether the template strips white space off the answer's ends."""
     special: bool
-    """The tokenizer is to add its begin and end marks, as `before` has none."""
+    """Whether the tokenizer has to add its begin and end marks, as `before` has none."""
 
 
 def frame_of(turns: Sequence[Message], tokenizer: Any, *, where: str) -> Frame:
-    """The frame of the answer that follows `turns`. Raises RewardFunctionError for a template that
-    does not show the answer once."""
+    """The frame of the answer that follows `turns`.
+
+    Raises RewardFunctionError for a template that does not render the answer exactly once.
+    """
     stand_in = _STAND_IN
     while any(stand_in in turn["content"] for turn in turns):
         stand_in += "x"
@@ -49,7 +51,7 @@ def frame_of(turns: Sequence[Message], tokenizer: Any, *, where: str) -> Frame:
 
 
 def plain_frame(turns: Sequence[Message], tokenizer: Any) -> Frame:
-    """Without a chat template: the turns' texts and the answer, a line each."""
+    """The frame without a chat template: the turns' texts and the answer, a line each."""
     begin = tokenizer.bos_token or ""
     before = "".join(f"{turn['content']}\n" for turn in turns)
     return Frame(before, "", strips=False, special=not (begin and before.startswith(begin)))

@@ -1,9 +1,8 @@
-"""Kind `remote`: the score comes from somebody's HTTP reward server, over the wire of OpenRLHF or
-of slime.
+"""Kind `remote`: the score comes from an HTTP reward server, over the wire of OpenRLHF or of slime.
 
-The server reads the response exactly as the policy wrote it. Nothing is neutralised: which words
-are special is known to the server's tokenizer only, and a verifier behind it has to see the text
-that would be trained on. Guarding the judge is its task.
+The server reads the response exactly as the policy wrote it. Nothing is neutralised: only the
+server's tokenizer defines which words are special, and a verifier behind it needs the text that
+would be trained on. The server has to guard its own judge.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Options:
     wire: str = "openrlhf"
     """openrlhf or slime; openai for a judge that writes text."""
     url: str = ""
-    """Of openai: the base up to and with /v1; of the reward wires: the address that is posted
+    """Wire openai: the base up to and including /v1. Reward wires: the address that is posted
     to."""
     model: str = ""
     """openai: the model's name."""
@@ -48,19 +47,20 @@ class Options:
     requests_per_minute: float | None = None
     """null: no limit."""
     max_tries: int = 5
-    """Tries of one request; only 429, 5xx and broken connections are tried again."""
+    """Tries of one request; only 429, 5xx and broken connections are retried."""
     batch_size: int = 16
     """openrlhf: responses per post."""
     template: str = ""
     """A checkpoint or tokenizer folder, or a hub id: the prompt is sent through its chat template,
-    generation prompt included, as servers need it that split query at the policy's template. "":
-    the reward's rm_prompt as plain text."""
+    generation prompt included, for servers that split the query at the policy's template. "": the
+    reward's rm_prompt as plain text."""
     extra_body: dict[str, Any] = field(default_factory=dict)
-    """Entries put into every post; null takes one of ours out."""
+    """Entries put into every post; null removes a default entry."""
 
 
 class RemoteReward:
-    """Asks a reward server about every response; deadlines, retries and limits are the wire's."""
+    """A reward server that scores every response; deadlines, retries and limits belong to the
+    wire."""
 
     Options: ClassVar[type[Options]] = Options
     roles: ClassVar[dict[str, Any]] = {}
@@ -88,7 +88,7 @@ class RemoteReward:
         return check_server(options, where)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """The server's number per item, or why there is none."""
+        """The server's number per item, or the reason why there is none."""
         if not items:
             return []
         requests = [self._request(item) for item in items]
@@ -98,8 +98,8 @@ class RemoteReward:
         return [_result(*pair) for pair in zip(outputs, requests, strict=True)]
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        """What the server is sent, as text; tokens are its own affair."""
-        return [Rendered(_shown(self._request(item)), ()) for item in items]
+        """The text sent to the server; it tokenizes by itself."""
+        return [Rendered(_display(self._request(item)), ()) for item in items]
 
     def _request(self, item: ScoreItem) -> RewardRequest:
         prompt = self._templated(item) if self._template else _prompt(item)
@@ -136,7 +136,7 @@ def http_spec(options: Options, where: str) -> HTTPSpec:
 
 
 def check_server(options: Options, where: str) -> list[str]:
-    """Wire, address, key and numbers; every problem names its entry."""
+    """Problems of wire, address, key and numbers; each names its entry."""
     problems: list[str] = []
     if options.wire not in tuple(WIRES):
         problems.append(
@@ -180,61 +180,56 @@ def _url_problems(url: str, where: str) -> list[str]:
 
 
 def _number_problems(options: Options, where: str) -> list[str]:
-    problems = [
-        f"{where}.{name}={getattr(options, name)}: give at least 1"
-        for name in ("max_concurrency", "max_tries", "batch_size")
-        if getattr(options, name) < 1
-    ]
+    problems: list[str] = []
+    for name in ("max_concurrency", "max_tries", "batch_size"):
+        if getattr(options, name) < 1:
+            problems.append(f"{where}.{name}={getattr(options, name)}: give at least 1")
     if not (math.isfinite(options.timeout_s) and options.timeout_s > 0):
-        return [
-            *problems,
-            f"{where}.timeout_s={options.timeout_s}: give a number of seconds greater than 0",
-        ]
+        problems.append(
+            f"{where}.timeout_s={options.timeout_s}: give a number of seconds greater than 0"
+        )
+        return problems
     limit = options.requests_per_minute
     if limit is None:
         return problems
     if not (math.isfinite(limit) and limit > 0):
-        return [
-            *problems,
-            (
-                f"{where}.requests_per_minute={limit}: give a number greater than 0, or null for no"
-                " limit"
-            ),
-        ]
+        problems.append(
+            f"{where}.requests_per_minute={limit}: give a number greater than 0, or null for no"
+            " limit"
+        )
+        return problems
     wait_s = options.max_concurrency * 60 / limit
     if wait_s > options.timeout_s:
+        requests = max(1, int(options.timeout_s * limit / 120))
         problems.append(
             f"{where}.requests_per_minute={limit:g}: {options.max_concurrency} requests at once"
             f" would wait up to {wait_s:.0f} s for their turns, longer than"
-            f" timeout_s={options.timeout_s:g}; give"
-            f" max_concurrency={max(1, int(options.timeout_s * limit / 120))} or"
+            f" timeout_s={options.timeout_s:g}; give max_concurrency={requests} or"
             f" timeout_s={math.ceil(2 * wait_s)}"
         )
     return problems
 
 
 def _prompt(item: ScoreItem) -> str:
-    """The rm_prompt as one text: a single turn is its content, several are told with their
+    """The rm_prompt as one text: a single turn is its content, several are labelled with their
     roles."""
     if isinstance(item.rm_prompt, str):
         return item.rm_prompt
-    turns = [
-        (str(turn.get("role", "user")), str(turn.get("content", ""))) for turn in item.rm_prompt
-    ]
-    return (
-        turns[0][1]
-        if len(turns) == 1
-        else "\n\n".join(f"{role}: {content}" for role, content in turns)
-    )
+    if len(item.rm_prompt) == 1:
+        return str(item.rm_prompt[0].get("content", ""))
+    turns: list[str] = []
+    for turn in item.rm_prompt:
+        turns.append(f"{turn.get('role', 'user')}: {turn.get('content', '')}")
+    return "\n\n".join(turns)
 
 
-def _shown(request: RewardRequest) -> str:
+def _display(request: RewardRequest) -> str:
     return f"{request.prompt}\n---\n{request.response}"
 
 
 def _result(output: ValueOutput, request: RewardRequest) -> ScoreResult:
     shared: dict[str, Any] = {
-        "rendered": _shown(request),
+        "rendered": _display(request),
         "tokens_in": output.tokens_in,
         "cached": output.cached,
     }

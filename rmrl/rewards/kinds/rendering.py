@@ -1,4 +1,4 @@
-"""What a reward model reads: from items to token ids, through a drop-in's rm_preprocess or the
+"""Inputs of a reward model: from items to token ids, through a drop-in's rm_preprocess or the
 kind's own default."""
 
 from __future__ import annotations
@@ -20,10 +20,27 @@ from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Messages, Sampling, ScoreItem, ScoreResult
 
 __all__ = [
-    "NOTHING_TO_READ", "Exhibit", "Rendered", "as_judge_input", "checked_length", "chosen", "exhibits", "fill_in", "generate_requests",
-    "judge_inputs", "named_columns", "nothing_to_read", "postprocess", "preprocess", "preprocess_of", "tokenize", "tokenize_rows", "with_note",
-    "without_torn_fence", "without_verdict",
-]  # fmt: skip
+    "NOTHING_TO_READ",
+    "Exhibit",
+    "Rendered",
+    "as_judge_input",
+    "checked_length",
+    "chosen",
+    "exhibits",
+    "fill_in",
+    "generate_requests",
+    "judge_inputs",
+    "named_columns",
+    "nothing_to_read",
+    "postprocess",
+    "preprocess",
+    "preprocess_of",
+    "tokenize",
+    "tokenize_rows",
+    "with_note",
+    "without_torn_fence",
+    "without_verdict",
+]
 
 
 class UnreadableInputError(RewardFunctionError):
@@ -43,11 +60,11 @@ class Rendered:
     tokenized: bool = True
     """False: a server reads `messages` or `text` and tokenizes by itself."""
     fence: Fence | None = None
-    """Of the response, for cleaning what the judge writes."""
+    """The response's fence, to clean the judge's text of."""
     left_out: int = 0
     """Tokens that were cut so that it fits (`overlong`)."""
     problem: str = ""
-    """Why there is nothing to read: a sentence on what rm_preprocess did."""
+    """Why there is nothing to read: a sentence on the error of rm_preprocess."""
 
     @property
     def empty(self) -> bool:
@@ -57,8 +74,8 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """A response as a reward model is shown it: its special tokens broken, and fenced where that
-    was asked for."""
+    """A response as a reward model reads it: its special tokens broken, and fenced if so
+    configured."""
 
     text: str
     fence: Fence
@@ -71,7 +88,7 @@ NOTHING_TO_READ = ScoreResult(
 
 
 def fill_in(rendered: Sequence[Rendered], scored: Sequence[ScoreResult]) -> list[ScoreResult]:
-    """The results of all inputs, given those of the ones that hold a token: engines refuse empty
+    """The results of all inputs, given those of the inputs that hold a token: engines refuse empty
     inputs."""
     results = iter(scored)
     return [nothing_to_read(read) if read.empty else next(results) for read in rendered]
@@ -79,11 +96,9 @@ def fill_in(rendered: Sequence[Rendered], scored: Sequence[ScoreResult]) -> list
 
 def nothing_to_read(read: Rendered) -> ScoreResult:
     """The result of an empty input."""
-    return (
-        ScoreResult(value=None, status="user_error", detail=read.problem)
-        if read.problem
-        else NOTHING_TO_READ
-    )
+    if read.problem:
+        return ScoreResult(value=None, status="user_error", detail=read.problem)
+    return NOTHING_TO_READ
 
 
 def without_verdict(verdict: Verdict, **columns: Any) -> ScoreResult:
@@ -99,28 +114,27 @@ def without_verdict(verdict: Verdict, **columns: Any) -> ScoreResult:
 
 
 def exhibits(items: Sequence[ScoreItem], tokenizer: Any, *, fenced: bool) -> list[Exhibit]:
-    """Each item's response made inert; `tokenizer` is that of the model that will read it, None
-    where it is not known."""
-    shown: list[Exhibit] = []
+    """Each item's response made inert.
+
+    `tokenizer` is that of the model that will read it, None for a server that tokenizes itself.
+    """
+    displayed: list[Exhibit] = []
     neutral = neutraliser(tokenizer)
     for item in items:
         text = neutral(item.response)
-        fence = new_fence(text, salt=_salt(item.rm_prompt))
-        shown.append(Exhibit(fence.wrap(text) if fenced else text, fence, fenced))
-    return shown
-
-
-def _salt(prompt: str | Messages) -> str:
-    return (
-        prompt
-        if isinstance(prompt, str)
-        else json.dumps([dict(turn) for turn in prompt], sort_keys=True, default=str)
-    )
+        salt = item.rm_prompt
+        if not isinstance(salt, str):
+            salt = json.dumps([dict(turn) for turn in salt], sort_keys=True, default=str)
+        fence = new_fence(text, salt=salt)
+        displayed.append(Exhibit(fence.wrap(text) if fenced else text, fence, fenced))
+    return displayed
 
 
 def named_columns(items: Sequence[ScoreItem]) -> dict[str, list[Any]]:
-    """The further keyword arguments a drop-in may name in its signature; `responses` as the policy
-    wrote them, for no prompt's use."""
+    """Further keyword arguments that a drop-in may name in its signature.
+
+    `responses` are as the policy wrote them, for use outside prompts.
+    """
     return {
         "ground_truths": [item.ground_truth for item in items],
         "extra_infos": [item.extra_info for item in items],
@@ -137,7 +151,7 @@ def preprocess(
     *,
     shown: Sequence[Exhibit] | None = None,
 ) -> list[Any]:
-    """rm_preprocess on all items; what it returns is told of the fences (see `with_note`).
+    """rm_preprocess on all items; messages it returns get a note on their fences (`with_note`).
 
     `shown`: the items' responses as `exhibits` made them; None: not fenced. Further arguments that
     rm_preprocess may name: `fences`, one `Fence` per response, whether or not the responses stand
@@ -146,31 +160,32 @@ def preprocess(
     of inputs.
     """
     assert dropin.preprocess is not None
-    shown = exhibits(items, tokenizer, fenced=False) if shown is None else shown
-    named = named_columns(items) | {
-        "fences": [each.fence for each in shown],
-        "responses": [each.fence.text for each in shown],
-    }
     function = dropin.preprocess
+    displayed = exhibits(items, tokenizer, fenced=False) if shown is None else shown
+    named = named_columns(items)
+    named["fences"] = [each.fence for each in displayed]
+    named["responses"] = [each.fence.text for each in displayed]
 
     def call(rows: Sequence[int]) -> Any:
         prompts = [items[i].rm_prompt for i in rows]
-        texts = [shown[i].text for i in rows]
+        texts = [displayed[i].text for i in rows]
         return call_with_known_arguments(function, (prompts, texts, tokenizer), chosen(named, rows))
 
-    what = f"rm_preprocess of reward '{dropin.name}'"
-    responses = [item.response for item in items]
     inputs = Batched(
-        call=call, responses=responses, what=what, noun="input", file=str(dropin.path)
+        call=call,
+        responses=[item.response for item in items],
+        what=f"rm_preprocess of reward '{dropin.name}'",
+        noun="input",
+        file=str(dropin.path),
     ).rows()
-    return [
-        with_note(without_torn_fence(read, exhibit), exhibit)
-        for read, exhibit in zip(inputs, shown, strict=True)
-    ]
+    noted: list[Any] = []
+    for read, exhibit in zip(inputs, displayed, strict=True):
+        noted.append(with_note(without_torn_fence(read, exhibit), exhibit))
+    return noted
 
 
 def preprocess_of(dropin: DropIn) -> Origin:
-    """Its rm_preprocess, as errors name it."""
+    """The drop-in's rm_preprocess, as errors name it."""
     assert dropin.preprocess is not None
     return Origin(
         function=dropin.preprocess,
@@ -181,29 +196,29 @@ def preprocess_of(dropin: DropIn) -> Origin:
 
 def chosen(named: Mapping[str, Sequence[Any] | None], rows: Sequence[int]) -> dict[str, Any]:
     """The columns of some rows."""
-    return {
-        name: None if column is None else [column[i] for i in rows]
-        for name, column in named.items()
-    }
+    columns: dict[str, Any] = {}
+    for name, column in named.items():
+        columns[name] = column
+        if column is not None:
+            columns[name] = [column[i] for i in rows]
+    return columns
 
 
 def without_torn_fence(read: Any, exhibit: Exhibit) -> Any:
-    """The input without a fence whose end a drop-in cut off, as `text[:2000]` does: all that
+    """The input without a fence whose end a drop-in cut off, as `text[:2000]` does: all text that
     follows would stand inside it."""
     if not exhibit.fenced:
         return read
     if isinstance(read, str):
         return exhibit.fence.torn(read)
-    if _is_messages(read):
-        return [
-            (
-                {**turn, "content": exhibit.fence.torn(turn["content"])}
-                if isinstance(turn["content"], str)
-                else turn
-            )
-            for turn in read
-        ]
-    return read
+    if not _is_messages(read):
+        return read
+    turns: list[Any] = []
+    for turn in read:
+        if isinstance(turn["content"], str):
+            turn = {**turn, "content": exhibit.fence.torn(turn["content"])}
+        turns.append(turn)
+    return turns
 
 
 def postprocess(
@@ -219,46 +234,47 @@ def postprocess(
     `responses` are as the policy wrote them: `response=` of rmrl.rewards.judging.verdicts.
     """
     assert dropin.postprocess is not None
-    function, named = dropin.postprocess, {**named_columns(items), "fences": fences}
+    function = dropin.postprocess
+    named = {**named_columns(items), "fences": fences}
 
     def call(rows: Sequence[int]) -> Any:
-        return call_with_known_arguments(
-            function, ([results[i] for i in rows],), chosen(named, rows)
-        )
+        some = [results[i] for i in rows]
+        return call_with_known_arguments(function, (some,), chosen(named, rows))
 
-    what = f"rm_postprocess of reward '{dropin.name}'"
-    responses = [item.response for item in items]
     return Batched(
-        call=call, responses=responses, what=what, noun="score", file=str(dropin.path)
+        call=call,
+        responses=[item.response for item in items],
+        what=f"rm_postprocess of reward '{dropin.name}'",
+        noun="score",
+        file=str(dropin.path),
     ).rows()
 
 
 def with_note(read: Any, exhibit: Exhibit) -> Any:
-    """Messages in which a fence stands, with a sentence on what it means; every other input as it
-    is.
+    """Messages with a sentence on the fence in them; every other input unchanged.
 
-    The sentence begins the message that holds the fence. Further ahead, in the system message say,
-    its marker would differ from request to request before everything they share, and no engine
-    could reuse what it has read; and some templates refuse that role.
+    The sentence begins the message that holds the fence. In an earlier message its marker would
+    differ between requests that share a beginning, and no engine could reuse its prefix cache.
+    Besides, some templates refuse a system message.
     """
     if not exhibit.fenced or not _is_messages(read):
         return read
-    turns, marker = [dict(turn) for turn in read], exhibit.fence.marker
-    fenced = next(
-        (turn for turn in turns if isinstance(turn["content"], str) and marker in turn["content"]),
-        None,
-    )
-    if fenced is not None:
-        fenced["content"] = f"{exhibit.fence.note()}\n\n{fenced['content']}"
+    turns = [dict(turn) for turn in read]
+    for turn in turns:
+        if isinstance(turn["content"], str) and exhibit.fence.marker in turn["content"]:
+            turn["content"] = f"{exhibit.fence.note()}\n\n{turn['content']}"
+            break
     return turns
 
 
 def as_judge_input(text: str, exhibit: Exhibit, tokenizer: Any) -> Any:
-    """A question of ours as one user message, or as a plain string for a model without a chat
-    template; told of the fence either way."""
+    """A shipped question as one user message, or as a plain string for a model without a chat
+    template; either explains the fence."""
     if tokenizer is None or tokenizer.chat_template:
         return with_note([{"role": "user", "content": text}], exhibit)
-    return f"{exhibit.fence.note()}\n\n{text}\n\n" if exhibit.fenced else f"{text}\n\n"
+    if exhibit.fenced:
+        text = f"{exhibit.fence.note()}\n\n{text}"
+    return f"{text}\n\n"
 
 
 def judge_inputs(
@@ -299,7 +315,7 @@ def judge_inputs(
 
 
 def generate_requests(rendered: Sequence[Rendered], sampling: Sampling) -> list[GenerateRequest]:
-    """One request per input, with what engines of ours and servers each need."""
+    """One request per input, with all fields that local engines and servers read."""
     return [
         GenerateRequest(
             token_ids=read.token_ids, sampling=sampling, text=read.text, messages=read.messages
@@ -314,8 +330,8 @@ def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) 
 
     Token ids may be a list, an array of one dimension, or what `tokenizer(text)` returns. With
     `tokenizer` None, for servers that tokenize by themselves, strings and messages are passed on.
-    Raises RewardFunctionError naming `where`: UnreadableInputError where this input is no such
-    thing.
+    Raises RewardFunctionError naming `where`: UnreadableInputError where this input is none of
+    these.
     """
     if isinstance(read, RowError):
         return Rendered(
@@ -324,11 +340,15 @@ def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) 
     if tokenizer is None:
         return _untokenized(read, where)
     if isinstance(read, str):
-        return _text(_checked_letters(read, where), tokenizer)
+        _check_letters(read, where)
+        bos = tokenizer.bos_token
+        templated = bool(bos) and read.startswith(bos)
+        encoded = tokenizer(read, add_special_tokens=not templated)
+        return Rendered(read, tuple(encoded["input_ids"]))
     if isinstance(read, tuple) and len(read) == 2 and all(isinstance(part, str) for part in read):
-        return _pair(
-            (_checked_letters(read[0], where), _checked_letters(read[1], where)), tokenizer
-        )
+        for text in read:
+            _check_letters(text, where)
+        return _pair(read, tokenizer)
     ids = _token_ids(read)
     if ids is not None:
         return _ids(ids, tokenizer, where)
@@ -349,8 +369,8 @@ def tokenize_rows(
     generation_prompt: bool,
     origin: Origin,
 ) -> list[Rendered]:
-    """`tokenize` of what a user's function returned for each of `responses`: an input that cannot
-    be read costs its row (`Rendered.problem`)."""
+    """`tokenize` of the inputs that a user's function returned for each of `responses`: an input
+    that cannot be read costs its row (`Rendered.problem`)."""
     rows: list[Rendered] = []
     for read, response in zip(inputs, responses, strict=True):
         try:
@@ -385,17 +405,18 @@ def _untokenized(read: Any, where: str) -> Rendered:
 
 
 def _token_ids(read: Any) -> tuple[int, ...] | None:
-    """Whole numbers out of a list, an array or a tokenizer's output; None where it is none of
-    these."""
-    found: Any = read["input_ids"] if isinstance(read, Mapping) and "input_ids" in read else read
-    if hasattr(found, "tolist"):
-        found = found.tolist()
-    if not isinstance(found, Sequence) or isinstance(found, bytes) or not found:
+    """Whole numbers out of a list, an array or a tokenizer's output; None for anything else."""
+    tokens: Any = read
+    if isinstance(read, Mapping) and "input_ids" in read:
+        tokens = read["input_ids"]
+    if hasattr(tokens, "tolist"):
+        tokens = tokens.tolist()
+    if not isinstance(tokens, Sequence) or isinstance(tokens, bytes) or not tokens:
         return None
-    whole = all(
-        not isinstance(token, bool) and isinstance(token, numbers.Integral) for token in found
-    )
-    return tuple(int(token) for token in found) if whole else None
+    for token in tokens:
+        if isinstance(token, bool) or not isinstance(token, numbers.Integral):
+            return None
+    return tuple(map(int, tokens))
 
 
 def _ids(ids: tuple[int, ...], tokenizer: Any, where: str) -> Rendered:
@@ -408,9 +429,9 @@ def _ids(ids: tuple[int, ...], tokenizer: Any, where: str) -> Rendered:
     return Rendered(tokenizer.decode(list(ids)), ids)
 
 
-def _checked_letters(text: str, where: str) -> str:
-    """`text`, which tokenizers take only where it can be written as UTF-8: JSON's escapes, as in
-    "\\ud83d", can hold half a letter."""
+def _check_letters(text: str, where: str) -> None:
+    """Raise UnreadableInputError for a text that cannot be written as UTF-8: JSON's escapes, as in
+    "\\ud83d", can hold half a letter, which tokenizers refuse."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -418,23 +439,14 @@ def _checked_letters(text: str, where: str) -> str:
             f"{where} returned a text with half of a letter, a lone surrogate at {error.start};"
             " make it text with text.encode(errors='replace').decode()"
         ) from error
-    return text
-
-
-def _text(text: str, tokenizer: Any) -> Rendered:
-    bos = tokenizer.bos_token or ""
-    templated = bool(bos) and text.startswith(bos)
-    return Rendered(text, tuple(tokenizer(text, add_special_tokens=not templated)["input_ids"]))
 
 
 def _pair(pair: tuple[str, str], tokenizer: Any) -> Rendered:
     encoded = tokenizer(*pair)
     types = encoded.get("token_type_ids")
-    return Rendered(
-        f"{pair[0]}\n---\n{pair[1]}",
-        tuple(encoded["input_ids"]),
-        tuple(types) if types is not None else None,
-    )
+    if types is not None:
+        types = tuple(types)
+    return Rendered(f"{pair[0]}\n---\n{pair[1]}", tuple(encoded["input_ids"]), types)
 
 
 def _messages(
@@ -449,13 +461,14 @@ def _messages(
         text = tokenizer.apply_chat_template(
             [dict(m) for m in messages], tokenize=False, add_generation_prompt=generation_prompt
         )
-    except Exception as error:  # a template is a program of the checkpoint's: it may raise anything
+    except Exception as error:
+        # A template is a program of the checkpoint's own: it may raise anything.
         roles = ", ".join(str(m["role"]) for m in messages)
         raise UnreadableInputError(
             f"{where}: the chat template of {tokenizer.name_or_path} refuses messages of the roles"
             f" {roles}: {describe_exception(error)}"
         ) from error
-    _checked_letters(text, where)
+    _check_letters(text, where)
     return Rendered(
         text,
         tuple(tokenizer(text, add_special_tokens=False)["input_ids"]),

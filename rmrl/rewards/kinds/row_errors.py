@@ -1,8 +1,9 @@
-"""Calls of a user's function that takes all rows at once, so that a row it raises on costs that row
-and no other."""
+"""Calls of a user's function on all rows at once, where an exception on one row costs that row
+only."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +23,13 @@ class Origin:
 
     function: Callable[..., Any]
     what: str
-    """For people: "rm_preprocess of reward 'judge'"."""
+    """Name in error texts: "rm_preprocess of reward 'judge'"."""
     file: str
     """The user's file."""
 
     def seen_on(self, response: str | Sequence[str]) -> str:
-        """Where the function begins and what it was called with: the end of a sentence on what it
-        returned."""
+        """The function's first line and the response it was called with: the end of a sentence on
+        its return value."""
         function = inspect.unwrap(self.function)
         code = getattr(function, "__code__", None)
         line = "" if code is None else f":{code.co_firstlineno} in {code.co_name}"
@@ -37,29 +38,28 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batched:
-    """One function and the rows it is to be called with."""
+    """One function and the rows it has to be called with."""
 
     call: Callable[[Sequence[int]], Any]
-    """Call it with the rows at these positions; what it returns should be a list of as many
-    entries."""
+    """Call it with the rows at these positions; it should return a list of as many entries."""
     responses: Sequence[str | Sequence[str]]
-    """Of each row, as the policy wrote it; several of a row that compares them."""
+    """The response of each row, as the policy wrote it; several where a row compares them."""
     what: str
-    """For people: "rm_preprocess of reward 'judge'"."""
+    """Name in error texts: "rm_preprocess of reward 'judge'"."""
     noun: str
-    """What it returns one of per row: "input", "score"."""
+    """One entry of the returned list: "input", "score"."""
     file: str
-    """The user's file, so that an error names a line of it."""
+    """The user's file, so that an error names one of its lines."""
     row: str = "response"
-    """What a row is: "response", "comparison"."""
+    """Name of a row in error texts: "response", "comparison"."""
 
     def rows(self) -> list[Any]:
-        """What it returns for each row; a `RowError` where it raised on that row alone.
+        """The returned entry of each row; a `RowError` where the call raised on that row alone.
 
-        It is called once with all rows. Where that raises it is called with each row alone, then
-        with all those together on which it did not raise: what it makes of one row may depend on
-        the others. RewardFunctionError where it returns no list of as many entries as it was given
-        rows: no row of those could be told apart.
+        There is one call with all rows. Where it raises, there is one call per row, then one with
+        all rows that did not raise: an entry may depend on the other rows. Raises
+        RewardFunctionError where the first call returns no list of one entry per row, since no row
+        could then be told from another.
         """
         everything = range(len(self.responses))
         try:
@@ -79,39 +79,31 @@ class Batched:
         fine = [i for i, entry in enumerate(alone) if not isinstance(entry, RowError)]
         if len(fine) == count:
             detail = (
-                f"raised {describe_exception(whole, self.file)} on {count} {self.row}s together, and"
-                " on none of them alone"
+                f"raised {describe_exception(whole, self.file)} on {count} {self.row}s together,"
+                " and on none of them alone"
             )
             return [RowError(self.what, detail)] * count
-        for i, entry in zip(fine, self._together(fine), strict=False):
-            alone[i] = entry
+        if fine:
+            # Where the joint call raises or miscounts again, the single entries remain.
+            with contextlib.suppress(Exception, SystemExit):
+                together = self._checked(self.call(fine), len(fine))
+                for i, entry in zip(fine, together, strict=True):
+                    alone[i] = entry
         return alone
 
     def _alone(self, row: int) -> Any:
         try:
             (entry,) = self._checked(self.call([row]), 1)
         except RewardFunctionError as error:
-            return RowError(
-                self.what,
-                f"was called with one {self.row} alone, as it raises on all of them: {error}",
-            )
+            detail = f"was called with one {self.row} alone, as it raises on all of them: {error}"
+            return RowError(self.what, detail)
         except (Exception, SystemExit) as error:
             return self._error(error, row)
         return entry
 
-    def _together(self, fine: Sequence[int]) -> list[Any]:
-        """[] where it raises or miscounts again: then what it returned for each row alone has to
-        do."""
-        try:
-            return self._checked(self.call(fine), len(fine)) if fine else []
-        except (Exception, SystemExit):
-            return []
-
     def _error(self, error: BaseException, row: int) -> RowError:
-        return RowError(
-            self.what,
-            f"raised {describe_exception(error, self.file)} on {quoted(self.responses[row])}",
-        )
+        cause = describe_exception(error, self.file)
+        return RowError(self.what, f"raised {cause} on {quoted(self.responses[row])}")
 
 
 def quoted(response: str | Sequence[str]) -> str:

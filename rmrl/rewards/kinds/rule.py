@@ -1,10 +1,10 @@
 """Kind `rule`: a Python function `compute_score(data_source, solution_str, ground_truth,
 extra_info=None)`.
 
-Or a function of TRL's form, or a class of ms-swift's (`rule_forms`). It runs in a pool of killable
-processes. It returns a number (bool and numpy scalars count), None for "no verdict", or a dict with
-"score" plus extra columns. What raises or returns anything else has no verdict, status
-"user_error"; it is never a 0.
+A function of TRL's form or a class of ms-swift's also works (`rule_forms`). It runs in a pool of
+killable processes. It returns a number (bool and numpy scalars count), None for "no verdict", or a
+dict with "score" plus extra columns. A row on which it raises or returns anything else has no
+verdict, status "user_error"; it is never a 0.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ class Options:
     """Entries that only this kind has."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
-    """The rule's own arguments, by name: of the function, of the class, or of the function that
-    makes the rule."""
+    """The rule's own arguments, by name: those of the function, of the class, or of the function
+    that returns the rule."""
     tokenizer: str = ""
     """The policy's checkpoint or tokenizer, for a rule that takes completion_ids: responses that
-    came as text are tokenized with it."""
+    arrive as text are tokenized with it."""
 
 
 class RuleReward:
-    """A rule as a reward kind. A drop-in file is read once, here: editing it during a run changes
-    nothing."""
+    """A rule as a reward kind.
+
+    A drop-in file is read once, on construction: editing it during a run changes nothing.
+    """
 
     Options: ClassVar[type[Options]] = Options
     roles: ClassVar[Mapping[str, Any]] = {}
@@ -57,11 +59,11 @@ class RuleReward:
         groups: bool = False,
         tokenizer: Any = None,
     ) -> None:
-        """`timeout_s`: deadline of one response, in seconds from when the function is called with
-        it; `token_ids`: it needs them.
+        """`timeout_s`: deadline of one response, in seconds from the call of the function.
 
-        `groups`: it takes lists, and is called with the responses to one prompt together.
-        `tokenizer`: for responses that came as text.
+        `token_ids`: the rule needs the responses' token ids. `groups`: it takes lists, and is
+        called with the responses to one prompt together. `tokenizer`: for responses that arrive as
+        text.
         """
         if timeout_s <= 0:
             raise ValueError(
@@ -79,9 +81,12 @@ class RuleReward:
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RuleReward:
         assert spec.function is not None
-        function = spec.dropin.compute_score if spec.dropin is not None else None
-        token_ids = function is not None and "completion_ids" in rule_arguments(function, spec.name)
+        token_ids = False
+        if spec.dropin is not None and spec.dropin.compute_score is not None:
+            arguments = rule_arguments(spec.dropin.compute_score, spec.name)
+            token_ids = "completion_ids" in arguments
         path = spec.options.tokenizer if isinstance(spec.options, Options) else ""
+        tokenizer = context.tokenizer(path) if token_ids and path else None
         return cls(
             spec.name,
             spec.function,
@@ -89,7 +94,7 @@ class RuleReward:
             timeout_s=spec.timeout_s,
             token_ids=token_ids,
             groups=spec.whole_groups,
-            tokenizer=context.tokenizer(path) if token_ids and path else None,
+            tokenizer=tokenizer,
         )
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
@@ -100,15 +105,16 @@ class RuleReward:
             return await asyncio.wrap_future(self.pool.submit(self.source, calls, self.timeout_s))
         groups = groups_of(items)
         longest = max(map(len, groups), default=1)
-        packed = [{GROUP: [calls[i] for i in group]} for group in groups]
-        answered = await asyncio.wrap_future(
+        packed: list[dict[str, Any]] = []
+        for group in groups:
+            packed.append({GROUP: [calls[i] for i in group]})
+        answers = await asyncio.wrap_future(
             self.pool.submit(self.source, packed, self.timeout_s * longest)
         )
-        results: list[ScoreResult | None] = [None] * len(items)
-        for group, answer in zip(groups, answered, strict=True):
-            for i, result in zip(group, unpacked(answer, len(group)), strict=True):
-                results[i] = result
-        return [result for result in results if result is not None]
+        results: dict[int, ScoreResult] = {}
+        for group, answer in zip(groups, answers, strict=True):
+            results.update(zip(group, unpacked(answer, len(group)), strict=True))
+        return [results[i] for i in range(len(items))]
 
     def _with_token_ids(self, item: ScoreItem) -> ScoreItem:
         if self.tokenizer is None or item.token_ids:
@@ -126,22 +132,22 @@ def groups_of(items: Sequence[ScoreItem]) -> list[list[int]]:
 
 
 def unpacked(answer: ScoreResult, count: int) -> list[ScoreResult]:
-    """The results of one group's responses; one that timed out or ended its worker says so of all
-    of them."""
+    """The results of one group's responses; a time-out or a lost worker is the result of all."""
     if GROUP not in answer.extra:
         return [answer] * count
-    rows = answer.extra[GROUP]
     share = answer.latency_s / count
-    return [
-        ScoreResult(value=value, status=status, detail=detail, extra=extra, latency_s=share)
-        for status, value, detail, extra in rows
-    ]
+    results: list[ScoreResult] = []
+    for status, value, detail, extra in answer.extra[GROUP]:
+        result = ScoreResult(
+            value=value, status=status, detail=detail, extra=extra, latency_s=share
+        )
+        results.append(result)
+    return results
 
 
 def call_of(item: ScoreItem, *, token_ids: bool = False) -> dict[str, Any]:
-    """What a rule may name, and what those that take lists are made of; token ids on demand, as
-    they are long."""
-    return {
+    """Arguments that a rule may name, for one response; token ids on demand, as they are long."""
+    arguments: dict[str, Any] = {
         "data_source": item.data_source,
         "solution_str": item.response,
         "ground_truth": item.ground_truth,
@@ -150,5 +156,7 @@ def call_of(item: ScoreItem, *, token_ids: bool = False) -> dict[str, Any]:
         "plain_text": item.plain_text,
         "finish_reason": item.finish_reason,
         "response_tokens": item.response_tokens,
-        **({"completion_ids": array("q", item.token_ids)} if token_ids else {}),
     }
+    if token_ids:
+        arguments["completion_ids"] = array("q", item.token_ids)
+    return arguments

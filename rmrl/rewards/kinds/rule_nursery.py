@@ -1,17 +1,17 @@
-"""A process that imports rules and forks workers that need not import them again: a hang then costs
-its time-out and milliseconds.
+"""A process that imports rules and forks workers with these imports; a hang then costs its time-out
+and milliseconds.
 
-It runs no rule itself, so it can neither hang nor crash in one. It is a plain subprocess like every
-worker: what it forks inherits nothing of the parent's. A rule whose import leaves threads behind is
-refused, since a fork would copy their locks without them.
+It runs no rule itself, so no rule can make it hang or crash. It is a plain subprocess like every
+worker, so a forked worker inherits nothing of the parent's. A rule whose import leaves threads
+behind is refused, since a fork would copy their locks without them.
 
 Frames are those of `rule_worker`. Downwards, pickled: ("import", source), ("reap", pid), or
 ("fork", None) and then one byte that carries a worker's socket. Upwards, JSON, one for each:
-    ["ready", ""]       or ["unfit", sentence]     the rule is imported, or why it cannot be forked
-      with
-    ["forked", pid]                                it stays a zombie until it is reaped, so that its
-      number belongs to it
-    ["ended", code]                                as subprocess's returncode: negative for a signal
+
+    ["ready", ""] or ["unfit", sentence]    the rule is imported, or why it cannot be forked with
+    ["forked", pid]                         a zombie until it is reaped, so that its number stays
+                                            reserved
+    ["ended", code]                         as subprocess's returncode: negative for a signal
 """
 
 from __future__ import annotations
@@ -40,19 +40,21 @@ def main(descriptor: int, parent: int) -> None:
     channel = socket.socket(fileno=descriptor)
     rules: dict[FunctionSource, Rule] = {}
     while (data := _exactly(channel, HEADER.size)) is not None:
-        what, about = received(_exactly(channel, HEADER.unpack(data)[0]) or b"")
+        what, subject = received(_exactly(channel, HEADER.unpack(data)[0]) or b"")
         if what == "import":
-            send(channel, _import(about, rules))
+            send(channel, _import(subject, rules))
         elif what == "fork":
-            _, (theirs, *_), _, _ = socket.recv_fds(channel, 1, 1)
-            send(channel, ["forked", _fork(channel, theirs, rules)])
+            _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+            send(channel, ["forked", _fork(channel, descriptors[0], rules)])
         else:
-            send(channel, ["ended", os.waitstatus_to_exitcode(os.waitpid(about, 0)[1])])
+            send(channel, ["ended", os.waitstatus_to_exitcode(os.waitpid(subject, 0)[1])])
 
 
 def _exactly(channel: socket.socket, count: int) -> bytes | None:
-    """Nothing beyond it may be read: the byte after a frame may carry a socket. None: the parent
-    hung up."""
+    """Read `count` bytes and none beyond: the byte after a frame may carry a socket.
+
+    None: the parent hung up.
+    """
     data = b""
     while len(data) < count:
         part = channel.recv(count - len(data))
@@ -71,26 +73,27 @@ def _import(source: FunctionSource, rules: dict[FunctionSource, Rule]) -> list[A
     if threads > 1:
         return ["unfit", f"importing {source} left {threads} threads"]
     gc.collect()
-    gc.freeze()  # what is shared with the workers stays shared: no collection writes to it
+    # Pages shared with the workers stay shared: no collection writes to them.
+    gc.freeze()
     return ["ready", ""]
 
 
-def _fork(channel: socket.socket, theirs: int, rules: dict[FunctionSource, Rule]) -> int:
-    """Process id of a worker that serves `theirs`; in the worker itself it does not return."""
-    own = os.getpid()
+def _fork(channel: socket.socket, worker_end: int, rules: dict[FunctionSource, Rule]) -> int:
+    """Process id of a worker that serves `worker_end`; it does not return in the worker itself."""
+    parent = os.getpid()
     pid = os.fork()
     if pid:
-        os.close(theirs)
+        os.close(worker_end)
         return pid
     try:
         os.setsid()
-        die_with(own)
+        die_with(parent)
         channel.close()
         random.seed()
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed()
-        os.set_inheritable(theirs, False)
+        os.set_inheritable(worker_end, False)
         with contextlib.suppress(OSError):
-            serve(socket.socket(fileno=theirs), rules)
+            serve(socket.socket(fileno=worker_end), rules)
     finally:
         os._exit(0)

@@ -1,5 +1,5 @@
-"""The parent's side of one rule worker: start, send, receive, kill. Which calls it runs is
-`rule_pool`'s business."""
+"""The parent's side of one rule worker: start, send, receive, kill. `rule_pool` assigns the
+calls."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ from rmrl.rewards.rules.dropin import FunctionSource
 from rmrl.rewards.rules.worker import BOOT, HEADER, frame
 
 SEND_TIMEOUT_S = 30.0
-"""Deadline of handing a frame to a worker that is waiting for one."""
+"""Deadline for handing a frame to a worker that waits for one."""
 KILL_WAIT_S = 5.0
-"""How long a killed process is waited for."""
+"""Seconds until waiting for a killed process is given up."""
 
 
 class Plain:
     """A process started by `subprocess`."""
 
-    def __init__(self, theirs: socket.socket, module: str) -> None:
-        """It runs `module`.main, with `theirs` as its end of the line. The thread that starts it
-        must outlive it."""
+    def __init__(self, worker_end: socket.socket, module: str) -> None:
+        """Run `module`.main with `worker_end` as its end of the line.
+
+        The thread that starts it must outlive it.
+        """
         paths = [str(p) for p in sys.path]
-        arguments = [json.dumps(paths), str(theirs.fileno()), str(os.getpid()), module]
+        arguments = [json.dumps(paths), str(worker_end.fileno()), str(os.getpid()), module]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", BOOT, *arguments],
             stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(),),
-            # Ctrl-C is the parent's business; and a kill reaches the rule's own children
+            pass_fds=(worker_end.fileno(),),
+            # Only the parent handles Ctrl-C, and a kill reaches the rule's own children.
             start_new_session=True,
             env={"OMP_NUM_THREADS": "1", **os.environ},
         )
         self.pid = self._process.pid
 
     def ended(self) -> bool:
-        """Whether the process is gone; it is not reaped, so its number still belongs to it."""
+        """Whether the process is gone. It is not reaped, so its number stays reserved."""
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
@@ -61,7 +63,7 @@ class Plain:
 
 
 class Forked:
-    """A process that the nursery forked, and reaps when told to."""
+    """A process that the nursery forked; the nursery reaps it."""
 
     def __init__(self, pid: int, nursery: Nursery) -> None:
         self.pid = pid
@@ -69,7 +71,7 @@ class Forked:
         self._watch = os.pidfd_open(pid)
 
     def ended(self) -> bool:
-        """Whether the process is gone; with the nursery, it is."""
+        """Whether the process is gone; it ends with the nursery."""
         return self._ends_within(0.0)
 
     def ready_to_reap(self) -> bool:
@@ -77,7 +79,7 @@ class Forked:
         return self.ended() and not self._nursery.busy
 
     def wait(self) -> int | None:
-        """As that of a plain process."""
+        """Its exit code, negative for a signal; None: it did not end within KILL_WAIT_S."""
         if not self._ends_within(KILL_WAIT_S):
             return None
         os.close(self._watch)
@@ -90,19 +92,18 @@ class Forked:
 
 
 class WorkerProcess:
-    """One `rule_worker` process. The thread that creates it must outlive it: the kernel ends it
-    with that thread."""
+    """One `rule_worker` process. The kernel ends it with the thread that created it, which must
+    outlive it."""
 
     def __init__(self, nursery: Nursery | None = None) -> None:
         """Forked by `nursery`, else started afresh. OSError: the nursery failed."""
-        self.channel, theirs = socket.socketpair()
-        with theirs:
+        self.channel, worker_end = socket.socketpair()
+        with worker_end:
             try:
-                self.process = (
-                    Plain(theirs, "rmrl.rewards.rules.worker")
-                    if nursery is None
-                    else nursery.fork(theirs)
-                )
+                if nursery is None:
+                    self.process = Plain(worker_end, "rmrl.rewards.rules.worker")
+                else:
+                    self.process = nursery.fork(worker_end)
             except BaseException:
                 self.channel.close()
                 raise
@@ -114,8 +115,7 @@ class WorkerProcess:
         self.channel.sendall(frame(data))
 
     def receive(self) -> tuple[list[list[Any]], bool]:
-        """All whole messages that have arrived, without waiting; and whether the line is still
-        open."""
+        """(all whole messages that have arrived, whether the line is still open); never waits."""
         self.channel.settimeout(0)
         is_open = True
         try:
@@ -145,8 +145,8 @@ class WorkerProcess:
         return self.process.ended()
 
     def end(self) -> None:
-        """Kill the process and its children without waiting: on a busy machine it takes seconds
-        until they are gone."""
+        """Kill the process and its children, without waiting for the seconds this takes on a busy
+        machine."""
         _kill_group(self.process.pid)
         self.channel.close()
 
@@ -158,28 +158,28 @@ class WorkerProcess:
         return True
 
     def kill(self) -> str:
-        """`end` and wait; says how it ended, e.g. "died of SIGSEGV"."""
+        """`end` and wait. Returns how it ended, e.g. "died of SIGSEGV"."""
         self.end()
         code = self.process.wait()
         if code is None:
             return "cannot be killed"
-        return (
-            f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        )
+        if code < 0:
+            return f"died of {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
 
 
 class Nursery:
-    """A `rule_nursery` process. It imports one rule at a time, in the background; `hear` tells when
-    it is done."""
+    """A `rule_nursery` process. It imports one rule at a time, in the background; `hear` takes its
+    answer."""
 
     def __init__(self) -> None:
-        self.channel, theirs = socket.socketpair()
-        with theirs:
-            self._process = Plain(theirs, "rmrl.rewards.kinds.rule_nursery")
+        self.channel, worker_end = socket.socketpair()
+        with worker_end:
+            self._process = Plain(worker_end, "rmrl.rewards.kinds.rule_nursery")
         self.ready: set[FunctionSource] = set()
         """Rules that forked workers have."""
-        self._asked: list[FunctionSource] = []
-        """Rules in the order asked for; the last one may be on its way."""
+        self._requested: list[FunctionSource] = []
+        """Rules in the order of their requests; the import of the last one may be under way."""
         self.busy = False
         """An import is under way."""
         self._unfit = ""
@@ -189,12 +189,14 @@ class Nursery:
         return source in self.ready and not self.busy
 
     def want(self, source: FunctionSource) -> None:
-        """Import it, unless it was asked for or another import is under way. OSError: the nursery
-        is gone or of no use."""
-        if not self.busy and source not in self._asked:
+        """Request its import, unless it was requested or another import is under way.
+
+        OSError: the nursery is gone or of no use.
+        """
+        if not self.busy and source not in self._requested:
             self._send(("import", source))
             self.busy = True
-            self._asked.append(source)
+            self._requested.append(source)
 
     def hear(self) -> None:
         """Take the answer to `want`. OSError: the nursery is gone or of no use."""
@@ -202,20 +204,23 @@ class Nursery:
         if self._unfit:
             raise OSError(self._unfit)
 
-    def fork(self, theirs: socket.socket) -> Forked:
+    def fork(self, worker_end: socket.socket) -> Forked:
         """A worker with all rules that are ready; not while it is busy. OSError: the nursery is
         gone or of no use."""
         self._send(("fork", None))
-        socket.send_fds(self.channel, [b"!"], [theirs.fileno()])
+        socket.send_fds(self.channel, [b"!"], [worker_end.fileno()])
         return Forked(int(self._answer()[1]), self)
 
     def reap(self, pid: int) -> int:
-        """Exit code of a forked process that has ended; that of a kill where the nursery is gone,
-        which ends what it forked."""
+        """Exit code of a forked process that has ended.
+
+        Without the nursery, whose end kills its workers, that of a kill.
+        """
         try:
             self._send(("reap", pid))
             while (answer := self._answer())[0] != "ended":
-                self._note(answer)  # of an import that was under way
+                # The answer to an import that was under way.
+                self._note(answer)
         except OSError:
             return -signal.SIGKILL
         return int(answer[1])
@@ -224,12 +229,12 @@ class Nursery:
         what, detail = answer
         self.busy = False
         if what == "ready":
-            self.ready.add(self._asked[-1])
+            self.ready.add(self._requested[-1])
         else:
             self._unfit = detail or "it answered out of turn"
 
     def kill(self) -> None:
-        """End it, and with it all it forked."""
+        """End it together with all its workers."""
         self.channel.close()
         _kill_group(self._process.pid)
         self._process.wait()

@@ -2,8 +2,8 @@
 through a curve.
 
 The default curve is 0.1 up to a cosine of 0.65, 1.0 from 0.85, and 0.1 * 10 ** ((cosine - 0.65) /
-0.2) between: embeddings of unrelated texts are seldom far apart, so most of the range of the cosine
-says nothing.
+0.2) between. Embeddings of unrelated texts are seldom far apart, so most of the range of the cosine
+carries no information.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, ClassVar
 
 from rmrl.errors import RewardError
@@ -48,36 +49,51 @@ def curve_value(
         linear         y0 + (y1 - y0) * t
         exponential    y0 * (y1 / y0) ** t, every y being greater than 0
     """
-    after = bisect.bisect_right([x for x, _ in points], cosine)
+    after = bisect.bisect_right(points, cosine, key=lambda point: point[0])
     if after in (0, len(points)):
         return float(points[min(after, len(points) - 1)][1])
     (x0, y0), (x1, y1) = points[after - 1 : after + 1]
     t = (cosine - x0) / (x1 - x0)
-    return y0 + (y1 - y0) * t if shape == "linear" else y0 * (y1 / y0) ** t
+    if shape == "linear":
+        return y0 + (y1 - y0) * t
+    return y0 * (y1 / y0) ** t
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A response and the references it is held against; none where `missing` says why."""
+    """A response and its references."""
 
     response: str
     references: tuple[str, ...] = ()
     missing: str = ""
+    """Why there are no references; "" where there are."""
     left_out: int = 0
     """Tokens that were cut from all of them (`overlong`)."""
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The response, then its references."""
+        return (self.response, *self.references)
+
+    @property
+    def display(self) -> str:
+        """All texts in one, for transcripts."""
+        return "\n---\n".join(self.texts)
+
 
 class SimilarityReward:
-    """Cosine to the best of a row's references. An embedding model obeys nothing, so responses are
-    neither fenced nor changed."""
+    """Cosine to the nearest of a row's references.
+
+    Responses are neither fenced nor changed: an embedding model follows no instructions.
+    """
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Options:
         """Entries that only this kind has."""
 
         reference: str = "ground_truth"
-        """Where a row's reference is: ground_truth, rm_prompt, or extra_info.<key>; of a list of
-        texts the nearest counts."""
+        """Field of a row that holds its reference: ground_truth, rm_prompt, or extra_info.<key>. In
+        a list of texts the nearest counts."""
         curve: list[list[float]] = field(default_factory=lambda: [[0.65, 0.1], [0.85, 1.0]])
         """[[cosine, score], ...], cosines rising; constant outside. []: the cosine itself is the
         score."""
@@ -92,11 +108,12 @@ class SimilarityReward:
     truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._spec, self._context = spec, context
+        self._spec = spec
+        self._context = context
         self._options: SimilarityReward.Options = spec.options or self.Options()
-        self._dropin = (
-            spec.dropin if spec.dropin is not None and spec.dropin.preprocess is not None else None
-        )
+        self._dropin = None
+        if spec.dropin is not None and spec.dropin.preprocess is not None:
+            self._dropin = spec.dropin
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> SimilarityReward:
@@ -104,7 +121,7 @@ class SimilarityReward:
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
-        """What is wrong with the entries by themselves."""
+        """Problems of single entries, one sentence each."""
         problems = []
         in_extra = options.reference.startswith(_IN_EXTRA) and options.reference != _IN_EXTRA
         if options.reference not in ("ground_truth", "rm_prompt") and not in_extra:
@@ -114,9 +131,9 @@ class SimilarityReward:
             )
         if options.shape not in SHAPES:
             problems.append(f"{where}.shape={options.shape}: give {' or '.join(SHAPES)}")
-        return problems + [
-            f"{where}.curve{problem}" for problem in _curve_problems(options.curve, options.shape)
-        ]
+        for problem in _curve_problems(options.curve, options.shape):
+            problems.append(f"{where}.curve{problem}")
+        return problems
 
     @classmethod
     def missing_reference(cls, spec: RewardSpec, item: ScoreItem) -> str:
@@ -128,94 +145,105 @@ class SimilarityReward:
         """One score per item; a row without a reference is a `user_error` that names the row and
         the field."""
         compared = self._fitted(self._compared(items))
-        texts = [
-            text
-            for each in compared
-            if not each.missing
-            for text in (each.response, *each.references)
-        ]
-        requests = [EmbedRequest(self._options.prefix + text) for text in texts]
-        outputs = iter(
-            await self._context.calls_to().submit("embed", requests, deterministic=True)
-            if requests
-            else []
-        )
-        found = [
-            [next(outputs) for _ in (each.response, *each.references)] if not each.missing else []
-            for each in compared
-        ]
-        cosines = [_cosines(vectors) for vectors in found]
+        vectors = await self._vectors(compared)
+        cosines = [_cosines(each) for each in vectors]
         scores = self._scores(items, cosines)
-        results = [_result(*row) for row in zip(compared, found, cosines, scores, strict=True)]
-        return with_cuts(
-            results,
-            [each.left_out for each in compared],
-            how=self._spec.overlong,
-            counts=self._context.counts,
-        )
+        results: list[ScoreResult] = []
+        for i, each in enumerate(compared):
+            results.append(_result(each, vectors[i], cosines[i], scores[i]))
+        left_out = [each.left_out for each in compared]
+        return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
+
+    async def _vectors(self, compared: Sequence[Compared]) -> list[list[EmbedOutput]]:
+        """Per row the vectors of the response and of its references; [] without a reference."""
+        requests: list[EmbedRequest] = []
+        for each in compared:
+            if not each.missing:
+                requests += [EmbedRequest(self._options.prefix + text) for text in each.texts]
+        if not requests:
+            return [[] for _ in compared]
+        outputs = await self._context.calls_to().submit("embed", requests, deterministic=True)
+        remaining = iter(outputs)
+        vectors: list[list[EmbedOutput]] = []
+        for each in compared:
+            count = 0 if each.missing else len(each.texts)
+            vectors.append(list(islice(remaining, count)))
+        return vectors
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        """What is compared, one text per item."""
-        compared = self._fitted(self._compared(items))
-        return [
-            Rendered(_shown(each), (), tokenized=False, left_out=each.left_out) for each in compared
-        ]
+        """The texts that are compared, one input per item."""
+        rendered: list[Rendered] = []
+        for each in self._fitted(self._compared(items)):
+            rendered.append(Rendered(each.display, (), tokenized=False, left_out=each.left_out))
+        return rendered
 
     def _fitted(self, compared: Sequence[Compared]) -> list[Compared]:
-        """Every text by itself cut to what the model embeds, where `overlong` says so."""
+        """Every text cut by itself to the context of the model, unless `overlong` is missing."""
         if self._spec.overlong == "missing":
             return list(compared)
         engine = self._spec.engines["main"]
-        tokenizer, settings = self._context.tokenizer(engine.path), sentence_settings(engine.path)
+        tokenizer = self._context.tokenizer(engine.path)
+        settings = sentence_settings(engine.path)
         context = min(engine.context_length(), settings.max_tokens)
         limit = Limit(how=self._spec.overlong, tokens=context, tokenizer=tokenizer)
         before = settings.prefix + self._options.prefix
+
+        def render(positions: Sequence[int], texts: Sequence[str]) -> list[tuple[str, int]]:
+            """Each text and its length in tokens."""
+            del positions
+            counts = [len(tokenizer(before + text, verbose=False)["input_ids"]) for text in texts]
+            return list(zip(texts, counts, strict=True))
+
         cutting = Cutting[str, tuple[str, int]](
             passages=lambda text: [[text]],
             rebuilt=lambda _, passages: passages[0][0],
-            render=lambda _, texts: [
-                (text, len(tokenizer(before + text, verbose=False)["input_ids"])) for text in texts
-            ],
+            render=render,
             length=lambda read: read[1],
         )
-        texts = iter(
-            fitted(
-                [text for each in compared for text in (each.response, *each.references)],
-                cutting,
-                limit,
+        all_texts: list[str] = []
+        for each in compared:
+            all_texts += each.texts
+        cut_texts = iter(fitted(all_texts, cutting, limit))
+        shortened: list[Compared] = []
+        for each in compared:
+            texts: list[str] = []
+            left_out = 0
+            for (text, _), tokens in islice(cut_texts, len(each.texts)):
+                texts.append(text)
+                left_out += tokens
+            shortened.append(
+                dataclasses.replace(
+                    each, response=texts[0], references=tuple(texts[1:]), left_out=left_out
+                )
             )
-        )
-        return [
-            _shortened(each, [next(texts) for _ in (each.response, *each.references)])
-            for each in compared
-        ]
+        return shortened
 
     def _compared(self, items: Sequence[ScoreItem]) -> list[Compared]:
         if self._dropin is None:
             return [own_references(item, self._options.reference) for item in items]
         tokenizer = self._context.tokenizer(self._spec.engines["main"].path)
         origin = preprocess_of(self._dropin)
-        returned = preprocess(self._dropin, items, tokenizer)
-        return [
-            self._of_dropin(each, item, origin=origin)
-            for each, item in zip(returned, items, strict=True)
-        ]
+        compared: list[Compared] = []
+        for returned, item in zip(preprocess(self._dropin, items, tokenizer), items, strict=True):
+            compared.append(self._of_dropin(returned, item, origin=origin))
+        return compared
 
     def _of_dropin(self, returned: Any, item: ScoreItem, *, origin: Origin) -> Compared:
-        """A string to embed in the response's place, or (response, reference or references)."""
+        """The texts of a drop-in: a string to embed in the response's place, or (response,
+        reference or references)."""
         if isinstance(returned, RowError):
             return Compared(item.response, missing=f"{returned.what} {returned.detail}")
         if isinstance(returned, str):
-            own = own_references(item, self._options.reference)
-            return Compared(returned, own.references, own.missing)
+            row = own_references(item, self._options.reference)
+            return Compared(returned, row.references, row.missing)
         if isinstance(returned, tuple) and len(returned) == 2:
             response, references = returned
-            references = [references] if isinstance(references, str) else references
+            if isinstance(references, str):
+                references = [references]
             if (
                 isinstance(response, str)
                 and isinstance(references, list)
-                and references
-                and all(isinstance(r, str) for r in references)
+                and _are_texts(references)
             ):
                 return Compared(response, tuple(references))
         problem = (
@@ -228,15 +256,17 @@ class SimilarityReward:
     def _scores(self, items: Sequence[ScoreItem], cosines: Sequence[Sequence[float]]) -> list[Any]:
         """The curve at the best cosine, or what rm_postprocess makes of that cosine; None where
         there is none."""
-        there = [i for i, values in enumerate(cosines) if values]
-        best = [max(cosines[i]) for i in there]
-        if self._dropin is not None and self._dropin.postprocess is not None and there:
-            told = postprocess(self._dropin, list(best), [items[i] for i in there])
+        rows = [i for i, values in enumerate(cosines) if values]
+        best = [max(cosines[i]) for i in rows]
+        if self._dropin is not None and self._dropin.postprocess is not None and rows:
+            verdicts = postprocess(self._dropin, list(best), [items[i] for i in rows])
+        elif self._options.curve:
+            curve = self._options.curve
+            verdicts = [curve_value(cosine, curve, self._options.shape) for cosine in best]
         else:
-            curve, shape = self._options.curve, self._options.shape
-            told = [curve_value(cosine, curve, shape) if curve else cosine for cosine in best]
+            verdicts = best
         scores: list[Any] = [None] * len(items)
-        for i, score in zip(there, told, strict=True):
+        for i, score in zip(rows, verdicts, strict=True):
             scores[i] = score
         return scores
 
@@ -245,28 +275,19 @@ def own_references(item: ScoreItem, reference: str) -> Compared:
     """The row's response and its references, read from the field `reference`."""
     value = _field(item, reference)
     texts = [value] if isinstance(value, str) else value
-    fine = (
-        isinstance(texts, list | tuple)
-        and texts
-        and all(isinstance(text, str) and text.strip() for text in texts)
-    )
-    if fine:
+    if isinstance(texts, list | tuple) and _are_texts(texts) and all(map(str.strip, texts)):
         return Compared(item.response, tuple(texts))
-    seen = "nothing there" if value is None else f"{repr(value)[:60]} there"
+    content = "nothing" if value is None else repr(value)[:60]
     detail = (
         f"row {item.prompt_id} has no reference: {reference} has to be a text or a list of texts,"
-        f" and {seen}"
+        f" and {content} there"
     )
     return Compared(item.response, missing=detail)
 
 
-def _shortened(each: Compared, texts: Sequence[tuple[tuple[str, int], int]]) -> Compared:
-    """`texts`: ((the text, its tokens), tokens left out) of the response and of each reference."""
-    response, *references = [text for (text, _), _ in texts]
-    left_out = sum(tokens for _, tokens in texts)
-    return dataclasses.replace(
-        each, response=response, references=tuple(references), left_out=left_out
-    )
+def _are_texts(values: Sequence[Any]) -> bool:
+    """Whether there is at least one and all are strings."""
+    return bool(values) and all(isinstance(value, str) for value in values)
 
 
 def _field(item: ScoreItem, reference: str) -> Any:
@@ -274,14 +295,16 @@ def _field(item: ScoreItem, reference: str) -> Any:
         return item.ground_truth
     if reference == "rm_prompt":
         return conversation_text(item.rm_prompt)
-    found: Any = item.extra_info
+    value: Any = item.extra_info
     for key in reference.removeprefix(_IN_EXTRA).split("."):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found.tolist() if hasattr(found, "tolist") else found
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _cosines(vectors: Sequence[EmbedOutput]) -> list[float]:
-    """Of the first vector with each other one; [] where one is missing or no number."""
+    """Cosines of the first vector with each other one; [] where one is missing or not finite."""
     if not vectors or any(output.failure or not output.vector for output in vectors):
         return []
     response, *references = vectors
@@ -291,22 +314,20 @@ def _cosines(vectors: Sequence[EmbedOutput]) -> list[float]:
             f"the embedding engine gave vectors of different lengths ({lengths}), which have no"
             " cosine"
         )
-    cosines = [
-        math.fsum(a * b for a, b in zip(response.vector, output.vector, strict=True))
-        for output in references
-    ]
-    return (
-        [min(1.0, max(-1.0, cosine)) for cosine in cosines]
-        if all(map(math.isfinite, cosines))
-        else []
-    )
+    cosines: list[float] = []
+    for output in references:
+        cosine = math.fsum(map(operator.mul, response.vector, output.vector))
+        if not math.isfinite(cosine):
+            return []
+        cosines.append(min(1.0, max(-1.0, cosine)))
+    return cosines
 
 
 def _result(
     compared: Compared, vectors: Sequence[EmbedOutput], cosines: Sequence[float], score: Any
 ) -> ScoreResult:
     shared: dict[str, Any] = {
-        "rendered": _shown(compared),
+        "rendered": compared.display,
         "tokens_in": sum(output.tokens_in for output in vectors),
         "cached": bool(vectors) and all(output.cached for output in vectors),
     }
@@ -331,40 +352,34 @@ def _result(
     return ScoreResult(value=verdict.value, extra=extra, raw_text=f"{max(cosines):.6g}", **shared)
 
 
-def _shown(compared: Compared) -> str:
-    return "\n---\n".join((compared.response, *compared.references))
-
-
 def _curve_problems(curve: Any, shape: str) -> list[str]:
-    """What is wrong with a curve as it was typed; what follows its name."""
+    """Problems of a curve as it was typed, each the text that follows its name."""
     if curve == []:
         return []
-    if (
-        not isinstance(curve, list)
-        or len(curve) < 2
-        or not all(_is_point(point) for point in curve)
-    ):
+    is_curve = isinstance(curve, list) and len(curve) >= 2
+    if not is_curve or not all(_is_point(point) for point in curve):
         return [
             f"={curve!r}: give at least two points [cosine, score], e.g. [[0.65, 0.1], [0.85,"
             " 1.0]], or [] for the cosine itself"
         ]
-    xs, ys = [point[0] for point in curve], [point[1] for point in curve]
-    problems = []
-    if any(b <= a for a, b in pairwise(xs)):
+    problems: list[str] = []
+    if any(second[0] <= first[0] for first, second in pairwise(curve)):
+        cosines = ", ".join(f"{point[0]:g}" for point in curve)
+        problems.append(f": cosines must rise from point to point, seen {cosines}")
+    lowest = min(point[1] for point in curve)
+    if shape == "exponential" and lowest <= 0:
         problems.append(
-            f": cosines must rise from point to point, seen {', '.join(f'{x:g}' for x in xs)}"
-        )
-    if shape == "exponential" and min(ys) <= 0:
-        problems.append(
-            f" has the score {min(ys):g}, and an exponential between scores needs them above 0:"
+            f" has the score {lowest:g}, and an exponential between scores needs them above 0:"
             " raise it, or give shape=linear"
         )
     return problems
 
 
 def _is_point(point: Any) -> bool:
-    fine = isinstance(point, list | tuple) and len(point) == 2
-    return fine and all(
-        isinstance(each, int | float) and not isinstance(each, bool) and math.isfinite(each)
-        for each in point
-    )
+    """Whether this is a pair of finite numbers."""
+    if not isinstance(point, list | tuple) or len(point) != 2:
+        return False
+    for each in point:
+        if isinstance(each, bool) or not isinstance(each, int | float) or not math.isfinite(each):
+            return False
+    return True

@@ -1,17 +1,15 @@
-"""Inputs that do not fit the model's context, and what of them is left out: entry `overlong` of a
-reward.
+"""Cut inputs that do not fit the model's context: entry `overlong` of a reward.
 
-    missing           nothing is left out: the response has no verdict there (status overlong)
+    missing           nothing is left out: the response has no verdict (status overlong)
     truncate_right    the texts lose their end
     truncate_left     the texts lose their beginning
-    truncate_middle   the texts keep half of what fits from their beginning and the rest from their
-      end
+    truncate_middle   the texts keep half of what fits from their beginning, the rest from their end
 
-Cut are the texts that are judged (prompt and responses), and only in inputs that do not fit. They
-are cut before they are rendered: the chat template, special tokens, fences and the judge's question
+Only the judged texts (prompt and responses) are cut, and only in inputs that do not fit. They are
+cut before they are rendered: the chat template, special tokens, fences and the judge's question
 stay whole, and a drop-in's rm_preprocess is called again with the shorter texts. Longer texts lose
-first, token by token, until all that is left fits: of a pair this is `truncation="longest_first"`
-of Hugging Face tokenizers. An input whose frame leaves no room for a token of each text stays as it
+first, token by token, until the rest fits: for a pair this is `truncation="longest_first"` of
+Hugging Face tokenizers. An input whose frame leaves no room for a token of each text stays as it
 was.
 """
 
@@ -30,7 +28,7 @@ from rmrl.types import Sampling, ScoreItem, ScoreResult
 
 WAYS = ("missing", "truncate_left", "truncate_right", "truncate_middle")
 MARK = "[... text left out here ...]"
-"""What a judge that reads words sees where a text was cut."""
+"""Text that a judge reads where a text was cut."""
 TOKENS = "truncated_tokens"
 """The column of a result with the number of tokens that were left out."""
 _MOST_ROUNDS = 24
@@ -43,27 +41,27 @@ Passage = list[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How long an input may be, and how it gets there."""
+    """Maximum length of an input, and the way it is cut to it."""
 
     how: str
     """One of WAYS, but missing."""
     tokens: int
-    """Of a rendered input, at most."""
+    """Maximum of a rendered input."""
     tokenizer: Any
     mark: str = ""
-    """Put where a text was cut."""
+    """Text put where a text was cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cutting(Generic[Case, Read]):
-    """What `fitted` needs to know of the cases it cuts."""
+    """Operations of `fitted` on the cases it cuts."""
 
     passages: Callable[[Case], list[Passage]]
     rebuilt: Callable[[Case, list[Passage]], Case]
     render: Callable[[Sequence[int], Sequence[Case]], Sequence[Read]]
-    """(positions among all cases, the cases there) -> what the model reads, one each."""
+    """(positions among all cases, the cases there) -> the model's input for each."""
     length: Callable[[Read], int]
-    """Tokens."""
+    """Number of tokens."""
 
 
 @dataclass(slots=True)
@@ -77,16 +75,15 @@ class _Search:
 
 
 def pooling_limit(spec: RewardSpec, tokenizer: Any, *, role: str = "main") -> Limit | None:
-    """Room of a model that reads and writes nothing: its context. None where nothing is to be
-    cut."""
+    """Limit of a model that generates nothing: its context. None where nothing is to be cut."""
     if spec.overlong == "missing":
         return None
     return Limit(how=spec.overlong, tokens=spec.engines[role].context_length(), tokenizer=tokenizer)
 
 
 def judge_limit(spec: RewardSpec, tokenizer: Any, sampling: Sampling) -> Limit | None:
-    """Room of a model that writes: its context less sampling.max_tokens, at most half of it. None
-    where nothing is to be cut."""
+    """Limit of a model that generates: its context less sampling.max_tokens (at most half the
+    context). None where nothing is to be cut."""
     if spec.overlong == "missing":
         return None
     context = spec.engines["main"].context_length()
@@ -97,26 +94,27 @@ def judge_limit(spec: RewardSpec, tokenizer: Any, sampling: Sampling) -> Limit |
 def fitted(
     cases: Sequence[Case], cutting: Cutting[Case, Read], limit: Limit | None
 ) -> list[tuple[Read, int]]:
-    """(what the model reads, tokens left out of it) of each case. `limit` None: nothing is cut."""
-    reads = list(cutting.render(range(len(cases)), cases)) if cases else []
+    """(the model's input, tokens left out of it) of each case. `limit` None: nothing is cut."""
+    if not cases:
+        return []
+    reads = list(cutting.render(range(len(cases)), cases))
     left_out = [0] * len(reads)
     if limit is None:
         return list(zip(reads, left_out, strict=True))
     full = [cutting.length(read) for read in reads]
-    pending = [
-        _begun(
-            position, cutting.passages(cases[position]), limit, over=full[position] - limit.tokens
-        )
-        for position in range(len(reads))
-        if full[position] > limit.tokens
-    ]
+    pending: list[_Search] = []
+    for position, length in enumerate(full):
+        if length > limit.tokens:
+            passages = cutting.passages(cases[position])
+            pending.append(_begun(position, passages, limit, over=length - limit.tokens))
     for _ in range(_MOST_ROUNDS):
         if not pending:
             break
         positions = [search.position for search in pending]
-        shorter = [
-            cutting.rebuilt(cases[s.position], _cut(s.pieces, s.keep, limit)) for s in pending
-        ]
+        shorter: list[Case] = []
+        for search in pending:
+            passages = _cut(search.pieces, search.keep, limit)
+            shorter.append(cutting.rebuilt(cases[search.position], passages))
         unfinished: list[_Search] = []
         for search, read in zip(pending, cutting.render(positions, shorter), strict=True):
             over = cutting.length(read) - limit.tokens
@@ -131,7 +129,7 @@ def fitted(
 
 
 def item_passages(items: Sequence[ScoreItem]) -> list[Passage]:
-    """The prompt of the first, and the response of each: what a judge is shown of them."""
+    """The prompt of the first item, and the response of each: the texts a judge reads."""
     prompt = items[0].rm_prompt
     turns = [prompt] if isinstance(prompt, str) else [turn["content"] for turn in prompt]
     return [turns, *([item.response] for item in items)]
@@ -145,10 +143,10 @@ def items_rebuilt(items: Sequence[ScoreItem], passages: Sequence[Passage]) -> tu
         shorter: Any = turns[0]
     else:
         shorter = [{**turn, "content": text} for turn, text in zip(prompt, turns, strict=True)]
-    return tuple(
-        dataclasses.replace(item, rm_prompt=shorter, response=text)
-        for item, (text,) in zip(items, responses, strict=True)
-    )
+    rebuilt: list[ScoreItem] = []
+    for item, (text,) in zip(items, responses, strict=True):
+        rebuilt.append(dataclasses.replace(item, rm_prompt=shorter, response=text))
+    return tuple(rebuilt)
 
 
 def fit_items(
@@ -156,31 +154,37 @@ def fit_items(
     render: Callable[[Sequence[int], Sequence[ScoreItem]], Sequence[Rendered]],
     limit: Limit | None,
 ) -> list[Rendered]:
-    """`fitted` for kinds that read one response at a time; `render` is given (positions, items
-    there)."""
+    """`fitted` for kinds that read one response at a time; arguments of `render`: positions, and
+    the items there."""
     cutting = Cutting[tuple[ScoreItem, ...], Rendered](
         passages=item_passages,
         rebuilt=items_rebuilt,
         render=lambda positions, cases: render(positions, [case[0] for case in cases]),
         length=lambda read: len(read.token_ids),
     )
-    reads = fitted([(item,) for item in items], cutting, limit)
-    return [
-        dataclasses.replace(read, left_out=tokens) if tokens else read for read, tokens in reads
-    ]
+    rendered: list[Rendered] = []
+    for read, tokens in fitted([(item,) for item in items], cutting, limit):
+        if tokens:
+            read = dataclasses.replace(read, left_out=tokens)
+        rendered.append(read)
+    return rendered
 
 
 def with_cuts(
     results: Sequence[ScoreResult], left_out: Sequence[int], *, how: str, counts: Counts
 ) -> list[ScoreResult]:
-    """The results, each saying how many tokens were left out of its input; counted as
-    `score/<name>/truncated`, a share of responses."""
+    """The results with the number of tokens that were left out of their inputs.
+
+    Logs the share of cut responses as `score/<name>/truncated`.
+    """
     if how == "missing":
         return list(results)
-    noted = [
-        _noted(result, tokens, how=how) for result, tokens in zip(results, left_out, strict=True)
-    ]
-    counts.add("truncated", sum(TOKENS in result.extra for result in noted), len(noted))
+    noted: list[ScoreResult] = []
+    truncated = 0
+    for result, tokens in zip(results, left_out, strict=True):
+        noted.append(_noted(result, tokens, how=how))
+        truncated += TOKENS in noted[-1].extra
+    counts.add("truncated", truncated, len(noted))
     return noted
 
 
@@ -196,33 +200,36 @@ def _noted(result: ScoreResult, tokens: int, *, how: str) -> ScoreResult:
 
 
 def with_cut(result: ScoreResult, tokens: int, *, how: str) -> ScoreResult:
-    """The result with a sentence and the number in `extra.truncated_tokens`, added to one there,
-    where tokens were left out."""
+    """The result with a sentence on the tokens left out, and their number added to
+    `extra.truncated_tokens`."""
     if not tokens:
         return result
     total = tokens + result.extra.get(TOKENS, 0)
-    detail = f"{total} tokens were left out of what the model read (overlong={how})"
-    return dataclasses.replace(
-        result,
-        detail=detail if result.value is not None else result.detail,
-        extra={**result.extra, TOKENS: total},
-    )
+    detail = result.detail
+    if result.value is not None:
+        detail = f"{total} tokens were left out of what the model read (overlong={how})"
+    return dataclasses.replace(result, detail=detail, extra={**result.extra, TOKENS: total})
 
 
 def shares(lengths: Sequence[int], keep: int) -> list[int]:
-    """How many of `keep` tokens each text keeps: as much as the others as long as it has that much,
-    the rest goes to the longest."""
-    kept = [0] * len(lengths)
-    left = keep
-    for place, i in enumerate(sorted(range(len(lengths)), key=lambda i: lengths[i])):
-        kept[i] = min(lengths[i], left // (len(lengths) - place))
-        left -= kept[i]
-    return kept
+    """Number of tokens that each text keeps, `keep` together.
+
+    All texts keep equally many, as long as they have that many; the rest goes to the longest.
+    """
+    counts = [0] * len(lengths)
+    rest = keep
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for place, i in enumerate(order):
+        counts[i] = min(lengths[i], rest // (len(order) - place))
+        rest -= counts[i]
+    return counts
 
 
 def kept_numbers(total: int, count: int, *, how: str) -> list[int]:
-    """Which `count` of `total` things in a row stay: right keeps the first, left the last, middle
-    count // 2 of the first and the rest."""
+    """Numbers of the `count` things out of `total` in a row that stay.
+
+    Right keeps the first, left the last, middle count // 2 of the first and the rest of the last.
+    """
     head = {"truncate_right": count, "truncate_left": 0, "truncate_middle": count // 2}[how]
     return [*range(head), *range(total - (count - head), total)]
 
@@ -232,39 +239,35 @@ def kept_numbers(total: int, count: int, *, how: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """A passage and where its tokens stand: (number of the text, start, end)."""
+    """A passage and its tokens' places: (number of the text, start, end)."""
 
     texts: Passage
     spans: list[tuple[int, int, int]]
 
 
 def _begun(position: int, passages: Sequence[Passage], limit: Limit, *, over: int) -> _Search:
-    pieces = [_pieces(passage, limit.tokenizer) for passage in passages]
-    search = _Search(position, pieces, sum(len(piece.spans) for piece in pieces))
+    all_pieces: list[_Pieces] = []
+    total = 0
+    for passage in passages:
+        spans: list[tuple[int, int, int]] = []
+        for k, text in enumerate(passage):
+            spans += [(k, start, end) for start, end in _spans(text, limit.tokenizer)]
+        all_pieces.append(_Pieces(passage, spans))
+        total += len(spans)
+    search = _Search(position, all_pieces, total)
     search.keep = _less(search, over)
     return search
 
 
 def _less(search: _Search, over: int) -> int:
-    """What to keep after keeping `search.keep` tokens was `over` too many; of every passage
-    something is left."""
+    """Number of tokens to try after keeping `search.keep` was `over` too many; at least one per
+    passage."""
     fewer = search.keep - over if search.keep > over else search.keep // 2
     return max(fewer, len(search.pieces))
 
 
-def _pieces(passage: Passage, tokenizer: Any) -> _Pieces:
-    return _Pieces(
-        passage,
-        [
-            (k, start, end)
-            for k, text in enumerate(passage)
-            for start, end in _spans(text, tokenizer)
-        ],
-    )
-
-
 def _spans(text: str, tokenizer: Any) -> list[tuple[int, int]]:
-    """Where the tokens of a text stand in it; words, for a tokenizer that does not know."""
+    """Start and end of each token in the text; of each word, for a tokenizer without offsets."""
     if not getattr(tokenizer, "is_fast", False):
         return [word.span() for word in re.finditer(r"\S+", text)]
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -272,26 +275,32 @@ def _spans(text: str, tokenizer: Any) -> list[tuple[int, int]]:
 
 
 def _cut(pieces: Sequence[_Pieces], keep: int, limit: Limit) -> list[Passage]:
-    kept = shares([len(piece.spans) for piece in pieces], keep)
-    return [_cut_passage(piece, count, limit) for piece, count in zip(pieces, kept, strict=True)]
+    """The passages with `keep` of their tokens together."""
+    counts = shares([len(piece.spans) for piece in pieces], keep)
+    passages: list[Passage] = []
+    for piece, count in zip(pieces, counts, strict=True):
+        total = len(piece.spans)
+        if count >= total:
+            passages.append(piece.texts)
+            continue
+        numbers = set(kept_numbers(total, count, how=limit.how))
+        texts = [_cut_text(piece, k, numbers, limit.mark) for k in range(len(piece.texts))]
+        passages.append(texts)
+    return passages
 
 
-def _cut_passage(piece: _Pieces, count: int, limit: Limit) -> Passage:
-    """The texts with `count` of their tokens left."""
-    total = len(piece.spans)
-    if count >= total:
-        return piece.texts
-    kept = set(kept_numbers(total, count, how=limit.how))
-    return [_cut_text(piece, k, kept, limit.mark) for k in range(len(piece.texts))]
-
-
-def _cut_text(piece: _Pieces, k: int, kept: Collection[int], mark: str) -> str:
-    """Text k with those of its tokens whose numbers are in `kept`; the others are one stretch."""
+def _cut_text(piece: _Pieces, k: int, numbers: Collection[int], mark: str) -> str:
+    """Text k with those of its tokens whose numbers are in `numbers`; the others are one
+    stretch."""
     text = piece.texts[k]
-    own = [number for number, span in enumerate(piece.spans) if span[0] == k]
-    lost = [number for number in own if number not in kept]
+    tokens = [number for number, span in enumerate(piece.spans) if span[0] == k]
+    lost = [number for number in tokens if number not in numbers]
     if not lost:
         return text
-    before = text[: piece.spans[lost[0] - 1][2]] if lost[0] > own[0] else ""
-    after = text[piece.spans[lost[-1] + 1][1] :] if lost[-1] < own[-1] else ""
+    before = ""
+    if lost[0] > tokens[0]:
+        before = text[: piece.spans[lost[0] - 1][2]]
+    after = ""
+    if lost[-1] < tokens[-1]:
+        after = text[piece.spans[lost[-1] + 1][1] :]
     return " ".join(part for part in (before, mark, after) if part)

@@ -305,9 +305,9 @@ class Scorer:
     def _take_metrics(self) -> Metrics:
         metrics = self.residency.take_metrics()
         for spec, counts, ways in zip(self.parts, self._counts, self._calls, strict=True):
-            for name, (hits, total) in counts.found.items():
+            for name, (hits, total) in counts.totals.items():
                 metrics[f"score/{spec.name}/{name}"] = hits / total if total else 0.0
-            counts.found.clear()
+            counts.totals.clear()
             stats = [way.take_stats() for way in ways.values() if isinstance(way, CachedCalls)]
             metrics |= _cache_metrics(spec.name, stats)
         return metrics

@@ -87,7 +87,7 @@ async def test_every_pair_in_both_orders(ask: Asker):
         {"wins": 2, "games": 2},
         {"wins": 1, "games": 2},
     ]
-    assert ask.context.counts.found == {"position_flips": [0, 3]}
+    assert ask.context.counts.totals == {"position_flips": [0, 3]}
     assert sum(r.tokens_in for r in results) == 60  # each comparison once
     assert sum(r.tokens_out for r in results) == 6
 
@@ -95,7 +95,7 @@ async def test_every_pair_in_both_orders(ask: Asker):
 async def test_a_judge_that_likes_the_first_place_says_nothing(ask: Asker):
     results = await ask(group("q1", "q3", "q2"), lambda read: said("A"))
     assert [r.value for r in results] == [0.5, 0.5, 0.5]
-    assert ask.context.counts.found == {"position_flips": [3, 3]}
+    assert ask.context.counts.totals == {"position_flips": [3, 3]}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_a_win_beside_a_tie_counts_as_the_user_says(
         group("q3", "q1"), judge, options=Options(fence=False, how=how, on_flip=on_flip)
     )
     assert [r.value for r in results] == values
-    assert ask.context.counts.found == {
+    assert ask.context.counts.totals == {
         "position_flips": [1, 1]
     }  # the orders disagree, whatever that is worth
 
@@ -142,7 +142,7 @@ async def test_one_order_is_half_the_calls_and_counts_no_flips(ask: Asker):
     results = await ask(rows, options=Options(fence=False, both_orders=False))
     assert len(ask.reads) == 6
     assert [r.value for r in results] == pytest.approx([0.0, 2 / 3, 1 / 3, 1.0])
-    assert ask.context.counts.found == {}
+    assert ask.context.counts.totals == {}
     again = ask.reads
     await ask(rows, options=Options(fence=False, both_orders=False))
     assert ask.reads == again
@@ -162,7 +162,7 @@ async def test_equal_responses_tie_unasked(ask: Asker):
     results = await ask(group("q2", "q2", "q1"))
     assert len(ask.reads) == 4
     assert [r.value for r in results] == [0.75, 0.75, 0.0]
-    assert ask.context.counts.found == {"position_flips": [0, 2]}
+    assert ask.context.counts.totals == {"position_flips": [0, 2]}
     assert [r.value for r in await ask(group("q2", "q2"))] == [0.5, 0.5]
     assert ask.engine.asked == []
 
@@ -197,7 +197,7 @@ async def test_a_pair_without_a_verdict_is_no_game(ask: Asker):
 
     results = await ask(group("q1", "q3", "q2"), judge)
     assert [(r.value, r.extra["games"]) for r in results] == [(0.0, 1), (1.0, 2), (0.0, 1)]
-    assert ask.context.counts.found == {"position_flips": [0, 2]}
+    assert ask.context.counts.totals == {"position_flips": [0, 2]}
 
 
 async def test_half_a_pair_is_no_game(ask: Asker):
@@ -210,7 +210,7 @@ async def test_half_a_pair_is_no_game(ask: Asker):
         results[0].detail
         == "none of its pairs has a verdict, as 1 of its 2 comparisons failed: no verdict in 'hm'"
     )
-    assert ask.context.counts.found == {"position_flips": [0, 0]}
+    assert ask.context.counts.totals == {"position_flips": [0, 0]}
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ async def test_a_tournament_asks_round_by_round_and_all_prompts_together(ask: As
     values = [r.value for r in results]
     assert (values[0], values[7], values[8:10]) == (0.0, 1.0, [0.0, 1.0])
     assert [r.extra["games"] for r in results[:8]] == [3] * 8
-    assert ask.context.counts.found["position_flips"] == [0, 12 + 1 + 2]
+    assert ask.context.counts.totals["position_flips"] == [0, 12 + 1 + 2]
 
 
 async def test_a_tournament_can_be_played_again(ask: Asker):
@@ -462,14 +462,14 @@ async def test_a_list_is_ranked_in_two_orders(ask: Asker):
     assert [r.value for r in results] == pytest.approx([1 / 3, 1.0, 2 / 3, 0.0])
     shown = [QUALITY.findall(read) for read in ask.reads]
     assert shown[0] == shown[1][::-1]
-    assert ask.context.counts.found == {"position_flips": [0, 6]}
+    assert ask.context.counts.totals == {"position_flips": [0, 6]}
     assert ask.engine.requests[0].sampling.regex == "[1-9][0-9]{0,2}( > [1-9][0-9]{0,2}){3}"
 
 
 async def test_a_list_judged_by_its_order_says_nothing(ask: Asker):
     results = await ask(group("q2", "q9", "q4"), lambda read: said("1 > 2 > 3"), options=LIST)
     assert [r.value for r in results] == [0.5, 0.5, 0.5]
-    assert ask.context.counts.found == {"position_flips": [3, 3]}
+    assert ask.context.counts.totals == {"position_flips": [3, 3]}
 
 
 async def test_a_lost_ranking_leaves_the_other(ask: Asker):
@@ -481,7 +481,7 @@ async def test_a_lost_ranking_leaves_the_other(ask: Asker):
 
     results = await ask(group("q2", "q9", "q4"), judge, options=LIST)
     assert [(r.value, r.extra["games"]) for r in results] == [(0.0, 2), (1.0, 2), (0.5, 2)]
-    assert ask.context.counts.found == {"position_flips": [0, 0]}
+    assert ask.context.counts.totals == {"position_flips": [0, 0]}
 
 
 LISTS = """
