@@ -1,11 +1,11 @@
 """From component scores to one reward per response: table COMBINERS, and `combine`, which prepares
 their inputs.
 
-    results -> absent? (gate closed, other source) -> transforms -> on_missing -> weights ->
-      combiner -> RewardBatch
+    results -> absent? (gate closed, other source) -> transforms -> on_missing -> weights
+            -> combiner -> RewardBatch
 
-Pure but for the transforms' running statistics. A missing verdict is never a number.
-To add a combiner: one function (see `table.Combiner`) and one line in `table`.
+Pure but for the transforms' running statistics. A missing verdict is never a number. To add a
+combiner: one function (see `table.Combiner`) and one line in `table`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One step's scores, combined: what the scorer calls."""
+"""Combine one step's scores into rewards, called by the scorer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def combine(
     parts: Sequence[RewardSpec] = (),
     learn: bool = True,
 ) -> RewardBatch:
-    """Transform, fill what is missing, weight and combine, in this order.
+    """Transform, fill in missing verdicts, weight and combine, in this order.
 
     One spec and one chain per component; `weights_BC` of `weights_matrix`. A component that is
     absent on a row (status "skipped", closed gate, other data source) contributes nothing and masks
@@ -44,40 +44,49 @@ def combine(
     transforms' running statistics stay. Raises RewardError for on_missing=fail, ConfigError where
     `to_tokens` does not go with the combiner or the transforms.
     """
-    if problems := step_problems(specs, transforms, settings=settings):
+    problems = step_problems(specs, transforms, settings=settings)
+    if problems:
         raise ConfigError(problems)
     applies_BC = ~np.isnan(weights_BC)
     takes_part_BC = takes_part(specs, weights_BC, settings=settings, parts=parts)
     zeroed_BC = zeroed(scores, specs, applies_BC=applies_BC)
-    absent_BC = ~counted(scores, specs, settings=settings, applies_BC=applies_BC) & ~zeroed_BC
+    counted_BC = counted(scores, specs, settings=settings, applies_BC=applies_BC)
+    absent_BC = ~counted_BC & ~zeroed_BC
     silent_BC = absent_BC | zeroed_BC
     columns_BC = _transformed(scores, rows, transforms, absent_BC=silent_BC, learn=learn)
     columns_BC[zeroed_BC] = 0.0
     weights = np.where(absent_BC, 0.0, weights_BC)
     missing_BC = np.isnan(columns_BC) & ~absent_BC & takes_part_BC
     how = settings.combine
-    if how == "product":  # it is 0 already, whatever a missing factor would have been
-        missing_BC &= ~((columns_BC * weights == 0) & (weights != 0)).any(axis=1)[:, None]
+    if how == "product":
+        # A factor of 0 decides the product, whatever a missing factor would have been.
+        is_zero_BC = (columns_BC * weights == 0) & (weights != 0)
+        missing_BC &= ~is_zero_BC.any(axis=1)[:, None]
     values_BC, present_BC, keep_B = apply_missing(
         columns_BC, missing_BC, specs, scores.results, how=how
     )
     weights, has_weight_B = rescaled(weights, present_BC, how=how)
     keep_B &= has_weight_B & applies_BC.any(axis=1)
     weighted_BC = applies_BC & (weights_BC != 0)
-    apart_BC = rows_with_steps(scores, specs) & ~silent_BC & weighted_BC & keep_B[:, None]
-    parts_of_rows = _Parts(
+    to_steps_BC = rows_with_steps(scores, specs) & ~silent_BC & weighted_BC & keep_B[:, None]
+    all_rows = _AllRows(
         values_BC=values_BC,
         weights_BC=weights,
-        present_BC=~np.isnan(values_BC) & ~apart_BC,
+        present_BC=~np.isnan(values_BC) & ~to_steps_BC,
         closed_BC=absent_BC & applies_BC,
         watched_BC=applies_BC & ~weighted_BC,
     )
+    steps: tuple[tuple[Step, ...], ...] = ()
+    if _any_steps(specs, weights):
+        steps = weighted_steps(
+            scores, transforms=transforms, rows=rows, weights_BC=weights, counted_BC=to_steps_BC
+        )
     return RewardBatch(
         scores=scores,
         weights_C=common_weights(weights_BC, specs),
-        rewards_B=_rewards(parts_of_rows, keep_B=keep_B, rows=rows, specs=specs, settings=settings),
+        rewards_B=_rewards(all_rows, keep_B=keep_B, rows=rows, specs=specs, settings=settings),
         keep_B=keep_B,
-        steps=_steps(scores, specs, transforms, rows=rows, weights_BC=weights, counted_BC=apart_BC),
+        steps=steps,
         columns_BC=columns_BC,
         takes_part_BC=takes_part_BC,
     )
@@ -86,19 +95,18 @@ def combine(
 def _transformed(
     scores: Scores, rows: Rows, transforms: Sequence[Chain], *, absent_BC: np.ndarray, learn: bool
 ) -> np.ndarray:
-    """[B, C], NaN where there is no verdict or the component is absent: what does not count does
-    not shape the statistics either."""
+    """[B, C], NaN where there is no verdict or the component is absent: a score that does not count
+    does not shape the statistics either."""
     columns_BC = np.where(absent_BC, np.nan, scores.values_BC)
     for c, chain in enumerate(transforms):
-        columns_BC[:, c] = chain.apply(
-            columns_BC[:, c], rows, ~np.isnan(columns_BC[:, c]), learn=learn
-        )
+        column_B = columns_BC[:, c]
+        columns_BC[:, c] = chain.apply(column_B, rows, ~np.isnan(column_B), learn=learn)
     return columns_BC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """What the combiner is told of every row, kept or not."""
+class _AllRows:
+    """The combiner's inputs for every row, kept or not."""
 
     values_BC: np.ndarray
     weights_BC: np.ndarray
@@ -108,22 +116,22 @@ class _Parts:
 
 
 def _rewards(
-    parts: _Parts,
+    all_rows: _AllRows,
     *,
     keep_B: np.ndarray,
     rows: Rows,
     specs: Sequence[RewardSpec],
     settings: RewardConfig,
 ) -> np.ndarray:
-    """[B], NaN where not kept. The combiner sees the kept rows alone."""
+    """[B], NaN where not kept. The combiner reads only the kept rows."""
     rewards_B = np.full(len(keep_B), np.nan)
     if keep_B.any():
         inputs = CombineInputs(
-            values_NC=np.where(parts.present_BC, parts.values_BC, 0.0)[keep_B],
-            weights_NC=np.where(parts.present_BC, parts.weights_BC, 0.0)[keep_B],
-            present_NC=parts.present_BC[keep_B],
-            closed_NC=parts.closed_BC[keep_B],
-            watched_NC=parts.watched_BC[keep_B],
+            values_NC=np.where(all_rows.present_BC, all_rows.values_BC, 0.0)[keep_B],
+            weights_NC=np.where(all_rows.present_BC, all_rows.weights_BC, 0.0)[keep_B],
+            present_NC=all_rows.present_BC[keep_B],
+            closed_NC=all_rows.closed_BC[keep_B],
+            watched_NC=all_rows.watched_BC[keep_B],
             ops=tuple(spec.combine_op for spec in specs),
             group_ids_N=rows.group_ids_B[keep_B],
         )
@@ -131,17 +139,7 @@ def _rewards(
     return rewards_B
 
 
-def _steps(
-    scores: Scores,
-    specs: Sequence[RewardSpec],
-    transforms: Sequence[Chain],
-    *,
-    rows: Rows,
-    weights_BC: np.ndarray,
-    counted_BC: np.ndarray,
-) -> tuple[tuple[Step, ...], ...]:
-    if not any(to_tokens(spec) and (weights_BC[:, c] != 0).any() for c, spec in enumerate(specs)):
-        return ()
-    return weighted_steps(
-        scores, transforms=transforms, rows=rows, weights_BC=weights_BC, counted_BC=counted_BC
-    )
+def _any_steps(specs: Sequence[RewardSpec], weights_BC: np.ndarray) -> bool:
+    """Whether a component's parts go to their tokens with a weight other than 0."""
+    weighted_C = (weights_BC != 0).any(axis=0)
+    return any(to_tokens(spec) and weighted_C[c] for c, spec in enumerate(specs))

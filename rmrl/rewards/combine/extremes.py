@@ -1,7 +1,7 @@
 """min and max: the smallest or largest w_c * s_c of the components that count.
 
-The weights bring scores of different sizes to one scale before they are compared (a negative one
-turns a cost round). A row left with no component (all behind closed gates) gets 0.
+The weights bring scores of different sizes to one scale before they are compared; a negative weight
+inverts a cost. A row without a component (all behind closed gates) gets 0.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Which components count on which rows: gates that must hold, data sources, and what the scorer did
-not ask.
+"""Components that count on each row: gates that must hold, data sources, and requests that the
+scorer saved.
 
-A gate holds where its score (as the component gave it, before transforms) is greater than
-reward.gate_above; a missing verdict holds nothing open. The rule is applied to the verdicts that
-are there as well, so a component that was scored although its gate is closed counts as little as
-one that was never asked: the reward does not depend on how much work was saved. A gate that has no
-part in a row's data source is no gate there.
+A gate holds where its score (from the component, before transforms) is greater than
+reward.gate_above; a missing verdict holds nothing open. The rule also applies to existing verdicts,
+so a component that was scored although its gate is closed counts as little as one that was never
+scored: the reward does not depend on the amount of work saved. A gate that has no part in a row's
+data source is no gate there.
 
 `counts_at` is stricter: {rule: 1} lets a component count on rows where the rule's score is 1, and
-makes it 0 on all others, asked or not. A 0 is a number: with the operation `mul` of a fold it makes
-the total 0, where a component behind a closed gate would be passed over.
+makes it 0 on all others, scored or not. A 0 is a number: with the operation `mul` of a fold it
+makes the total 0, where a component behind a closed gate would be passed over.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from rmrl.types import Scores
 def gates_of(spec: RewardSpec, settings: RewardConfig) -> tuple[str, ...]:
     """Names of the components that must hold where this one counts: its own, and with
     reward.combine=gate those of reward.gates."""
-    common = (
-        settings.gates if settings.combine == "gate" and spec.name not in settings.gates else []
-    )
-    return tuple(dict.fromkeys([*spec.gates, *common]))
+    gates = list(spec.gates)
+    if settings.combine == "gate" and spec.name not in settings.gates:
+        gates += settings.gates
+    return tuple(dict.fromkeys(gates))
 
 
 def counted(
     scores: Scores, specs: Sequence[RewardSpec], *, settings: RewardConfig, applies_BC: np.ndarray
 ) -> np.ndarray:
-    """bool [B, C]: the component has to do with the row. False: absent, which is not missing.
+    """bool [B, C]: the component applies to the row. False: absent, which is not missing.
 
     `applies_BC`: the component belongs to the row's data source.
     """
@@ -43,12 +43,16 @@ def counted(
     counted_BC = applies_BC & (scores.status_BC != "skipped")
     with np.errstate(invalid="ignore"):
         above_BC = values_BC > settings.gate_above
-    at = {spec.name: c for c, spec in enumerate(specs)}
-    gates = [[at[name] for name in gates_of(spec, settings) if name in at] for spec in specs]
+    column_of = {spec.name: c for c, spec in enumerate(specs)}
+    gates: list[list[int]] = []
     for c, spec in enumerate(specs):
+        names = gates_of(spec, settings)
+        gates.append([column_of[name] for name in names if name in column_of])
         for name, score in spec.counts_at.items():
-            counted_BC[:, c] &= ~applies_BC[:, at[name]] | (values_BC[:, at[name]] == score)
-    for _ in specs:  # a gate may stand behind a gate: what closes it closes all behind it
+            other = column_of[name]
+            counted_BC[:, c] &= ~applies_BC[:, other] | (values_BC[:, other] == score)
+    # A gate may be behind a gate, which closes all behind it.
+    for _ in specs:
         before_BC = counted_BC.copy()
         for c, columns in enumerate(gates):
             for g in columns:
@@ -60,20 +64,20 @@ def counted(
 
 def zeroed(scores: Scores, specs: Sequence[RewardSpec], *, applies_BC: np.ndarray) -> np.ndarray:
     """bool [B, C]: the component counts 0, because a component of its `counts_at` has another score
-    there, or was not asked.
+    there, or was skipped.
 
-    Scores are compared as the components gave them, before transforms. What has no part in a row's
-    data source is not compared, and a verdict that is missing zeroes nothing: no number may come of
-    it (`counted` says that the component is absent there).
+    The scores compared are those before transforms. A component that has no part in a row's data
+    source is not compared. A missing verdict zeroes nothing, since it must not become a number; in
+    `counted` the component is absent there.
     """
-    values_BC, skipped_BC = scores.values_BC, scores.status_BC == "skipped"
-    at = {spec.name: c for c, spec in enumerate(specs)}
+    values_BC = scores.values_BC
+    skipped_BC = scores.status_BC == "skipped"
+    column_of = {spec.name: c for c, spec in enumerate(specs)}
     zeroed_BC = np.zeros(applies_BC.shape, dtype=bool)
     for c, spec in enumerate(specs):
         for name, score in spec.counts_at.items():
-            other = at[name]
-            differs_B = skipped_BC[:, other] | (
-                ~np.isnan(values_BC[:, other]) & (values_BC[:, other] != score)
-            )
+            other = column_of[name]
+            other_B = values_BC[:, other]
+            differs_B = skipped_BC[:, other] | (~np.isnan(other_B) & (other_B != score))
             zeroed_BC[:, c] |= applies_BC[:, c] & applies_BC[:, other] & differs_B
     return zeroed_BC

@@ -28,11 +28,12 @@ from rmrl.rewards.combine.table import CombineInputs
 from rmrl.rewards.transforms.ties import consecutive, refined
 
 _SLACK = 1e-9
-"""Of the tolerance: 0.4 - 0.3 is a little more than 0.1 in floating point."""
+"""Share of the tolerance that rounding may add: 0.4 - 0.3 is a little more than 0.1 in floating
+point."""
 
 
 def lexicographic(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
-    """In 0..1, per group; see the module."""
+    """Dense ranks in 0..1, per group; see the module."""
     group_N = consecutive(inputs.group_ids_N)
     tolerance_N = np.full(len(group_N), settings.lexicographic_tolerance * (1 + _SLACK))
     class_N = group_N
@@ -48,10 +49,8 @@ def _dense_ranks(class_N: np.ndarray, group_N: np.ndarray) -> np.ndarray:
     """Classes are numbered group by group, each from its worst to its best."""
     if not len(class_N):
         return np.zeros(0)
-    first, last = (
-        np.full(group_N.max() + 1, len(class_N)),
-        np.zeros(group_N.max() + 1, dtype=np.int64),
-    )
+    first = np.full(group_N.max() + 1, len(class_N))
+    last = np.zeros(group_N.max() + 1, dtype=np.int64)
     np.minimum.at(first, group_N, class_N)
     np.maximum.at(last, group_N, class_N)
     steps_N = (last - first)[group_N]

@@ -1,15 +1,15 @@
-"""What a missing verdict does to its row: on_missing of each component.
+"""on_missing of each component: the effect of a missing verdict on its row.
 
     mask         the row has no reward
     renormalize  the component is passed over; where terms add up, the other weights grow so that
-      the total of their sizes stays
-    impute       the typed number stands in: a score on the transformed scale, so it is weighted but
-      not transformed
+                 the total of their sizes stays
+    impute       the typed number takes its place: a score on the transformed scale, so it is
+                 weighted but not transformed
     fail         RewardError
 
-`renormalize` rescales for weighted_sum, gate and fold. A product, minimum or maximum of what is
-left needs no other scale, soft_min's weights are shares anyway, and lexicographic cannot place a
-row that lacks a key: there it masks.
+`renormalize` rescales for weighted_sum, gate and fold. A product, minimum or maximum of the other
+components needs no other scale, soft_min's weights are shares anyway, and lexicographic cannot
+place a row that lacks a key: there it masks.
 """
 
 from __future__ import annotations
@@ -33,53 +33,55 @@ def apply_missing(
     *,
     how: str,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(values_BC with imputed numbers, present_BC = not passed over, keep_B) for the components
-    that `missing_BC` says are missing.
+    """(values_BC with imputed numbers, present_BC = not passed over, keep_B), given the missing
+    verdicts `missing_BC`.
 
     Raises RewardError where a component with on_missing=fail has no verdict.
     """
-    values_BC, present_BC = columns_BC.copy(), np.ones(columns_BC.shape, dtype=bool)
+    values_BC = columns_BC.copy()
+    present_BC = np.ones(columns_BC.shape, dtype=bool)
     keep_B = np.ones(len(columns_BC), dtype=bool)
     for c, spec in enumerate(specs):
-        lacking_B, policy = missing_BC[:, c], spec.on_missing.policy
-        if policy == "fail" and lacking_B.any():
+        missing_B = missing_BC[:, c]
+        policy = spec.on_missing.policy
+        if policy == "fail" and missing_B.any():
             raise RewardError(
-                f"reward '{spec.name}' gave no verdict for {int(lacking_B.sum())} of"
-                f" {len(lacking_B)} responses and on_missing=fail:"
-                f" {_reasons(results[c], lacking_B)}"
+                f"reward '{spec.name}' gave no verdict for {int(missing_B.sum())} of"
+                f" {len(missing_B)} responses and on_missing=fail:"
+                f" {_reasons(results[c], missing_B)}"
             )
         if policy == "impute":
-            values_BC[lacking_B, c] = spec.on_missing.value
+            values_BC[missing_B, c] = spec.on_missing.value
         elif policy == "renormalize" and how != "lexicographic":
-            present_BC[lacking_B, c] = False
+            present_BC[missing_B, c] = False
         else:
-            keep_B &= ~lacking_B
+            keep_B &= ~missing_B
     return values_BC, present_BC, keep_B
 
 
 def rescaled(
     weights_BC: np.ndarray, present_BC: np.ndarray, *, how: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(weights per row, left_B). `weights_BC` is 0 where a component is absent; `present_BC` False
-    where it was passed over.
+    """(weights per row, has_weight_B).
 
-    left_B is False where passing over left a row no weight at all: no honest number is left either.
+    `weights_BC` is 0 where a component is absent, `present_BC` False where it was passed over.
+    has_weight_B is False where passing over leaves a row no weight at all, and so no honest reward.
     """
-    left_BC = np.where(present_BC, weights_BC, 0.0)
-    lost_B, left_B = ~present_BC.all(axis=1), np.abs(left_BC).sum(axis=1)
-    empty_B = lost_B & (left_B == 0)
+    present_weights_BC = np.where(present_BC, weights_BC, 0.0)
+    incomplete_B = ~present_BC.all(axis=1)
+    total_B = np.abs(present_weights_BC).sum(axis=1)
+    empty_B = incomplete_B & (total_B == 0)
     if how in _NOT_RESCALED:
-        return left_BC, ~empty_B
-    scale_B = np.where(
-        lost_B & ~empty_B, np.abs(weights_BC).sum(axis=1) / np.where(left_B > 0, left_B, 1.0), 1.0
-    )
-    return left_BC * scale_B[:, None], ~empty_B
+        return present_weights_BC, ~empty_B
+    growth_B = np.abs(weights_BC).sum(axis=1) / np.where(total_B > 0, total_B, 1.0)
+    scale_B = np.where(incomplete_B & ~empty_B, growth_B, 1.0)
+    return present_weights_BC * scale_B[:, None], ~empty_B
 
 
-def _reasons(results: Sequence[ScoreResult], lacking_B: np.ndarray) -> str:
-    seen = {
-        f"{r.status}: {r.detail}" if r.detail else r.status
-        for r, lacking in zip(results, lacking_B, strict=True)
-        if lacking
-    }
-    return "; ".join(sorted(seen)[:3])
+def _reasons(results: Sequence[ScoreResult], missing_B: np.ndarray) -> str:
+    """Up to three different reasons of the missing verdicts."""
+    reasons: set[str] = set()
+    for result, missing in zip(results, missing_B, strict=True):
+        if missing:
+            reasons.add(f"{result.status}: {result.detail}" if result.detail else result.status)
+    return "; ".join(sorted(reasons)[:3])

@@ -1,5 +1,4 @@
-"""Everything that can be wrong with how scores are to be combined, found from the typed
-configuration alone."""
+"""Problems of the combination of scores, checked on the typed configuration alone."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def combine_problems(settings: RewardConfig, names: Sequence[str]) -> list[str]:
     Rewards that only reward.by_source names may be gates, and have transforms and schedules, like
     any other.
     """
-    known = list(dict.fromkeys([*names, *_source_models(settings)]))
+    rewards = list(dict.fromkeys([*names, *_source_models(settings)]))
     if settings.combine not in COMBINERS:
         return [
             f"reward.combine={settings.combine!r}: not a"
@@ -40,8 +39,9 @@ def combine_problems(settings: RewardConfig, names: Sequence[str]) -> list[str]:
         _steps,
     )
     problems = [*_fold(settings, names), *_by_source(settings)]
-    problems += [problem for check in checks for problem in check(settings, known)]
-    return problems + schedule_problems(settings.weight_schedules, known)
+    for check in checks:
+        problems += check(settings, rewards)
+    return problems + schedule_problems(settings.weight_schedules, rewards)
 
 
 def _fold(settings: RewardConfig, names: Sequence[str]) -> Iterator[str]:
@@ -60,7 +60,7 @@ def _fold(settings: RewardConfig, names: Sequence[str]) -> Iterator[str]:
         )
     for op in ops:
         if op not in _OPS:
-            yield f"reward.combine_ops: {op!r} is not a choice; known: add, mul"
+            yield f"reward.combine_ops: {op!r} is not a choice; rewards: add, mul"
     if ops and ops[0] == "mul":
         yield (
             "reward.combine_ops starts with mul: the fold starts from 0, so every reward would be"
@@ -75,14 +75,17 @@ def _fold(settings: RewardConfig, names: Sequence[str]) -> Iterator[str]:
 
 
 def _first_that_counts(settings: RewardConfig, ops: Sequence[str]) -> str:
-    """The operation of the first reward whose weight is not 0; "" where there is none or weights
+    """The operation of the first reward whose weight is not 0; "" without one, or where weights
     change."""
     if settings.weights is None or settings.weight_schedules or settings.by_source:
         return ""
-    return next((op for op, weight in zip(ops, settings.weights, strict=False) if weight != 0), "")
+    for op, weight in zip(ops, settings.weights, strict=False):
+        if weight != 0:
+            return op
+    return ""
 
 
-def _gates(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
+def _gates(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]:
     gates = settings.gates
     if settings.combine == "gate" and not gates:
         yield (
@@ -96,9 +99,9 @@ def _gates(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
             f" reward.specs.<name>.gate={gates[0]}"
         )
     for gate in gates:
-        if gate not in known:
-            yield f"reward.gates: no reward named '{gate}'{did_you_mean(gate, list(known))}"
-    if gates and known and set(known) <= set(gates):
+        if gate not in rewards:
+            yield f"reward.gates: no reward named '{gate}'{did_you_mean(gate, list(rewards))}"
+    if gates and rewards and set(rewards) <= set(gates):
         yield (
             f"reward.gates={gates} names every reward: nothing is left that a gate could open;"
             " leave at least one out"
@@ -107,8 +110,8 @@ def _gates(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
         yield f"reward.gate_above={settings.gate_above}: give a finite number"
 
 
-def _parameters(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
-    del known
+def _parameters(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]:
+    del rewards
     for key, default, how in (
         ("soft_min_beta", 1.0, "soft_min"),
         ("lexicographic_tolerance", 0.0, "lexicographic"),
@@ -123,9 +126,9 @@ def _parameters(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
             )
 
 
-def _weights(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
+def _weights(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]:
     """Weights that the combiner could not honour."""
-    del known
+    del rewards
     for where, weights in _typed_weights(settings):
         if settings.combine == "soft_min" and min(weights) < 0:
             yield (
@@ -133,9 +136,7 @@ def _weights(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
                 " of a mean: turn the score round instead, e.g. reward.transforms.<name>={kind:"
                 " scale, factor: -1}"
             )
-        if settings.combine == "lexicographic" and any(
-            weight not in (-1, 0, 1) for weight in weights
-        ):
+        if settings.combine == "lexicographic" and not set(weights) <= {-1, 0, 1}:
             yield (
                 f"{where}={weights} with reward.combine=lexicographic: the order of the models"
                 " decides and only a weight's sign counts; give 1, -1 (less is better) or 0 (only"
@@ -146,89 +147,83 @@ def _weights(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
 def _by_source(settings: RewardConfig) -> Iterator[str]:
     for source, raw in settings.by_source.items():
         where = f"reward.by_source.{source}"
-        if not isinstance(raw, Mapping) or not _is_names(
-            cast("Mapping[str, Any]", raw).get("models")
-        ):
+        if not isinstance(raw, Mapping) or not _is_names(_entry(raw, "models")):
             yield f"{where}={raw!r}: give {{models: [<name>, ...], weights: [<number>, ...]}}"
             continue
-        entries = cast("Mapping[str, Any]", raw)
-        models, weights = entries["models"], entries.get("weights")
-        for key in entries:
+        for key in cast("Mapping[str, Any]", raw):
             if key not in _SOURCE_ENTRIES:
                 yield f"{where}.{key}: no such entry{did_you_mean(str(key), _SOURCE_ENTRIES)}"
+        models = _entry(raw, "models")
         if len(set(models)) < len(models):
             yield (
                 f"{where}.models names one reward twice ({', '.join(models)}): give each once, with"
                 " the sum of its weights"
             )
-        if weights is not None and not (
-            isinstance(weights, list | tuple) and all(_is_number(weight) for weight in weights)
-        ):
+        weights = _entry(raw, "weights")
+        if weights is None:
+            continue
+        if not isinstance(weights, list | tuple) or not all(map(_is_number, weights)):
             yield f"{where}.weights={weights!r}: give one finite number per model"
-        elif weights is not None and len(weights) != len(models):
+        elif len(weights) != len(models):
             yield (
                 f"{where}.weights has {_count(weights, 'value')} for {_count(models, 'model')}"
                 f" ({', '.join(models)}): give one per model"
             )
 
 
-def _transforms(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
+def _entry(raw: Any, key: str) -> Any:
+    """An entry of a mapping as it was typed; None where there is none, or no mapping."""
+    if not isinstance(raw, Mapping):
+        return None
+    return cast("Mapping[str, Any]", raw).get(key)
+
+
+def _transforms(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]:
     for name, raw in settings.transforms.items():
         where = f"reward.transforms.{name}"
-        if name not in known:
-            yield f"{where}: no reward of that name{did_you_mean(str(name), list(known))}"
+        if name not in rewards:
+            yield f"{where}: no reward of that name{did_you_mean(str(name), list(rewards))}"
         try:
             parse_transforms(raw, where)
         except ConfigError as error:
             yield from error.problems
 
 
-def _steps(settings: RewardConfig, known: Sequence[str]) -> Iterator[str]:
-    for name in known:
-        spec = settings.specs.get(name)
-        asked = (
-            isinstance(spec, Mapping) and cast("Mapping[str, Any]", spec).get("to_tokens") is True
-        )
-        if asked and settings.combine != "weighted_sum":
+def _steps(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]:
+    for name in rewards:
+        to_tokens = _entry(settings.specs.get(name), "to_tokens") is True
+        if to_tokens and settings.combine != "weighted_sum":
             yield needs_sum(name, settings.combine)
 
 
 def _typed_weights(settings: RewardConfig) -> Iterator[tuple[str, list[float]]]:
-    """(key, weights) wherever a list of plain numbers was typed; what is malformed is told
-    elsewhere."""
-    typed = [("reward.weights", settings.weights)]
-    typed += [
-        (f"reward.by_source.{s}.weights", raw.get("weights"))
-        for s, raw in settings.by_source.items()
-        if isinstance(raw, Mapping)
-    ]
+    """(key, weights) wherever a list of plain numbers was typed. Malformed lists are reported by
+    other checks."""
+    typed: list[tuple[str, Any]] = [("reward.weights", settings.weights)]
+    for source, raw in settings.by_source.items():
+        typed.append((f"reward.by_source.{source}.weights", _entry(raw, "weights")))
     for name, points in settings.weight_schedules.items():
         if not schedule_problems({name: points}, [name]):
             typed.append((f"reward.weight_schedules.{name}", [point[1] for point in points]))
     for where, weights in typed:
-        if (
-            isinstance(weights, list | tuple)
-            and weights
-            and all(_is_number(weight) for weight in weights)
-        ):
+        if isinstance(weights, list | tuple) and weights and all(map(_is_number, weights)):
             yield where, list(weights)
 
 
 def _source_models(settings: RewardConfig) -> list[str]:
-    entries = [
-        cast("Mapping[str, Any]", raw)
-        for raw in settings.by_source.values()
-        if isinstance(raw, Mapping)
-    ]
-    return [name for raw in entries if _is_names(raw.get("models")) for name in raw["models"]]
+    names: list[str] = []
+    for raw in settings.by_source.values():
+        models = _entry(raw, "models")
+        if _is_names(models):
+            names += models
+    return names
 
 
 def _is_names(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(isinstance(each, str) for each in value)
-    )
+    """Whether this is a list of at least one text."""
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return all(isinstance(each, str) for each in value)
 
 
 def _is_number(value: Any) -> bool:

@@ -9,11 +9,10 @@ from rmrl.rewards.combine.table import CombineInputs
 
 
 def product(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
-    """Factors that a row lacks are left out; a row left with none (all behind closed gates) gets 0,
-    not the empty product's 1.
+    """The product of the weighted scores, as in `fold` with mul.
 
-    Each factor is a weighted score, as in `fold` with mul; scores raised to their weights would not
-    exist for negative ones.
+    Factors that a row lacks are left out; a row without any (all behind closed gates) gets 0, not
+    the empty product's 1. Scores raised to their weights would not exist for negative ones.
     """
     del settings
     counted_NC = inputs.counted_NC

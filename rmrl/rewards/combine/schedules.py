@@ -33,19 +33,22 @@ class Schedule:
 
 
 def schedules_of(raw: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Schedule]:
-    """Schedules by reward, from reward.weight_schedules. Raises ConfigError with all problems;
-    `names` are the rewards there are."""
+    """Schedules by reward, from reward.weight_schedules; `names` are the existing rewards.
+
+    Raises ConfigError with all problems.
+    """
     problems = schedule_problems(raw, names)
     if problems:
         raise ConfigError(problems)
-    return {
-        str(name): Schedule(tuple((float(step), float(weight)) for step, weight in points))
-        for name, points in raw.items()
-    }
+    schedules: dict[str, Schedule] = {}
+    for name, points in raw.items():
+        numbers = tuple((float(step), float(weight)) for step, weight in points)
+        schedules[str(name)] = Schedule(numbers)
+    return schedules
 
 
 def schedule_problems(raw: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """What is wrong with reward.weight_schedules as it was typed."""
+    """Problems of reward.weight_schedules as it was typed."""
     problems: list[str] = []
     for name, points in raw.items():
         where = f"reward.weight_schedules.{name}"
@@ -53,11 +56,8 @@ def schedule_problems(raw: Mapping[str, Any], names: Sequence[str]) -> list[str]
             problems.append(
                 f"{where}: no reward of that name{did_you_mean(str(name), list(names))}"
             )
-        if (
-            not isinstance(points, list | tuple)
-            or not points
-            or not all(_is_point(point) for point in points)
-        ):
+        is_list = isinstance(points, list | tuple) and bool(points)
+        if not is_list or not all(_is_point(point) for point in points):
             problems.append(
                 f"{where}={points!r}: give points [step, weight], steps not negative, e.g."
                 f" {_EXAMPLE}"
@@ -65,10 +65,8 @@ def schedule_problems(raw: Mapping[str, Any], names: Sequence[str]) -> list[str]
             continue
         steps = [point[0] for point in points]
         if any(b <= a for a, b in itertools.pairwise(steps)):
-            problems.append(
-                f"{where}: steps must rise from point to point, seen"
-                f" {', '.join(f'{step:g}' for step in steps)}"
-            )
+            typed = ", ".join(f"{step:g}" for step in steps)
+            problems.append(f"{where}: steps must rise from point to point, seen {typed}")
     return problems
 
 
@@ -76,10 +74,9 @@ def _is_point(point: Any) -> bool:
     """[step, weight]: two finite numbers, the step not negative."""
     if not (isinstance(point, list | tuple) and len(point) == 2):
         return False
-    return (
-        all(
-            isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n)
-            for n in point
-        )
-        and point[0] >= 0
-    )
+    for number in point:
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            return False
+        if not math.isfinite(number):
+            return False
+    return point[0] >= 0

@@ -1,13 +1,11 @@
 """soft_min: -(1/beta) log sum_c p_c exp(-beta s_c), where p_c = w_c / sum w: between the weighted
 mean and the minimum.
 
-The weights are shares, not factors: the reward stays on the scale of the scores, beta -> 0 gives
-  the weighted mean, beta -> inf the
-smallest score among the components of positive weight, and small beta the mean less beta/2 of the
-  variance among the components, the
-uncertainty-weighted ensemble of arXiv:2310.02743. It is also min_q (E_q[s] + KL(q || p) / beta):
-  the mean under the least favourable
-weighting near the given one. With equal weights this is rewards.md's log mean exp.
+The weights are shares, not factors: the reward stays on the scale of the scores. beta -> 0 gives
+the weighted mean, beta -> inf the smallest score among the components of positive weight, and small
+beta the mean less beta/2 of the variance among the components, the uncertainty-weighted ensemble of
+arXiv:2310.02743. It is also min_q (E_q[s] + KL(q || p) / beta): the mean under the least favourable
+weighting near the given one. With equal weights this is -(1/beta) log mean exp(-beta s).
 """
 
 from __future__ import annotations
@@ -30,15 +28,16 @@ def soft_min(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
             "reward.combine=soft_min with a negative weight: its weights are shares of a mean; "
             "turn the score round instead, e.g. transform: {kind: scale, factor: -1}"
         )
-    counted_NC, beta = inputs.counted_NC, settings.soft_min_beta
+    counted_NC = inputs.counted_NC
+    beta = settings.soft_min_beta
     total_N = inputs.weights_NC.sum(axis=1)
     shares_NC = inputs.weights_NC / np.where(total_N > 0, total_N, 1.0)[:, None]
     lowest_N = np.where(counted_NC, inputs.values_NC, np.inf).min(axis=1, initial=np.inf)
     lowest_N = np.where(counted_NC.any(axis=1), lowest_N, 0.0)
     above_NC = np.where(counted_NC, inputs.values_NC - lowest_N[:, None], 0.0)
-    return lowest_N + (
-        _softened(shares_NC, above_NC, beta) if beta > 0 else (shares_NC * above_NC).sum(axis=1)
-    )
+    if beta > 0:
+        return lowest_N + _softened(shares_NC, above_NC, beta)
+    return lowest_N + (shares_NC * above_NC).sum(axis=1)
 
 
 def _softened(shares_NC: np.ndarray, above_NC: np.ndarray, beta: float) -> np.ndarray:
@@ -46,7 +45,7 @@ def _softened(shares_NC: np.ndarray, above_NC: np.ndarray, beta: float) -> np.nd
     overflow, and never log 0."""
     near_N = (shares_NC * np.expm1(-beta * above_NC)).sum(axis=1)
     far_N = (shares_NC * np.exp(-beta * above_NC)).sum(axis=1)
-    # log1p keeps the digits where the sum is close to 1, log where it is close to 0
+    # log1p keeps the digits where the sum is close to 1, log where it is close to 0.
     with np.errstate(divide="ignore"):
         logs_N = np.where(near_N > -0.5, np.log1p(np.maximum(near_N, -0.5)), np.log(far_N))
     return np.where(shares_NC.any(axis=1), -logs_N / beta, 0.0)

@@ -1,4 +1,4 @@
-"""Process rewards whose parts go to their own tokens (`to_tokens`) instead of adding to the
+"""`to_tokens`: process rewards whose parts go to their own tokens instead of adding to the
 response's reward."""
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rmrl.types import Scores, Step
 
 
 def to_tokens(spec: RewardSpec) -> bool:
-    """Whether the spec asks for it."""
+    """Whether the spec sends its parts to their tokens."""
     return bool(getattr(spec.options, "to_tokens", False))
 
 
 def step_problems(
     specs: Sequence[RewardSpec], transforms: Sequence[Chain], *, settings: RewardConfig
 ) -> list[str]:
-    """What keeps parts from going to their tokens, over resolved specs. Those of weight 0
-    everywhere send none there."""
+    """Problems of resolved specs whose parts go to their tokens. Those of weight 0 everywhere send
+    none."""
     problems: list[str] = []
     for spec, chain in zip(specs, transforms, strict=True):
         if _always_watched(spec, settings):
@@ -46,7 +46,7 @@ def _always_watched(spec: RewardSpec, settings: RewardConfig) -> bool:
 
 
 def needs_sum(name: str, how: str) -> str:
-    """The sentence for a combiner that cannot do without the scalar."""
+    """Problem of a combiner other than a sum, which needs the scalar."""
     return (
         f"reward '{name}' has to_tokens with reward.combine={how}: scores of a response's parts can"
         " only be added; use reward.combine=weighted_sum, or leave to_tokens out"
@@ -56,11 +56,11 @@ def needs_sum(name: str, how: str) -> str:
 def rows_with_steps(scores: Scores, specs: Sequence[RewardSpec]) -> np.ndarray:
     """bool [B, C]: the parts of this verdict go to their tokens, and its scalar stays out of the
     reward."""
-    apart_BC = np.zeros(scores.values_BC.shape, dtype=bool)
+    rows_BC = np.zeros(scores.values_BC.shape, dtype=bool)
     for c, (spec, column) in enumerate(zip(specs, scores.results, strict=True)):
         if to_tokens(spec):
-            apart_BC[:, c] = [bool(result.steps) for result in column]
-    return apart_BC
+            rows_BC[:, c] = [bool(result.steps) for result in column]
+    return rows_BC
 
 
 def weighted_steps(
@@ -75,16 +75,17 @@ def weighted_steps(
     Only where `counted_BC`."""
     merged: list[dict[int, float]] = [{} for _ in range(len(rows))]
     for c, (column, chain) in enumerate(zip(scores.results, transforms, strict=True)):
-        found = [
-            (b, step)
-            for b, result in enumerate(column)
-            if counted_BC[b, c]
-            for step in result.steps
-        ]
-        raw = np.asarray([step.value for _, step in found], dtype=np.float64)
-        values = chain.apply(
-            raw, rows.select([b for b, _ in found]), np.ones(len(raw), dtype=bool), learn=False
-        )
-        for (b, step), value in zip(found, values, strict=True):
+        numbers: list[int] = []
+        steps: list[Step] = []
+        for b in np.flatnonzero(counted_BC[:, c]).tolist():
+            numbers += [b] * len(column[b].steps)
+            steps += column[b].steps
+        raw = np.asarray([step.value for step in steps], dtype=np.float64)
+        present = np.ones(len(raw), dtype=bool)
+        values = chain.apply(raw, rows.select(numbers), present, learn=False)
+        for b, step, value in zip(numbers, steps, values, strict=True):
             merged[b][step.end] = merged[b].get(step.end, 0.0) + float(weights_BC[b, c] * value)
-    return tuple(tuple(Step(end, value) for end, value in sorted(ends.items())) for ends in merged)
+    rows_of_steps: list[tuple[Step, ...]] = []
+    for ends in merged:
+        rows_of_steps.append(tuple(Step(end, value) for end, value in sorted(ends.items())))
+    return tuple(rows_of_steps)

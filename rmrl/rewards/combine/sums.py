@@ -25,16 +25,16 @@ def fold(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
     """
     del settings
     total_N = np.zeros(len(inputs.values_NC))
-    started_N, lacks_N = np.zeros(len(total_N), dtype=bool), np.zeros(len(total_N), dtype=bool)
+    started_N = np.zeros(len(total_N), dtype=bool)
+    lacks_N = np.zeros(len(total_N), dtype=bool)
     for c, op in enumerate(inputs.ops):
         watched_N = inputs.watched_NC[:, c]
         present_N = inputs.present_NC[:, c] & ~watched_N
         term_N = np.where(present_N, inputs.values_NC[:, c] * inputs.weights_NC[:, c], 0.0)
-        joined_N = (
-            total_N + term_N
-            if op == "add"
-            else np.where(lacks_N & ~started_N, term_N, total_N * term_N)
-        )
+        if op == "add":
+            joined_N = total_N + term_N
+        else:
+            joined_N = np.where(lacks_N & ~started_N, term_N, total_N * term_N)
         total_N = np.where(present_N, joined_N, total_N)
         started_N |= (present_N | inputs.closed_NC[:, c]) & ~watched_N
         lacks_N |= ~present_N & ~watched_N

@@ -1,4 +1,4 @@
-"""The ways to combine, and what each is given."""
+"""The combiners, and their inputs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class CombineInputs:
     """bool; False: the row lacks the component (gate closed, other source, passed over). Its value
     means nothing."""
     closed_NC: np.ndarray
-    """bool: not present because a gate is closed, or the scorer knew that it could not matter."""
+    """bool: not present because a gate is closed, or because the scorer skipped a component that
+    could not matter."""
     watched_NC: np.ndarray
-    """bool: of weight 0 on this row. It has no say in any combiner: neither a term nor a factor nor
-    a key."""
+    """bool: of weight 0 on this row. It is neither a term nor a factor nor a key of any
+    combiner."""
     ops: tuple[str, ...]
     """fold: add or mul for each component."""
     group_ids_N: np.ndarray
@@ -57,5 +58,4 @@ COMBINERS: Registry[Combiner] = Registry(
         "lexicographic": "rmrl.rewards.combine.lexicographic:lexicographic",
     },
 )
-"""`gate` sums what its gates let through: components behind a closed gate have become absent before
-(`gates`)."""
+"""`gate` is a sum: components behind a closed gate are absent already (`gates`)."""

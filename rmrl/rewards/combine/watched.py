@@ -1,18 +1,17 @@
-"""Which components have a part in a row's reward, and which are watched: scored and logged, and no
-more.
+"""Components that have a part in a row's reward, and watched ones: scored and logged, and no more.
 
 A component of weight 0 is watched. Its missing verdicts mask no row, are not imputed, end no run
 (`on_missing`) and count for no budget (reward.max_missing). The weight is that of the row: a
 schedule or reward.by_source may give 0 here and another number there.
 
 A gate is the exception: a verdict of weight 0 that decides whether another component counts has a
-part in the reward all the same. It adds nothing, and where it is missing there is no honest number.
-A gate in front of watched components alone is watched itself.
+part in the reward all the same. It adds nothing, but without it there is no honest number. A gate
+in front of watched components alone is watched itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,7 +36,8 @@ def takes_part(
     applies_BC = ~np.isnan(weights_BC)
     part_BC = applies_BC & (weights_BC != 0)
     gates = _gate_columns(specs, parts, settings)
-    for _ in specs:  # a gate may stand behind a gate
+    # A gate may be behind a gate.
+    for _ in specs:
         before_BC = part_BC.copy()
         for c, columns in enumerate(gates):
             for g in columns:
@@ -50,15 +50,16 @@ def takes_part(
 def _gate_columns(
     specs: Sequence[RewardSpec], parts: Sequence[RewardSpec], settings: RewardConfig
 ) -> list[list[int]]:
-    """Of each component: the columns of its gates, and of an ensemble those of its members' gates
-    as well."""
+    """Columns of each component's gates, for an ensemble with those of its members' gates."""
     column_of = {spec.name: c for c, spec in enumerate(specs)}
-    gates: Mapping[str, Sequence[str]] = {
-        spec.name: gates_of(spec, settings) for spec in (*parts, *specs)
-    }
+    gates: dict[str, tuple[str, ...]] = {}
+    for spec in (*parts, *specs):
+        gates[spec.name] = gates_of(spec, settings)
     columns: list[list[int]] = []
     for spec in specs:
-        members = spec.options.of if spec.kind == "ensemble" else ()
-        names = [gate for name in (spec.name, *members) for gate in gates.get(name, ())]
+        names = list(gates[spec.name])
+        if spec.kind == "ensemble":
+            for member in spec.options.of:
+                names += gates.get(member, ())
         columns.append([column_of[name] for name in names if name in column_of])
     return columns

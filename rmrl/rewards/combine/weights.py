@@ -1,4 +1,4 @@
-"""Which weight each component has on each row."""
+"""Weights of the components per row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rmrl.rewards.specs.spec import RewardSpec
 def weights_matrix(
     specs: Sequence[RewardSpec], rows: Rows, *, step: float, schedules: Mapping[str, Schedule]
 ) -> np.ndarray:
-    """float64 [B, C]. NaN: the component has nothing to do with the row's data source, or is only a
-    part of an ensemble.
+    """float64 [B, C]. NaN: the component does not apply to the row's data source, or is only a part
+    of an ensemble.
 
     A spec with `sources` has their weights, others their own on every row; a schedule replaces
     either by its weight at `step`.
@@ -23,7 +23,10 @@ def weights_matrix(
     weights_BC = np.full((len(rows), len(specs)), np.nan)
     for c, spec in enumerate(specs):
         if not spec.part_of:
-            weights_BC[:, c] = _column(spec, rows)
+            if spec.sources is None:
+                weights_BC[:, c] = spec.weight
+            else:
+                weights_BC[:, c] = [spec.sources.get(source, np.nan) for source in rows.sources]
             if spec.name in schedules:
                 weights_BC[~np.isnan(weights_BC[:, c]), c] = schedules[spec.name].at(step)
     return weights_BC
@@ -38,11 +41,3 @@ def common_weights(weights_BC: np.ndarray, specs: Sequence[RewardSpec]) -> np.nd
         if len(applied) and (applied == applied[0]).all():
             weights_C[c] = applied[0]
     return weights_C
-
-
-def _column(spec: RewardSpec, rows: Rows) -> np.ndarray:
-    if spec.sources is None:
-        return np.full(len(rows), spec.weight)
-    return np.asarray(
-        [spec.sources.get(source, np.nan) for source in rows.sources], dtype=np.float64
-    )

@@ -1,4 +1,4 @@
-"""What a judge is asked where no drop-in says it: the shipped templates, filled in one pass."""
+"""The question to a judge without a drop-in: the shipped templates, filled in one pass."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ def template(name: str) -> str:
 def fill(text: str, values: Mapping[str, str]) -> str:
     """`text` with each `{name}` of `values` replaced, all at once: a placeholder inside a value
     stays text. Other braces stay too."""
+    if not values:
+        return text
     pattern = "|".join(re.escape(name) for name in values)
-    return re.sub(rf"\{{({pattern})\}}", lambda found: values[found[1]], text) if values else text
+    return re.sub(rf"\{{({pattern})\}}", lambda match: values[match[1]], text)
 
 
 def conversation_text(prompt: str | Messages) -> str:
-    """A prompt as one text: a string, or a lone user turn, as it is; of more turns each with its
+    """A prompt as one text: a string, or a lone user turn, unchanged; several turns each with its
     role."""
     if isinstance(prompt, str):
         return prompt
@@ -35,19 +37,20 @@ def conversation_text(prompt: str | Messages) -> str:
 
 def question_of(question: str, rubric: str) -> str:
     """The question with the rubric, if there is one, below it."""
-    return f"{question}\n\nRubric:\n{rubric.strip()}" if rubric.strip() else question
+    if not rubric.strip():
+        return question
+    return f"{question}\n\nRubric:\n{rubric.strip()}"
 
 
 def answer_form(
     *, scale: Sequence[float], choices: Sequence[str] = (), json_schema: str = ""
 ) -> str:
-    """One sentence on the form of the verdict, such as `read_vote` reads."""
+    """One sentence on the form of the verdict, which `read_vote` reads."""
     if choices:
         return f"Answer with one of these and nothing else: {', '.join(choices)}."
     if json_schema:
         return f"Answer with JSON of this schema and nothing else: {json_schema}"
-    bounds = f" from {min(scale):g} to {max(scale):g}" if scale else ""
-    return (
-        'Say briefly why, then end with a line "Score: <number>", the number'
-        f" being{bounds or ' your score'}."
-    )
+    bounds = "your score"
+    if scale:
+        bounds = f"from {min(scale):g} to {max(scale):g}"
+    return f'Say briefly why, then end with a line "Score: <number>", the number being {bounds}.'

@@ -1,5 +1,4 @@
-"""The levels on which a choice is read from one view of a judge's output; see `reader` for their
-order."""
+"""Read a choice from one view of a judge's output, level by level; see `reader` for their order."""
 
 # ruff: noqa: RUF001
 # Judges write the punctuation of many languages.
@@ -9,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rmrl.rewards.judging.choices import MENTION, Choices, plain
+from rmrl.rewards.judging.choices import MENTION, Choices, Undecided, plain
 from rmrl.rewards.judging.json_fields import fields_of
 from rmrl.rewards.judging.preferences import PLAIN, stated
 from rmrl.rewards.judging.reading import Candidate, Form, Reading, decide, trails_off
@@ -84,8 +83,10 @@ _SENTENCE_OF_MENTION = re.compile(rf"[^.!?。\n]{{0,400}}{MENTION}[^.!?。\n]{{0
 def read_view_for_choice(
     view: str, choices: Choices, *, cut: bool, ended: bool
 ) -> Reading[str] | None:
-    """The choice in `view`; None where it holds nothing that reads like one. `ended`: the text does
-    not break off in mid-sentence."""
+    """The choice in `view`; None where nothing in it reads like one.
+
+    `ended`: the text does not break off in mid-sentence.
+    """
     text = plain(view)
     marked_up = choices.marked_up(text)
     reading = decide([*_exact(view, choices, cut=cut), *_marked(text, choices)], text)
@@ -95,9 +96,13 @@ def read_view_for_choice(
     lines = _of_lines(text, marked_up, choices, cut=cut)
     reading = decide([*_labelled(marked_up, choices, cut=cut), *lines], marked_up)
     if reading is not None:
-        return _agreed(
-            reading, decide([each for each in statements if each.rank >= PLAIN], marked_up)
-        )
+        if reading.form not in ("first line", "last line"):
+            return reading
+        # A bare line may be a title, so the judge's statements must not be another verdict.
+        statement = decide([each for each in statements if each.rank >= PLAIN], marked_up)
+        if statement is None or statement.verdict in (None, reading.verdict):
+            return reading
+        return Reading(None, reason="contradiction")
     reading = decide(statements, marked_up)
     if reading is not None:
         ended = ended or _ends_with(statements, marked_up, words=_CLOSING_WORDS)
@@ -113,45 +118,37 @@ def read_view_for_choice(
 
 
 def _ends_with(candidates: list[Candidate[str]], text: str, *, words: int) -> bool:
-    """Whether the last candidate and at most so many `words` end the text."""
-    rest = text[max((each.end for each in candidates), default=0) :].strip(" \n\"')]")
-    return (
-        len(rest.split()) <= words
-        and not re.search(r"[.!?,;(\n]", rest)
-        and not trails_off(f" {rest}")
-    )
+    """Whether the text ends at most so many `words` behind the last candidate."""
+    end = max((each.end for each in candidates), default=0)
+    rest = text[end:].strip(" \n\"')]")
+    if len(rest.split()) > words or re.search(r"[.!?,;(\n]", rest):
+        return False
+    return not trails_off(f" {rest}")
 
 
 _CLOSING_WORDS = 3
 
 
-def _agreed(reading: Reading[str], statement: Reading[str] | None) -> Reading[str]:
-    """A bare line may be a title, so what the judge states must not be another verdict."""
-    if reading.form not in ("first line", "last line") or statement is None:
-        return reading
-    differs = statement.verdict is not None and statement.verdict != reading.verdict
-    return Reading(None, reason="contradiction") if differs else reading
-
-
 def read_json_for_choice(view: str, choices: Choices) -> Reading[str] | None:
     """The choice in a JSON field, such as "winner", of `view`, in which quotation marks are
     whole."""
-    contents = fields_of(view, _FIELD) if "{" in view else []
-    values = [
-        _value(plain(str(content)), choices)
-        for content in contents
-        if isinstance(content, str | int)
-    ]
-    return decide(
-        [Candidate(value or None, 0, 0, "marked") for value in values if value is not None], view
-    )
+    if "{" not in view:
+        return None
+    candidates: list[Candidate[str]] = []
+    for content in fields_of(view, _FIELD):
+        if isinstance(content, str | int):
+            value = _value(plain(str(content)), choices)
+            if value is not None:
+                candidates.append(Candidate(value or None, 0, 0, "marked"))
+    return decide(candidates, view)
 
 
 # --- marked
 
 
 def _exact(view: str, choices: Choices, *, cut: bool) -> Iterator[Candidate[str]]:
-    """The whole text is a choice; of a text that was cut, one that no longer choice begins like."""
+    """The choice that the whole text is; in a text that was cut, only if no longer choice begins
+    like it."""
     content = view.strip()
     index = choices.exactly(content)
     longer = cut and any(name != content and name.startswith(content) for name in choices.names)
@@ -182,9 +179,10 @@ def _value(content: str, choices: Choices) -> str | None:
     if index is not None:
         return choices.names[index]
     marked_up = choices.marked_up(content)
-    compared = _COMPARED.search(marked_up) or _COMPARED.search(
-        re.sub(r"\b[A-Z0-9]\b", lambda m: _character(m[0], choices), content)
-    )
+    compared = _COMPARED.search(marked_up)
+    if compared is None:
+        identifiers = re.compile(r"\b[A-Z0-9]\b")
+        compared = _COMPARED.search(identifiers.sub(choices.character, content))
     if compared is not None:
         if "=" in compared[2]:
             return choices.of_undecided("tie") or ""
@@ -199,13 +197,8 @@ def _value(content: str, choices: Choices) -> str | None:
     return reading.verdict or ""
 
 
-def _character(identifier: str, choices: Choices) -> str:
-    index = choices.of_identifier(identifier)
-    return identifier if index is None else chr(0xE000 + index)
-
-
 def _own_line(match: re.Match[str]) -> int:
-    """1 where nothing else stands on the lines of `match`, otherwise 0."""
+    """1 where the lines of `match` hold nothing else, otherwise 0."""
     text = match.string
     before = text[max(0, match.start() - 40) : match.start()].rsplit("\n", 1)[-1]
     after = text[match.end() : match.end() + 8].split("\n", 1)[0]
@@ -226,18 +219,16 @@ def _labelled(text: str, choices: Choices, *, cut: bool) -> Iterator[Candidate[s
 
 
 def _named(match: re.Match[str], choices: Choices) -> str | None:
-    """The choice that a match names; "" where it names none of them as a tie counts as none."""
+    """The choice that a match names; "" for a tie that counts as none of them."""
     if match["name"]:
         return choices.names[choices.index_of(match["name"])]
     if match["tie"]:
         word = match["tie"].lower()
-        kind = (
-            "both"
-            if word.startswith(("both", "equal"))
-            else "neither"
-            if word == "neither"
-            else "tie"
-        )
+        kind: Undecided = "tie"
+        if word.startswith(("both", "equal")):
+            kind = "both"
+        elif word == "neither":
+            kind = "neither"
         return choices.of_undecided(kind) or ""
     identifier = match["id"]
     if identifier.islower():
@@ -249,28 +240,31 @@ def _named(match: re.Match[str], choices: Choices) -> str | None:
 def _of_lines(
     text: str, marked_up: str, choices: Choices, *, cut: bool
 ) -> Iterator[Candidate[str]]:
-    """A first or last line that is nothing but a verdict, or a text that begins with "B. Because
-    ..."."""
-    lines = [
-        line
-        for line in zip(text.split("\n"), marked_up.split("\n"), strict=True)
-        if line[0].strip()
-    ]
+    """The choice of a first or last line that is nothing but a verdict, or of a text that begins
+    with "B. Because ..."."""
+    lines: list[tuple[str, str]] = []
+    for line in zip(text.split("\n"), marked_up.split("\n"), strict=True):
+        if line[0].strip():
+            lines.append(line)
     if not lines or (cut and len(lines) == 1):
         return
-    first = _BARE.fullmatch(lines[0][1]) or _OPENS.match(lines[0][1])
-    if first is not None and not _is_title(lines[0][0], lines[1:], first, choices):
+    line, marked_line = lines[0]
+    first = _BARE.fullmatch(marked_line) or _OPENS.match(marked_line)
+    if first is not None and not _is_title(line, lines[1:], first, choices):
         yield from _line_verdict(first, 0, "first line", choices)
-    scores = _PAIR_OF_SCORES.fullmatch(lines[0][0])
+    scores = _PAIR_OF_SCORES.fullmatch(line)
     if scores is not None and len(choices.sides) == 2:
-        yield _of_scores(float(scores[1]), float(scores[2]), choices)
-    last = _BARE.fullmatch(lines[-1][1])
-    if (
-        last is not None
-        and len(lines) > 1
-        and not cut
-        and not _is_title(lines[-1][0], lines[:-1], last, choices)
-    ):
+        # Two scores, one for each side in the displayed order.
+        lead = float(scores[1]) - float(scores[2])
+        winner = choices.of_undecided("tie")
+        if lead != 0:
+            winner = choices.names[choices.sides[0 if lead > 0 else 1]]
+        yield Candidate(winner, 0, 0, "first line", 1)
+    if cut or len(lines) == 1:
+        return
+    line, marked_line = lines[-1]
+    last = _BARE.fullmatch(marked_line)
+    if last is not None and not _is_title(line, lines[:-1], last, choices):
         yield from _line_verdict(last, len(marked_up), "last line", choices)
 
 
@@ -282,20 +276,10 @@ def _line_verdict(
         yield Candidate(verdict or None, place, place, form, 1)
 
 
-def _of_scores(first: float, second: float, choices: Choices) -> Candidate[str]:
-    """A first line of two scores, one for each side in the order shown."""
-    winner = (
-        choices.of_undecided("tie")
-        if first == second
-        else choices.names[choices.sides[int(first < second)]]
-    )
-    return Candidate(winner, 0, 0, "first line", 1)
-
-
 def _is_title(
     line: str, others: list[tuple[str, str]], match: re.Match[str], choices: Choices
 ) -> bool:
-    """Whether a line with a choice is a title, or an entry of a list: another line begins with
+    """Whether a line with a choice is a title or an entry of a list: another line begins with
     another choice.
 
     Under a line of one letter or number only short lines and entries can be its counterparts, not
@@ -305,8 +289,7 @@ def _is_title(
     short = len(line.strip(" \"'()[].,:#!")) <= _SHORT_NAME and match.end() == len(match.string)
     for other, marked_up in others:
         begins = _BEGINS.match(marked_up)
-        named = None if begins is None else _named(begins, choices)
-        if begins is None or named is None or named == verdict:
+        if begins is None or _named(begins, choices) in (None, verdict):
             continue
         titled = len(other.split()) <= _TITLE_WORDS and other.rstrip()[-1:] not in ".!?。"
         if not short or titled or re.match(r"\s*\(?\w[).:]\s", other):
@@ -326,7 +309,7 @@ _BEGINS = re.compile(
 
 
 def _lone_mentions(text: str, choices: Choices) -> list[Candidate[str]]:
-    """The mentions of the only choice that is mentioned, unless something speaks against it."""
+    """The mentions of the only choice that is mentioned, unless a sentence speaks against it."""
     mentions = list(re.finditer(rf"{MENTION}(?!\s?[?:])", text))
     if len({match[0] for match in mentions}) != 1:
         return []

@@ -1,8 +1,8 @@
-"""Where a judge's output mentions the choices it has, in whatever form: "A", "Output (a)",
-"Assistant A", "the first response".
+"""Mentions of a judge's choices in its output, in whatever form: "A", "Output (a)", "Assistant A",
+"the first response".
 
-`Choices.marked_up` writes a text anew with one private character per mention, so that patterns over
-it need not know the forms.
+`Choices.marked_up` replaces each mention by one private character, so that patterns over the text
+do not depend on the forms.
 """
 
 # ruff: noqa: RUF001
@@ -34,7 +34,16 @@ _NOUNS = (
 _CHINESE_NOUNS = r"(?:回答|回复|助手|答案|模型|选项|输出|方案|响应|候选)"
 _OPEN = r"[(\[{\"'“‘]"
 _CLOSE = r"[)\]}\"'”’]"
-_ORDINALS = ("first", "second", "third", "fourth")
+_ORDINALS = {
+    "first": "1",
+    "1st": "1",
+    "second": "2",
+    "2nd": "2",
+    "third": "3",
+    "3rd": "3",
+    "fourth": "4",
+    "4th": "4",
+}
 _NOT_A_CHOICE = re.compile(
     r"\b(?:vitamin|plan|type|grade|class|section|part|hepatitis|group|team|point|step|series"
     r"|figure|table|appendix|category|schedule|level"
@@ -61,18 +70,19 @@ _IDENTIFIER = re.compile(
 
 
 def plain(text: str) -> str:
-    """`text` without emphasis and in one width: what looks alike is alike. Lengths are not kept."""
+    """`text` without emphasis and in one width, so that equal looks are equal characters. Lengths
+    may change."""
     text = unicodedata.normalize("NFKC", _PRIVATE.sub(" ", text))
     text = _TAGS_OF_STYLE.sub("", _LATEX.sub(r"\1", text))
     return text.replace("*", "").replace("`", "").replace("__", "").replace("\u2019", "'")
 
 
 class Choices:
-    """The choices of one judge, in the order given.
+    """The choices of one judge, in their order.
 
     Letters and numbers stand for each other where the choices are A, B, ... or 1, 2, ...: "Response
-    1" is A. A choice such as "tie" or "draw" is what an undecided judge chose; "both" and "neither"
-    may be choices of their own.
+    1" is A. A choice such as "tie" or "draw" is the verdict of an undecided judge; "both" and
+    "neither" may be choices of their own.
     """
 
     def __init__(
@@ -83,22 +93,22 @@ class Choices:
         self._exact: dict[str, int] = {}
         self._ids: dict[str, int] = {}
         self._words: dict[str, int] = {}
+        self.tie: int | None = None
+        sides: list[int] = []
         for index, choice in enumerate(self.names):
             self._exact.setdefault(choice, index)
-            self._learn(index, plain(choice).strip())
+            self._add(index, plain(choice).strip())
+            word = choice.strip().casefold()
+            if word in _TIES and self.tie is None:
+                self.tie = index
+            if word not in (*_TIES, "both", "neither", "none"):
+                sides.append(index)
+        self.sides = tuple(sides)
+        """The choices that are no tie."""
         self._swapped = self._other_ids()
         self._mentions = self._pattern()
-        tie = [
-            index for index, choice in enumerate(self.names) if choice.strip().casefold() in _TIES
-        ]
-        self.tie = tie[0] if tie else None
-        undecided = {*_TIES, "both", "neither", "none"}
-        self.sides = tuple(
-            i for i, choice in enumerate(self.names) if choice.strip().casefold() not in undecided
-        )
-        """The choices that are no tie."""
 
-    def _learn(self, index: int, choice: str) -> None:
+    def _add(self, index: int, choice: str) -> None:
         identifier = _IDENTIFIER.fullmatch(choice)
         if identifier is not None:
             self._ids.setdefault(identifier[1].upper(), index)
@@ -110,17 +120,22 @@ class Choices:
         ids = list(self._ids)
         letters = [chr(ord("A") + k) for k in range(len(ids))]
         numbers = [str(k + 1) for k in range(len(ids))]
-        if len(ids) > 1 and ids in (letters, numbers):
-            others = numbers if ids == letters else letters
-            return {other: self._ids[own] for own, other in zip(ids, others, strict=True)}
+        if len(ids) < 2:
+            return {}
+        if ids == letters:
+            return dict(zip(numbers, self._ids.values(), strict=True))
+        if ids == numbers:
+            return dict(zip(letters, self._ids.values(), strict=True))
         return {}
 
     def _pattern(self) -> re.Pattern[str]:
         words = [_whole_word(word) for word in sorted(self._words, key=len, reverse=True)]
         in_brackets = rf"{_OPEN}[ \t]?(?P<in_brackets>[A-Za-z]|[0-9]{{1,2}})[ \t]?{_CLOSE}"
-        behind = r"#?(?P<behind>[A-Z]|[0-9]{1,2})(?![A-Za-z0-9_+]|[.,][0-9])"
-        ids = f"(?:{in_brackets}|{behind})"
-        forms = [f"(?P<word>{'|'.join(words)})"] if words else []
+        after_noun = r"#?(?P<after_noun>[A-Z]|[0-9]{1,2})(?![A-Za-z0-9_+]|[.,][0-9])"
+        ids = f"(?:{in_brackets}|{after_noun})"
+        forms: list[str] = []
+        if words:
+            forms.append(f"(?P<word>{'|'.join(words)})")
         if self._ids:
             forms += [
                 rf"(?:(?<!\w)(?i:{_NOUNS})[ \t_#]{{0,3}}|{_CHINESE_NOUNS}[ \t]?){ids}",
@@ -128,15 +143,22 @@ class Choices:
                 rf"|4th)[ \t](?:{_NOUNS}|one))(?!\w)",
                 rf"第(?P<chinese>[一二三四])(?:个)?{_CHINESE_NOUNS}",
                 r"\((?P<lone>[A-Za-z])\)",
-                r"(?<![A-Za-z0-9_'.\-/+&$\\])(?P<bare>[A-HJ-Z])(?![A-Za-z0-9_+#&/\\=^{]|-\w|\.\w|'(?!s\b))",
+                r"(?<![A-Za-z0-9_'.\-/+&$\\])(?P<bare>[A-HJ-Z])"
+                r"(?![A-Za-z0-9_+#&/\\=^{]|-\w|\.\w|'(?!s\b))",
             ]
-        return re.compile("|".join(forms)) if forms else re.compile(r"(?!)")
+        # Without a form nothing matches.
+        return re.compile("|".join(forms) or r"(?!)")
 
     def marked_up(self, text: str) -> str:
         """`plain(text)` with each mention replaced by the private character of its choice."""
-        return self._mentions.sub(self._character, text)
+        return self._mentions.sub(self._mention_character, text)
 
-    def _character(self, match: re.Match[str]) -> str:
+    def character(self, match: re.Match[str]) -> str:
+        """The private character of a matched identifier; another match unchanged."""
+        index = self.of_identifier(match[0])
+        return match[0] if index is None else chr(_FIRST + index)
+
+    def _mention_character(self, match: re.Match[str]) -> str:
         index = self._mentioned(match)
         return match[0] if index is None else chr(_FIRST + index)
 
@@ -145,26 +167,23 @@ class Choices:
         word = parts.get("word")
         if word is not None:
             return self._words[word.casefold()]
-        identifier = parts["in_brackets"] or parts["behind"]
+        identifier = parts["in_brackets"] or parts["after_noun"]
         if identifier is not None:
             return self.of_identifier(identifier)
         if parts["ordinal"] is not None:
-            place = next(
-                k
-                for k, name in enumerate(_ORDINALS)
-                if parts["ordinal"][0] in (name[0], str(k + 1)) and _is(name, parts["ordinal"])
-            )
-            return self.of_identifier(str(place + 1))
+            return self.of_identifier(_ORDINALS[parts["ordinal"].lower()])
         if parts["chinese"] is not None:
             return self.of_identifier(str("一二三四".index(parts["chinese"]) + 1))
         if parts["lone"] is not None:
             return self._ids.get(parts["lone"].upper())
-        return self._ids.get(parts["bare"]) if _is_name(match) else None
+        if _is_article(match):
+            return None
+        return self._ids.get(parts["bare"])
 
-    def of_identifier(self, identifier: str, *, swapped: bool = True) -> int | None:
-        """The choice of "A", "a" or "1"; `swapped`: also of 1 for A and of A for 1."""
-        own = self._ids.get(identifier.upper())
-        return self._swapped.get(identifier.upper()) if own is None and swapped else own
+    def of_identifier(self, identifier: str) -> int | None:
+        """The choice of "A", "a" or "1"; also of 1 for A and of A for 1."""
+        key = identifier.upper()
+        return self._ids.get(key, self._swapped.get(key))
 
     def index_of(self, character: str) -> int:
         """The choice of a private character."""
@@ -175,18 +194,13 @@ class Choices:
         return self._exact.get(content)
 
     def of_undecided(self, kind: Undecided) -> str | None:
-        """What "tie", "both" or "neither" comes to; None where it counts as no verdict."""
-        own = [name for name in self.names if name.strip().casefold() == kind]
-        if own:
-            return own[0]
+        """The choice for "tie", "both" or "neither"; None where it counts as no verdict."""
+        for name in self.names:
+            if name.strip().casefold() == kind:
+                return name
         if self.tie is None or (kind != "tie" and self._no_preference == "none"):
             return None
         return self.names[self.tie]
-
-
-def _is(name: str, ordinal: str) -> bool:
-    digits = {"1st": "first", "2nd": "second", "3rd": "third", "4th": "fourth"}
-    return digits.get(ordinal.lower(), ordinal.lower()) == name
 
 
 def _whole_word(word: str) -> str:
@@ -196,12 +210,13 @@ def _whole_word(word: str) -> str:
     return f"{before}(?i:{re.escape(word)}){after}"
 
 
-def _is_name(match: re.Match[str]) -> bool:
-    """Whether a letter of its own names a choice: it is no article ("A better answer"), no grade,
-    no vitamin."""
+def _is_article(match: re.Match[str]) -> bool:
+    """Whether a letter by itself names no choice: an article ("A better answer"), a grade, a
+    vitamin."""
     text = match.string
     lead = text[max(0, match.start() - 40) : match.start()]
     if _NOT_A_CHOICE.search(lead):
+        return True
+    if match["bare"] != "A" or _STARTS.search(lead) is None:
         return False
-    starts = _STARTS.search(lead) is not None
-    return not (match["bare"] == "A" and starts and _ARTICLE.match(text, match.end()))
+    return _ARTICLE.match(text, match.end()) is not None

@@ -1,8 +1,8 @@
-"""Comparisons of the responses to one prompt: who meets whom, what a verdict in two orders says,
-and scores out of games.
+"""Comparisons of the responses to one prompt: pairings, the value of verdicts in two orders, and
+scores out of games.
 
-Responses are numbered 0 .. n-1. A schedule is a generator: it yields rounds of pairs and is sent,
-for each pair, the first one's share of the point (1 won, 0 lost, 0.5 a tie, None without a
+Responses are numbered 0 .. n-1. A schedule is a generator: it yields rounds of pairs, and `send`
+takes, for each pair, the first one's share of the point (1 won, 0 lost, 0.5 a tie, None without a
 verdict).
 """
 
@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -19,8 +20,8 @@ Pair = tuple[int, int]
 Schedule = Generator[list[Pair], Sequence[float | None], None]
 
 PRIOR_GAMES = 0.5
-"""Games each response plays against an imaginary one of average strength, half of them won: keeps
-unbeaten ones finite."""
+"""Games of each response against an imaginary one of average strength, half of them won: keeps the
+strength of unbeaten ones finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,46 +34,49 @@ class Game:
     """Share of the point that `first` got: 1, 0, or 0.5 for a tie."""
 
 
-# --- who meets whom
+# --- pairings
 
 
 def all_pairs(n: int, *, at_most: int, rng: random.Random) -> Schedule:
-    """Every pair once, in one round; with `at_most` > 0 that many of them, such that no one plays
-    much more than others."""
-    yield (
-        balanced_pairs(n, at_most, rng)
-        if at_most
-        else [(i, j) for i in range(n) for j in range(i + 1, n)]
-    )
+    """Every pair once, in one round; with `at_most` > 0 that many pairs, such that all responses
+    play about as often."""
+    if at_most:
+        yield balanced_pairs(n, at_most, rng)
+    else:
+        yield list(combinations(range(n), 2))
 
 
 def balanced_pairs(n: int, count: int, rng: random.Random) -> list[Pair]:
     """`count` different pairs, or all where there are not so many.
 
-    Responses stand in a shuffled circle; neighbours meet first, then those two apart, and so on.
-    From `count` = n - 1 on everyone is connected with everyone through games, and numbers of games
+    Responses form a shuffled circle; neighbours meet first, then those at distance two, and so on.
+    From `count` = n - 1 on, games connect all responses with each other, and their numbers of games
     differ by at most 2.
     """
     order = rng.sample(range(n), n)
     pairs: list[Pair] = []
-    for apart in range(1, n // 2 + 1):
-        starts = range(n // 2) if 2 * apart == n else [*range(0, n, 2), *range(1, n, 2)]
-        pairs += [(order[i], order[(i + apart) % n]) for i in starts]
+    for distance in range(1, n // 2 + 1):
+        starts = [*range(0, n, 2), *range(1, n, 2)]
+        if 2 * distance == n:
+            starts = list(range(n // 2))
+        pairs += [(order[i], order[(i + distance) % n]) for i in starts]
     return pairs[:count]
 
 
 def swiss(n: int, *, rounds: int, rng: random.Random) -> Schedule:
-    """A Swiss tournament: each round those with equal points meet, nobody the same opponent twice;
-    nobody is out.
+    """A Swiss tournament: in each round responses of equal points meet, no two of them twice; none
+    is eliminated.
 
     `rounds` = 0: ceil(log2 n), so that about n/2 * log2 n pairs are compared instead of n * (n-1) /
-    2. With an odd number one response pauses in each round, never the same one again; that is no
+    2. With an odd number one response has a bye in each round, never the same one again; that is no
     game and no point.
     """
     order = rng.sample(range(n), n)
-    points, met, paused = [0.0] * n, set[Pair](), set[int]()
+    points = [0.0] * n
+    met: set[Pair] = set()
+    byes: set[int] = set()
     for _ in range(rounds or max(1, math.ceil(math.log2(n)))):
-        pairs = _neighbours(sorted(order, key=lambda i: -points[i]), met, paused)
+        pairs = _neighbours(sorted(order, key=lambda i: -points[i]), met, byes)
         if not pairs:
             return
         values = yield pairs
@@ -82,47 +86,51 @@ def swiss(n: int, *, rounds: int, rng: random.Random) -> Schedule:
                 points[j] += 1 - value
 
 
-def _neighbours(standing: list[int], met: set[Pair], paused: set[int]) -> list[Pair]:
-    """Pairs of the next round, best first; `met` and `paused` are kept up to date. Who finds nobody
-    new pauses."""
+def _neighbours(standing: list[int], met: set[Pair], byes: set[int]) -> list[Pair]:
+    """Pairs of the next round, best first; adds to `met` and `byes`.
+
+    A response without an unplayed opponent gets a bye.
+    """
     waiting = list(standing)
     if len(waiting) % 2:
-        pause = next((i for i in reversed(waiting) if i not in paused), waiting[-1])
-        waiting.remove(pause)
-        paused.add(pause)
+        bye = next((i for i in reversed(waiting) if i not in byes), waiting[-1])
+        waiting.remove(bye)
+        byes.add(bye)
     pairs: list[Pair] = []
     while len(waiting) > 1:
         one = waiting.pop(0)
-        other = next((i for i in waiting if (min(one, i), max(one, i)) not in met), None)
-        if other is not None:
-            waiting.remove(other)
-            met.add((min(one, other), max(one, other)))
-            pairs.append((one, other))
+        for other in waiting:
+            key = (min(one, other), max(one, other))
+            if key not in met:
+                waiting.remove(other)
+                met.add(key)
+                pairs.append((one, other))
+                break
     return pairs
 
 
-# --- what verdicts say
+# --- verdicts
 
 
 FLIP_RULES = ("tie", "judgebench", "average")
 
 
 def settle(values: Sequence[float | None], rule: str = "tie") -> tuple[float | None, bool]:
-    """(the pair's value, whether its order of presentation decided) of one pair's verdicts, each
-    the share of the same response.
+    """(value, flip) of one pair, from its verdicts in several orders: the share of the same
+    response in each.
 
-    Verdicts that agree on who is better (or that it is a tie) are averaged. Others are a flip: they
-    prefer different responses, or one is a tie and the other is not. 1 - flips / pairs is the
-    agreement between the orders, whatever the rule. What a flip is worth:
+    Verdicts that agree on the better response (or on a tie) are averaged. Others are a flip: they
+    prefer different responses, or only some of them are ties. 1 - flips / pairs is the agreement
+    between the orders, whatever the rule. The value of a flip:
 
         rule         win and tie   win and loss
         tie              0.5           0.5
-        judgebench       1             0.5        the side with more verdicts wins, a tie taking
-          neither (arXiv:2410.12784, section 4)
+        judgebench       1             0.5        the side with more verdicts wins; a tie counts for
+                                                  neither (arXiv:2410.12784, section 4)
         average          0.75          0.5        the mean
 
-    A pair of which one order has no verdict has none: what is left is what the place favours. There
-    JudgeBench's own code differs, which lets the other order decide alone.
+    A pair without a verdict in one of its orders has no value: the remaining verdicts favour a
+    place. JudgeBench's own code differs there and lets the other order decide alone.
     """
     verdicts = [value for value in values if value is not None]
     if not verdicts or len(verdicts) < len(values):
@@ -133,19 +141,21 @@ def settle(values: Sequence[float | None], rule: str = "tie") -> tuple[float | N
         return math.fsum(verdicts) / len(verdicts), flipped
     if rule == "tie" or sum(sides) == 0:
         return 0.5, True
-    winning = 1 if sum(sides) > 0 else -1
-    chosen = [value for value, side in zip(verdicts, sides, strict=True) if side == winning]
-    return math.fsum(chosen) / len(chosen), True
+    if sum(sides) > 0:
+        winning = [value for value in verdicts if value > 0.5]
+    else:
+        winning = [value for value in verdicts if value < 0.5]
+    return math.fsum(winning) / len(winning), True
 
 
 def ranking_games(shown: Sequence[int], scores: Sequence[float]) -> list[Game]:
     """A game for each pair of a list: `scores` of the responses `shown`, higher is better, equal is
     a tie."""
-    pairs = [(a, b) for a in range(len(shown)) for b in range(a + 1, len(shown))]
-    return [
-        Game(shown[a], shown[b], 0.5 if scores[a] == scores[b] else float(scores[a] > scores[b]))
-        for a, b in pairs
-    ]
+    games: list[Game] = []
+    for (first, score), (second, other) in combinations(zip(shown, scores, strict=True), 2):
+        value = 0.5 if score == other else float(score > other)
+        games.append(Game(first, second, value))
+    return games
 
 
 # --- scores out of games
@@ -153,7 +163,8 @@ def ranking_games(shown: Sequence[int], scores: Sequence[float]) -> list[Game]:
 
 def tally(n: int, games: Sequence[Game]) -> tuple[list[float], list[int]]:
     """(points, number of games) of each response."""
-    points, played = [0.0] * n, [0] * n
+    points = [0.0] * n
+    played = [0] * n
     for game in games:
         points[game.first] += game.value
         points[game.second] += 1 - game.value
@@ -164,8 +175,10 @@ def tally(n: int, games: Sequence[Game]) -> tuple[list[float], list[int]]:
 
 def win_rates(n: int, games: Sequence[Game]) -> list[float | None]:
     """Points per game, 0 .. 1; None for a response without a game."""
-    points, played = tally(n, games)
-    return [point / count if count else None for point, count in zip(points, played, strict=True)]
+    rates: list[float | None] = []
+    for points, played in zip(*tally(n, games), strict=True):
+        rates.append(points / played if played else None)
+    return rates
 
 
 def bradley_terry(
@@ -175,27 +188,32 @@ def bradley_terry(
     None for a response without a game.
 
     The strengths of highest likelihood (Bradley and Terry 1952; Hunter 2004,
-    doi:10.1214/aos/1079120141), a tie being half a win for both. Our departure: each response also
-    plays `prior` games against an imaginary one of strength 1 and wins half of them, so that
-    strengths exist, and only once, whoever beat whom. `prior` = 0 is plain maximum likelihood,
+    doi:10.1214/aos/1079120141), a tie being half a win for both. A departure: each response also
+    plays `prior` games against an imaginary one of strength 1 and wins half of them, so that the
+    strengths exist and are unique whatever the results. `prior` = 0 is plain maximum likelihood,
     which may not exist.
     """
     points, played = tally(n, games)
-    there = [i for i in range(n) if played[i]]
-    if not there:
-        return [None] * n
-    place = {i: k for k, i in enumerate(there)}
-    met_NN = np.zeros((len(there), len(there)))
+    players = [i for i in range(n) if played[i]]
+    strengths: list[float | None] = [None] * n
+    if not players:
+        return strengths
+    place = {i: k for k, i in enumerate(players)}
+    met_NN = np.zeros((len(players), len(players)))
     for game in games:
         met_NN[place[game.first], place[game.second]] += 1
         met_NN[place[game.second], place[game.first]] += 1
-    logs = _log_strengths(np.asarray([points[i] for i in there]), met_NN, prior)
-    return [float(logs[place[i]]) if i in place else None for i in range(n)]
+    logs = _log_strengths(np.asarray([points[i] for i in players]), met_NN, prior)
+    for i, k in place.items():
+        strengths[i] = float(logs[k])
+    return strengths
 
 
 def _log_strengths(points_N: np.ndarray, met_NN: np.ndarray, prior: float) -> np.ndarray:
-    """Newton's method: the log-likelihood is concave in the log-strengths. A handful of steps where
-    minorization takes thousands."""
+    """Newton's method: the log-likelihood is concave in the log-strengths.
+
+    It takes a handful of steps where minorization takes thousands.
+    """
     logs_N = np.zeros(len(points_N))
     for _ in range(_MOST_STEPS):
         wins_NN = _sigmoid(logs_N[:, None] - logs_N[None, :])
@@ -218,4 +236,5 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 _MOST_STEPS = 100
 """Reached only where the model has no maximum."""
 _LONGEST_STEP = 2.0
-"""In log-strength: further away the parabola through a point says little."""
+"""Maximum change of a log-strength in one step: the parabola is a poor approximation further
+away."""

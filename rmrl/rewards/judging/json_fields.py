@@ -10,28 +10,26 @@ from typing import Any, cast
 
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 _READ_AT_MOST = 8
-"""Times that a character is looked at while objects are searched: deep nests of broken ones would
-take quadratic time."""
+"""Limit on the times a character is read while objects are searched: deep nests of broken ones
+would take quadratic time."""
 _SEARCHED = 50_000
-"""Characters, from the end, in which objects are searched: every brace that opens none costs time
-in proportion."""
+"""Number of characters, from the end, in which objects are searched: every brace that opens none
+costs time in proportion."""
 _SCALAR = r'(-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?![0-9.eE])|"(?:[^"\\\n]|\\.)*+"|true|false)'
 
 
 def last_field(view: str, field: str) -> Any:
     """The value of `field` in the last object that has it; null counts as having none."""
     values = _values(view, re.compile(re.escape(field)))
-    if values:
-        return values[-1]
-    loose = _loose_values(view, re.escape(json.dumps(field, ensure_ascii=False)))
-    return loose[-1] if loose else None
+    if not values:
+        values = _loose_values(view, re.escape(json.dumps(field, ensure_ascii=False)))
+    return values[-1] if values else None
 
 
 def fields_of(view: str, names: re.Pattern[str]) -> list[Any]:
-    """The values of all fields whose name is one of `names`, one per outermost object: the field
-    that is nearest to the outside."""
-    values = _values(view, names)
-    return values if values else _loose_values(view, rf'"(?i:{names.pattern})"')
+    """The values of all fields whose name is one of `names`: from each outermost object the
+    outermost such field."""
+    return _values(view, names) or _loose_values(view, rf'"(?i:{names.pattern})"')
 
 
 def _values(view: str, names: re.Pattern[str]) -> list[Any]:
@@ -62,25 +60,21 @@ def _objects(view: str) -> Iterator[dict[str, Any]]:
         except json.JSONDecodeError as error:
             budget -= error.pos - at
             end = at + 1 if budget > 0 else max(error.pos, at + 1)
-        except (ValueError, RecursionError):  # a number of thousands of digits; a nest of thousands
+        except (ValueError, RecursionError):
+            # A number of thousands of digits, or thousands of nested objects.
             end = at + 1_000
         at = view.find("{", end)
 
 
 def _field_of(value: Any, names: re.Pattern[str]) -> Any:
-    """Breadth first; what is nearest to the outside wins, and on one level what comes first."""
+    """The value of the outermost such field; on one level the first."""
     level: list[Any] = [value]
     while level:
         for each in level:
             if isinstance(each, dict):
-                fields = cast("dict[str, Any]", each)
-                named = [
-                    inner
-                    for name, inner in fields.items()
-                    if inner is not None and names.fullmatch(name)
-                ]
-                if named:
-                    return named[0]
+                for name, inner in cast("dict[str, Any]", each).items():
+                    if inner is not None and names.fullmatch(name):
+                        return inner
         level = _inner(level)
     return None
 

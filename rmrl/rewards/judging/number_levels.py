@@ -1,5 +1,4 @@
-"""The levels on which a number is read from one view of a judge's output; see `reader` for their
-order."""
+"""Read a number from one view of a judge's output, level by level; see `reader` for their order."""
 
 # ruff: noqa: RUF001
 # Judges write the punctuation of many languages.
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rmrl.rewards.judging.json_fields import fields_of
-from rmrl.rewards.judging.reading import Candidate, Form, Reading, decide
+from rmrl.rewards.judging.reading import Candidate, Reading, decide
 
 _NUMBER = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?<![.,])"
@@ -21,8 +20,7 @@ _NUMBER = re.compile(
     r"|\.[0-9]|,[0-9]{1,2}(?![0-9])|\s?[+\u00d7\u00f7]\s?[0-9]|\s?\*\s?[0-9]"
     r"|\s?=\s?[0-9])( ?%)?"
 )
-"""A number, but for a part of another one (7,5) and for a term of a sum or a product (4 + 3 =
-7)."""
+"""A number, except a part of another one (7,5) or a term of a sum or a product (4 + 3 = 7)."""
 _RATIO = re.compile(
     r"[\s*_]{0,4}(?:/|out of|of)[\s*_]{0,4}(?:a (?:possible|maximum|total) (?:of )?)?",
     re.IGNORECASE,
@@ -111,6 +109,7 @@ _CONDITION = re.compile(
     r"|claims?|says|asks?)\b[^.!?\n,;]*$",
     re.IGNORECASE,
 )
+_LINE_END = re.compile(r"[*_`\"'\])]{0,4}\s{0,3}(?:\n|[.,;:]\s|$)")
 _HYPOTHETICAL = re.compile(r"\s(?:only |at most )?(?:if|unless|had|were)\b", re.IGNORECASE)
 
 
@@ -139,8 +138,10 @@ class _Figure:
 def read_view_for_number(
     view: str, scale: Scale, *, cut: bool, ended: bool
 ) -> Reading[float] | None:
-    """The number in `view`; None where it holds nothing that reads like one. `ended`: the text does
-    not break off in mid-sentence."""
+    """The number in `view`; None where nothing in it reads like one.
+
+    `ended`: the text does not break off in mid-sentence.
+    """
     figures = list(_figures(view, scale))
     if cut:
         stop = len(view.rstrip())
@@ -152,43 +153,45 @@ def read_view_for_number(
     reading = decide([*_labelled(view, places), *_of_lines(view, figures)], view)
     if reading is not None:
         return reading
-    given = list(_given(view, places))
-    ratios = [
-        Candidate(f.value, f.start, f.end, "stated", 0)
-        for f in figures
-        if f.ratio and _is_bare(view, f)
-    ]
-    lone = [
-        Candidate(f.value, f.start, f.end, "lone mention") for f in figures if _is_bare(view, f)
-    ]
-    reading = decide(given, view) or decide(ratios, view) or decide(lone, view)
-    if reading is None:
-        return None
-    return Reading(None, reason="cut off") if cut or not ended else reading
+    ratios: list[Candidate[float]] = []
+    lone: list[Candidate[float]] = []
+    for figure in figures:
+        if _is_bare(view, figure):
+            lone.append(Candidate(figure.value, figure.start, figure.end, "lone mention"))
+            if figure.ratio:
+                ratios.append(Candidate(figure.value, figure.start, figure.end, "stated"))
+    statements = list(_statements(view, places))
+    reading = decide(statements, view) or decide(ratios, view) or decide(lone, view)
+    if reading is not None and (cut or not ended):
+        return Reading(None, reason="cut off")
+    return reading
 
 
 def read_json_for_number(view: str, scale: Scale) -> Reading[float] | None:
     """The number in a JSON field, such as "score", of `view`, in which quotation marks are
     whole."""
-    values = (
-        [_number_of(content, scale) for content in fields_of(view, _FIELD)] if "{" in view else []
-    )
-    return decide([Candidate(value, 0, 0, "marked") for value in values if value is not None], view)
+    if "{" not in view:
+        return None
+    candidates: list[Candidate[float]] = []
+    for content in fields_of(view, _FIELD):
+        if isinstance(content, bool) or not isinstance(content, int | float | str):
+            continue
+        value = _only_number(str(content), scale)
+        if value is not None:
+            candidates.append(Candidate(value, 0, 0, "marked"))
+    return decide(candidates, view)
 
 
 # --- numbers
 
 
 def _figures(view: str, scale: Scale) -> Iterator[_Figure]:
-    """The numbers on the scale that are no list entry, percentage, denominator or end of a range,
-    nor over another denominator."""
-    entries = {match.start() for match in _LIST_ENTRY.finditer(view)}
-    entries = (
-        entries if len(entries) > 1 else set()
-    )  # one alone may be the verdict: "7. It is mostly right."
-    matches = [
-        m for m in _NUMBER.finditer(view) if m.start() - _indent(view, m.start()) not in entries
-    ]
+    """The numbers on the scale that may be a verdict.
+
+    Left out are list entries, percentages, denominators, ends of a range, and numbers over another
+    denominator than the scale's maximum.
+    """
+    matches = _numbers(view)
     ignored: set[int] = set()
     ratios: dict[int, int] = {}
     for k, (before, after) in enumerate(pairwise(matches)):
@@ -203,13 +206,31 @@ def _figures(view: str, scale: Scale) -> Iterator[_Figure]:
             ignored |= {k, k + 1}
     for k, match in enumerate(matches):
         value = _value(match)
+        if k in ignored or not scale.has(value):
+            continue
         percent = match[1] is not None and scale.high != 100
-        maximum = (
-            value == scale.high
-            and _SCALED.search(view[max(0, match.start() - 24) : match.start()]) is not None
-        )
-        if k not in ignored and scale.has(value) and not percent and not maximum:
+        lead = view[max(0, match.start() - 24) : match.start()]
+        is_maximum = value == scale.high and _SCALED.search(lead) is not None
+        if not percent and not is_maximum:
             yield _Figure(value, match.start(), ratios.get(k, match.end()), k in ratios)
+
+
+def _numbers(view: str) -> list[re.Match[str]]:
+    """The numbers in `view` without those of a list's entries.
+
+    One list entry alone is a number: it may be the verdict ("7. It is mostly right.").
+    """
+    entries = {match.start() for match in _LIST_ENTRY.finditer(view)}
+    matches = list(_NUMBER.finditer(view))
+    if len(entries) < 2:
+        return matches
+    numbers: list[re.Match[str]] = []
+    for match in matches:
+        lead = view[max(0, match.start() - 8) : match.start()]
+        indent = len(lead) - len(lead.rstrip(" \t"))
+        if match.start() - indent not in entries:
+            numbers.append(match)
+    return numbers
 
 
 def _value(match: re.Match[str]) -> float:
@@ -222,12 +243,6 @@ def _is_range(between: str, first: float, second: float, scale: Scale) -> bool:
     ends = (first, second) in ((scale.low, scale.high), (1, scale.high), (0, scale.high))
     dashed = between.strip() in ("-", "\u2013", "\u2014", "~") and first < second
     return ends or dashed
-
-
-def _indent(view: str, start: int) -> int:
-    """Blanks before `start`, at most 8."""
-    lead = view[max(0, start - 8) : start]
-    return len(lead) - len(lead.rstrip(" \t"))
 
 
 def _is_bare(view: str, figure: _Figure) -> bool:
@@ -246,106 +261,92 @@ def _is_bare(view: str, figure: _Figure) -> bool:
 def _marked(view: str, scale: Scale) -> Iterator[Candidate[float]]:
     for match in _MARK.finditer(view):
         content = match["double"] or match["boxed"] or match["tagged"]
-        figures = list(_figures(content, scale))
-        if len(figures) == 1 and _is_all(content, figures[0]):
-            yield Candidate(figures[0].value, match.start(), match.end(), "marked")
+        value = _only_number(content, scale)
+        if value is not None:
+            yield Candidate(value, match.start(), match.end(), "marked")
 
 
-def _number_of(content: object, scale: Scale) -> float | None:
-    """The number that a JSON value is."""
-    if isinstance(content, bool) or not isinstance(content, int | float | str):
-        return None
-    figures = list(_figures(str(content), scale))
-    return figures[0].value if len(figures) == 1 and _is_all(str(content), figures[0]) else None
+def _only_number(content: str, scale: Scale) -> float | None:
+    """The number that is all of `content`."""
+    figures = list(_figures(content, scale))
+    if len(figures) == 1 and _is_all(content, figures[0].start, figures[0].end):
+        return figures[0].value
+    return None
 
 
-def _is_all(content: str, figure: _Figure) -> bool:
-    rest = content[: figure.start] + content[figure.end :]
+def _is_all(content: str, start: int, end: int) -> bool:
+    """Whether there are only fillers outside of `start` .. `end`."""
+    rest = content[:start] + content[end:]
     return not re.sub(r"(?i)points?|stars?|score|分|[\s*_`\"'.:\[\](){}$]", "", rest)
 
 
 def _alone(view: str, figures: Sequence[_Figure]) -> Iterator[Candidate[float]]:
-    """The whole text is a number."""
-    if (
-        len(figures) == 1
-        and len(view.strip()) < 60
-        and _is_all(view.strip(), _shifted(figures[0], view))
-    ):
-        yield Candidate(figures[0].value, figures[0].start, figures[0].end, "marked")
-
-
-def _shifted(figure: _Figure, view: str) -> _Figure:
-    blanks = len(view) - len(view.lstrip())
-    return _Figure(figure.value, figure.start - blanks, figure.end - blanks, figure.ratio)
+    """The number that is the whole text."""
+    if len(figures) != 1 or len(view.strip()) >= 60:
+        return
+    figure = figures[0]
+    if _is_all(view, figure.start, figure.end):
+        yield Candidate(figure.value, figure.start, figure.end, "marked")
 
 
 def _labelled(view: str, places: dict[int, _Figure]) -> Iterator[Candidate[float]]:
     for match in _LABEL.finditer(view):
         between = _BETWEEN.match(view, match.end())
-        figure = None if between is None else places.get(between.end())
-        if between is None or figure is None or not _is_linked(match, between, figure, view):
+        if between is None or between.end() not in places:
             continue
-        conditional = _HYPOTHETICAL.match(view, figure.end) is not None
-        if conditional or _CONDITION.search(view[max(0, match.start() - 80) : match.start()]):
-            continue
-        yield Candidate(
-            figure.value, match.start(), figure.end, "label", _rank(match, between, figure, view)
-        )
+        figure = places[between.end()]
+        lead = view[max(0, match.start() - 80) : match.start()]
+        conditional = _HYPOTHETICAL.match(view, figure.end) or _CONDITION.search(lead)
+        if _is_linked(match, between, figure, view) and conditional is None:
+            rank = _rank(match, between, figure, view)
+            yield Candidate(figure.value, match.start(), figure.end, "label", rank)
 
 
 def _is_linked(label: re.Match[str], between: re.Match[str], figure: _Figure, view: str) -> bool:
     """Whether something links the label with the number; "打7分" needs nothing but its unit."""
-    if label["chinese"] or label["result"]:
-        return (
-            bool(between[0].strip())
-            or view[figure.end : figure.end + 2].strip()[:1] == "分"
-            or bool(label["result"])
-        )
+    if label["result"]:
+        return True
+    if label["chinese"]:
+        unit = view[figure.end : figure.end + 2].strip()[:1] == "分"
+        return unit or bool(between[0].strip())
     return _LINKED.search(between[0]) is not None
 
 
 def _rank(label: re.Match[str], between: re.Match[str], figure: _Figure, view: str) -> int:
-    """Final labels before plain ones before those of an aspect; of each kind those on a line of
-    their own first."""
+    """Rank of a label: final labels before plain ones before those of an aspect; among each, those
+    on a line of their own first."""
     before = label["before"] or ""
     final = _FINAL.search(before + (label["label"] or label["chinese"] or "")) is not None
     plain = _PLAIN_BEFORE.fullmatch(before) is not None and not between["aspect"]
     start = view.rfind("\n", max(0, label.start() - 40), label.start()) + 1
     lead = view[max(start, label.start() - 40) : label.start()].strip(" #*_-•>|\t(")
     rest = view[figure.end : figure.end + 12].split("\n", 1)[0].strip(" .!*_`\"')]}|。分")
-    own_line = not lead and not rest
-    kind = 2 if (final and not between["aspect"]) or label["result"] else int(plain)
-    return 2 * kind + int(own_line)
+    kind = int(plain)
+    if label["result"] or (final and not between["aspect"]):
+        kind = 2
+    alone = not lead and not rest
+    return 2 * kind + int(alone)
 
 
 def _of_lines(view: str, figures: Sequence[_Figure]) -> Iterator[Candidate[float]]:
-    """A first or last line that is nothing but a number, or a text that begins with "7.
-    Because"."""
+    """The number of a first or last line that is nothing but a number, or of a text that begins
+    with "7. Because"."""
     if not figures:
         return
-    forms: tuple[tuple[_Figure, Form], ...] = (
-        (figures[0], "first line"),
-        (figures[-1], "last line"),
-    )
-    for figure, form in forms:
-        before = view[: figure.start] if form == "first line" else view[figure.end :]
-        if form == "first line":
-            alone = not before.strip(" \n*_`\"'[(#") and re.match(
-                r"[*_`\"'\])]{0,4}\s{0,3}(?:\n|[.,;:]\s|$)", view[figure.end : figure.end + 12]
-            )
-        else:
-            line = view[view.rfind("\n", 0, figure.start) + 1 : figure.start]
-            alone = (
-                not before.strip(" \n*_`\"'])#.!分")
-                and "\n" in view[: figure.start]
-                and not line.strip(" *_`\"'[(#")
-            )
-        if alone:
-            yield Candidate(figure.value, figure.start, figure.end, form, 1)
+    first = figures[0]
+    before = view[: first.start].strip(" \n*_`\"'[(#")
+    if not before and _LINE_END.match(view[first.end : first.end + 12]):
+        yield Candidate(first.value, first.start, first.end, "first line", 1)
+    last = figures[-1]
+    if view[last.end :].strip(" \n*_`\"'])#.!分"):
+        return
+    line_start = view.rfind("\n", 0, last.start) + 1
+    if line_start > 0 and not view[line_start : last.start].strip(" *_`\"'[(#"):
+        yield Candidate(last.value, last.start, last.end, "last line", 1)
 
 
-def _given(view: str, places: dict[int, _Figure]) -> Iterator[Candidate[float]]:
-    """ "I give it a 7", "it deserves 7 points"."""
+def _statements(view: str, places: dict[int, _Figure]) -> Iterator[Candidate[float]]:
+    """Numbers in statements: "I give it a 7", "it deserves 7 points"."""
     for match in _GIVES.finditer(view):
         figure = places.get(match.end())
         if figure is None or _CONDITION.search(view[max(0, match.start() - 80) : match.start()]):

@@ -20,8 +20,8 @@ TIME_LIMIT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a parser read: the text of its main group (None without a match) and of the others, and
-    whether it ran out of time."""
+    """Result of a parser: the text of its main group (None without a match) and of its other
+    groups."""
 
     verdict: str | None
     columns: Mapping[str, str | None]
@@ -33,8 +33,10 @@ class Parser:
     response count least."""
 
     def __init__(self, pattern: str, group: str) -> None:
-        """`group`: the named group that holds the verdict. Raises ValueError with what is wrong, as
-        the end of a sentence."""
+        """`group`: the named group that holds the verdict.
+
+        Raises ValueError with the problem of the pattern, as the end of a sentence.
+        """
         try:
             self._pattern: Any = regex.compile(pattern)
         except regex.error as error:
@@ -42,8 +44,12 @@ class Parser:
             raise ValueError(f"no regular expression: {error}") from error
         names = tuple(self._pattern.groupindex)
         if group not in names:
-            seen = f"has the named groups {', '.join(names)}" if names else "has no named group"
-            raise ValueError(f"{seen}; name the one that holds the verdict, as in (?P<{group}>...)")
+            groups = "has no named group"
+            if names:
+                groups = f"has the named groups {', '.join(names)}"
+            raise ValueError(
+                f"{groups}; name the one that holds the verdict, as in (?P<{group}>...)"
+            )
         self._group = group
         self._others = tuple(name for name in names if name != group)
 
@@ -64,8 +70,8 @@ class Parser:
 
 
 def parser_problem(pattern: Any, group: str) -> str:
-    """What is wrong with a configured pattern, as the end of a sentence; "" where nothing is or
-    there is none."""
+    """Problem of a configured pattern, as the end of a sentence; "" without one or without a
+    pattern."""
     if not isinstance(pattern, str):
         return f"give a regular expression with (?P<{group}>...) as text"
     if not pattern:

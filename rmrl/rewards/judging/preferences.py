@@ -116,8 +116,10 @@ _CHINESE_BETTER = re.compile(
     rf"|支持)\s?{_X}"
     rf"|(?:更好|更优|最好|最佳)的(?:回答|回复|答案|一个)?(?:是|为)\s?{_X}"
 )
-_CHINESE_THAN = re.compile(rf"{_X}(?P<no>不|没有|并不)?(?:要|明显|显然)?(?:优于|好于|胜过|强于)\s?{_X}"
-        rf"|{_X}\s?比\s?{_X}[^\ue000-\uf0ff。,;不没]{{0,8}}?(?:更好|更优|更佳|好|优|强)")  # fmt: skip
+_CHINESE_THAN = re.compile(
+    rf"{_X}(?P<no>不|没有|并不)?(?:要|明显|显然)?(?:优于|好于|胜过|强于)\s?{_X}"
+    rf"|{_X}\s?比\s?{_X}[^\ue000-\uf0ff。,;不没]{{0,8}}?(?:更好|更优|更佳|好|优|强)"
+)
 _CHINESE_LESS = re.compile(rf"{_X}\s?(?:不如|劣于|差于|逊于)\s?{_X}")
 
 _ELSEWHERE = re.compile(
@@ -217,27 +219,23 @@ def stated(text: str, choices: Choices) -> list[Candidate[str]]:
     """The statements of preference in a marked-up text: those that conclude rank highest, those "in
     terms of" something lowest.
 
-    Left out are negations, questions, conditions, concessions ("while A is better at ...") and what
-    the judge says that others say.
+    Left out are negations, questions, conditions, concessions ("while A is better at ...") and
+    opinions that the judge attributes to others.
     """
     candidates: list[Candidate[str]] = []
     merged = _TOGETHER.sub(_merged, text)
     alone = re.search(MENTION, merged) is None
-    for sentence in _sentences(merged):
-        candidates += _preferences(sentence, choices)
-        candidates += _ties(sentence, choices, alone=alone)
+    for match in _SENTENCE.finditer(merged):
+        if match[0].strip():
+            concludes = _CONCLUDES.search(match[0]) is not None
+            sentence = _Sentence(match[0], match.start(), concludes)
+            candidates += _preferences(sentence, choices)
+            candidates += _ties(sentence, choices, alone=alone)
     return candidates
 
 
-def _sentences(text: str) -> Iterator[_Sentence]:
-    for match in _SENTENCE.finditer(text):
-        sentence = match[0]
-        if sentence.strip():
-            yield _Sentence(sentence, match.start(), _CONCLUDES.search(sentence) is not None)
-
-
 def _merged(match: re.Match[str]) -> str:
-    """Two choices that are said to be or do the same: one word for both. Lengths change little."""
+    """One word for two choices that do or are the same. Lengths change little."""
     if match[2] == match[4]:
         return match[0]
     lead = (match["lead"] or "").lower()
@@ -254,29 +252,29 @@ def _preferences(sentence: _Sentence, choices: Choices) -> Iterator[Candidate[st
         return
     for pattern, sign in _PATTERNS:
         for match in pattern.finditer(text):
-            named = [
-                k
-                for k in range(1, pattern.groups + 1)
-                if k not in pattern.groupindex.values() and match[k]
-            ]
-            if _is_denied(match) or _ELSEWHERE.search(
-                text[max(0, match.start() - 200) : match.start()]
-            ):
-                continue
+            lead = text[max(0, match.start() - 200) : match.start()]
             tail = text[match.end() : match.end() + 60]
+            if _is_denied(match) or _ELSEWHERE.search(lead):
+                continue
             if _HYPOTHETICAL.match(tail) or tail.lstrip().startswith("?"):
                 continue
-            index = choices.index_of(match[named[0]])
-            other = _other(index, choices) if sign < 0 else index
-            if index not in choices.sides or other is None:
+            index = choices.index_of(_first_mention(match))
+            preferred = index if sign > 0 else _other(index, choices)
+            if index not in choices.sides or preferred is None:
                 continue
-            yield Candidate(
-                choices.names[other],
-                sentence.start + match.start(),
-                sentence.start + match.end(),
-                "stated",
-                _rank(sentence, tail),
-            )
+            start = sentence.start + match.start()
+            end = sentence.start + match.end()
+            rank = _rank(sentence, tail)
+            yield Candidate(choices.names[preferred], start, end, "stated", rank)
+
+
+def _first_mention(match: re.Match[str]) -> str:
+    """The first unnamed group that matched: mentions are the patterns' only unnamed groups."""
+    named = set(match.re.groupindex.values())
+    for number in range(1, match.re.groups + 1):
+        if number not in named and match[number]:
+            return match[number]
+    raise AssertionError(f"no mention in {match[0]!r}")
 
 
 _PATTERNS = (
@@ -292,7 +290,7 @@ _PATTERNS = (
     (_CHINESE_THAN, 1),
     (_CHINESE_LESS, -1),
 )
-"""(pattern, 1 where the first mention is preferred, -1 where it is the one that is not)."""
+"""(pattern, 1 where the first mention is preferred, -1 where the other one is)."""
 
 
 def _is_denied(match: re.Match[str]) -> bool:
@@ -313,8 +311,11 @@ def _rank(sentence: _Sentence, tail: str) -> int:
 
 
 def _ties(sentence: _Sentence, choices: Choices, *, alone: bool) -> Iterator[Candidate[str]]:
-    """`alone`: the text says nothing of one choice by itself; otherwise "both are good" is only the
-    beginning of a comparison."""
+    """Statements that prefer neither.
+
+    `alone`: the text has no statement on one choice by itself; otherwise "both are good" is only
+    the beginning of a comparison.
+    """
     kinds: tuple[tuple[re.Pattern[str], Undecided, int], ...] = (
         (_TIE, "tie", PLAIN),
         (_EQUAL, "both", QUALIFIED),
@@ -331,9 +332,9 @@ def _ties(sentence: _Sentence, choices: Choices, *, alone: bool) -> Iterator[Can
             continue
         if _GOES_ON.match(sentence.text, match.end()):
             continue
-        concluding = sentence.concludes and rank >= QUALIFIED
-        yield Candidate(
-            choices.of_undecided(kind), sentence.start + match.start(), sentence.start + match.end(), "stated",
-            CONCLUDING if concluding else rank,
-        )  # fmt: skip
+        if sentence.concludes and rank >= QUALIFIED:
+            rank = CONCLUDING
+        start = sentence.start + match.start()
+        end = sentence.start + match.end()
+        yield Candidate(choices.of_undecided(kind), start, end, "stated", rank)
         return

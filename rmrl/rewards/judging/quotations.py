@@ -1,13 +1,14 @@
-"""Views of a judge's output: which of its words are its own, and which are quotations.
+"""Views of a judge's output: its own words and its quotations.
 
-What the judge quotes counts less than its own words, in this order:
-1. text outside quotation marks, backticks and blockquote lines (a value behind the judge's own
-  label, Score: "3", is its own text);
-2. what it quotes, unless the response contains it;
-3. a quotation out of the response only where it ends the output as a bare verdict and 1 and 2 hold
-  none. Without this a policy that
-   writes every possible verdict could make honest ones unreadable, and so take its own bad rows out
-   out of the loss.
+Quotations count less than the judge's own words, in this order:
+
+    1. Text outside quotation marks, backticks and blockquote lines. A value behind the judge's own
+       label, Score: "3", is its own text.
+    2. Quotations that the response does not contain.
+    3. A quotation out of the response, only where it ends the output as a bare verdict and 1 and 2
+       hold none. Otherwise a policy that writes every possible verdict could make honest ones
+       unreadable, and so take its own bad rows out of the loss.
+
 Lines that only repeat the judge's prompt (see `echoes`) count in no view, unless one ends the output
 behind words of the judge's own.
 Time is linear in the length of the text.
@@ -37,10 +38,10 @@ _OWN_LABEL = re.compile(
 _LABEL_LENGTH = 60
 _TRAILING = " \t\r\n.*_"
 _OWN_WORDS = 3
-"""Words of its own that a judge has written before a last line that stands in its prompt as well."""
+"""Minimum number of the judge's own words before a last line that is also in its prompt."""
 _COMPARED = 256
-"""So many quotations, from the last, are looked for in the response; those before them are taken
-for copies."""
+"""Number of quotations, from the last, that are searched for in the response; those before them
+count as copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,67 +50,74 @@ class _Quote:
     end: int
     block: bool
     """A ``` block: many judges write their own verdicts in one."""
-    own: bool
-    """Behind nothing but a label of the judge's, on its line."""
+    labelled: bool
+    """Only a label of the judge's, or nothing, precedes it on its line."""
     copied: bool
+    """The response, or the prompt, contains it."""
 
 
 def views(
     text: str, response: str, quotes: re.Pattern[str] = QUOTES, *, prompt: str = ""
 ) -> Iterator[str]:
-    """The judge's own words, then ever more of the text; each at full length, with spaces in place
-    of what does not count. `prompt`: what the judge was asked, without the response."""
+    """The judge's own words, then ever more of the text.
+
+    Each view has the full length, with spaces in place of the excluded text. `prompt`: the judge's
+    prompt without the response.
+    """
     question = asked(prompt)
     echoes = _without_conclusion(text, question.echoes(text))
     quotations = _quotes_in(text, response, quotes, question)
-    copied = [quote for quote in quotations if quote.copied]
-    foreign = [quote for quote in quotations if quote.copied or not (quote.block or quote.own)]
-    yield _blanked(text, [*_spans(foreign), *echoes])
+    copied: list[tuple[int, int]] = []
+    foreign: list[tuple[int, int]] = []
+    for quote in quotations:
+        span = (quote.start, quote.end)
+        if quote.copied:
+            copied.append(span)
+        if quote.copied or not (quote.block or quote.labelled):
+            foreign.append(span)
+    yield _blanked(text, [*foreign, *echoes])
     if len(foreign) > len(copied):
-        yield _blanked(text, [*_spans(copied), *echoes])
-    if copied and copied[-1].own and not text[copied[-1].end :].strip(_TRAILING):
-        yield _blanked(text, [*_spans(copied[:-1]), *echoes])
+        yield _blanked(text, [*copied, *echoes])
+    last = next((quote for quote in reversed(quotations) if quote.copied), None)
+    if last is not None and last.labelled and not text[last.end :].strip(_TRAILING):
+        yield _blanked(text, [*copied[:-1], *echoes])
 
 
 def _without_conclusion(text: str, echoes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The echoes but for one that ends the text behind words of the judge's own: it concludes in
-    the form that it was asked for."""
+    """The echoes except one that ends the text behind words of the judge's own: a conclusion in the
+    requested form."""
     if not echoes or text[echoes[-1][1] :].strip(_TRAILING):
         return echoes
     words = re.findall(r"[^\W\d_]+", _blanked(text, echoes))
     return echoes[:-1] if len(words) >= _OWN_WORDS else echoes
 
 
-def _spans(quotes: Sequence[_Quote]) -> list[tuple[int, int]]:
-    return [(quote.start, quote.end) for quote in quotes]
-
-
 def _blanked(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The text with spaces in place of the spans, which may overlap."""
     parts: list[str] = []
-    at = 0
+    position = 0
     for start, end in sorted(spans):
-        parts.append(text[at:start])
-        at = max(at, start)
-        parts.append(" " * (end - at))
-        at = max(at, end)
-    return "".join([*parts, text[at:]])
+        parts.append(text[position:start])
+        position = max(position, start)
+        parts.append(" " * (end - position))
+        position = max(position, end)
+    return "".join([*parts, text[position:]])
 
 
 def _quotes_in(text: str, response: str, quotes: re.Pattern[str], question: Prompt) -> list[_Quote]:
-    """All quotations, in order and apart from each other."""
+    """All quotations, in order and without overlaps."""
     spans: list[tuple[int, int, bool]] = []
     for start, end, block in _blocks(text):
-        spans += (
-            [(start, end, True)]
-            if block
-            else [(m.start(), m.end(), False) for m in quotes.finditer(text, start, end)]
-        )
-    wanted = _squeezed(response)
+        if block:
+            spans.append((start, end, True))
+        else:
+            spans += [(*match.span(), False) for match in quotes.finditer(text, start, end)]
+    source = _squeezed(response)
     first_compared = len(spans) - _COMPARED
     quotations: list[_Quote] = []
     for i, (start, end, block) in enumerate(spans):
         quotation = text[start:end]
-        copied = bool(wanted) and (i < first_compared or _is_copy(quotation, wanted))
+        copied = bool(source) and (i < first_compared or _is_copy(quotation, source))
         copied = copied or (not block and question.has(quotation))
         quotations.append(_Quote(start, end, block, _stands_alone(text, start), copied))
     return quotations
@@ -125,26 +133,23 @@ def _blocks(text: str) -> Iterator[tuple[int, int, bool]]:
     yield at, len(text), False
 
 
-def _is_copy(quotation: str, wanted: str) -> bool:
-    inner = _squeezed(re.sub(r"(?m)^[ \t]*>|^```\w{0,12}$", "", quotation)).strip(
-        '`"“”「」『』«».…,;:!?'
-    )
-    return bool(inner) and inner in wanted
+def _is_copy(quotation: str, source: str) -> bool:
+    """Whether `source`, squeezed, contains the quotation without its marks."""
+    inner = _squeezed(re.sub(r"(?m)^[ \t]*>|^```\w{0,12}$", "", quotation))
+    inner = inner.strip('`"“”「」『』«».…,;:!?')
+    return bool(inner) and inner in source
 
 
 def _squeezed(text: str) -> str:
-    """Without white space: copies are wrapped anew, and what judges read has spaces in its broken
-    tokens."""
+    """The text without white space: copies are wrapped anew, and neutralised texts have spaces in
+    their broken tokens."""
     return "".join(text.split())
 
 
 def _stands_alone(text: str, start: int) -> bool:
-    """Whether nothing but a label comes before `start` on its line. Blockquote lines are quotations
-    by their form."""
+    """Whether nothing but a label precedes `start` on its line. Blockquote lines are quotations by
+    their form."""
     line = text.rfind("\n", max(0, start - _LABEL_LENGTH - 1), start) + 1
-    far = line == 0 and start > _LABEL_LENGTH
-    return (
-        not far
-        and text[start] not in "> \t"
-        and _OWN_LABEL.fullmatch(text, line, start) is not None
-    )
+    if line == 0 and start > _LABEL_LENGTH:
+        return False
+    return text[start] not in "> \t" and _OWN_LABEL.fullmatch(text, line, start) is not None

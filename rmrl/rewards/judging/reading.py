@@ -1,4 +1,4 @@
-"""What came of reading a verdict, and the rules that all readers share: ranks, contradictions,
+"""The result of reading a verdict, and the rules that all readers share: ranks, contradictions,
 revisions, texts that were cut."""
 
 # ruff: noqa: RUF001
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 Form = Literal["marked", "label", "first line", "last line", "stated", "lone mention"]
-"""How a verdict was read, from the strongest to the weakest; the first three after "marked" are
-equally strong."""
+"""The form in which a verdict was read, from the strongest to the weakest; the first three after
+"marked" are equally strong."""
 Reason = Literal["contradiction", "cut off", "no preference", "no verdict"]
 """Why there is no verdict. "no preference": both, neither or a tie, where that counts as none."""
 
@@ -31,8 +31,10 @@ class Reading(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[Value]):
-    """Something that reads like a verdict. `value` None: it states that nothing is preferred, and
-    that counts as no verdict."""
+    """Text that reads like a verdict.
+
+    `value` None: it states that nothing is preferred, and that counts as no verdict.
+    """
 
     value: Value | None
     start: int
@@ -48,7 +50,7 @@ EXPLANATIONS: Mapping[Reason, str] = {
     "no preference": "the judge prefers neither",
     "no verdict": "no verdict",
 }
-"""Why there is no verdict, in front of "in <the text>"."""
+"""Why there is no verdict; the sentence goes on with "in <the text>"."""
 
 _REVISION = re.compile(
     r"\bActually\b|\bactually,|\bon second thoughts?\b|\bwait\b|\bcorrection\b|\brevis(?:ed?"
@@ -70,10 +72,10 @@ _SENTENCE_END = re.compile(r"[.!?。！？][\"'”’)\]*_]{0,4}(?=\s)|[。！�
 
 
 def decide(candidates: Sequence[Candidate[Value]], text: str) -> Reading[Value] | None:
-    """The verdict of the candidates of one level, found in `text`; None where there are none.
+    """The verdict of the candidates of one level, which are in `text`; None without candidates.
 
-    Those of the highest rank count. Where they differ, and one is behind words that revise ("on
-    second thought", "correction"), what comes after the last such words counts; otherwise they
+    Those of the highest rank count. Where they differ, and one follows words that revise ("on
+    second thought", "correction"), those behind the last such words count; otherwise they
     contradict each other.
     """
     if not candidates:
@@ -87,36 +89,46 @@ def decide(candidates: Sequence[Candidate[Value]], text: str) -> Reading[Value] 
     if len(values) != 1:
         return Reading(None, reason="contradiction")
     last = strongest[-1]
-    return Reading(last.value, last.form, None if last.value is not None else "no preference")
+    reason = "no preference" if last.value is None else None
+    return Reading(last.value, last.form, reason)
 
 
 def _revised(candidates: Sequence[Candidate[Value]], text: str) -> Sequence[Candidate[Value]]:
     """The candidates behind the last words of revision between the first and the last candidate; []
     without such words."""
     revisions = list(_REVISION.finditer(text, candidates[0].end, candidates[-1].start))
-    return [c for c in candidates if c.start >= revisions[-1].end()] if revisions else []
+    if not revisions:
+        return []
+    return [candidate for candidate in candidates if candidate.start >= revisions[-1].end()]
 
 
 def ends_mid_sentence(text: str) -> bool:
-    """Whether `text` evidently breaks off: behind a comma, an opening bracket or a word that ends
-    no sentence, or without the full stop that its sentences have otherwise. Entries of lists need
-    none, nor does a text that never has any.
+    """Whether `text` evidently breaks off.
+
+    It then ends with a comma, an opening bracket or a word that ends no sentence, or without the
+    full stop that its other sentences have. Entries of lists need none, nor does a text without any
+    full stop.
     """
     text = text.rstrip()
     if not text or _ENDED.search(text[-8:]):
         return False
-    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
-    tail = text[ends[-1] if ends else 0 :].strip()
+    stops = 0
+    line_breaks = 0
+    tail_start = 0
+    for match in _SENTENCE_END.finditer(text):
+        tail_start = match.end()
+        line = text[max(0, tail_start - 12) : tail_start - 1]
+        if text[tail_start - 1] != "\n":
+            stops += 1
+        elif line.rstrip(" \t\n*_")[-1:] not in ".!?。！？:：":
+            line_breaks += 1
+    tail = text[tail_start:].strip()
     if trails_off(tail):
         return len(tail.split()) > 1
-    stopped = sum(1 for end in ends if text[end - 1] != "\n")
-    lines = sum(
-        1 for end in ends if text[end - 1] == "\n" and not _stops(text[max(0, end - 12) : end - 1])
-    )
-    if not ends:
+    if tail_start == 0:
         return tail[:1].isupper() and len(tail.split()) > _ONE_SENTENCE
     is_entry = re.match(r"[-*•#|>]|\d{1,2}[.)]", tail) is not None
-    return stopped > lines and not is_entry
+    return stops > line_breaks and not is_entry
 
 
 def trails_off(text: str) -> bool:
@@ -124,9 +136,5 @@ def trails_off(text: str) -> bool:
     return _TRAILS_OFF.search(text[-24:]) is not None
 
 
-def _stops(line: str) -> bool:
-    return line.rstrip(" \t\n*_")[-1:] in ".!?。！？:："
-
-
 _ONE_SENTENCE = 12
-"""Words at most of a text without any full stop that is taken for whole."""
+"""Maximum number of words of a text without any full stop that counts as whole."""

@@ -1,11 +1,12 @@
-"""A judge that will not judge: its excuses are told apart from verdicts that could not be read."""
+"""Refusals of a judge, as opposed to verdicts that could not be read."""
 
 from __future__ import annotations
 
 import re
 
 _LOOKED_AT = 240
-"""Characters: refusals open a text; further down the same words are part of a judgement."""
+"""Number of characters that are searched: refusals open a text; further down the same words are
+part of a judgement."""
 
 _UNABLE = (
     r"(?:cannot|can not|can't|could not|couldn't|will not|won't|(?:am|are) (?:not able|unable|not"
@@ -26,12 +27,8 @@ _REFUSAL = re.compile(
 
 
 def is_refusal(text: str) -> bool:
-    """Whether `text`, in which no verdict was found, opens with a refusal such as "I can't help
-    with that". English only."""
-    start = (
-        " ".join(text.split())[:_LOOKED_AT]
-        .replace("\u2019", "'")
-        .replace("'m ", " am ")
-        .replace("'re ", " are ")
-    )
+    """Whether `text`, in which there is no verdict, opens with a refusal such as "I can't help with
+    that". English only."""
+    start = " ".join(text.split())[:_LOOKED_AT].replace("\u2019", "'")
+    start = start.replace("'m ", " am ").replace("'re ", " are ")
     return _REFUSAL.search(start) is not None

@@ -1,5 +1,5 @@
-"""Cutting a response into steps, and finding each step again: in the text it came from and among a
-tokenizer's tokens.
+"""Cut a response into steps, and locate each step again: in the source text and among a tokenizer's
+tokens.
 
 Positions are counted in characters, `end` being the first character behind a part.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 
@@ -33,33 +34,31 @@ def cut_steps(text: str, separator: str) -> list[str]:
 
 
 def step_ends(steps: Sequence[str]) -> list[int]:
-    """Where each step ends in the text that the steps make up."""
-    ends: list[int] = []
-    for step in steps:
-        ends.append(len(step) + (ends[-1] if ends else 0))
-    return ends
+    """The end of each step in the joined text."""
+    return list(accumulate(len(step) for step in steps))
 
 
 def locate_steps(steps: Sequence[str], text: str) -> list[int] | None:
-    """Where each of `steps` ends in `text`, searched for one behind the other; None where one is
-    not there.
+    """The end of each of `steps` in `text`, searched for one behind the other; None where one is
+    missing.
 
     Spaces and line breaks around a step, and between the steps, do not matter.
     """
-    ends, at = [], 0
+    ends: list[int] = []
+    position = 0
     for step in steps:
         bare = step.strip()
-        found = text.find(bare, at)
-        if found < 0:
+        start = text.find(bare, position)
+        if start < 0:
             return None
-        at = found + len(bare)
-        ends.append(at)
+        position = start + len(bare)
+        ends.append(position)
     return ends
 
 
 def last_tokens(ends: Sequence[int], offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """For each place in a text, the last token that begins before it: it has seen everything up to
-    there.
+    """For each place in a text, the last token that begins before it, at which a causal model has
+    read everything up to there.
 
     `offsets` are (start, end) of each token in the text. Byte-level tokenizers leave spaces out of
     them, so a token of nothing but spaces reads (end, end); tokens that stand for no text, such as
@@ -70,14 +69,16 @@ def last_tokens(ends: Sequence[int], offsets: Sequence[tuple[int, int]]) -> list
     tokens: list[int] = []
     silent = -1
     for token, (start, end) in enumerate(offsets):
-        if end == 0:
-            silent = token if not tokens else silent
-            continue
-        tokens.append(token)
-        begins.append(start - 1 if start == end else start)
-    return [
-        tokens[found - 1] if (found := bisect.bisect_left(begins, end)) else silent for end in ends
-    ]
+        if end > 0:
+            tokens.append(token)
+            begins.append(start - 1 if start == end else start)
+        elif not tokens:
+            silent = token
+    last: list[int] = []
+    for end in ends:
+        count = bisect.bisect_left(begins, end)
+        last.append(tokens[count - 1] if count else silent)
+    return last
 
 
 def tokens_of_parts(
@@ -86,16 +87,15 @@ def tokens_of_parts(
     """(token ids of the joined parts, the last token of each part). `special`: the tokenizer adds
     its begin and end marks.
 
-    A tokenizer that cannot say where its tokens stand (`is_fast` is false) is asked part by part.
+    A tokenizer without offsets (`is_fast` is false) is called part by part.
     """
     if getattr(tokenizer, "is_fast", False):
         encoded = tokenizer("".join(parts), add_special_tokens=special, return_offsets_mapping=True)
-        return list(encoded["input_ids"]), last_tokens(
-            step_ends(parts), [tuple(pair) for pair in encoded["offset_mapping"]]
-        )
-    ids: list[int] = (
-        [tokenizer.bos_token_id] if special and tokenizer.bos_token_id is not None else []
-    )
+        offsets = [tuple(pair) for pair in encoded["offset_mapping"]]
+        return list(encoded["input_ids"]), last_tokens(step_ends(parts), offsets)
+    ids: list[int] = []
+    if special and tokenizer.bos_token_id is not None:
+        ids.append(tokenizer.bos_token_id)
     last: list[int] = []
     for part in parts:
         ids += tokenizer(part, add_special_tokens=False)["input_ids"]

@@ -1,4 +1,4 @@
-"""Thinking blocks: a verdict is read from what comes after them."""
+"""Thinking blocks: a verdict is read from the text that follows them."""
 
 from __future__ import annotations
 
@@ -30,28 +30,33 @@ def strip_thinking(text: str, *, opened: bool = False) -> tuple[str, bool]:
     closed = _CLOSE.search(text) is not None
     if opened and not closed:
         return "", True
-    stripped = _CLOSE.sub("", _without_blocks(text)) if closed else text
-    open_tag = _OPEN.search(stripped)
-    return (stripped[: open_tag.start()].strip(), True) if open_tag else (stripped.strip(), False)
+    if closed:
+        text = _CLOSE.sub("", _without_blocks(text))
+    open_tag = _OPEN.search(text)
+    if open_tag is None:
+        return text.strip(), False
+    return text[: open_tag.start()].strip(), True
 
 
 def _without_blocks(text: str) -> str:
-    """`text` without what stands between an opening tag and the next closing one of its name; time
-    is linear."""
-    closings: dict[str, list[re.Match[str]]] = {}
+    """`text` without the spans from an opening tag to the next closing one of its name; time is
+    linear."""
+    starts: dict[str, list[int]] = {}
+    ends: dict[str, list[int]] = {}
     for closing in _CLOSING_TAG.finditer(text):
-        closings.setdefault(closing[0].replace("/", "").lower(), []).append(closing)
-    starts = {name: [closing.start() for closing in tags] for name, tags in closings.items()}
+        name = closing[0].replace("/", "").lower()
+        starts.setdefault(name, []).append(closing.start())
+        ends.setdefault(name, []).append(closing.end())
     parts: list[str] = []
-    at = 0
+    position = 0
     for opening in _OPEN.finditer(text):
         name = opening[0].lower()
         place = bisect_left(starts.get(name, []), opening.end())
-        if opening.start() < at or place == len(starts.get(name, [])):
+        if opening.start() < position or place == len(starts.get(name, [])):
             continue
-        parts.append(text[at : opening.start()])
-        at = closings[name][place].end()
-    return "".join([*parts, text[at:]])
+        parts.append(text[position : opening.start()])
+        position = ends[name][place]
+    return "".join([*parts, text[position:]])
 
 
 def opens_thinking(prompt: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reading a judge's verdict in `rm_postprocess`.
+"""Read a judge's verdict in `rm_postprocess`.
 
     from rmrl.rewards.judging.verdicts import last_number
     last_number("Final score: 7/10. In 2 places it errs.", 0, 10)  # 7.0
@@ -46,7 +46,7 @@ def last_choice(
 
 
 def last_tagged(text: str, tag: str, *, response: str = "") -> str | None:
-    """What stands in the last complete <tag>...</tag>, stripped; case does not matter. None without
+    """The content of the last complete <tag>...</tag>, stripped; case does not matter. None without
     one."""
     opening = re.compile(rf"<{re.escape(tag)}>", re.IGNORECASE)
     closing = re.compile(rf"</{re.escape(tag)}>", re.IGNORECASE)
@@ -69,8 +69,11 @@ def last_json_field(text: str, field: str, *, response: str = "") -> Any:
 def _first_in_views(
     text: str, response: str, read: Callable[[str], Content | None], quotes: re.Pattern[str]
 ) -> Content | None:
-    """What `read` returns of the judge's own words, or else of ever more of the text; places in
-    views are places in `text`."""
+    """The first content that `read` returns: from the judge's own words, else from ever more of the
+    text.
+
+    Places in views are places in `text`.
+    """
     for view in views(text, response, quotes):
         content = read(view)
         if content is not None:
@@ -85,7 +88,8 @@ def _tagged_in(
     opens = [match.end() for match in opening.finditer(view)]
     while closes and opens:
         if opens[-1] > closes[-1]:
-            opens.pop()  # never closed
+            # Never closed.
+            opens.pop()
             continue
         return text[opens[-1] : closes[-1]].strip()
     return None

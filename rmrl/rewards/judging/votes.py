@@ -1,5 +1,4 @@
-"""Votes: reading one from what a judge wrote in the shipped form, and making one score of
-several."""
+"""Votes: read one from a judge's text in the shipped form, and combine several into one score."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ _CODE_FENCE = re.compile(r"^```\w*\s*|\s*```$")
 def combine_votes(votes: Sequence[float], how: str) -> float:
     """One score of at least one vote: their mean, their median, or the most frequent value.
 
-    Values that are equally frequent share the majority: the score is their mean, so that it does
-    not depend on the votes' order.
+    Equally frequent values share the majority: the score is their mean, so that it does not depend
+    on the votes' order.
     """
     if how == "mean":
         return statistics.fmean(votes)
@@ -50,13 +49,13 @@ def read_vote(
     one of `choices`; see `reader`.
 
     Where the text is one JSON object, its other entries become columns. `cut`: the text was ended
-    by its token limit, so that a number at its very end may be the beginning of a longer one. What
-    is quoted from `response` does not count, nor do lines that repeat the `prompt`.
+    by its token limit, so that a number at its very end may be the beginning of a longer one.
+    Quotations from `response` do not count, nor do lines that repeat the `prompt`.
     """
     if choices:
         return _chosen(text, choices, cut=cut, response=response, prompt=prompt)
-    low = min(scale) if scale else -math.inf
-    high = max(scale) if scale else math.inf
+    low = min(scale, default=-math.inf)
+    high = max(scale, default=math.inf)
     reading = read_number(text, low, high, cut=cut, response=response, prompt=prompt)
     return _verdict(reading, _columns(text))
 
@@ -69,9 +68,10 @@ def parsed_vote(
     match = parser.read(text, response=response)
     if match.timed_out:
         return Verdict(None, reason=f"the parser took more than {TIME_LIMIT_S:g} s")
-    value = None if match.verdict is None else _number(match.verdict.strip())
-    on_scale = value is not None and (not scale or min(scale) <= value <= max(scale))
-    return Verdict(value if on_scale else None, match.columns)
+    value = _number(match.verdict or "")
+    if value is not None and scale and not min(scale) <= value <= max(scale):
+        value = None
+    return Verdict(value, match.columns)
 
 
 def _verdict(reading: Reading[float], extra: Mapping[str, Any]) -> Verdict:
@@ -90,11 +90,9 @@ def _chosen(text: str, choices: Sequence[str], *, cut: bool, response: str, prom
     if not values:
         return Verdict(None)
     reading = read_number(text, min(values), max(values), cut=cut, response=response, prompt=prompt)
-    return (
-        _verdict(reading, {})
-        if reading.verdict is None or reading.verdict in values
-        else Verdict(None)
-    )
+    if reading.verdict is not None and reading.verdict not in values:
+        return Verdict(None)
+    return _verdict(reading, {})
 
 
 def _number(text: str) -> float | None:
@@ -112,13 +110,11 @@ def numeric(choices: Sequence[str]) -> bool:
 
 
 def _columns(text: str) -> dict[str, Any]:
-    """Entries beside "score" of a text that is one JSON object; {} of any other."""
+    """Entries beside "score" of a text that is one JSON object; {} for any other text."""
     try:
         read: Any = json.loads(_CODE_FENCE.sub("", text.strip()))
     except (ValueError, RecursionError):
         return {}
-    return (
-        {str(key): value for key, value in read.items() if key != "score"}
-        if isinstance(read, dict) and "score" in read
-        else {}
-    )
+    if not isinstance(read, dict) or "score" not in read:
+        return {}
+    return {str(key): value for key, value in read.items() if key != "score"}

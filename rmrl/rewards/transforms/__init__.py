@@ -1,5 +1,5 @@
-"""What happens to one component's scores before their weight: table TRANSFORMS, and chains of
-several in order.
+"""Transforms of one component's scores before their weight: table TRANSFORMS, and chains of several
+in order.
 
 To add a transform: one file with a dataclass whose fields are its entries (see `chain.Transform`),
 and one line in `table`.

@@ -1,7 +1,7 @@
-"""Several transforms in order, made from what the user typed, with one state for the checkpoint.
+"""Several transforms in order, made from the typed entries, with one state for the checkpoint.
 
 typed -> parse_transforms -> entries (plain mappings, kept in the spec) -> chain_of -> Chain (holds
-  running statistics)
+running statistics)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Transform(Protocol):
 
     @property
     def example(self) -> str:
-        """What a user may type."""
+        """An example of the entries a user types."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class Transform(Protocol):
         ...
 
     def problems(self) -> list[str]:
-        """What is wrong with the entries, beyond their names and types."""
+        """Problems of the entries, beyond their names and types."""
         ...
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
@@ -55,8 +55,7 @@ _COMPARISONS = ("group", "batch", "running")
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A transform that learns from the scores it sees. `apply` reads the state, only `observe`
-    changes it."""
+    """A transform that learns from scores. `apply` reads the state, only `observe` changes it."""
 
     def observe(self, values_N: np.ndarray) -> None: ...
 
@@ -69,22 +68,24 @@ class Stateful(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chain:
-    """Transforms of one component; each sees what the one before it made."""
+    """Transforms of one component, each applied to the result of the one before it."""
 
     kinds: tuple[str, ...] = ()
     transforms: tuple[Transform, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """For people, e.g. ("standardize(group)", "clip")."""
-        return tuple(
-            _label(kind, transform)
-            for kind, transform in zip(self.kinds, self.transforms, strict=True)
-        )
+        """Labels of the transforms, e.g. ("standardize(group)", "clip")."""
+        labels: list[str] = []
+        for kind, transform in zip(self.kinds, self.transforms, strict=True):
+            entries = dataclasses.asdict(cast("Any", transform)).values()
+            variants = [entry for entry in entries if isinstance(entry, str)]
+            labels.append(f"{kind}({', '.join(variants)})" if variants else kind)
+        return tuple(labels)
 
     @property
     def per_value(self) -> bool:
-        """Whether every transform looks at one score alone."""
+        """Whether every transform depends on one score alone."""
         return all(transform.per_value for transform in self.transforms)
 
     def apply(
@@ -93,46 +94,50 @@ class Chain:
         """Transform the values where `present_B`; all others become NaN. The argument is not
         changed.
 
-        Without `learn` running statistics stay as they are: validation must not move what training
-        standardizes by.
+        Without `learn` running statistics stay as they are: validation must not move the statistics
+        of training.
         """
         out_B = np.full(len(values_B), np.nan)
         index = np.flatnonzero(present_B)
-        values_N, seen = np.asarray(values_B, dtype=np.float64)[index], rows.select(index)
+        values_N = np.asarray(values_B, dtype=np.float64)[index]
+        rows_N = rows.select(index)
         for transform in self.transforms:
             if learn and isinstance(transform, Stateful):
                 transform.observe(values_N)
-            values_N = transform.apply(values_N, seen)
+            values_N = transform.apply(values_N, rows_N)
         out_B[index] = values_N
         return out_B
 
     def state_dict(self) -> dict[str, Any]:
         """Running statistics by position and kind, e.g. {"0:standardize": {...}}; JSON; {} where
         nothing is learnt."""
-        states = {key: transform.state_dict() for key, transform in self._stateful().items()}
-        return {key: state for key, state in states.items() if state}
+        states: dict[str, Any] = {}
+        for key, transform in self._stateful().items():
+            state = transform.state_dict()
+            if state:
+                states[key] = state
+        return states
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`. Raises CheckpointError where it belongs to other
         transforms."""
-        mine = self.state_dict()
-        if set(state) != set(mine):
+        current = self.state_dict()
+        if set(state) != set(current):
             raise CheckpointError(
                 f"the checkpoint has running statistics of {_listed(state)} but the transforms now"
-                f" are {', '.join(self.names) or 'none'}, which keep {_listed(mine)}: use the"
+                f" are {', '.join(self.names) or 'none'}, which keep {_listed(current)}: use the"
                 " transforms it was written with, or start a new run"
             )
         for key, transform in self._stateful().items():
-            if key in mine:
+            if key in current:
                 transform.load_state_dict(state[key])
 
     def _stateful(self) -> dict[str, Stateful]:
-        pairs = zip(self.kinds, self.transforms, strict=True)
-        return {
-            f"{i}:{kind}": transform
-            for i, (kind, transform) in enumerate(pairs)
-            if isinstance(transform, Stateful)
-        }
+        stateful: dict[str, Stateful] = {}
+        for i, transform in enumerate(self.transforms):
+            if isinstance(transform, Stateful):
+                stateful[f"{i}:{self.kinds[i]}"] = transform
+        return stateful
 
 
 def compared(entries: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -164,17 +169,21 @@ def parse_transforms(raw: Any, where: str) -> tuple[Mapping[str, Any], ...]:
 
     Raises ConfigError with all problems; `where` is the key that was typed.
     """
-    given: list[Any] = [] if raw is None else list(raw) if isinstance(raw, list | tuple) else [raw]
+    typed: list[Any] = [raw]
+    if raw is None:
+        typed = []
+    elif isinstance(raw, list | tuple):
+        typed = list(raw)
     entries: list[Mapping[str, Any]] = []
     problems: list[str] = []
-    for i, each in enumerate(given):
+    for i, each in enumerate(typed):
         if isinstance(each, str):
             entries.append({"kind": each})
         elif isinstance(each, Mapping) and isinstance(each.get("kind"), str):
             entries.append({str(key): value for key, value in each.items()})
         else:
             problems.append(
-                f"{_place(where, i, len(given))}={each!r}: give a name or entries with a kind, e.g."
+                f"{_place(where, i, len(typed))}={each!r}: give a name or entries with a kind, e.g."
                 f" {{kind: clip, low: -1, high: 1}}; known kinds: {', '.join(TRANSFORMS)}"
             )
     if problems:
@@ -184,62 +193,55 @@ def parse_transforms(raw: Any, where: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def chain_of(entries: Sequence[Mapping[str, Any]], where: str) -> Chain:
-    """A chain that has seen nothing yet. Raises ConfigError with the problems of all transforms;
+    """A chain with empty statistics. Raises ConfigError with the problems of all transforms;
     `where` names the key."""
-    made: list[Transform] = []
+    transforms: list[Transform] = []
     problems: list[str] = []
     for i, entry in enumerate(entries):
         try:
-            made.append(_transform_of(entry, _place(where, i, len(entries))))
+            transforms.append(_transform_of(entry, _place(where, i, len(entries))))
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return Chain(kinds=tuple(str(entry["kind"]) for entry in entries), transforms=tuple(made))
+    kinds = tuple(str(entry["kind"]) for entry in entries)
+    return Chain(kinds=kinds, transforms=tuple(transforms))
 
 
 def _transform_of(entry: Mapping[str, Any], where: str) -> Transform:
     kind = str(entry["kind"])
     try:
-        made = TRANSFORMS[kind]
+        cls = TRANSFORMS[kind]
     except ConfigError as error:
         raise ConfigError([f"{where}: {problem}" for problem in error.problems]) from None
-    if not (isinstance(made, type) and dataclasses.is_dataclass(made)):
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
         raise ConfigError(
             f"{where}: '{kind}' is not a transform: give a dataclass with `problems` and `apply`"
         )
-    given = known_entries(
-        {key: value for key, value in entry.items() if key != "kind"}, made, where
-    )
-    missing = [f.name for f in dataclasses.fields(made) if _required(f) and f.name not in given]
-    if missing:
-        raise ConfigError(
-            f"{where}: {kind} needs {' and '.join(missing)}, e.g. {cast('Any', made).example}"
+    typed = {key: value for key, value in entry.items() if key != "kind"}
+    values = known_entries(typed, cls, where)
+    missing: list[str] = []
+    for field in dataclasses.fields(cls):
+        has_default = (
+            field.default is not dataclasses.MISSING
+            or field.default_factory is not dataclasses.MISSING
         )
-    wild = [
-        key for key, value in given.items() if isinstance(value, float) and not math.isfinite(value)
-    ]
-    if wild:
-        raise ConfigError([f"{where}.{key}={given[key]}: give a finite number" for key in wild])
-    transform = cast("Transform", made(**given))
-    problems = transform.problems()
+        if not has_default and field.name not in values:
+            missing.append(field.name)
+    if missing:
+        example = cast("Any", cls).example
+        raise ConfigError(f"{where}: {kind} needs {' and '.join(missing)}, e.g. {example}")
+    problems: list[str] = []
+    for key, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            problems.append(f"{where}.{key}={value}: give a finite number")
     if problems:
-        raise ConfigError([f"{where}.{problem}" for problem in problems])
+        raise ConfigError(problems)
+    transform = cast("Transform", cls(**values))
+    problems = [f"{where}.{problem}" for problem in transform.problems()]
+    if problems:
+        raise ConfigError(problems)
     return transform
-
-
-def _required(f: dataclasses.Field[Any]) -> bool:
-    return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-
-
-def _label(kind: str, transform: Transform) -> str:
-    """The kind, and what was chosen among its variants."""
-    chosen = [
-        value
-        for f in dataclasses.fields(cast("Any", transform))
-        if isinstance(value := getattr(transform, f.name), str)
-    ]
-    return f"{kind}({', '.join(chosen)})" if chosen else kind
 
 
 def _place(where: str, i: int, count: int) -> str:

@@ -45,12 +45,12 @@ class CosineLength:
     reads_length = True
 
     def problems(self) -> list[str]:
-        problems = (
-            [] if self.max_length > 0 else [f"max_length={self.max_length}: give at least 1 token"]
-        )
-        if min(self.correct_short, self.correct_long) <= max(
-            self.wrong_short, self.wrong_long, self.exceeded
-        ):
+        problems: list[str] = []
+        if self.max_length <= 0:
+            problems.append(f"max_length={self.max_length}: give at least 1 token")
+        worst_correct = min(self.correct_short, self.correct_long)
+        best_wrong = max(self.wrong_short, self.wrong_long, self.exceeded)
+        if worst_correct <= best_wrong:
             problems.append(
                 f"correct_short={self.correct_short:g}, correct_long={self.correct_long:g}: both"
                 " must be greater than wrong_short, wrong_long and exceeded, or a wrong response"
@@ -62,12 +62,7 @@ class CosineLength:
         correct_N = values_N > self.correct_above
         short_N = np.where(correct_N, self.correct_short, self.wrong_short)
         long_N = np.where(correct_N, self.correct_long, self.wrong_long)
-        curve_N = (
-            long_N
-            + (short_N - long_N)
-            * (1 + np.cos(np.pi * np.minimum(rows.lengths_B / self.max_length, 1.0)))
-            / 2
-        )
-        return np.where(
-            (rows.lengths_B >= self.max_length) | rows.truncated_B, self.exceeded, curve_N
-        )
+        share_N = np.minimum(rows.lengths_B / self.max_length, 1.0)
+        curve_N = long_N + (short_N - long_N) * (1 + np.cos(np.pi * share_N)) / 2
+        exceeded_N = (rows.lengths_B >= self.max_length) | rows.truncated_B
+        return np.where(exceeded_N, self.exceeded, curve_N)

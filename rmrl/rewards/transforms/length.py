@@ -25,7 +25,9 @@ class LengthPenalty:
     reads_length = True
 
     def problems(self) -> list[str]:
-        problems = [] if self.target >= 0 else [f"target={self.target}: must not be negative"]
+        problems: list[str] = []
+        if self.target < 0:
+            problems.append(f"target={self.target}: must not be negative")
         if self.per_token <= 0:
             problems.append(
                 f"per_token={self.per_token:g}: give a number greater than 0; it is taken off the"

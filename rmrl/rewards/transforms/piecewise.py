@@ -23,8 +23,8 @@ def piecewise(
     *,
     rate: float = 3.0,
 ) -> np.ndarray:
-    """The curve through `points` [[x, y], ...] (x rising) at `values`, any shape; constant before
-    the first and after the last point.
+    """The curve through `points` [[x, y], ...] (x rising) at `values`, an array of any shape;
+    constant before the first and after the last point.
 
     Between (x0, y0) and (x1, y1), with t = (x - x0) / (x1 - x0):
         linear         y0 + (y1 - y0) * t
@@ -36,51 +36,44 @@ def piecewise(
     if shape == "linear":
         return np.interp(values, xs, ys)
     inside = np.clip(np.asarray(values, dtype=np.float64), xs[0], xs[-1])
-    left = np.clip(np.searchsorted(xs, inside, side="right") - 1, 0, len(xs) - 2)
-    t = (inside - xs[left]) / (xs[left + 1] - xs[left])
-    return ys[left] + (ys[left + 1] - ys[left]) * (np.expm1(rate * t) / math.expm1(rate))
+    before = np.clip(np.searchsorted(xs, inside, side="right") - 1, 0, len(xs) - 2)
+    t = (inside - xs[before]) / (xs[before + 1] - xs[before])
+    return ys[before] + (ys[before + 1] - ys[before]) * (np.expm1(rate * t) / math.expm1(rate))
 
 
 def piecewise_problems(points: Any, shape: str, *, rate: float = 3.0) -> list[str]:
-    """What is wrong with a curve as it was typed; sentences that begin with the entry's name."""
-    problems = (
-        [] if shape in SHAPES else [f"shape={shape!r}: not a choice{did_you_mean(shape, SHAPES)}"]
-    )
+    """Problems of a curve as it was typed; sentences that begin with the entry's name."""
+    problems: list[str] = []
+    if shape not in SHAPES:
+        problems.append(f"shape={shape!r}: not a choice{did_you_mean(shape, SHAPES)}")
     if rate == 0 or not abs(rate) <= 100:
         problems.append(
             f"rate={rate:g}: give a number other than 0, at most 100 in size; for straight lines"
             " leave shape out"
         )
-    if (
-        not isinstance(points, list | tuple)
-        or len(points) < 2
-        or not all(_is_point(point) for point in points)
-    ):
-        return [
-            *problems,
-            (
-                f"points={points!r}: give at least two points [x, y], e.g. [[0, 0], [0.5, 0.2],"
-                " [1, 1]]"
-            ),
-        ]
-    xs = [point[0] for point in points]
-    if any(b <= a for a, b in itertools.pairwise(xs)):
+    is_curve = isinstance(points, list | tuple) and len(points) >= 2
+    if not is_curve or not all(map(_is_point, points)):
         problems.append(
-            f"points: x must rise from point to point, seen {', '.join(f'{x:g}' for x in xs)}"
+            f"points={points!r}: give at least two points [x, y], e.g. [[0, 0], [0.5, 0.2], [1, 1]]"
         )
+        return problems
+    xs = [point[0] for point in points]
+    if any(second <= first for first, second in itertools.pairwise(xs)):
+        typed = ", ".join(f"{x:g}" for x in xs)
+        problems.append(f"points: x must rise from point to point, seen {typed}")
     return problems
 
 
 def _is_point(point: Any) -> bool:
-    return (
-        isinstance(point, list | tuple)
-        and len(point) == 2
-        and all(_is_number(each) for each in point)
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether this is a pair of finite numbers."""
+    if not isinstance(point, list | tuple) or len(point) != 2:
+        return False
+    for number in point:
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            return False
+        if not math.isfinite(number):
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,29 +32,26 @@ class Rank:
         return self.by
 
     def problems(self) -> list[str]:
-        return (
-            [] if self.by in _BY else [f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}"]
-        )
+        if self.by in _BY:
+            return []
+        return [f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}"]
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
-        group_N = (
-            consecutive(rows.group_ids_B)
-            if self.by == "group"
-            else np.zeros(len(values_N), dtype=np.int64)
-        )
-        class_N = refined(
-            group_N, values_N, rounding_floor(largest_of_group(np.abs(values_N), group_N))
-        )
-        count_N = np.bincount(group_N)[group_N] if len(group_N) else np.zeros(0)
-        # both averages are of places in one order by (group, score), so their difference is the
-        # distance from the group's middle
+        if not len(values_N):
+            return np.zeros(0)
+        group_N = np.zeros(len(values_N), dtype=np.int64)
+        if self.by == "group":
+            group_N = consecutive(rows.group_ids_B)
+        tolerance_N = rounding_floor(largest_of_group(np.abs(values_N), group_N))
+        class_N = refined(group_N, values_N, tolerance_N)
+        count_N = np.bincount(group_N)[group_N]
+        # Both averages are of places in one order by (group, score), so their difference is the
+        # distance from the group's middle.
         from_middle_N = _average_place(class_N) - _average_place(group_N)
         return 0.5 + from_middle_N / np.maximum(count_N - 1, 1)
 
 
 def _average_place(class_N: np.ndarray) -> np.ndarray:
     """Average place of each row's class when rows are sorted by class, [N]."""
-    if not len(class_N):
-        return np.zeros(0)
     size = np.bincount(class_N)
     return (np.cumsum(size) - (size + 1) / 2)[class_N]

@@ -12,7 +12,7 @@ from rmrl.rewards.scoring.rows import Rows
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     factor: float = 1.0
-    """Multiplies the score; negative turns it round."""
+    """Multiplies the score; a negative one inverts it."""
     offset: float = 0.0
     """Added afterwards."""
 
@@ -20,11 +20,9 @@ class Scale:
     per_value = True
 
     def problems(self) -> list[str]:
-        return (
-            ["factor=0: every score would be the offset; give another factor"]
-            if self.factor == 0
-            else []
-        )
+        if self.factor == 0:
+            return ["factor=0: every score would be the offset; give another factor"]
+        return []
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         del rows

@@ -20,15 +20,13 @@ class Sigmoid:
     per_value = True
 
     def problems(self) -> list[str]:
-        return (
-            []
-            if self.temperature > 0
-            else [f"temperature={self.temperature:g}: must be greater than 0"]
-        )
+        if self.temperature > 0:
+            return []
+        return [f"temperature={self.temperature:g}: must be greater than 0"]
 
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         del rows
-        # exp of minus the size never overflows, whichever side of the center the score lies on
+        # exp of minus the size never overflows, on either side of the center.
         x_N = (values_N - self.center) / self.temperature
         small_N = np.exp(-np.abs(x_N))
         return np.where(x_N >= 0, 1.0, small_N) / (1.0 + small_N)

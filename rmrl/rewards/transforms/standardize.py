@@ -85,9 +85,9 @@ class Standardize:
         self._moments = Moments()
 
     def problems(self) -> list[str]:
-        problems = (
-            [] if self.by in _BY else [f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}"]
-        )
+        problems: list[str] = []
+        if self.by not in _BY:
+            problems.append(f"by={self.by!r}: not a choice{did_you_mean(self.by, _BY)}")
         if self.eps < 0:
             problems.append(f"eps={self.eps:g}: must not be negative")
         if self.decay is not None and self.by != "running":
@@ -102,11 +102,9 @@ class Standardize:
     def apply(self, values_N: np.ndarray, rows: Rows) -> np.ndarray:
         if self.by == "running":
             return self._by_running(values_N)
-        group_N = (
-            consecutive(rows.group_ids_B)
-            if self.by == "group"
-            else np.zeros(len(values_N), dtype=np.int64)
-        )
+        group_N = np.zeros(len(values_N), dtype=np.int64)
+        if self.by == "group":
+            group_N = consecutive(rows.group_ids_B)
         return _by_group(values_N, group_N, self.eps)
 
     def observe(self, values_N: np.ndarray) -> None:
@@ -157,11 +155,9 @@ def _by_group(values_N: np.ndarray, group_N: np.ndarray, eps: float) -> np.ndarr
 def _of_sorted(values_N: np.ndarray, group_N: np.ndarray, eps: float) -> np.ndarray:
     count_N = np.bincount(group_N)[group_N]
     centred_N = values_N - np.bincount(group_N, weights=values_N)[group_N] / count_N
-    constant_N = largest_of_group(np.abs(centred_N), group_N) <= rounding_floor(
-        largest_of_group(np.abs(values_N), group_N)
-    )
+    floor_N = rounding_floor(largest_of_group(np.abs(values_N), group_N))
+    constant_N = largest_of_group(np.abs(centred_N), group_N) <= floor_N
     centred_N = np.where(constant_N, 0.0, centred_N)
-    std_N = np.sqrt(
-        np.bincount(group_N, weights=centred_N**2)[group_N] / np.maximum(count_N - 1, 1)
-    )
+    squares_N = np.bincount(group_N, weights=centred_N**2)[group_N]
+    std_N = np.sqrt(squares_N / np.maximum(count_N - 1, 1))
     return centred_N / np.where(constant_N, 1.0, std_N + eps)

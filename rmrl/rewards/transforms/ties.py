@@ -1,4 +1,4 @@
-"""Which scores count as equal, and in which order the others stand."""
+"""Ties: scores that count as equal, and the order of the others."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ def refined(class_B: np.ndarray, values_B: np.ndarray, tolerance_B: np.ndarray) 
     value like any other.
     """
     order = np.lexsort((values_B, class_B))
-    with np.errstate(invalid="ignore"):  # -inf minus -inf: no gap
-        apart = (np.diff(class_B[order]) != 0) | (np.diff(values_B[order]) > tolerance_B[order][1:])
+    # -inf minus -inf is no gap.
+    with np.errstate(invalid="ignore"):
+        gaps = np.diff(values_B[order]) > tolerance_B[order][1:]
+    borders = (np.diff(class_B[order]) != 0) | gaps
     out_B = np.zeros(len(values_B), dtype=np.int64)
-    out_B[order[1:]] = np.cumsum(apart)
+    out_B[order[1:]] = np.cumsum(borders)
     return out_B
 
 

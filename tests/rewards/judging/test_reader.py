@@ -103,6 +103,8 @@ def test_what_prefers_neither_is_a_tie_or_nothing():
         "Assistant B wins.",
         "I prefer Response 2.",
         "The second answer is better.",
+        "The Second answer is better.",
+        "SECOND RESPONSE",
         "Output (b)",
     ],
 )

@@ -102,7 +102,7 @@ async def test_the_longer_text_of_a_pair_is_cut_and_the_other_stays(
     assert result.value == frame + 5 + len(kept)
     assert result.extra == {"truncated_tokens": 26 - len(kept)}
     assert result.detail == f"{26 - len(kept)} {SENTENCE} (overlong={how})"
-    assert about.counts.found == {"truncated": [1, 1]}
+    assert about.counts.totals == {"truncated": [1, 1]}
 
 
 @pytest.mark.parametrize("how", CUTS)
@@ -136,7 +136,7 @@ async def test_where_nothing_is_to_be_cut_nothing_is_counted(tokenizer: Any, mad
     await BradleyTerryReward.from_spec(
         made("bradley_terry", "missing", sampling=None), about
     ).score(items(LETTERS * 9))
-    assert about.counts.found == {}
+    assert about.counts.totals == {}
 
 
 async def test_of_a_conversation_the_oldest_turns_go_first_from_the_left(tokenizer: Any, made: Any):
@@ -224,7 +224,7 @@ async def test_a_judge_keeps_its_question_and_the_fence_and_sees_the_cut(
     assert "Rubric:\nshort" in result.rendered
     assert result.rendered.rstrip().endswith("<|im_start|>assistant")
     assert "why" in result.rendered
-    assert about.counts.found == {"truncated": [1, 1]}
+    assert about.counts.totals == {"truncated": [1, 1]}
 
 
 async def test_a_judge_that_writes_more_than_half_its_context_reads_half(tokenizer: Any, made: Any):
@@ -255,7 +255,7 @@ async def test_a_critique_is_cut_for_both_models(tokenizer: Any, made: Any):
     assert "A critique of the reply above:\nfine<|im_end|>" in read.text
     assert result.value == len(read.token_ids)
     assert result.extra["truncated_tokens"] > read.left_out > 0
-    assert about.counts.found == {"truncated": [1, 1]}
+    assert about.counts.totals == {"truncated": [1, 1]}
 
 
 async def test_a_group_judge_is_shown_as_much_of_each_response(tokenizer: Any, made: Any):
@@ -271,7 +271,7 @@ async def test_a_group_judge_is_shown_as_much_of_each_response(tokenizer: Any, m
         assert abs(text.count("a" * 100) - text.count("b" * 100)) <= 1
         assert text.count(MARK) == 2
         assert len(request.token_ids) <= 884
-    assert about.counts.found == {"position_flips": [0, 1], "truncated": [2, 2]}
+    assert about.counts.totals == {"position_flips": [0, 1], "truncated": [2, 2]}
     assert all(r.extra["truncated_tokens"] > 0 for r in results)
 
 
@@ -307,7 +307,7 @@ async def test_steps_that_are_left_out_have_no_score_and_the_others_keep_their_p
     assert result.value == 3.0  # of the steps that were read
     assert result.extra["num_steps"] == 2
     assert result.extra["steps_left_out"] == 3
-    assert about.counts.found == {"truncated": [1, 1]}
+    assert about.counts.totals == {"truncated": [1, 1]}
 
 
 async def test_a_first_step_that_does_not_fit_leaves_the_response_as_it_was(
