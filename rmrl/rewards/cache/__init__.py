@@ -1,2 +1,2 @@
-"""Equal questions are asked once: within a batch always, over steps and runs from an SQLite file
-where one is configured."""
+"""Cache of verdicts: equal requests are sent once, within a batch always, over steps and runs from
+an SQLite file where one is configured."""

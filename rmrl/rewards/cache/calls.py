@@ -1,5 +1,5 @@
-"""The way to an engine with a memory: equal requests are sent once, and what the store knows is not
-sent at all."""
+"""Cached calls to an engine: equal requests are sent once, and requests in the store are not sent
+at all."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class CacheStats:
     """Counts of requests."""
 
     requests: int = 0
-    """What was asked for."""
+    """All requests."""
     duplicates: int = 0
-    """Of these, equal to another one, whose result they share."""
+    """Requests that are equal to another one and share its result."""
     hits: int = 0
-    """Of the distinct ones, answered by the store."""
+    """Distinct requests answered by the store."""
     stored: int = 0
     """New in the store."""
 
@@ -35,15 +35,12 @@ class CacheStats:
 class CachedCalls:
     """Implements `kinds.context.Calls` around `run`.
 
-    `store`: None keeps nothing, duplicates are still asked once. `scorer_key`, `label`: whose
-    verdicts they are (key of the scorer,
-    name of the reward); the key is only read where there is a store. `sampled`: also keep what was
-    drawn at a temperature; such
-    requests are then drawn once and repeated, duplicates included.
-    `waiting`: entered while one call waits for another's answer to the same request. Without it
-    only duplicates within a call are
-    found; with it also those of other calls since `take_stats`, as when the responses of a batch
-    come one by one.
+    `store`: None keeps nothing; duplicates are still sent once. `scorer_key`, `label`: key of the
+    scorer and name of the reward whose verdicts they are; the key is only read where there is a
+    store. `sampled`: also keep samples drawn at a temperature; such requests are then drawn once
+    and repeated, duplicates included. `waiting`: entered while one call waits for another's answer
+    to the same request. Without it only duplicates within a call are shared; with it also those of
+    other calls since `take_stats`, as when the responses of a batch come one by one.
     """
 
     def __init__(
@@ -56,81 +53,87 @@ class CachedCalls:
         sampled: bool,
         waiting: Waiting | None = None,
     ) -> None:
-        self._run, self._store = run, store
-        self._scorer_key, self._label, self._sampled, self._waiting = (
-            scorer_key,
-            label,
-            sampled,
-            waiting,
-        )
+        self._run = run
+        self._store = store
+        self._scorer_key = scorer_key
+        self._label = label
+        self._sampled = sampled
+        self._waiting = waiting
         self._batch: dict[tuple[str, Any], asyncio.Future[Any]] = {}
         self.stats = CacheStats()
 
     def take_stats(self) -> CacheStats:
-        """The counts since they were last taken. Ends the batch: its answers are forgotten, but for
-        what the store keeps."""
-        taken, self.stats = self.stats, CacheStats()
-        self._batch = {asked: answer for asked, answer in self._batch.items() if not answer.done()}
-        return taken
+        """The counts since the last call of this. Ends the batch: its answers are dropped, except
+        those in the store."""
+        stats = self.stats
+        self.stats = CacheStats()
+        for request, answer in list(self._batch.items()):
+            if answer.done():
+                del self._batch[request]
+        return stats
 
     async def submit(
         self, method: str, requests: Sequence[Any], *, deterministic: bool
     ) -> list[Any]:
-        """One result per request, in order; from the store with `cached` set. `run` is not called
-        when nothing is left to ask."""
+        """One result per request, in order; from the store with `cached` set. `run` is only called
+        with requests that need an answer."""
         self.stats.requests += len(requests)
         if not requests:
             return []
         if not deterministic and not (self._sampled and self._store is not None):
-            return await self._ask(method, list(requests))
-        number: dict[Any, int] = {}
-        places = [number.setdefault(request, len(number)) for request in requests]
-        self.stats.duplicates += len(requests) - len(number)
-        answers = self._answers if self._waiting is None else self._shared
-        results = await answers(method, list(number))
-        return [results[place] for place in places]
+            return await self._send(method, list(requests))
+        distinct = list(dict.fromkeys(requests))
+        self.stats.duplicates += len(requests) - len(distinct)
+        if self._waiting is None:
+            results = await self._answers(method, distinct)
+        else:
+            results = await self._shared(method, distinct)
+        result_of = dict(zip(distinct, results, strict=True))
+        return [result_of[request] for request in requests]
 
     async def _shared(self, method: str, distinct: list[Any]) -> list[Any]:
-        """Asks what no other call has asked, and waits for the others. Own answers never wait, so
-        two calls cannot block each other."""
-        others = {
-            place: self._batch[method, r]
-            for place, r in enumerate(distinct)
-            if (method, r) in self._batch
-        }
-        own = [place for place in range(len(distinct)) if place not in others]
-        found: dict[int, Any] = {}
-        if own:
-            found = dict(
-                zip(own, await self._owned(method, [distinct[place] for place in own]), strict=True)
-            )
-        for place, answer in others.items():
-            found[place] = await self._other(answer)
-        lost = [place for place in others if found[place] is None]
+        """Send the requests that no other call has sent, then wait for the answers of the others.
+
+        A call never waits before its own answers have come, so two calls cannot block each other.
+        """
+        others: dict[Any, asyncio.Future[Any]] = {}
+        new: list[Any] = []
+        for request in distinct:
+            if (method, request) in self._batch:
+                others[request] = self._batch[method, request]
+            else:
+                new.append(request)
+        result_of: dict[Any, Any] = {}
+        if new:
+            result_of = dict(zip(new, await self._owned(method, new), strict=True))
+        lost: list[Any] = []
+        for request, answer in others.items():
+            result_of[request] = await self._other(answer)
+            if result_of[request] is None:
+                lost.append(request)
         if lost:
-            found |= zip(
-                lost, await self._shared(method, [distinct[place] for place in lost]), strict=True
-            )
+            result_of.update(zip(lost, await self._shared(method, lost), strict=True))
         self.stats.duplicates += len(others) - len(lost)
-        return [found[place] for place in range(len(distinct))]
+        return [result_of[request] for request in distinct]
 
     async def _owned(self, method: str, requests: list[Any]) -> list[Any]:
-        """Answers that other calls may wait for; when they do not come, the others are told to ask
+        """Answers that other calls may wait for. Where they fail, the others send their requests
         themselves."""
         loop = asyncio.get_running_loop()
-        promised = {(method, request): loop.create_future() for request in requests}
-        self._batch |= promised
+        futures = {(method, request): loop.create_future() for request in requests}
+        self._batch |= futures
         try:
             results = await self._answers(method, requests)
         except BaseException:
-            for asked, promise in promised.items():
-                promise.cancel()
-                self._batch.pop(asked, None)
+            for request, future in futures.items():
+                future.cancel()
+                self._batch.pop(request, None)
             raise
-        for (asked, promise), result in zip(promised.items(), results, strict=True):
-            promise.set_result(result)
-            if _failed(result):
-                self._batch.pop(asked, None)
+        for (request, future), result in zip(futures.items(), results, strict=True):
+            future.set_result(result)
+            outputs = result if isinstance(result, list) else [result]
+            if any(output.failure for output in outputs):
+                self._batch.pop(request, None)
         return results
 
     async def _other(self, answer: asyncio.Future[Any]) -> Any:
@@ -141,27 +144,28 @@ class CachedCalls:
         return None if answer.cancelled() else answer.result()
 
     async def _answers(self, method: str, distinct: list[Any]) -> list[Any]:
+        """Results from the store, and of the engine for the other requests."""
         if self._store is None:
-            return await self._ask(method, distinct)
-        keys, found = await asyncio.to_thread(self._look_up, self._store, method, distinct)
-        self.stats.hits += len(found)
-        asked = [place for place, key in enumerate(keys) if key not in found]
-        if asked:
-            results = await self._ask(method, [distinct[place] for place in asked])
-            fresh = dict(zip((keys[place] for place in asked), results, strict=True))
-            found |= fresh
+            return await self._send(method, distinct)
+        keys = await asyncio.to_thread(self._keys, method, distinct)
+        stored = await asyncio.to_thread(self._store.get_many, keys)
+        self.stats.hits += len(stored)
+        result_of: dict[bytes, Any] = dict(stored)
+        request_of = dict(zip(keys, distinct, strict=True))
+        new_keys = [key for key in keys if key not in stored]
+        if new_keys:
+            results = await self._send(method, [request_of[key] for key in new_keys])
+            new = dict(zip(new_keys, results, strict=True))
+            result_of |= new
             self.stats.stored += await asyncio.to_thread(
-                self._store.put_many, fresh, scorer=self._scorer_key, reward=self._label
+                self._store.put_many, new, scorer=self._scorer_key, reward=self._label
             )
-        return [found[key] for key in keys]
+        return [result_of[key] for key in keys]
 
-    def _look_up(
-        self, store: CacheStore, method: str, distinct: Sequence[Any]
-    ) -> tuple[list[bytes], dict[bytes, Any]]:
-        keys = [request_key(self._scorer_key, method, request) for request in distinct]
-        return keys, dict(store.get_many(keys))
+    def _keys(self, method: str, requests: Sequence[Any]) -> list[bytes]:
+        return [request_key(self._scorer_key, method, request) for request in requests]
 
-    async def _ask(self, method: str, requests: list[Any]) -> list[Any]:
+    async def _send(self, method: str, requests: list[Any]) -> list[Any]:
         results = await self._run(method, requests)
         if len(results) != len(requests):
             raise InfrastructureError(
@@ -169,7 +173,3 @@ class CachedCalls:
                 f" {len(requests)} requests"
             )
         return results
-
-
-def _failed(result: Any) -> bool:
-    return any(output.failure for output in (result if isinstance(result, list) else [result]))

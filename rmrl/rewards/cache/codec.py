@@ -1,11 +1,12 @@
 """Engine outputs as bytes and back: JSON, compressed where that pays; never pickle, so reading a
 file cannot run it.
 
-{"text": [[text, finish_reason, tokens_in, tokens_out, [choice logprobs, null = -inf]], ...]}
-  one entry per sample
-{"value": 1.5, "in": 7, "extra": [[name, value], ...]}
-{"logits": [[...], ...], "in": 7}
-{"vector": "<base64 of little-endian float32>", "in": 7}
+    {"text": [[text, finish_reason, tokens_in, tokens_out, [choice logprobs, null = -inf]], ...]}
+    {"value": 1.5, "in": 7, "extra": [[name, value], ...]}
+    {"logits": [[...], ...], "in": 7}
+    {"vector": "<base64 of little-endian float32>", "in": 7}
+
+"text" has one entry per sample.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,30 +25,34 @@ from rmrl.inference.scoring_base import EmbedOutput, TextOutput, TokenOutput, Va
 
 Output = TextOutput | ValueOutput | TokenOutput | EmbedOutput
 Result = list[TextOutput] | ValueOutput | TokenOutput | EmbedOutput
-"""What an engine answers to one request."""
+"""An engine's answer to one request."""
 
 _COMPRESS_FROM_BYTES = 512
 _ZLIB_START = b"\x78"
-"""First byte of a zlib stream; JSON of ours starts with a brace."""
+"""First byte of a zlib stream; the JSON here starts with a brace."""
 
 
 def encode(result: Result) -> bytes | None:
-    """None for what must not be kept: failures, numbers that are none, and extra columns that JSON
-    cannot hold."""
-    if not _is_sound(result):
+    """The bytes to store; None for failures, numbers that are not finite, and extra columns that
+    JSON cannot hold."""
+    outputs: Sequence[Output] = result if isinstance(result, list) else [result]
+    if not outputs or not all(map(_is_sound, outputs)):
         return None
     try:
-        plain = json.dumps(
+        text = json.dumps(
             _to_json(result), separators=(",", ":"), ensure_ascii=False, allow_nan=False
-        ).encode()
-    except (TypeError, ValueError):  # an extra column, or a text with half a surrogate pair
+        )
+        plain = text.encode()
+    except (TypeError, ValueError):
+        # An extra column, or a text with half a surrogate pair.
         return None
-    packed = zlib.compress(plain, 6) if len(plain) >= _COMPRESS_FROM_BYTES else plain
-    return packed if len(packed) < len(plain) else plain
+    if len(plain) < _COMPRESS_FROM_BYTES:
+        return plain
+    return min(plain, zlib.compress(plain, 6), key=len)
 
 
 def decode(stored: bytes) -> Result | None:
-    """What `encode` was given, marked `cached`; None for bytes it cannot have written."""
+    """The result that was encoded, marked `cached`; None for bytes that are no encoded result."""
     try:
         return _from_json(read_json(stored))
     except (ValueError, TypeError, KeyError, zlib.error):
@@ -55,64 +61,56 @@ def decode(stored: bytes) -> Result | None:
 
 def read_json(stored: bytes) -> dict[str, Any]:
     """The JSON object itself. Raises ValueError or zlib.error."""
-    return json.loads(zlib.decompress(stored) if stored[:1] == _ZLIB_START else stored)
+    if stored[:1] == _ZLIB_START:
+        stored = zlib.decompress(stored)
+    return json.loads(stored)
 
 
-def _is_sound(result: Result) -> bool:
-    outputs: Sequence[Output] = result if isinstance(result, list) else [result]
-    return (
-        bool(outputs)
-        and not any(output.failure for output in outputs)
-        and all(_numbers_are_sound(output) for output in outputs)
-    )
-
-
-def _numbers_are_sound(output: Output) -> bool:
+def _is_sound(output: Output) -> bool:
+    """Whether the output is no failure and its numbers are finite."""
+    if output.failure:
+        return False
     if isinstance(output, TextOutput):
         return all(math.isfinite(p) or p == -math.inf for p in output.choice_logprobs)
     if isinstance(output, ValueOutput):
         return math.isfinite(output.value)
     if isinstance(output, TokenOutput):
-        return all(math.isfinite(x) for row in output.logits for x in row)
+        return all(map(math.isfinite, chain.from_iterable(output.logits)))
     return len(output.vector) > 0 and all(map(math.isfinite, output.vector))
 
 
 def _to_json(result: Result) -> dict[str, Any]:
     if isinstance(result, list):
-        return {
-            "text": [
-                [o.text, o.finish_reason, o.tokens_in, o.tokens_out, _finite(o.choice_logprobs)]
-                for o in result
-            ]
-        }
+        samples: list[list[Any]] = []
+        for output in result:
+            logprobs = [p if math.isfinite(p) else None for p in output.choice_logprobs]
+            counts = [output.tokens_in, output.tokens_out]
+            samples.append([output.text, output.finish_reason, *counts, logprobs])
+        return {"text": samples}
+    content: dict[str, Any] = {"in": result.tokens_in}
     if isinstance(result, ValueOutput):
-        return {"value": result.value, "in": result.tokens_in} | (
-            {"extra": result.extra} if result.extra else {}
-        )
-    if isinstance(result, TokenOutput):
-        return {"logits": result.logits, "in": result.tokens_in}
-    return {
-        "vector": base64.b64encode(np.asarray(result.vector, dtype="<f4").tobytes()).decode(),
-        "in": result.tokens_in,
-    }
+        content["value"] = result.value
+        if result.extra:
+            content["extra"] = result.extra
+    elif isinstance(result, TokenOutput):
+        content["logits"] = result.logits
+    else:
+        vector = np.asarray(result.vector, dtype="<f4").tobytes()
+        content["vector"] = base64.b64encode(vector).decode()
+    return content
 
 
-def _finite(logprobs: Iterable[float]) -> list[float | None]:
-    return [p if math.isfinite(p) else None for p in logprobs]
-
-
-def _from_json(found: dict[str, Any]) -> Result:
-    if "text" in found:
-        return [_text(*fields) for fields in found["text"]]
-    if "value" in found:
-        extra = tuple((name, value) for name, value in found.get("extra", ()))
-        return ValueOutput(float(found["value"]), found["in"], extra=extra, cached=True)
-    if "logits" in found:
-        return TokenOutput(
-            tuple(tuple(map(float, row)) for row in found["logits"]), found["in"], cached=True
-        )
-    vector = np.frombuffer(base64.b64decode(found["vector"], validate=True), dtype="<f4")
-    return EmbedOutput(tuple(vector.tolist()), found["in"], cached=True)
+def _from_json(content: dict[str, Any]) -> Result:
+    if "text" in content:
+        return [_text(*fields) for fields in content["text"]]
+    if "value" in content:
+        extra = tuple((name, value) for name, value in content.get("extra", ()))
+        return ValueOutput(float(content["value"]), content["in"], extra=extra, cached=True)
+    if "logits" in content:
+        rows = [tuple(map(float, row)) for row in content["logits"]]
+        return TokenOutput(tuple(rows), content["in"], cached=True)
+    vector = np.frombuffer(base64.b64decode(content["vector"], validate=True), dtype="<f4")
+    return EmbedOutput(tuple(vector.tolist()), content["in"], cached=True)
 
 
 def _text(

@@ -1,13 +1,13 @@
 """The SQLite file behind the cache: opened, recognised, kept small.
 
     scorers(id, scorer, reward)                          scorer: a `scorer_key`, hex; reward: its
-      name when the verdict was first given
+                                                         name at the verdict's first use
     verdicts(id, key, value)                             key: 32 bytes; value: see codec
     uses(id, scorer_id, created, last_used, hits, bytes) one row per verdict; seconds since 1970
 
-`uses` stands apart so that a hit, a count and a search for the oldest touch forty bytes a verdict
-and not its text. Several processes of one machine may share a file (write-ahead log); over network
-file systems SQLite's locks do not hold.
+`uses` is a table of its own so that a hit, a count and a search for the oldest read forty bytes a
+verdict and not its text. Several processes of one machine may share a file (write-ahead log); over
+network file systems SQLite's locks do not hold.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pathlib import Path
 from rmrl.errors import ConfigError
 
 APPLICATION_ID = 0x726D726C
-"""The letters rmrl, in the place of the file's head that SQLite keeps for this."""
+"""The letters rmrl, in the part of the file's head that SQLite reserves for this."""
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 30.0
-"""How long a write waits for another process's."""
+"""Seconds that a write waits for another process's."""
 _MAGIC = b"SQLite format 3\x00"
 _DELETE_AT_ONCE = 500
 _EMPTY_BYTES = 8 * 4096
-"""A file without verdicts."""
+"""Size of a file without verdicts."""
 
 _SCHEMA = (
     (
@@ -77,18 +77,18 @@ def writing(connection: sqlite3.Connection) -> Generator[None]:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:  # in some cases of a full disk SQLite itself has undone it
+        # On a full disk SQLite itself may have undone it.
+        if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Bytes of the file that hold something; the file itself may be larger for a moment."""
-    pages, free, size = (
-        connection.execute(f"PRAGMA {what}").fetchone()[0]
-        for what in ("page_count", "freelist_count", "page_size")
-    )
-    return (pages - free) * size
+    """Bytes of the file in use; the file itself may be larger for a moment."""
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+    page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
+    return (pages - free) * page_bytes
 
 
 def least_recently_used(
@@ -99,18 +99,17 @@ def least_recently_used(
     if excess_bytes <= 0:
         return []
     total = connection.execute("SELECT coalesce(sum(bytes), 0) FROM uses").fetchone()[0]
-    per_byte = max(used_bytes(connection) - _EMPTY_BYTES, 1) / max(
-        total, 1
-    )  # what SQLite adds to each byte of ours
-    found: list[int] = []
+    # File bytes per stored byte: SQLite adds its own.
+    per_byte = max(used_bytes(connection) - _EMPTY_BYTES, 1) / max(total, 1)
+    verdicts: list[int] = []
     freed = 0.0
     query = f"SELECT id, bytes FROM uses {_of_reward(reward)} ORDER BY last_used, id"
     for verdict, size in connection.execute(query, () if reward is None else (reward,)):
         if freed >= excess_bytes:
             break
-        found.append(verdict)
+        verdicts.append(verdict)
         freed += size * per_byte
-    return found
+    return verdicts
 
 
 def unused_since(
@@ -135,9 +134,8 @@ def delete(connection: sqlite3.Connection, verdicts: Sequence[int]) -> None:
             connection.execute(f"DELETE FROM verdicts WHERE id IN ({marks})", some)
             connection.execute(f"DELETE FROM uses WHERE id IN ({marks})", some)
         connection.execute("DELETE FROM scorers WHERE id NOT IN (SELECT scorer_id FROM uses)")
-    connection.executescript(
-        "PRAGMA incremental_vacuum"
-    )  # one page a step: `execute` would stop after the first
+    # One page a step: `execute` would stop after the first.
+    connection.executescript("PRAGMA incremental_vacuum")
 
 
 def _of_reward(reward: str | None) -> str:
@@ -145,7 +143,7 @@ def _of_reward(reward: str | None) -> str:
 
 
 def _check_head(path: Path, *, create: bool) -> None:
-    """Judge the file by its first bytes, before SQLite may touch it."""
+    """Check the file's first bytes, before SQLite may touch it."""
     if path.is_dir():
         raise ConfigError(
             f"the cache '{path}' is a folder; name a file, such as {path / 'verdicts.sqlite'}"
@@ -178,33 +176,31 @@ def _check_head(path: Path, *, create: bool) -> None:
 
 
 def _create(path: Path) -> None:
-    """Make the file elsewhere and give it its name when it is complete: processes that start
-    together all see a whole one."""
+    """Create the file under another name and rename it when it is complete: processes that start
+    together all read a whole one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     name = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
         with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as connection:
-            connection.execute(
-                "PRAGMA auto_vacuum = INCREMENTAL"
-            )  # counts only before the first table
+            # Has no effect after the first table.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             for statement in _SCHEMA:
                 connection.execute(statement)
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        with contextlib.suppress(
-            FileExistsError
-        ):  # another process was first, and its file is as good
+        # Where another process was first, its file is as good.
+        with contextlib.suppress(FileExistsError):
             os.link(name, path)
     finally:
         name.unlink(missing_ok=True)
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    with writing(connection):  # one that cannot be written is found now and not in the first step
+    # A file that cannot be written fails now and not in the first step.
+    with writing(connection):
         for table in ("scorers", "verdicts", "uses"):
             connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchall()
-    connection.execute(
-        "PRAGMA synchronous = NORMAL"
-    )  # a crash may lose the last verdicts, never the file
+    # A crash may lose the last verdicts, never the file.
+    connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def error_code(error: Exception) -> int:

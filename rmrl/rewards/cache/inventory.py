@@ -1,4 +1,4 @@
-"""What a cache file holds, and what may go: the queries behind `rmrl cache`."""
+"""Content of a cache file, and its pruning: the queries behind `rmrl cache`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rmrl.errors import ConfigError, DataError
 from rmrl.registry import did_you_mean
@@ -27,9 +28,9 @@ class Holding:
     size_bytes: int
     hits: int
     created: float
-    """Of the first."""
+    """Moment of the first verdict."""
     last_used: float
-    """Of the last."""
+    """Moment of the last use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +49,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneRule:
-    """Which verdicts go: those unused since `unused_since`, then the least recently used while the
-    file holds more than `max_bytes`.
+    """Rule for dropping verdicts: those unused since `unused_since`, then the least recently used
+    while the file holds more than `max_bytes`.
 
     `reward`: only of this one; with neither of the other two, all of it.
     """
@@ -63,16 +64,17 @@ class Inventory:
     """An opened cache file. Use `opened`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self._path, self._connection = path, connection
+        self._path = path
+        self._connection = connection
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the file that hold something."""
+        """Bytes of the file in use."""
         return used_bytes(self._connection)
 
     @property
     def file_bytes(self) -> int:
-        """Of the file and its write-ahead log."""
+        """Size of the file and its write-ahead log."""
         files = (self._path, self._path.with_name(self._path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
@@ -84,29 +86,29 @@ class Inventory:
             " BY reward"
         )
         names = ("reward", "scorers", "verdicts", "size_bytes", "hits", "created", "last_used")
-        return [
-            Holding(**dict(zip(names, row, strict=True))) for row in self._connection.execute(query)
-        ]
+        holdings: list[Holding] = []
+        for row in self._connection.execute(query):
+            holdings.append(Holding(**dict(zip(names, row, strict=True))))
+        return holdings
 
     def newest(self, limit: int, *, reward: str | None = None) -> list[Kept]:
         """The verdicts last used, the newest first. Raises ConfigError for a reward that has
         none."""
         self._check_reward(reward)
+        condition = ""
+        values: tuple[Any, ...] = (limit,)
+        if reward is not None:
+            condition = "WHERE reward = ?"
+            values = (reward, limit)
         query = (
             "SELECT reward, key, created, last_used, hits, bytes, value FROM uses JOIN scorers ON"
             " scorers.id = scorer_id JOIN verdicts ON verdicts.id = uses.id"
-            f" {'' if reward is None else 'WHERE reward = ?'} ORDER BY last_used DESC, uses.id"
-            " LIMIT ?"
+            f" {condition} ORDER BY last_used DESC, uses.id LIMIT ?"
         )
-        return [
-            _kept(row)
-            for row in self._connection.execute(
-                query, (limit,) if reward is None else (reward, limit)
-            )
-        ]
+        return [_kept(row) for row in self._connection.execute(query, values)]
 
     def condemned(self, rule: PruneRule) -> list[int]:
-        """Ids of what the rule drops. Raises ConfigError for a reward that has none."""
+        """Ids of the verdicts that the rule drops. Raises ConfigError for a reward without any."""
         self._check_reward(rule.reward)
         aged: list[int] = []
         if rule.unused_since is not None or rule.max_bytes is None:
@@ -116,9 +118,8 @@ class Inventory:
         crowded = least_recently_used(
             self._connection, self.used_bytes - rule.max_bytes, reward=rule.reward
         )
-        return list(
-            dict.fromkeys([*aged, *crowded])
-        )  # both lists begin with the oldest: the longer one holds the other
+        # Both lists begin with the oldest: the longer one holds the other.
+        return list(dict.fromkeys([*aged, *crowded]))
 
     def drop(self, verdicts: list[int]) -> None:
         """Remove them and give their space back."""
@@ -126,22 +127,18 @@ class Inventory:
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _check_reward(self, reward: str | None) -> None:
-        known = [
-            row[0]
-            for row in self._connection.execute(
-                "SELECT DISTINCT reward FROM scorers ORDER BY reward"
-            )
-        ]
-        if reward is not None and reward not in known:
+        rows = self._connection.execute("SELECT DISTINCT reward FROM scorers ORDER BY reward")
+        rewards = [row[0] for row in rows]
+        if reward is not None and reward not in rewards:
             raise ConfigError(
-                f"'{self._path}' has no verdicts of '{reward}'{did_you_mean(reward, known)}"
+                f"'{self._path}' has no verdicts of '{reward}'{did_you_mean(reward, rewards)}"
             )
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Generator[Inventory]:
     """The inventory of an existing cache. Raises ConfigError as `open_file` does, DataError for
-    damage found later."""
+    later damage."""
     connection = open_file(path, create=False)
     try:
         yield Inventory(path, connection)
@@ -156,7 +153,10 @@ def opened(path: Path) -> Generator[Inventory]:
 
 def _kept(row: tuple[str, bytes, float, float, int, int, bytes]) -> Kept:
     reward, key, created, last_used, hits, size, value = row
-    text = _readable(value)
+    try:
+        text = json.dumps(read_json(value), ensure_ascii=False)
+    except (ValueError, zlib.error) as error:
+        text = f"unreadable: {error}"
     return Kept(
         reward=reward,
         key=key.hex(),
@@ -166,10 +166,3 @@ def _kept(row: tuple[str, bytes, float, float, int, int, bytes]) -> Kept:
         size_bytes=size,
         text=text,
     )
-
-
-def _readable(value: bytes) -> str:
-    try:
-        return json.dumps(read_json(value), ensure_ascii=False)
-    except (ValueError, zlib.error) as error:
-        return f"unreadable: {error}"

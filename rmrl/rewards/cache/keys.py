@@ -1,12 +1,11 @@
-"""What makes two verdicts the same verdict: the scorer's content, its settings that change numbers,
-and the request itself.
+"""Keys of verdicts: the scorer's content, its settings that change numbers, and the request itself.
 
-A checkpoint is known by its content, so a copy in another folder has the same key. Files up to 16
-MiB count with every byte. Of larger weight files count the size, the first and last MiB, the whole
-safetensors header and both ends of every tensor (of other formats: evenly spread blocks): that is a
-few MiB of reading, and a training that moves any tensor moves the key. Of a remote server only its
-address and model name can be known; whoever changes the model behind them has to change the file
-too.
+A checkpoint is identified by its content, so a copy in another folder has the same key. Files up to
+16 MiB count with every byte. Of larger weight files count the size, the first and last MiB, the
+whole safetensors header and both ends of every tensor (of other formats: evenly spread blocks):
+that is a few MiB of reading, and a training that moves any tensor moves the key. A remote server is
+identified by its address and model name only; whoever changes the model behind them has to change
+the file too.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _NOT_CONTENT = (
     "rng_state",
     "manifest.json",
 )
-"""What training leaves beside a model and no scorer reads."""
+"""Files that training leaves beside a model and no scorer reads."""
 _WHOLE_FILE_BYTES = 16 * 2**20
 _END_BYTES = 2**20
 _SAMPLE_BYTES = 4096
@@ -59,24 +58,37 @@ _SPREAD_SAMPLES = 1024
 _SHORT_FROM = 16
 _SECRET_WORDS = ("auth", "key", "token", "cookie", "secret")
 
-_NOT_THE_NUMBER = frozenset({
-    # Of an EngineSpec: where and how fast it runs, which moves the last digits as much as batching
-    # does.
-    "device", "max_num_seqs", "max_num_batched_tokens", "tensor_parallel_size", "gpu_memory_utilization", "kv_cache_bytes", "threads",
-    "pool", "replicas",
-    # Of an HTTPSpec: how it is asked, not what.
-    "api_key_env", "timeout_s", "max_concurrency", "requests_per_minute", "max_tries", "batch_size",
-})  # fmt: skip
-"""All other settings are part of the key, those that are yet to come included."""
+_NOT_THE_NUMBER = frozenset(
+    {
+        # EngineSpec: place and speed, which move the last digits no more than batching does.
+        "device",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "tensor_parallel_size",
+        "gpu_memory_utilization",
+        "kv_cache_bytes",
+        "threads",
+        "pool",
+        "replicas",
+        # HTTPSpec: the manner of the request, not its content.
+        "api_key_env",
+        "timeout_s",
+        "max_concurrency",
+        "requests_per_minute",
+        "max_tries",
+        "batch_size",
+    }
+)
+"""Settings that are no part of the key. All others are, future ones included."""
 
 _Stamp = tuple[tuple[str, int, int], ...]
 
 
 def scorer_key(engine: EngineSpec | HTTPSpec, *, code_hash: str) -> str:
-    """sha256 (hex) of everything besides the request that changes the number. `code_hash`: of the
-    drop-in, "" without one.
+    """sha256 (hex) of everything besides the request that changes the number. `code_hash`: the
+    drop-in's, "" without one.
 
-    Raises ConfigError when the checkpoint is not there or cannot be read.
+    Raises ConfigError when the checkpoint is missing or cannot be read.
     """
     parts = _server(engine) if isinstance(engine, HTTPSpec) else _engine(engine)
     return hashlib.sha256(_canonical([_VERSION, parts, code_hash])).hexdigest()
@@ -89,10 +101,11 @@ def request_key(scorer: str, method: str, request: Any) -> bytes:
 
 
 def checkpoint_identity(path: str) -> str:
-    """Of a hub snapshot its revision, of any other folder the sha256 of its content; read again
-    when a file changed."""
+    """The revision of a hub snapshot, the sha256 of any other folder's content; read again when a
+    file changed."""
     folder = Path(path).expanduser()
-    folder = folder if folder.is_dir() else local_checkpoint(path)
+    if not folder.is_dir():
+        folder = local_checkpoint(path)
     if folder.parent.name == "snapshots":
         return f"{folder.parent.parent.name}@{folder.name}"
     try:
@@ -106,30 +119,27 @@ def checkpoint_identity(path: str) -> str:
 
 def _engine(spec: EngineSpec) -> dict[str, Any]:
     # An engine that does not load a checkpoint gives `path` a meaning of its own.
-    own = not engine_facts(spec.name).loads_checkpoint
-    path = spec.path if own and not Path(spec.path).is_dir() else checkpoint_identity(spec.path)
+    path = spec.path
+    if engine_facts(spec.name).loads_checkpoint or Path(path).is_dir():
+        path = checkpoint_identity(path)
     return _settings(spec) | {"path": path, "kwargs": dict(spec.kwargs)}
 
 
 def _server(spec: HTTPSpec) -> dict[str, Any]:
-    headers = {
-        name.lower(): value
-        for name, value in spec.headers.items()
-        if not any(word in name.lower() for word in _SECRET_WORDS)
-    }
+    headers: dict[str, str] = {}
+    for name, value in spec.headers.items():
+        if not any(word in name.lower() for word in _SECRET_WORDS):
+            headers[name.lower()] = value
     return _settings(spec) | {"url": spec.url.rstrip("/"), "headers": headers}
 
 
 def _settings(spec: EngineSpec | HTTPSpec) -> dict[str, Any]:
-    settings = {
-        f.name: getattr(spec, f.name)
-        for f in dataclasses.fields(spec)
-        if f.name not in _NOT_THE_NUMBER
-    }
-    return {
-        name: dict(value) if isinstance(value, Mapping) else value
-        for name, value in settings.items()
-    }
+    settings: dict[str, Any] = {}
+    for field in dataclasses.fields(spec):
+        if field.name not in _NOT_THE_NUMBER:
+            value = getattr(spec, field.name)
+            settings[field.name] = dict(value) if isinstance(value, Mapping) else value
+    return settings
 
 
 def _canonical(value: Any) -> bytes:
@@ -141,11 +151,12 @@ def _canonical(value: Any) -> bytes:
 def _plain(value: Any) -> Any:
     """Dataclasses as name and fields (`dataclasses.asdict` would visit every token); anything else
     as its repr."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"": type(value).__name__} | {
-            f.name: _short(getattr(value, f.name)) for f in dataclasses.fields(value)
-        }
-    return repr(value)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return repr(value)
+    plain: dict[str, Any] = {"": type(value).__name__}
+    for field in dataclasses.fields(value):
+        plain[field.name] = _short(getattr(value, field.name))
+    return plain
 
 
 def _short(value: Any) -> Any:
@@ -159,23 +170,24 @@ def _short(value: Any) -> Any:
 
 
 def _files(folder: Path) -> Iterator[Path]:
+    """The visible files of a checkpoint that a scorer reads."""
     for file in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-        if (
-            not hidden
-            and file.suffix in _CONTENT
-            and not file.name.startswith(_NOT_CONTENT)
-            and file.is_file()
-        ):
+        if any(part.startswith(".") for part in file.relative_to(folder).parts):
+            continue
+        if file.suffix not in _CONTENT or file.name.startswith(_NOT_CONTENT):
+            continue
+        if file.is_file():
             yield file
 
 
 def _stamp(folder: Path) -> _Stamp:
-    """Changes when a file is written anew; never part of a key, it only says when to read again."""
-    return tuple(
-        (str(file.relative_to(folder)), file.stat().st_size, file.stat().st_mtime_ns)
-        for file in _files(folder)
-    )
+    """(name, size, modification time) of each file: changes when a file is written anew. No part of
+    a key; it only triggers a new reading."""
+    entries: list[tuple[str, int, int]] = []
+    for file in _files(folder):
+        status = file.stat()
+        entries.append((str(file.relative_to(folder)), status.st_size, status.st_mtime_ns))
+    return tuple(entries)
 
 
 @lru_cache(maxsize=256)
@@ -195,27 +207,28 @@ def _add_file(digest: Any, file: Path, size: int) -> None:
         starts = _tensor_ends(stream, size) if file.suffix == ".safetensors" else None
         if starts is None:
             starts = [size * i // _SPREAD_SAMPLES for i in range(_SPREAD_SAMPLES)]
-        for start, length in [
-            (0, _END_BYTES),
-            (size - _END_BYTES, _END_BYTES),
-            *((start, _SAMPLE_BYTES) for start in starts),
-        ]:
+        for start in (0, size - _END_BYTES):
             stream.seek(start)
-            digest.update(stream.read(length))
+            digest.update(stream.read(_END_BYTES))
+        for start in starts:
+            stream.seek(start)
+            digest.update(stream.read(_SAMPLE_BYTES))
 
 
 def _tensor_ends(stream: Any, size: int) -> list[int] | None:
-    """Where to read to see both ends of every tensor, and all of the header; None of a file whose
+    """Offsets of samples that cover the header and both ends of every tensor; None for a file whose
     header does not parse."""
     length = int.from_bytes(stream.read(8), "little")
-    if 8 + length > size:
+    data_start = 8 + length
+    if data_start > size:
         return None
+    starts = list(range(0, data_start, _SAMPLE_BYTES))
     try:
-        header = json.loads(stream.read(length))
-        spans = [entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"]
-        ends = [
-            start for first, last in spans for start in (first, max(first, last - _SAMPLE_BYTES))
-        ]
+        for name, entry in json.loads(stream.read(length)).items():
+            if name != "__metadata__":
+                first, end = entry["data_offsets"]
+                last = max(first, end - _SAMPLE_BYTES)
+                starts += [data_start + first, data_start + last]
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return [*range(0, 8 + length, _SAMPLE_BYTES), *(8 + length + start for start in ends)]
+    return starts

@@ -1,5 +1,5 @@
-"""Verdicts kept over steps and runs. A cache only saves work: whatever happens to its file later,
-scoring goes on without it."""
+"""Verdicts kept over steps and runs. A cache only saves work: scoring goes on without it, whatever
+happens to its file later."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rmrl.rewards.cache.file import (
     writing,
 )
 
-_ASK_AT_ONCE = 500
+_KEYS_AT_ONCE = 500
 _KEEP_SHARE = 0.9
-"""Pruning goes below the limit, so that it is not needed again after the next verdict."""
+"""Pruning goes this far below the limit, so that the next verdict does not cause another one."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ class CacheStore:
     share the file.
 
     `max_bytes`: least recently used verdicts go when the file holds more. `notice` gets a sentence,
-    once, when the file can no longer be used (disk full, damaged): from then on nothing is found
-    and nothing is stored. The constructor raises ConfigError (see `open_file`).
+    once, when the file can no longer be used (disk full, damaged): from then on it holds and stores
+    nothing. The constructor raises ConfigError (see `open_file`).
     """
 
     def __init__(
@@ -43,42 +43,49 @@ class CacheStore:
     ) -> None:
         assert max_bytes > 0, f"max_bytes {max_bytes}"
         self.path = Path(path).expanduser()
-        self._max_bytes, self._notice = max_bytes, notice
+        self._max_bytes = max_bytes
+        self._notice = notice
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = open_file(self.path, create=True)
         self._busy_noticed = False
 
     @property
     def in_use(self) -> bool:
-        """False once closed, or given up on."""
+        """False once closed, also after an error."""
         return self._connection is not None
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Result]:
-        """The results that are there, marked `cached`; each counts as a hit."""
-        found: dict[bytes, Result] = {}
+        """The stored results, marked `cached`; each counts as a hit."""
+        results: dict[bytes, Result] = {}
         with self._guarded() as connection:
             if connection is not None:
-                rows = list(_rows(connection, keys))
-                found = {
-                    key: result for _, key, value in rows if (result := decode(value)) is not None
-                }
-                _count_hits(connection, [verdict for verdict, key, _ in rows if key in found])
-        return found
+                verdicts: list[int] = []
+                for verdict, key, value in list(_rows(connection, keys)):
+                    result = decode(value)
+                    if result is not None:
+                        results[key] = result
+                        verdicts.append(verdict)
+                _count_hits(connection, verdicts)
+        return results
 
     def put_many(self, results: Mapping[bytes, Any], *, scorer: str, reward: str) -> int:
-        """Keep what is worth keeping (see `encode`); returns how many are new. `scorer`: the
-        `scorer_key`; `reward`: its name."""
-        encoded = {
-            key: value for key, result in results.items() if (value := encode(result)) is not None
-        }
+        """Store the results that `encode` accepts; returns the number of new ones.
+
+        `scorer`: the `scorer_key`; `reward`: its name.
+        """
+        encoded: dict[bytes, bytes] = {}
+        for key, result in results.items():
+            value = encode(result)
+            if value is not None:
+                encoded[key] = value
         stored = 0
         with self._guarded() as connection:
             if connection is not None and encoded:
                 with writing(connection):
-                    inserted = _insert(
-                        connection, encoded, scorer_id=_scorer_id(connection, scorer, reward)
-                    )
-                stored = inserted  # not before it is committed
+                    scorer_id = _scorer_id(connection, scorer, reward)
+                    inserted = _insert(connection, encoded, scorer_id=scorer_id)
+                # Only now is it committed.
+                stored = inserted
                 self._prune(connection)
         return stored
 
@@ -90,17 +97,16 @@ class CacheStore:
     def _prune(self, connection: sqlite3.Connection) -> None:
         excess = used_bytes(connection) - self._max_bytes
         if excess > 0:
-            delete(
-                connection,
-                least_recently_used(
-                    connection, excess + round((1 - _KEEP_SHARE) * self._max_bytes)
-                ),
-            )
+            excess += round((1 - _KEEP_SHARE) * self._max_bytes)
+            delete(connection, least_recently_used(connection, excess))
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[sqlite3.Connection | None]:
-        """The connection, one thread at a time. SQLite's errors end here: as a notice and, if they
-        would come again, the cache's end."""
+        """The connection, for one thread at a time.
+
+        SQLite's errors end here: as a notice and, where they would come again, with the end of the
+        cache.
+        """
         with self._lock:
             try:
                 yield self._connection
@@ -124,19 +130,19 @@ class CacheStore:
         self._give_up()
 
     def _give_up(self) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
-            with contextlib.suppress(
-                sqlite3.Error
-            ):  # the last words of a full disk; the notice has been given
+            # A full disk may raise once more; the notice has been given.
+            with contextlib.suppress(sqlite3.Error):
                 connection.close()
 
 
 def _rows(
     connection: sqlite3.Connection, keys: Sequence[bytes]
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    for start in range(0, len(keys), _ASK_AT_ONCE):
-        some = keys[start : start + _ASK_AT_ONCE]
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        some = keys[start : start + _KEYS_AT_ONCE]
         marks = ",".join("?" * len(some))
         yield from connection.execute(
             f"SELECT id, key, value FROM verdicts WHERE key IN ({marks})", some
@@ -166,9 +172,10 @@ def _scorer_id(connection: sqlite3.Connection, scorer: str, reward: str) -> int:
 def _insert(
     connection: sqlite3.Connection, encoded: Mapping[bytes, bytes], *, scorer_id: int
 ) -> int:
-    """What another process stored in the meantime stays as it is: the first answer to a question is
-    the one that is repeated."""
-    now, stored = time.time(), 0
+    """Insert new verdicts; returns their number. A verdict that another process stored in the
+    meantime stays: the first answer is the one that is repeated."""
+    now = time.time()
+    stored = 0
     for key, value in encoded.items():
         added = connection.execute(
             "INSERT OR IGNORE INTO verdicts (key, value) VALUES (?, ?)", (key, value)

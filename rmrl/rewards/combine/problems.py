@@ -60,7 +60,7 @@ def _fold(settings: RewardConfig, names: Sequence[str]) -> Iterator[str]:
         )
     for op in ops:
         if op not in _OPS:
-            yield f"reward.combine_ops: {op!r} is not a choice; rewards: add, mul"
+            yield f"reward.combine_ops: {op!r} is not a choice; known: add, mul"
     if ops and ops[0] == "mul":
         yield (
             "reward.combine_ops starts with mul: the fold starts from 0, so every reward would be"

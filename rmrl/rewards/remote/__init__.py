@@ -1,5 +1,4 @@
-"""Rewards that somebody else's server computes: wires, one pooled HTTP client, deadlines, retries,
-rate limits.
+"""Rewards from a remote server: wires, one pooled HTTP client, deadlines, retries, rate limits.
 
 To add a wire: one class with `Wire`'s methods whose constructor takes an `HTTPSpec`, and one line
 here.
@@ -15,11 +14,10 @@ from rmrl.rewards.remote.spec import HTTPSpec
 
 
 class Wire(Protocol):
-    """How one kind of server is asked."""
+    """Protocol of requests to one kind of server."""
 
     async def submit(self, method: str, requests: Sequence[Any]) -> list[Any]:
-        """One result per request, in order; what went wrong with a request is the `failure` of its
-        own result.
+        """One result per request, in order; a failed request is the `failure` of its own result.
 
         Raises RewardError for a method the wire does not have. Cancelling it stops everything:
         nothing is sent afterwards.
@@ -27,7 +25,7 @@ class Wire(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """End the connections of the running event loop; what is still waiting is marked
+        """End the connections of the running event loop; waiting requests are marked
         `cancelled`."""
         ...
 
@@ -41,4 +39,4 @@ WIRES: Registry[Callable[[HTTPSpec], Wire]] = Registry(
     },
 )
 REWARD_WIRES = ("openrlhf", "slime")
-"""Those that answer with numbers."""
+"""Wires that answer with numbers."""

@@ -1,10 +1,10 @@
-"""One pooled HTTP client for one server: a deadline that includes the tries, backoff, a rate limit,
-no call after cancellation.
+"""Pooled HTTP client for one server: a deadline that includes the tries, backoff, a rate limit, no
+call after cancellation.
 
 The deadline of a request starts when it gets one of the `max_concurrency` places. Waiting for a
-place is our own doing, not the server's, and is bounded by the reward's `timeout_s`; waiting for
-the rate limit and between tries counts. Environment variables that name proxies, certificates or
-.netrc files are not read: a judge's traffic goes where the url says.
+place is caused by the client, not by the server, and is bounded by the reward's `timeout_s`;
+waiting for the rate limit and between tries counts. Environment variables that name proxies,
+certificates or .netrc files are not read: a judge's traffic goes to the configured url only.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from rmrl.types import Status
 Result = TypeVar("Result")
 
 MAX_ANSWER_BYTES = 16 * 2**20
-"""Of one answer, decompressed. A verdict is thousands of times smaller."""
+"""Maximum size of one answer, decompressed. A verdict is thousands of times smaller."""
 MAX_BACKOFF_S = 20.0
 _SHOWN_CHARACTERS = 300
 _SECRET_CHARACTERS = 6
 """Header values shorter than this are words, not secrets."""
 _NEVER_AGAIN = ("insufficient_quota", "billing_hard_limit_reached")
-"""Codes of a 429 that waiting does not cure."""
+"""Codes of a 429 for which waiting does not help."""
 
 
 class RemoteCallError(Exception):
-    """One request failed for good. `failure` is the status of its score, `detail` a sentence that
+    """Final failure of a request. `failure` is the status of its score, `detail` a sentence that
     never holds the key."""
 
     def __init__(self, failure: Status, detail: str, *, code: str = "") -> None:
@@ -52,11 +52,11 @@ class RemoteCallError(Exception):
         self.failure: Status = failure
         self.detail = detail
         self.code = code
-        """The server's own word for it, such as "context_length_exceeded"."""
+        """The server's own error code, such as "context_length_exceeded"."""
 
 
 class _TryAgainError(Exception):
-    """This try failed; the next may not. `after_s`: the server's Retry-After."""
+    """A failed try that may be repeated. `after_s`: the server's Retry-After."""
 
     def __init__(self, reason: str, after_s: float | None = None) -> None:
         super().__init__(reason)
@@ -66,7 +66,7 @@ class _TryAgainError(Exception):
 
 @dataclass(slots=True)
 class _Connections:
-    """What belongs to one event loop."""
+    """Connections of one event loop."""
 
     http: httpx.AsyncClient
     places: asyncio.Semaphore
@@ -82,9 +82,9 @@ class _Call:
     deadline: float
     """On the event loop's clock."""
     tried: list[str] = field(default_factory=list)
-    """Why each try so far failed."""
+    """The reason of each failed try so far."""
 
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         return self.deadline - asyncio.get_running_loop().time()
 
 
@@ -98,33 +98,32 @@ class HTTPClient:
         self._spec = spec
         self._backoff_s = backoff_s
         self._headers = _headers(spec)
-        self._secrets = [
-            value for value in _secrets(self._headers) if len(value) >= _SECRET_CHARACTERS
-        ]
-        self._limit = (
-            TokenBucket(spec.requests_per_minute) if spec.requests_per_minute is not None else None
-        )
+        self._secrets = _secrets(self._headers)
+        self._limit: TokenBucket | None = None
+        if spec.requests_per_minute is not None:
+            self._limit = TokenBucket(spec.requests_per_minute)
         self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = (
             weakref.WeakKeyDictionary()
         )
         parts = urlsplit(spec.url)
-        self.shown_url = f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
-        """The address without what may be secret."""
+        port = f":{parts.port}" if parts.port else ""
+        self.shown_url = f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+        """The address without user, password and query, which may be secret."""
+        # httpx logs a line at INFO for every single request.
         if logging.getLogger("httpx").level == logging.NOTSET:
-            logging.getLogger("httpx").setLevel(
-                logging.WARNING
-            )  # it has a line at INFO for every single request
+            logging.getLogger("httpx").setLevel(logging.WARNING)
 
     async def post(self, body: Any, path: str = "") -> Any:
         """The parsed JSON answer to `body`, posted to the spec's url plus `path`. Raises
         RemoteCallError."""
         connections = self._connections()
         content = json.dumps(body).encode("ascii")
+        url = self._spec.url
+        if path:
+            url = url.rstrip("/") + path
         async with connections.places:
-            call = _Call(
-                self._spec.url.rstrip("/") + path if path else self._spec.url, content, 0.0
-            )
-            call.deadline = asyncio.get_running_loop().time() + self._spec.timeout_s
+            deadline = asyncio.get_running_loop().time() + self._spec.timeout_s
+            call = _Call(url, content, deadline)
             try:
                 async with asyncio.timeout_at(call.deadline):
                     return await self._until_answered(connections, call)
@@ -144,14 +143,16 @@ class HTTPClient:
         for secret in self._secrets:
             text = text.replace(secret, "<secret>")
         text = " ".join(text.split())
-        return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+        if len(text) > _SHOWN_CHARACTERS:
+            return f"{text[:_SHOWN_CHARACTERS]}..."
+        return text
 
     def _connections(self) -> _Connections:
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
-            most = self._spec.max_concurrency
+            count = self._spec.max_concurrency
             limits = httpx.Limits(
-                max_connections=most, max_keepalive_connections=most, keepalive_expiry=15.0
+                max_connections=count, max_keepalive_connections=count, keepalive_expiry=15.0
             )
             http = httpx.AsyncClient(
                 headers=self._headers,
@@ -161,7 +162,7 @@ class HTTPClient:
                 follow_redirects=False,
                 verify=_certificates(),
             )
-            self._by_loop[loop] = _Connections(http, asyncio.Semaphore(most))
+            self._by_loop[loop] = _Connections(http, asyncio.Semaphore(count))
         return self._by_loop[loop]
 
     async def _until_answered(self, connections: _Connections, call: _Call) -> Any:
@@ -182,7 +183,7 @@ class HTTPClient:
             return
         wait_s = self._limit.reserve()
         try:
-            if wait_s > call.left_s():
+            if wait_s > call.remaining_s():
                 raise self._timeout(
                     call,
                     f"the limit of {self._spec.requests_per_minute:g} requests a minute leaves no"
@@ -205,11 +206,10 @@ class HTTPClient:
         ) as error:
             raise self._failed(f"{type(error).__name__}: {self.shown(str(error))}") from None
         except (httpx.TransportError, RuntimeError) as error:
-            # RuntimeError: httpx's word for a client that was closed under a request; the caller
-            # looks at `closed`.
-            raise _TryAgainError(
-                f"{type(error).__name__}: {self.shown(str(error)) or 'the connection broke'}"
-            ) from None
+            # httpx raises RuntimeError where a client was closed during a request; the caller
+            # checks `closed`.
+            reason = self.shown(str(error)) or "the connection broke"
+            raise _TryAgainError(f"{type(error).__name__}: {reason}") from None
         if answer.is_success:
             return self._parsed(body)
         raise self._refusal(answer, body)
@@ -233,10 +233,10 @@ class HTTPClient:
 
     def _refusal(self, answer: httpx.Response, body: bytes) -> Exception:
         """The error of an answer that is not 2xx: to be tried again, or final."""
-        message, code = _server_words(body)
-        reason = f"{answer.status_code} {answer.reason_phrase}".strip() + (
-            f": {self.shown(message)}" if message else ""
-        )
+        message, code = _error_message(body)
+        reason = f"{answer.status_code} {answer.reason_phrase}".strip()
+        if message:
+            reason += f": {self.shown(message)}"
         if answer.is_redirect:
             target = self.shown(answer.headers.get("location", "another address").partition("?")[0])
             return self._failed(
@@ -254,25 +254,21 @@ class HTTPClient:
             raise self._failed(
                 f"all {len(call.tried)} tries failed, the last with {call.tried[-1]}"
             )
-        growing = min(MAX_BACKOFF_S, self._backoff_s * 2 ** (len(call.tried) - 1)) * random.uniform(
-            0.5, 1.0
-        )
-        if after_s is not None and after_s > call.left_s():
-            raise self._timeout(call, f"it asked to wait {after_s:.4g} s")
-        await asyncio.sleep(growing if after_s is None else max(after_s, growing))
+        backoff_s = min(MAX_BACKOFF_S, self._backoff_s * 2 ** (len(call.tried) - 1))
+        pause_s = backoff_s * random.uniform(0.5, 1.0)
+        if after_s is not None:
+            if after_s > call.remaining_s():
+                raise self._timeout(call, f"it asked to wait {after_s:.4g} s")
+            pause_s = max(after_s, pause_s)
+        await asyncio.sleep(pause_s)
 
     def _timeout(self, call: _Call, why: str = "") -> RemoteCallError:
-        tried = (
-            f" after {len(call.tried)} failed tries, the last with {call.tried[-1]}"
-            if call.tried
-            else ""
-        )
-        why = f": {why}" if why else ""
-        return RemoteCallError(
-            "timeout",
-            f"{self.shown_url} gave no answer within {self._spec.timeout_s:g}"
-            f" s{tried}{why.rstrip('.')}.",
-        )
+        detail = f"{self.shown_url} gave no answer within {self._spec.timeout_s:g} s"
+        if call.tried:
+            detail += f" after {len(call.tried)} failed tries, the last with {call.tried[-1]}"
+        if why:
+            detail += f": {why.rstrip('.')}"
+        return RemoteCallError("timeout", f"{detail}.")
 
     def _closed(self) -> RemoteCallError:
         return RemoteCallError(
@@ -289,15 +285,13 @@ class HTTPClient:
 
 
 async def together(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """All results in order. When cancelled, every call is cancelled, and has ended, before this
-    ends."""
+    """All results in order. A cancellation cancels every call, and returns when all have ended."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]
-    except ExceptionGroup as failed:
-        raise failed.exceptions[
-            0
-        ] from None  # calls answer for their own failures: this is one of ours
+    except ExceptionGroup as group_error:
+        # Calls report failures of the server as results: this is an error of the program.
+        raise group_error.exceptions[0] from None
     return [task.result() for task in tasks]
 
 
@@ -322,42 +316,46 @@ def api_key(spec: HTTPSpec) -> str:
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """Those shipped with httpx; reading them takes longer than a request."""
+    """Certificates shipped with httpx; reading them takes longer than a request."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 def _headers(spec: HTTPSpec) -> dict[str, str]:
-    key = api_key(spec)
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    headers |= {"Authorization": f"Bearer {key}"} if key else {}
-    return headers | {str(name): str(value) for name, value in spec.headers.items()}
+    key = api_key(spec)
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    for name, value in spec.headers.items():
+        headers[str(name)] = str(value)
+    return headers
 
 
 def _secrets(headers: dict[str, str]) -> list[str]:
-    values = [value for name, value in headers.items() if name not in ("Content-Type", "Accept")]
-    return sorted(
-        {part for value in values for part in (value, value.removeprefix("Bearer "))},
-        key=len,
-        reverse=True,
-    )
+    """Header values that must not be printed, the longest first."""
+    secrets: set[str] = set()
+    for name, value in headers.items():
+        if name not in ("Content-Type", "Accept"):
+            secrets |= {value, value.removeprefix("Bearer ")}
+    long = [secret for secret in secrets if len(secret) >= _SECRET_CHARACTERS]
+    return sorted(long, key=len, reverse=True)
 
 
-def _server_words(body: bytes) -> tuple[str, str]:
+def _error_message(body: bytes) -> tuple[str, str]:
     """(message, code) of an error answer, in any of the usual shapes; else its beginning."""
     text = body[:65536].decode("utf-8", "replace")
     try:
-        said: Any = json.loads(text)
+        answer: Any = json.loads(text)
     except (ValueError, RecursionError):
         return text, ""
-    inner = said.get("error", said) if isinstance(said, dict) else said
-    if not isinstance(inner, dict):
-        return str(inner), ""
-    message = next(
-        (inner[name] for name in ("message", "detail", "error") if inner.get(name)), text
-    )
-    return message if isinstance(message, str) else json.dumps(message), str(
-        inner.get("code") or inner.get("type") or ""
-    )
+    error = answer
+    if isinstance(answer, dict):
+        error = answer.get("error", answer)
+    if not isinstance(error, dict):
+        return str(error), ""
+    message: Any = error.get("message") or error.get("detail") or error.get("error") or text
+    if not isinstance(message, str):
+        message = json.dumps(message)
+    return message, str(error.get("code") or error.get("type") or "")
 
 
 def _retry_after(value: str) -> float | None:

@@ -11,28 +11,30 @@ class TokenBucket:
     """At most `per_minute` turns a minute, evenly spread: no more than one second's worth (at least
     one) at once.
 
-    `clock` gives seconds and never runs backwards.
+    `clock` returns seconds and never runs backwards.
     """
 
     def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_minute / 60
-        self._most = max(1.0, self._per_second)
+        self._capacity = max(1.0, self._per_second)
         self._clock = clock
         self._lock = threading.Lock()
-        self._left = self._most
-        self._seen = clock()
+        self._available = self._capacity
+        self._updated = clock()
 
     def reserve(self) -> float:
         """Take the next turn; seconds until it comes. Turns come in the order in which they were
         taken."""
         with self._lock:
             now = self._clock()
-            self._left = min(self._most, self._left + (now - self._seen) * self._per_second)
-            self._seen = now
-            self._left -= 1
-            return max(0.0, -self._left / self._per_second)
+            self._available = min(
+                self._capacity, self._available + (now - self._updated) * self._per_second
+            )
+            self._updated = now
+            self._available -= 1
+            return max(0.0, -self._available / self._per_second)
 
     def give_back(self) -> None:
         """Undo a `reserve` that was not used."""
         with self._lock:
-            self._left = min(self._most, self._left + 1)
+            self._available = min(self._capacity, self._available + 1)

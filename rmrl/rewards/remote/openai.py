@@ -1,15 +1,15 @@
 """Judges behind an OpenAI-compatible server: /chat/completions, or /completions for a prompt
 without messages.
 
-Sent only where the sampling asks for it, because strict servers refuse entries they do not know:
-`stop`, `seed`, `top_k` and `ignore_eos` (vLLM, SGLang), `response_format` (a JSON schema),
-`structured_outputs` (vLLM's form of `choice` and `regex`). `extra_body` of the server's spec has
-the last word, e.g. {max_tokens: null, max_completion_tokens: 512}.
+Entries that strict servers refuse are sent only where the sampling sets them: `stop`, `seed`,
+`top_k` and `ignore_eos` (vLLM, SGLang), `response_format` (a JSON schema), `structured_outputs`
+(vLLM's form of `choice` and `regex`). `extra_body` of the server's spec overrides them all, e.g.
+{max_tokens: null, max_completion_tokens: 512}.
 
-Token ids do not travel over this wire. Log-probabilities of `choice_tokens` are found by text: the
-i-th token is the i-th `sampling.choice`, spaces around it aside. A server told
-`return_tokens_as_token_ids` (vLLM, through `extra_body`) is read by id. Tokens that are not among
-the server's likeliest (20 of a chat, 5 of a completion) are -inf.
+Token ids are not sent over this wire. Log-probabilities of `choice_tokens` are matched by text: the
+i-th token is the i-th `sampling.choice`, spaces around it aside. With `return_tokens_as_token_ids`
+(vLLM, through `extra_body`) they are matched by id. Tokens that are not among the server's
+likeliest (20 of a chat, 5 of a completion) are -inf.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.types import Sampling, Status
 
 CHAT_TOP_LOGPROBS = 20
-"""The most that OpenAI gives, and vLLM by default."""
+"""Maximum of OpenAI, and of vLLM by default."""
 COMPLETION_TOP_LOGPROBS = 5
 _REFUSAL_CODES = ("content_filter", "content_policy_violation", "moderation_blocked")
 _TOO_LONG = re.compile(
@@ -39,7 +39,7 @@ _TOO_LONG = re.compile(
 
 
 class OpenAIWire:
-    """Asks for one request's samples in one post."""
+    """Wire that requests all samples of one request in one post."""
 
     def __init__(self, spec: HTTPSpec) -> None:
         self._spec = spec
@@ -48,8 +48,8 @@ class OpenAIWire:
     async def submit(
         self, method: str, requests: Sequence[GenerateRequest]
     ) -> list[list[TextOutput]]:
-        """See `Wire.submit`; the only method is "generate": `sampling.n` outputs per request, as an
-        engine gives them."""
+        """See `Wire.submit`; the only method is "generate": `sampling.n` outputs per request, as
+        from an engine."""
         if method != "generate":
             raise RewardError(
                 f"the wire openai writes text and has no method '{method}'; use wire: openrlhf or"
@@ -63,75 +63,61 @@ class OpenAIWire:
 
     async def _one(self, request: GenerateRequest) -> list[TextOutput]:
         path = "/chat/completions" if request.messages else "/completions"
+        body = with_extra(payload(request, self._spec.model), self._spec)
+        count = _requested(request.sampling)
         try:
-            answer = await self._client.post(
-                with_extra(payload(request, self._spec.model), self._spec), path
-            )
-            samples = self._samples(answer, request)
+            samples = self._samples(await self._client.post(body, path), request)
         except RemoteCallError as error:
-            samples = [_failed(_status(error), error.detail)] * _asked(request.sampling)
-        return (
-            samples * request.sampling.n
-            if _asked(request.sampling) < request.sampling.n
-            else samples
-        )
+            samples = [_failed(_status(error), error.detail)] * count
+        if count < request.sampling.n:
+            return samples * request.sampling.n
+        return samples
 
     def _samples(self, answer: Any, request: GenerateRequest) -> list[TextOutput]:
-        """One output per sample asked for; those the server did not give are marked, never copied
-        from others."""
+        """One output per requested sample; samples that the server left out are marked, never
+        copied from others."""
         choices = answer.get("choices") if isinstance(answer, Mapping) else None
-        asked, url = _asked(request.sampling), self._client.shown_url
-        if not isinstance(choices, list) or not all(
-            isinstance(choice, Mapping) for choice in choices
-        ):
-            shown = self._client.shown(repr(answer))
+        url = self._client.shown_url
+        if not isinstance(choices, list) or not all(isinstance(each, Mapping) for each in choices):
+            text = self._client.shown(repr(answer))
             raise RemoteCallError(
-                "provider_error", f"{url} answered without a list of 'choices': {shown}."
+                "provider_error", f"{url} answered without a list of 'choices': {text}."
             )
-        if len(choices) > asked:
-            raise RemoteCallError(
-                "provider_error", f"{url} gave {len(choices)} samples where {asked} were asked for."
-            )
+        count = _requested(request.sampling)
+        mismatch = f"{url} gave {len(choices)} samples where {count} were asked for."
+        if len(choices) > count:
+            raise RemoteCallError("provider_error", mismatch)
         tokens_in, tokens_out = _usage(answer, len(choices))
-        read = [
-            self._sample(c, request, (tokens_in, out))
-            for c, out in zip(choices, tokens_out, strict=True)
-        ]
-        lacking = _failed(
-            "provider_error", f"{url} gave {len(choices)} samples where {asked} were asked for."
-        )
-        return read + [lacking] * (asked - len(choices))
+        samples: list[TextOutput] = []
+        for choice, tokens in zip(choices, tokens_out, strict=True):
+            samples.append(self._sample(choice, request, (tokens_in, tokens)))
+        missing = count - len(choices)
+        return samples + [_failed("provider_error", mismatch)] * missing
 
     def _sample(
         self, choice: Mapping[str, Any], request: GenerateRequest, tokens: tuple[int, int]
     ) -> TextOutput:
-        message = choice.get("message")
-        refusal = message.get("refusal") if isinstance(message, Mapping) else None
-        reason = choice.get("finish_reason")
         url = self._client.shown_url
+        reason = choice.get("finish_reason")
+        text = choice.get("text")
+        refusal = None
+        message = choice.get("message")
+        if isinstance(message, Mapping):
+            text = message.get("content")
+            refusal = message.get("refusal")
         if refusal:
-            return _failed(
-                "judge_refused", f"The judge refused: {self._client.shown(str(refusal))}", tokens
-            )
+            detail = f"The judge refused: {self._client.shown(str(refusal))}"
+            return _failed("judge_refused", detail, tokens)
         if reason == "content_filter":
-            return _failed(
-                "judge_refused",
-                f"The content filter of {url} held the judge's answer back.",
-                tokens,
-            )
+            detail = f"The content filter of {url} held the judge's answer back."
+            return _failed("judge_refused", detail, tokens)
         if reason in ("abort", "error"):
-            return _failed(
-                "provider_error",
-                f"{url} broke the judge's answer off (finish_reason {reason}).",
-                tokens,
-            )
-        text = message.get("content") if isinstance(message, Mapping) else choice.get("text")
+            detail = f"{url} broke the judge's answer off (finish_reason {reason})."
+            return _failed("provider_error", detail, tokens)
         if text is not None and not isinstance(text, str):
-            return _failed(
-                "provider_error", f"{url} gave {type(text).__name__} as the judge's text.", tokens
-            )
-        # No text at all is what a reasoning model leaves whose tokens ran out while it was
-        # thinking.
+            detail = f"{url} gave {type(text).__name__} as the judge's text."
+            return _failed("provider_error", detail, tokens)
+        # A reasoning model whose tokens ran out while it was thinking leaves no text at all.
         return TextOutput(
             text or "",
             "length" if reason == "length" else "stop",
@@ -143,50 +129,50 @@ class OpenAIWire:
 def payload(request: GenerateRequest, model: str) -> dict[str, Any]:
     """The body of the post, `extra_body` aside."""
     sampling = request.sampling
-    body: dict[str, Any] = {"model": model} if model else {}
+    body: dict[str, Any] = {}
+    if model:
+        body["model"] = model
     if request.messages:
-        body["messages"] = [
-            {"role": role, "content": content} for role, content in request.messages
-        ]
+        body["messages"] = [{"role": role, "content": text} for role, text in request.messages]
     else:
         body["prompt"] = request.text
-    body |= {
-        "max_tokens": sampling.max_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "n": _asked(sampling),
-    }
-    body |= {"stop": list(sampling.stop)} if sampling.stop else {}
-    body |= {"seed": sampling.seed} if sampling.seed is not None else {}
-    body |= {"top_k": sampling.top_k} if sampling.top_k > 0 else {}
-    body |= {"ignore_eos": True} if sampling.ignore_eos else {}
-    if request.choice_tokens:
-        body |= (
-            {"logprobs": True, "top_logprobs": CHAT_TOP_LOGPROBS}
-            if request.messages
-            else {"logprobs": COMPLETION_TOP_LOGPROBS}
-        )
+    body["max_tokens"] = sampling.max_tokens
+    body["temperature"] = sampling.temperature
+    body["top_p"] = sampling.top_p
+    body["n"] = _requested(sampling)
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        body["seed"] = sampling.seed
+    if sampling.top_k > 0:
+        body["top_k"] = sampling.top_k
+    if sampling.ignore_eos:
+        body["ignore_eos"] = True
+    if request.choice_tokens and request.messages:
+        body |= {"logprobs": True, "top_logprobs": CHAT_TOP_LOGPROBS}
+    elif request.choice_tokens:
+        body["logprobs"] = COMPLETION_TOP_LOGPROBS
     return body | _structure(sampling)
 
 
 def choice_logprobs(choice: Mapping[str, Any], request: GenerateRequest) -> tuple[float, ...]:
-    """Log-probability of each of `choice_tokens` as the first token of this sample; () where none
-    were asked for."""
+    """Log-probability of each of `choice_tokens` as the first token of this sample; () without
+    `choice_tokens`."""
     if not request.choice_tokens:
         return ()
-    first = _first_token(choice.get("logprobs"))
+    candidates = _first_token(choice.get("logprobs"))
     texts: Sequence[str] = request.sampling.choice
-    texts = texts if len(texts) == len(request.choice_tokens) else [""] * len(request.choice_tokens)
-    return tuple(
-        _sum_of(
-            [
-                value
-                for said, value in first
-                if said == f"token_id:{token}" or (text and said.strip() == text.strip())
-            ]
-        )
-        for token, text in zip(request.choice_tokens, texts, strict=True)
-    )
+    if len(texts) != len(request.choice_tokens):
+        texts = [""] * len(request.choice_tokens)
+    logprobs: list[float] = []
+    for token, text in zip(request.choice_tokens, texts, strict=True):
+        matches: list[float] = []
+        for candidate, logprob in candidates:
+            same_text = bool(text) and candidate.strip() == text.strip()
+            if same_text or candidate == f"token_id:{token}":
+                matches.append(logprob)
+        logprobs.append(_sum_of(matches))
+    return tuple(logprobs)
 
 
 def _first_token(logprobs: Any) -> list[tuple[str, float]]:
@@ -194,33 +180,28 @@ def _first_token(logprobs: Any) -> list[tuple[str, float]]:
     /chat/completions or of /completions."""
     if not isinstance(logprobs, Mapping):
         return []
-    content, tops = logprobs.get("content"), logprobs.get("top_logprobs")
+    pairs: list[tuple[Any, Any]] = []
+    content = logprobs.get("content")
+    tops = logprobs.get("top_logprobs")
     if isinstance(content, list) and content and isinstance(content[0], Mapping):
-        found = content[0].get("top_logprobs") or [content[0]]
-        pairs = [
-            (entry.get("token"), entry.get("logprob"))
-            for entry in found
-            if isinstance(entry, Mapping)
-        ]
+        for entry in content[0].get("top_logprobs") or [content[0]]:
+            if isinstance(entry, Mapping):
+                pairs.append((entry.get("token"), entry.get("logprob")))
     elif isinstance(tops, list) and tops and isinstance(tops[0], Mapping):
-        pairs = list(tops[0].items())
-    else:
-        return []
-    return [
-        (text, float(value))
-        for text, value in pairs
-        if isinstance(text, str) and isinstance(value, int | float)
-    ]
+        pairs += tops[0].items()
+    candidates: list[tuple[str, float]] = []
+    for text, logprob in pairs:
+        if isinstance(text, str) and isinstance(logprob, int | float):
+            candidates.append((text, float(logprob)))
+    return candidates
 
 
 def _sum_of(logs: list[float]) -> float:
     """log(sum(exp)): "yes" and " yes" are two tokens and one choice."""
     highest = max(logs, default=-math.inf)
-    return (
-        highest
-        if highest == -math.inf
-        else highest + math.log(sum(math.exp(value - highest) for value in logs))
-    )
+    if highest == -math.inf:
+        return highest
+    return highest + math.log(sum(math.exp(value - highest) for value in logs))
 
 
 def _structure(sampling: Sampling) -> dict[str, Any]:
@@ -239,28 +220,35 @@ def _structure(sampling: Sampling) -> dict[str, Any]:
     return {}
 
 
-def _asked(sampling: Sampling) -> int:
-    """Samples to ask for: greedy ones are equal, so one is drawn and repeated."""
+def _requested(sampling: Sampling) -> int:
+    """Number of samples to request: greedy ones are equal, so one is drawn and repeated."""
     return 1 if sampling.temperature == 0 else sampling.n
 
 
 def _usage(answer: Mapping[str, Any], samples: int) -> tuple[int, list[int]]:
-    """(prompt tokens, tokens of each sample): the server tells their sum only, so it is split
+    """(prompt tokens, tokens of each sample); the server reports only their sum, which is split
     evenly."""
     usage = answer.get("usage")
-    usage = usage if isinstance(usage, Mapping) else {}
-    told = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-    read, written = (count if isinstance(count, int) else 0 for count in told)
-    return read, [written // samples + (i < written % samples) for i in range(samples)]
+    tokens_in = 0
+    tokens_out = 0
+    if isinstance(usage, Mapping):
+        if isinstance(usage.get("prompt_tokens"), int):
+            tokens_in = usage["prompt_tokens"]
+        if isinstance(usage.get("completion_tokens"), int):
+            tokens_out = usage["completion_tokens"]
+    if not samples:
+        return tokens_in, []
+    share, rest = divmod(tokens_out, samples)
+    return tokens_in, [share + (i < rest) for i in range(samples)]
 
 
 def _status(error: RemoteCallError) -> Status:
     if error.code in _REFUSAL_CODES:
         return "judge_refused"
-    too_long = error.failure == "provider_error" and (
-        _TOO_LONG.search(error.code) or _TOO_LONG.search(error.detail)
-    )
-    return "overlong" if too_long else error.failure
+    if error.failure != "provider_error":
+        return error.failure
+    too_long = _TOO_LONG.search(error.code) or _TOO_LONG.search(error.detail)
+    return "overlong" if too_long else "provider_error"
 
 
 def _failed(failure: Status, detail: str, tokens: tuple[int, int] = (0, 0)) -> TextOutput:

@@ -1,4 +1,4 @@
-"""Whether anything listens where a reward's server should be."""
+"""Check that a server listens at a reward's address."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unreachable(urls: Iterable[str]) -> dict[str, str]:
 
 
 def _refusal(url: str) -> str:
-    """Why no connection can be made; "" where one can."""
+    """Why no connection can be made; "" if one can."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)

@@ -1,15 +1,14 @@
 """Servers that score responses: the wires of OpenRLHF's `remote_rm_url` and slime's `rm_url`.
 
-openrlhf    POST {"query": [prompt + response], "prompts": [...], "labels": [...]}
-            -> {"rewards": [...], "scores": [...], "extra_logs": {...}}; a bare list is taken for
-              the rewards.
-            A row's `prompt` here is the reward's rm_prompt as plain text, where OpenRLHF sends the
-              policy's templated prompt; with
-            `template` it is that templated prompt.
-            `rewards` count; `scores` and those `extra_logs` that have one entry per response become
-              further columns.
-slime       POST {"prompt", "response", "label"} -> the reward: a number, or an object with "score"
-  (or "reward") and further columns.
+    openrlhf    POST {"query": [prompt + response], "prompts": [...], "labels": [...]}
+                -> {"rewards": [...], "scores": [...], "extra_logs": {...}}, or a bare list of
+                rewards
+    slime       POST {"prompt", "response", "label"} -> the reward: a number, or an object with
+                "score" (or "reward") and further columns
+
+openrlhf: a row's `prompt` is the reward's rm_prompt as plain text, where OpenRLHF sends the
+policy's templated prompt; with `template` it is that templated prompt. `rewards` count; `scores`
+and those `extra_logs` that have one entry per response become further columns.
 
 A row without a ground truth has the label "" (openrlhf) or null (slime), as those trainers send it.
 """
@@ -18,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rmrl.errors import RewardError
@@ -28,7 +28,7 @@ from rmrl.types import Status
 
 
 class OpenRLHFWire:
-    """Posts `spec.batch_size` responses at a time. A post that fails, fails for its own
+    """Wire that posts `spec.batch_size` responses at a time. A post that fails, fails for its own
     responses."""
 
     def __init__(self, spec: HTTPSpec) -> None:
@@ -40,7 +40,8 @@ class OpenRLHFWire:
         _check_method(method, "openrlhf")
         size = self._spec.batch_size
         batches = [requests[i : i + size] for i in range(0, len(requests), size)]
-        return [output for batch in await together(map(self._batch, batches)) for output in batch]
+        outputs = await together(map(self._batch, batches))
+        return list(chain.from_iterable(outputs))
 
     async def aclose(self) -> None:
         """See `Wire.aclose`."""
@@ -53,9 +54,8 @@ class OpenRLHFWire:
             "labels": ["" if r.label is None else r.label for r in requests],
         }
         try:
-            return self._values(
-                await self._client.post(with_extra(body, self._spec)), len(requests)
-            )
+            answer = await self._client.post(with_extra(body, self._spec))
+            return self._values(answer, len(requests))
         except RemoteCallError as error:
             return [failed(error.failure, error.detail)] * len(requests)
 
@@ -63,24 +63,27 @@ class OpenRLHFWire:
         url = self._client.shown_url
         rewards = answer.get("rewards") if isinstance(answer, Mapping) else answer
         if not isinstance(rewards, list):
-            shown = self._client.shown(repr(answer))
+            text = self._client.shown(repr(answer))
             raise RemoteCallError(
-                "provider_error", f"{url} answered without a list of 'rewards': {shown}."
+                "provider_error", f"{url} answered without a list of 'rewards': {text}."
             )
         if len(rewards) != count:
             raise RemoteCallError(
                 "provider_error",
                 f"{url} gave {len(rewards)} rewards for {count} responses; one for each is needed.",
             )
-        columns = _columns(answer, count) if isinstance(answer, Mapping) else {}
-        rows = [tuple((name, column[i]) for name, column in columns.items()) for i in range(count)]
-        return [
-            value_output(reward, url, extra) for reward, extra in zip(rewards, rows, strict=True)
-        ]
+        columns: dict[str, list[Any]] = {}
+        if isinstance(answer, Mapping):
+            columns = _columns(answer, count)
+        outputs: list[ValueOutput] = []
+        for i, reward in enumerate(rewards):
+            extra = tuple((name, column[i]) for name, column in columns.items())
+            outputs.append(value_output(reward, url, extra))
+        return outputs
 
 
 class SlimeWire:
-    """Posts one response at a time."""
+    """Wire that posts one response at a time."""
 
     def __init__(self, spec: HTTPSpec) -> None:
         self._spec = spec
@@ -116,43 +119,48 @@ class SlimeWire:
 
 
 def with_extra(body: dict[str, Any], spec: HTTPSpec) -> dict[str, Any]:
-    """`body` with the user's own entries; null takes one out."""
-    return {
-        name: value
-        for name, value in (body | dict(spec.extra_body)).items()
-        if name not in spec.extra_body or value is not None
-    }
+    """`body` with the user's own entries; null removes one."""
+    combined = dict(body)
+    for name, value in spec.extra_body.items():
+        if value is None:
+            combined.pop(name, None)
+        else:
+            combined[name] = value
+    return combined
 
 
 def value_output(value: Any, url: str, extra: tuple[tuple[str, Any], ...] = ()) -> ValueOutput:
-    """A finite number as it is; anything else is a failure that shows it."""
+    """A finite number unchanged; anything else is a failure that quotes it."""
     number = math.nan
     if isinstance(value, int | float):
         try:
             number = float(value)
-        except OverflowError:  # JSON has integers of any length
+        except OverflowError:
+            # JSON has integers of any length.
             number = math.inf
     if math.isfinite(number):
         return ValueOutput(number, 0, extra=extra)
-    shown = repr(value)[:80]
-    return failed("provider_error", f"{url} gave {shown} as a reward; a finite number is needed.")
+    text = repr(value)[:80]
+    return failed("provider_error", f"{url} gave {text} as a reward; a finite number is needed.")
 
 
 def failed(failure: Status, detail: str) -> ValueOutput:
-    """No number, and why."""
+    """A result without a number, and the reason."""
     return ValueOutput(math.nan, 0, failure=failure, detail=detail)
 
 
 def _columns(answer: Mapping[str, Any], count: int) -> dict[str, list[Any]]:
-    """What else has one entry per response; an average over the batch belongs to no row and is left
-    out."""
+    """Further columns with one entry per response; an average over the batch belongs to no row and
+    is left out."""
+    candidates: dict[Any, Any] = {"scores": answer.get("scores")}
     logs = answer.get("extra_logs")
-    found = {"scores": answer.get("scores"), **(logs if isinstance(logs, Mapping) else {})}
-    return {
-        str(name): column
-        for name, column in found.items()
-        if isinstance(column, list) and len(column) == count
-    }
+    if isinstance(logs, Mapping):
+        candidates.update(logs)
+    columns: dict[str, list[Any]] = {}
+    for name, column in candidates.items():
+        if isinstance(column, list) and len(column) == count:
+            columns[str(name)] = column
+    return columns
 
 
 def _check_method(method: str, wire: str) -> None:

@@ -1,4 +1,4 @@
-"""What a remote server is and how it may be asked."""
+"""Description of a remote server and of the limits on requests to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class HTTPSpec:
     """One server. Rewards with equal `key` share its connections and its limits."""
 
     url: str
-    """Of openai: the base up to and with /v1; of the reward wires: the address that is posted
+    """Wire openai: the base up to and including /v1. Reward wires: the address that is posted
     to."""
     wire: str
     """Entry of the table WIRES: openai, openrlhf or slime."""
@@ -31,12 +31,12 @@ class HTTPSpec:
     requests_per_minute: float | None = None
     """null: no limit."""
     max_tries: int = 5
-    """Tries of one request; only 429, 5xx and broken connections are tried again."""
+    """Tries of one request; only 429, 5xx and broken connections are retried."""
     batch_size: int = 16
     """openrlhf: responses per post."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
-    """Entries put into every post over our own, e.g. {chat_template_kwargs: {...}}; null takes an
-    entry out."""
+    """Entries put into every post over the default ones, e.g. {chat_template_kwargs: {...}}; null
+    removes an entry."""
 
     @property
     def key(self) -> Hashable:
