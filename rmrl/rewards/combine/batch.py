@@ -59,9 +59,7 @@ def combine(
     missing_BC = np.isnan(columns_BC) & ~absent_BC & takes_part_BC
     how = settings.combine
     if how == "product":
-        # A factor of 0 decides the product, whatever a missing factor would have been.
-        is_zero_BC = (columns_BC * weights == 0) & (weights != 0)
-        missing_BC &= ~is_zero_BC.any(axis=1)[:, None]
+        missing_BC &= ~_has_zero_factor(columns_BC, weights)[:, None]
     values_BC, present_BC, keep_B = apply_missing(
         columns_BC, missing_BC, specs, scores.results, how=how
     )
@@ -69,6 +67,7 @@ def combine(
     keep_B &= has_weight_B & applies_BC.any(axis=1)
     weighted_BC = applies_BC & (weights_BC != 0)
     to_steps_BC = rows_with_steps(scores, specs) & ~silent_BC & weighted_BC & keep_B[:, None]
+    steps = _steps(scores, specs, transforms, rows=rows, weights_BC=weights, counted_BC=to_steps_BC)
     all_rows = _AllRows(
         values_BC=values_BC,
         weights_BC=weights,
@@ -76,11 +75,6 @@ def combine(
         closed_BC=absent_BC & applies_BC,
         watched_BC=applies_BC & ~weighted_BC,
     )
-    steps: tuple[tuple[Step, ...], ...] = ()
-    if _any_steps(specs, weights):
-        steps = weighted_steps(
-            scores, transforms=transforms, rows=rows, weights_BC=weights, counted_BC=to_steps_BC
-        )
     return RewardBatch(
         scores=scores,
         weights_C=common_weights(weights_BC, specs),
@@ -90,6 +84,11 @@ def combine(
         columns_BC=columns_BC,
         takes_part_BC=takes_part_BC,
     )
+
+
+def _has_zero_factor(columns_BC: np.ndarray, weights_BC: np.ndarray) -> np.ndarray:
+    """bool [B]: a factor of 0 decides the product, whatever a missing factor would have been."""
+    return ((columns_BC * weights_BC == 0) & (weights_BC != 0)).any(axis=1)
 
 
 def _transformed(
@@ -139,7 +138,19 @@ def _rewards(
     return rewards_B
 
 
-def _any_steps(specs: Sequence[RewardSpec], weights_BC: np.ndarray) -> bool:
-    """Whether a component's parts go to their tokens with a weight other than 0."""
+def _steps(
+    scores: Scores,
+    specs: Sequence[RewardSpec],
+    transforms: Sequence[Chain],
+    *,
+    rows: Rows,
+    weights_BC: np.ndarray,
+    counted_BC: np.ndarray,
+) -> tuple[tuple[Step, ...], ...]:
+    """[B] parts that go to their tokens; () where no component sends any."""
     weighted_C = (weights_BC != 0).any(axis=0)
-    return any(to_tokens(spec) and weighted_C[c] for c, spec in enumerate(specs))
+    if not any(to_tokens(spec) and weighted_C[c] for c, spec in enumerate(specs)):
+        return ()
+    return weighted_steps(
+        scores, transforms=transforms, rows=rows, weights_BC=weights_BC, counted_BC=counted_BC
+    )

@@ -22,7 +22,7 @@ _DECORATION = " \t\r\"'`*_#>-“”「」.。!"
 
 
 class Prompt:
-    """What a judge was asked, ready to be looked for in its output."""
+    """The judge's prompt, prepared for comparison with its output."""
 
     def __init__(self, text: str) -> None:
         self._kinds: dict[str, str] = {}
@@ -92,7 +92,7 @@ def _key(line: str) -> str:
 
 
 def _kind(line: str) -> str:
-    """What lines that offer several values of one thing have in common."""
+    """The common form of lines that offer several values of one thing."""
     if _LEVEL.match(line):
         return "level"
     return "".join(_VALUE.sub("#", line.strip(_DECORATION)).split()).casefold()

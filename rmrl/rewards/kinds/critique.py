@@ -4,8 +4,8 @@ prompt, response and critique.
 After "Critique-out-Loud Reward Models" (arXiv 2408.11791), with two models instead of two heads of
 one.
 
-    items -> rm_preprocess (or the shipped template) -> critic -> own words -> rm_critique (or a
-      further turn) -> scalar model -> score
+    items -> rm_preprocess (or the shipped template) -> critic -> own words
+          -> rm_critique (or a further turn) -> scalar model -> score
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class CritiqueReward:
         scorer: dict[str, Any] = field(default_factory=dict)
         """The scalar model: {path: <folder or hub id>, engine: {...}}."""
         question: str = QUESTION
-        """What the critic is asked where there is no drop-in."""
+        """The critic's task without a drop-in."""
         rubric: str = ""
-        """What to look at, in words, where there is no drop-in."""
+        """Criteria of the critique, in words, without a drop-in."""
         fence: bool = True
         """Responses stand between markers that they cannot contain when the critic reads them."""
 
@@ -80,7 +80,9 @@ class CritiqueReward:
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         assert spec.sampling is not None
-        self._spec, self._context, self._sampling = spec, context, spec.sampling
+        self._spec = spec
+        self._context = context
+        self._sampling = spec.sampling
         self._options: CritiqueReward.Options = spec.options or self.Options()
 
     @classmethod
@@ -89,7 +91,7 @@ class CritiqueReward:
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
-        """What is wrong with the entries."""
+        """Problems of the entries, one sentence each."""
         scorer: Any = options.scorer
         if isinstance(scorer, Mapping) and scorer.get("path"):
             return []
@@ -99,27 +101,23 @@ class CritiqueReward:
         ]
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One score per item: the raw logit (any real number), or what rm_postprocess makes of it;
-        `raw_text` is the critique.
+        """One score per item: the raw logit (any real number), or the score that rm_postprocess
+        makes of it; `raw_text` is the critique.
 
-        Raises RewardFunctionError when the drop-in miscounts; a row it raises on has a `user_error`.
+        Raises RewardFunctionError when the drop-in miscounts; a row it raises on has a
+        `user_error`.
         """
         if not items:
             return []
         rendered = self.render(items)
-        full = [i for i, read in enumerate(rendered) if not read.empty]
-        results = fill_in(
-            rendered, await self._criticise([items[i] for i in full], [rendered[i] for i in full])
-        )
-        return with_cuts(
-            results,
-            [read.left_out for read in rendered],
-            how=self._spec.overlong,
-            counts=self._context.counts,
-        )
+        rows = [i for i, read in enumerate(rendered) if not read.empty]
+        scored = await self._criticise([items[i] for i in rows], [rendered[i] for i in rows])
+        results = fill_in(rendered, scored)
+        left_out = [read.left_out for read in rendered]
+        return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        """What the critic is told, one input per item. Of a remote critic nothing is tokenized."""
+        """The critic's input for each item, not tokenized for a remote critic."""
         limit = judge_limit(self._spec, self._tokenizer(), self._sampling)
         return fit_items(items, lambda _, cut: self._rendered(cut), limit)
 
@@ -134,7 +132,7 @@ class CritiqueReward:
         return self._context.tokenizer(self._spec.engines["main"].path)
 
     def render_scorer(self, items: Sequence[ScoreItem], critiques: Sequence[str]) -> list[Rendered]:
-        """What the scalar model reads of each item and its critique, which is never cut."""
+        """The scalar model's input for each item and its critique, which is never cut."""
         tokenizer = self._context.tokenizer(self._spec.engines["scorer"].path)
         limit = pooling_limit(self._spec, tokenizer, role="scorer")
         return fit_items(
@@ -146,10 +144,8 @@ class CritiqueReward:
     ) -> list[Rendered]:
         tokenizer = self._context.tokenizer(self._spec.engines["scorer"].path)
         neutral = neutraliser(tokenizer)
-        responses, safe = (
-            [neutral(item.response) for item in items],
-            [neutral(critique) for critique in critiques],
-        )
+        responses = [neutral(item.response) for item in items]
+        safe = [neutral(critique) for critique in critiques]
         if self._spec.dropin is not None and self._spec.dropin.critique is not None:
             origin = _critique_of(self._spec.dropin)
             return tokenize_rows(
@@ -183,40 +179,38 @@ class CritiqueReward:
             return []
         calls = self._context.calls_to("main" if self._spec.remote is None else "remote")
         requests = generate_requests(rendered, self._sampling)
-        asked = await calls.submit(
-            "generate", requests, deterministic=self._sampling.temperature == 0
-        )
-        critiques = [
-            [_critique(output, read) for output in group]
-            for group, read in zip(asked, rendered, strict=True)
-        ]
+        deterministic = self._sampling.temperature == 0
+        samples = await calls.submit("generate", requests, deterministic=deterministic)
+        critiques: list[list[_Critique]] = []
+        for outputs, read in zip(samples, rendered, strict=True):
+            critiques.append([_critique(output, read) for output in outputs])
         scored = await self._score_critiques(items, critiques)
-        return [_result(*row) for row in zip(asked, scored, rendered, strict=True)]
+        return [_result(*row) for row in zip(samples, scored, rendered, strict=True)]
 
     async def _score_critiques(
         self, items: Sequence[ScoreItem], critiques: Sequence[Sequence[_Critique]]
     ) -> list[list[ScoreResult]]:
-        """A result per critique; the scalar model is asked about those that can be read."""
-        usable = [
-            (item, each.text)
-            for item, group in zip(items, critiques, strict=True)
-            for each in group
-            if not each.status
-        ]
-        scores = iter(
-            await self._classify([item for item, _ in usable], [text for _, text in usable])
-        )
-        return [
-            [
-                (
-                    ScoreResult(value=None, status=each.status, detail=each.detail)
-                    if each.status
-                    else next(scores)
-                )
-                for each in group
-            ]
-            for group in critiques
-        ]
+        """A result per critique; the scalar model reads those without a failure."""
+        usable_items: list[ScoreItem] = []
+        usable_texts: list[str] = []
+        for item, group in zip(items, critiques, strict=True):
+            for critique in group:
+                if not critique.status:
+                    usable_items.append(item)
+                    usable_texts.append(critique.text)
+        scores = iter(await self._classify(usable_items, usable_texts))
+        results: list[list[ScoreResult]] = []
+        for group in critiques:
+            of_group: list[ScoreResult] = []
+            for critique in group:
+                if critique.status:
+                    of_group.append(
+                        ScoreResult(value=None, status=critique.status, detail=critique.detail)
+                    )
+                else:
+                    of_group.append(next(scores))
+            results.append(of_group)
+        return results
 
     async def _classify(
         self, items: Sequence[ScoreItem], critiques: Sequence[str]
@@ -224,25 +218,19 @@ class CritiqueReward:
         if not items:
             return []
         rendered = self.render_scorer(items, critiques)
-        full = [i for i, read in enumerate(rendered) if not read.empty]
-        results = fill_in(
-            rendered, await self._ask_scorer([items[i] for i in full], [rendered[i] for i in full])
-        )
-        return [
-            with_cut(*row, how=self._spec.overlong)
-            for row in zip(results, (read.left_out for read in rendered), strict=True)
-        ]
-
-    async def _ask_scorer(
-        self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]
-    ) -> list[ScoreResult]:
-        if not items:
-            return []
-        outputs = await self._context.calls_to("scorer").submit(
-            "classify", pooling_requests(rendered), deterministic=True
-        )
-        values = shaped(outputs, items, self._spec.dropin)
-        return [scalar_result(*row) for row in zip(outputs, values, rendered, strict=True)]
+        rows = [i for i, read in enumerate(rendered) if not read.empty]
+        scored: list[ScoreResult] = []
+        if rows:
+            full = [rendered[i] for i in rows]
+            outputs = await self._context.calls_to("scorer").submit(
+                "classify", pooling_requests(full), deterministic=True
+            )
+            values = shaped(outputs, [items[i] for i in rows], self._spec.dropin)
+            scored = [scalar_result(*row) for row in zip(outputs, values, full, strict=True)]
+        results: list[ScoreResult] = []
+        for read, result in zip(rendered, fill_in(rendered, scored), strict=True):
+            results.append(with_cut(result, read.left_out, how=self._spec.overlong))
+        return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,27 +248,20 @@ def _critique(output: TextOutput, read: Rendered) -> _Critique:
     text, left_open = own_words(output, read)
     if output.finish_reason == "length":
         inside = " inside its thinking block" if left_open else ""
-        return _Critique(
-            "",
-            "judge_truncated",
-            f"the critic ran out of tokens{inside}; raise sampling.max_tokens",
-        )
+        detail = f"the critic ran out of tokens{inside}; raise sampling.max_tokens"
+        return _Critique("", "judge_truncated", detail)
     if is_refusal(text):
         return _Critique("", "judge_refused", f"the critic refused: {text[:120]!r}")
-    return (
-        _Critique(text)
-        if text
-        else _Critique("", "unparseable", f"no critique in {output.text[:120]!r}")
-    )
+    if not text:
+        return _Critique("", "unparseable", f"no critique in {output.text[:120]!r}")
+    return _Critique(text)
 
 
 def _scorer_input(item: ScoreItem, response: str, critique: str, tokenizer: Any) -> Any:
     if not tokenizer.chat_template:
         return f"{prompt_text(item)}\n\n{response}", critique
-    reply, remark = (
-        {"role": "assistant", "content": response},
-        {"role": "user", "content": INTRODUCTION + critique},
-    )
+    reply = {"role": "assistant", "content": response}
+    remark = {"role": "user", "content": INTRODUCTION + critique}
     return [*prompt_turns(item), reply, remark]
 
 
@@ -296,39 +277,45 @@ def _critique_of(dropin: DropIn) -> Origin:
 def _call_critique(
     origin: Origin, items: Sequence[ScoreItem], rest: tuple[list[str], list[str], Any]
 ) -> list[Any]:
-    """What rm_critique makes of each row; a `RowError` where it raised on that row."""
+    """The input that rm_critique returns for each row; a `RowError` where it raised on that row."""
     responses, critiques, tokenizer = rest
     prompts = [item.rm_prompt for item in items]
-    # Inert responses: what it returns is read by a model.
+    # Inert responses: a model reads the returned inputs.
     named = named_columns(items) | {"responses": responses}
 
     def call(rows: Sequence[int]) -> Any:
-        lists = [[column[i] for i in rows] for column in (prompts, responses, critiques)]
-        return call_with_known_arguments(origin.function, (*lists, tokenizer), chosen(named, rows))
+        arguments = (
+            [prompts[i] for i in rows],
+            [responses[i] for i in rows],
+            [critiques[i] for i in rows],
+            tokenizer,
+        )
+        return call_with_known_arguments(origin.function, arguments, chosen(named, rows))
 
-    own = [item.response for item in items]
     return Batched(
-        call=call, responses=own, what=origin.what, noun="input", file=origin.file
+        call=call,
+        responses=[item.response for item in items],
+        what=origin.what,
+        noun="input",
+        file=origin.file,
     ).rows()
 
 
 def _result(
     outputs: Sequence[TextOutput], scored: Sequence[ScoreResult], read: Rendered
 ) -> ScoreResult:
-    """One result of the scores of all critiques of a response."""
+    """One result from the scores of all critiques of a response."""
     shared = judge_columns(outputs, read)
     shared["tokens_in"] += sum(each.tokens_in for each in scored)
-    shared["cached"] = shared["cached"] and all(
-        each.cached for each in scored if each.status == "ok"
-    )
-    values = [each.value for each in scored if each.value is not None]
-    first = next((each for each in scored if each.value is not None), scored[0])
-    extra = {
-        **first.extra,
-        **({"votes": [each.value for each in scored]} if len(scored) > 1 else {}),
-    }
-    if not values:
+    shared["cached"] &= all(each.cached for each in scored if each.status == "ok")
+    usable = [each for each in scored if each.value is not None]
+    first = [*usable, *scored][0]
+    extra = dict(first.extra)
+    if len(scored) > 1:
+        extra["votes"] = [each.value for each in scored]
+    if not usable:
         return ScoreResult(
             value=None, status=first.status, detail=first.detail, extra=extra, **shared
         )
-    return ScoreResult(value=statistics.fmean(values), detail=first.detail, extra=extra, **shared)
+    mean = statistics.fmean(each.value for each in usable if each.value is not None)
+    return ScoreResult(value=mean, detail=first.detail, extra=extra, **shared)

@@ -43,25 +43,25 @@ CHECK = "Is the response a correct and helpful answer to the prompt?"
 
 
 class GenerativeReward:
-    """An LLM judge. With sampling.n > 1 the score is made of the votes that could be read."""
+    """An LLM judge. With sampling.n > 1 the score is computed from the votes that could be read."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Options:
         """Entries that only this kind has."""
 
         votes: str = "mean"
-        """How n votes become one score: mean, median or majority (the most frequent value; equally
-        frequent ones are averaged)."""
+        """Combination of n votes into one score: mean, median or majority (the most frequent value;
+        equally frequent ones are averaged)."""
         min_votes: int = 1
         """Votes that must be readable; with fewer the score is missing."""
         score_tokens: dict[str, float] = field(default_factory=dict)
-        """Answers and their worth, e.g. {"Yes": 1, "No": 0}: the score is the worth expected of the
-        judge's first token."""
+        """Answers and their values, e.g. {"Yes": 1, "No": 0}: the score is the expected value of
+        the judge's first token."""
         question: str = ""
-        """What is asked where there is no drop-in; empty: a question on quality or, with
-        `score_tokens`, on correctness."""
+        """The question without a drop-in; empty: a question on quality or, with `score_tokens`, on
+        correctness."""
         rubric: str = ""
-        """What to judge by, in words, where there is no drop-in."""
+        """Criteria of the verdict, in words, without a drop-in."""
         scale: list[float] = field(default_factory=lambda: [0.0, 10.0])
         """Lowest and highest verdict of a judge without a drop-in; others do not count. []: any
         number."""
@@ -72,8 +72,8 @@ class GenerativeReward:
         fence: bool = True
         """Responses stand between markers that they cannot contain."""
         parser: str = ""
-        """Regular expression that reads the verdict, instead of rm_postprocess: (?P<score>...) is
-        it, other named groups are columns."""
+        """Regular expression that reads the verdict, instead of rm_postprocess: its group
+        (?P<score>...) is the verdict, other named groups are columns."""
 
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
     samples: ClassVar[bool] = True
@@ -82,11 +82,12 @@ class GenerativeReward:
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         assert spec.sampling is not None
-        self._spec, self._context = spec, context
+        self._spec = spec
+        self._context = context
         self._options: GenerativeReward.Options = spec.options or self.Options()
-        self._sampling = (
-            token_sampling(spec.sampling) if self._options.score_tokens else spec.sampling
-        )
+        self._sampling = spec.sampling
+        if self._options.score_tokens:
+            self._sampling = token_sampling(spec.sampling)
         self._parser = Parser(self._options.parser, "score") if self._options.parser else None
         self._range = _range(self._options, spec)
         self._path = "" if spec.remote is not None else spec.engines["main"].path
@@ -103,7 +104,7 @@ class GenerativeReward:
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
-        """What is wrong with the entries by themselves."""
+        """Problems of single entries, one sentence each."""
         problems = [f"{where}.{problem}" for problem in _token_problems(options.score_tokens)]
         if options.votes not in VOTES:
             problems.append(f"{where}.votes={options.votes}: give {', '.join(VOTES)}")
@@ -126,8 +127,8 @@ class GenerativeReward:
 
     @classmethod
     def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Sampling) -> str:
-        """What keeps the reward from being asked or read, as the end of a sentence; "" where
-        nothing does."""
+        """Why the reward has no question or no way to read the answer, as the end of a sentence; ""
+        without a problem."""
         if not options.score_tokens and options.min_votes > sampling.n:
             return (
                 f"needs min_votes={options.min_votes} of sampling.n={sampling.n} votes: raise"
@@ -154,19 +155,14 @@ class GenerativeReward:
         if not items:
             return []
         rendered = self.render(items)
-        full = [i for i, read in enumerate(rendered) if not read.empty]
-        results = fill_in(
-            rendered, await self._judge([items[i] for i in full], [rendered[i] for i in full])
-        )
-        return with_cuts(
-            results,
-            [read.left_out for read in rendered],
-            how=self._spec.overlong,
-            counts=self._context.counts,
-        )
+        rows = [i for i, read in enumerate(rendered) if not read.empty]
+        judged = await self._judge([items[i] for i in rows], [rendered[i] for i in rows])
+        results = fill_in(rendered, judged)
+        left_out = [read.left_out for read in rendered]
+        return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        """What the judge is told, one input per item. Of a remote judge nothing is tokenized."""
+        """The judge's input for each item, not tokenized for a remote judge."""
         limit = judge_limit(self._spec, self._tokenizer(), self._sampling)
         return fit_items(items, lambda _, cut: self._rendered(cut), limit)
 
@@ -176,27 +172,31 @@ class GenerativeReward:
         )
 
     def _tokenizer(self) -> Any:
-        return None if self._spec.remote is not None else self._context.tokenizer(self._path)
+        if self._spec.remote is not None:
+            return None
+        return self._context.tokenizer(self._path)
 
     def _question(self, item: ScoreItem, response: str) -> str:
         options = self._options
-        question = options.question or (CHECK if options.score_tokens else RATE)
-        form = self._answer_form()
-        told = {
+        question = options.question
+        if not question:
+            question = CHECK if options.score_tokens else RATE
+        values = {
             "prompt": conversation_text(item.rm_prompt),
             "response": response,
             "question": question_of(question, options.rubric),
+            "answer": self._answer_form(),
         }
-        return fill(template("judge"), told | {"answer": form}).rstrip()
+        return fill(template("judge"), values).rstrip()
 
     def _answer_form(self) -> str:
-        """What the judge is to end with; nothing where a parser reads a form that only the rubric
-        knows."""
-        options, sampling = self._options, self._sampling
+        """The required end of the answer; "" with a parser, whose form only the rubric states."""
         if self._parser is not None:
             return ""
-        choices = tuple(options.score_tokens) or sampling.choice
-        return answer_form(scale=options.scale, choices=choices, json_schema=sampling.json_schema)
+        choices = tuple(self._options.score_tokens) or self._sampling.choice
+        return answer_form(
+            scale=self._options.scale, choices=choices, json_schema=self._sampling.json_schema
+        )
 
     async def _judge(
         self, items: Sequence[ScoreItem], rendered: Sequence[Rendered]
@@ -205,88 +205,75 @@ class GenerativeReward:
             return []
         if self._options.score_tokens:
             return await self._judge_tokens(rendered)
-        asked = await self._ask(generate_requests(rendered, self._sampling))
-        answers = [
-            [_answer(output, read) for output in group]
-            for read, group in zip(rendered, asked, strict=True)
-        ]
+        samples = await self._outputs(generate_requests(rendered, self._sampling))
+        answers: list[list[_Answer]] = []
+        for read, outputs in zip(rendered, samples, strict=True):
+            answers.append([_answer(output, read) for output in outputs])
         verdicts = self._read(items, answers)
-        votes = [
-            list(zip(group, read, strict=True))
-            for group, read in zip(answers, verdicts, strict=True)
-        ]
-        return [self._result(vote, read) for vote, read in zip(votes, rendered, strict=True)]
+        results: list[ScoreResult] = []
+        for i, read in enumerate(rendered):
+            votes = list(zip(answers[i], verdicts[i], strict=True))
+            results.append(self._result(votes, read))
+        return results
 
-    async def _ask(self, requests: Sequence[Any]) -> list[list[TextOutput]]:
+    async def _outputs(self, requests: Sequence[Any]) -> list[list[TextOutput]]:
+        """The samples of each request."""
         calls = self._context.calls_to("main" if self._spec.remote is None else "remote")
-        return await calls.submit(
-            "generate", requests, deterministic=self._sampling.temperature == 0
-        )
+        deterministic = self._sampling.temperature == 0
+        return await calls.submit("generate", requests, deterministic=deterministic)
 
     async def _judge_tokens(self, rendered: Sequence[Rendered]) -> list[ScoreResult]:
         answers = ScoreTokens(
             self._options.score_tokens, self._tokenizer(), where=f"reward.specs.{self._spec.name}"
         )
-        requests = [
-            dataclasses.replace(request, choice_tokens=answers.ids_after(request.text))
-            for request in generate_requests(rendered, self._sampling)
-        ]
-        asked = await self._ask(requests)
-        return [
-            _token_result(answers, group[0], read)
-            for group, read in zip(asked, rendered, strict=True)
-        ]
+        requests: list[Any] = []
+        for request in generate_requests(rendered, self._sampling):
+            ids = answers.ids_after(request.text)
+            requests.append(dataclasses.replace(request, choice_tokens=ids))
+        results: list[ScoreResult] = []
+        for outputs, read in zip(await self._outputs(requests), rendered, strict=True):
+            results.append(_token_result(answers, outputs[0], read))
+        return results
 
     def _read(
         self, items: Sequence[ScoreItem], answers: Sequence[Sequence[_Answer]]
     ) -> list[list[Verdict]]:
-        """A verdict per answer. What an engine failed to write, or cut inside a thinking block, is
-        not shown to the drop-in."""
-        if (
-            self._parser is not None
-            or self._spec.dropin is None
-            or self._spec.dropin.postprocess is None
-        ):
-            return [
-                [self._own_reading(answer, item) for answer in group]
-                for item, group in zip(items, answers, strict=True)
-            ]
-        readable = [
-            (item, answer)
-            for item, group in zip(items, answers, strict=True)
-            for answer in group
-            if answer.readable
-        ]
-        verdicts = iter(self._dropin_reading(self._spec.dropin, readable))
-        return [
-            [next(verdicts) if answer.readable else Verdict(None) for answer in group]
-            for group in answers
-        ]
+        """One verdict per answer.
+
+        An answer that failed, or that was cut inside its thinking, is not passed to the drop-in.
+        """
+        dropin = self._spec.dropin
+        all_verdicts: list[list[Verdict]] = []
+        if self._parser is not None or dropin is None or dropin.postprocess is None:
+            for item, group in zip(items, answers, strict=True):
+                all_verdicts.append([self._own_reading(answer, item) for answer in group])
+            return all_verdicts
+        readable: list[tuple[ScoreItem, _Answer]] = []
+        for item, group in zip(items, answers, strict=True):
+            readable += [(item, answer) for answer in group if answer.readable]
+        verdicts = iter(self._dropin_reading(dropin, readable))
+        for group in answers:
+            all_verdicts.append([next(verdicts) if a.readable else Verdict(None) for a in group])
+        return all_verdicts
 
     def _dropin_reading(
         self, dropin: DropIn, readable: Sequence[tuple[ScoreItem, _Answer]]
     ) -> list[Verdict]:
         if not readable:
             return []
-        texts, fences = (
-            [answer.text for _, answer in readable],
-            [answer.fence for _, answer in readable],
-        )
+        items = [item for item, _ in readable]
+        texts = [answer.text for _, answer in readable]
+        fences = [answer.fence for _, answer in readable]
         return [
-            check_verdict(returned)
-            for returned in postprocess(
-                dropin, texts, [item for item, _ in readable], fences=fences
-            )
+            check_verdict(returned) for returned in postprocess(dropin, texts, items, fences=fences)
         ]
 
     def _own_reading(self, answer: _Answer, item: ScoreItem) -> Verdict:
         if self._parser is not None:
+            if not answer.readable:
+                return Verdict(None)
             scale = self._options.scale if self._spec.dropin is None else ()
-            return (
-                parsed_vote(self._parser, answer.text, scale=scale, response=item.response)
-                if answer.readable
-                else Verdict(None)
-            )
+            return parsed_vote(self._parser, answer.text, scale=scale, response=item.response)
         cut = answer.output.finish_reason == "length"
         return read_vote(
             answer.text,
@@ -294,12 +281,12 @@ class GenerativeReward:
             choices=self._sampling.choice,
             cut=cut,
             response=item.response,
-            prompt=self._asked(item),
+            prompt=self._prompt_text(item),
         )
 
-    def _asked(self, item: ScoreItem) -> str:
-        """What the judge is asked, without the response; of a drop-in that asks in words of its own
-        only the prompt is known."""
+    def _prompt_text(self, item: ScoreItem) -> str:
+        """The judge's prompt without the response; for a drop-in, whose question is unknown, only
+        the row's prompt."""
         prompt = conversation_text(item.rm_prompt)
         if self._spec.dropin is not None:
             return prompt
@@ -307,22 +294,25 @@ class GenerativeReward:
         return "\n".join([prompt, question_of(options.question, options.rubric)])
 
     def _result(self, votes: Sequence[tuple[_Answer, Verdict]], read: Rendered) -> ScoreResult:
-        usable = [verdict for answer, verdict in votes if _answer_failure(answer, verdict) is None]
         shared = judge_columns([answer.output for answer, _ in votes], read)
-        numbers = {"votes": [verdict.value for _, verdict in votes]} if len(votes) > 1 else {}
-        first = next(
-            (verdict for verdict in (*usable, *(verdict for _, verdict in votes))), Verdict(None)
-        )
-        extra = {**first.extra, **numbers}
+        usable: list[Verdict] = []
+        unusable: list[Verdict] = []
+        failures: list[tuple[Status, str]] = []
+        for answer, verdict in votes:
+            failure = _answer_failure(answer, verdict)
+            if failure is None:
+                usable.append(verdict)
+            else:
+                unusable.append(verdict)
+                failures.append(failure)
+        extra = dict(next(iter([*usable, *unusable]), Verdict(None)).extra)
+        if len(votes) > 1:
+            extra["votes"] = [verdict.value for _, verdict in votes]
         if len(usable) < self._options.min_votes:
-            failures = [
-                failure for vote in votes if (failure := _answer_failure(*vote)) is not None
-            ]
-            lacking = (
-                "provider_error",
-                f"the judge wrote {len(votes)} of {self._sampling.n} votes",
-            )
-            status, detail = failures[0] if failures else lacking
+            status: Status = "provider_error"
+            detail = f"the judge wrote {len(votes)} of {self._sampling.n} votes"
+            if failures:
+                status, detail = failures[0]
             if usable:
                 detail = (
                     f"{len(usable)} of {len(votes)} votes could be read and min_votes is"
@@ -341,8 +331,8 @@ class GenerativeReward:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """One sample and what of it may hold a verdict. `cut`: it ended inside its thinking, for want
-    of tokens."""
+    """One sample and the part of its text that may hold a verdict. `cut`: it ended inside its
+    thinking, for want of tokens."""
 
     output: TextOutput
     text: str
@@ -360,10 +350,12 @@ def _answer(output: TextOutput, read: Rendered) -> _Answer:
 
 
 def own_words(output: TextOutput, read: Rendered) -> tuple[str, bool]:
-    """(what the judge said itself, thinking and quotations of the fenced response left out; whether
-    a thinking block was left open)."""
-    said = read.fence.clean(output.text) if read.fence is not None else output.text
-    return strip_thinking(said, opened=opens_thinking(read.text))
+    """(the judge's own text without thinking and quotations of the fenced response, whether a
+    thinking block was left open)."""
+    text = output.text
+    if read.fence is not None:
+        text = read.fence.clean(text)
+    return strip_thinking(text, opened=opens_thinking(read.text))
 
 
 def _answer_failure(answer: _Answer, verdict: Verdict) -> tuple[Status, str] | None:
@@ -391,7 +383,7 @@ def _answer_failure(answer: _Answer, verdict: Verdict) -> tuple[Status, str] | N
 
 
 def judge_columns(outputs: Sequence[TextOutput], read: Rendered) -> dict[str, Any]:
-    """What every result of a judge says of its samples, whatever they are worth."""
+    """Columns that every result of a judge has, from all its samples."""
     return {
         "raw_text": "\n---\n".join(output.text for output in outputs),
         "rendered": read.text,
@@ -421,28 +413,24 @@ def _token_result(answers: ScoreTokens, output: TextOutput, read: Rendered) -> S
 
 
 def _token_problems(values: Any) -> list[str]:
-    if not isinstance(
-        values, Mapping
-    ):  # what a configuration file holds is not yet what the annotation says
+    # A configuration file may hold another type than the annotation states.
+    if not isinstance(values, Mapping):
         return [
             f"score_tokens={values!r}: give answers with their worth, e.g. {{'Yes': 1, 'No': 0}}"
         ]
-    problems = [
-        f"score_tokens: {key!r} is no text; quote the answer, as YAML reads a bare Yes as a truth"
-        " value"
-        for key in values
-        if not isinstance(key, str) or not key.strip()
-    ]
-    problems += [
-        f"score_tokens.{key}={value!r}: give a finite number"
-        for key, value in values.items()
-        if not _is_number(value)
-    ]
-    return (
-        [*problems, "score_tokens has one answer, whose share is always 1: give at least two"]
-        if len(values) == 1
-        else problems
-    )
+    problems: list[str] = []
+    for key in values:
+        if not isinstance(key, str) or not key.strip():
+            problems.append(
+                f"score_tokens: {key!r} is no text; quote the answer, as YAML reads a bare Yes as a"
+                " truth value"
+            )
+    for key, value in values.items():
+        if not _is_number(value):
+            problems.append(f"score_tokens.{key}={value!r}: give a finite number")
+    if len(values) == 1:
+        problems.append("score_tokens has one answer, whose share is always 1: give at least two")
+    return problems
 
 
 def _is_number(value: Any) -> bool:
@@ -450,18 +438,23 @@ def _is_number(value: Any) -> bool:
 
 
 def _range(options: GenerativeReward.Options, spec: RewardSpec) -> tuple[float, float] | None:
-    """Lowest and highest verdict, where the score is the place between them; None where it is the
-    verdict itself."""
+    """Lowest and highest verdict, where the score is the verdict's place between them; None where
+    it is the verdict itself."""
     if not options.normalize or options.score_tokens or spec.dropin is not None:
         return None
     choices = spec.sampling.choice if spec.sampling is not None else ()
-    ends = [float(choice) for choice in choices] if numeric(choices) else list(options.scale)
-    return (min(ends), max(ends)) if ends and min(ends) < max(ends) else None
+    ends = list(options.scale)
+    if numeric(choices):
+        ends = [float(choice) for choice in choices]
+    if not ends or min(ends) >= max(ends):
+        return None
+    return min(ends), max(ends)
 
 
 def _is_scale(scale: Any) -> bool:
-    return isinstance(scale, list | tuple) and (not scale or _are_ends(scale))
-
-
-def _are_ends(scale: Sequence[Any]) -> bool:
-    return len(scale) == 2 and all(_is_number(end) for end in scale) and scale[0] < scale[1]
+    """Whether this is [] or [low, high]."""
+    if not isinstance(scale, list | tuple) or len(scale) not in (0, 2):
+        return False
+    if not all(map(_is_number, scale)):
+        return False
+    return not scale or scale[0] < scale[1]

@@ -3,10 +3,10 @@
     pairwise     every pair (or a balanced part of them), each in both orders
     tournament   Swiss rounds of about n/2 pairs: n * log2(n) / 2 pairs instead of n * (n-1) / 2
     listwise     all responses at once, in several seeded orders; a ranking is a game for each pair
-      in it
+                 in it
 
 All prompts' comparisons of one round are sent together. Orders and pairings depend on the texts
-alone, so a score can be made again. Two equal responses tie without being asked about.
+alone, so a score is reproducible. Two equal responses tie without a comparison.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from rmrl.inference.scoring_base import Runner
+from rmrl.inference.scoring_base import Runner, TextOutput
 from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.judging.comparisons import (
     FLIP_RULES,
@@ -54,26 +54,30 @@ ALONE = "it is the only response to its prompt: there is nothing to compare it w
 
 @dataclass(slots=True)
 class _Table:
-    """The responses to one prompt at play. `rows` are their numbers among all items; games count
-    them from 0."""
+    """Games among the responses to one prompt. `rows` are their numbers among all items; games
+    count them from 0."""
 
     rows: list[int]
     texts: list[str]
     rng: random.Random
     schedule: Schedule | None = None
     pairs: list[Pair] = field(default_factory=list)
-    """Of the round that is on."""
+    """Pairs of the current round."""
     games: list[Game] = field(default_factory=list)
-    heard: list[tuple[tuple[int, ...], Heard]] = field(default_factory=list)
-    """(numbers in the order shown, what came of it)."""
+    outcomes: list[tuple[tuple[int, ...], Heard]] = field(default_factory=list)
+    """(numbers in the displayed order, outcome) of each comparison."""
     flips: int = 0
     settled: int = 0
-    """Pairs that were judged in every order asked for."""
+    """Pairs with a verdict in every configured order."""
+
+    def of(self, number: int) -> list[tuple[tuple[int, ...], Heard]]:
+        """The comparisons that a response takes part in."""
+        return [(order, outcome) for order, outcome in self.outcomes if number in order]
 
 
 class GroupReward:
-    """Relative judgement: a response's score says how it compares with the others of its prompt,
-    not how good it is."""
+    """Relative judgement: a response's score compares it with the others of its prompt and is no
+    measure of quality by itself."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Options:
@@ -87,8 +91,8 @@ class GroupReward:
         both_orders: bool = True
         """Each pair is judged in both orders. False: one order, drawn by the texts."""
         on_flip: str = "tie"
-        """What a pair is worth whose two orders disagree: tie, judgebench (a win beside a tie is a
-        win) or average."""
+        """Value of a pair whose two orders disagree: tie, judgebench (a win beside a tie is a win)
+        or average."""
         max_pairs: int = 0
         """pairwise: pairs per prompt, at most; 0: all of them."""
         rounds: int = 0
@@ -96,12 +100,12 @@ class GroupReward:
         orders: int = 2
         """listwise: orders in which the responses are shown."""
         question: str = ""
-        """What is asked where there is no drop-in; empty: which is better."""
+        """The question without a drop-in; empty: which is better."""
         rubric: str = ""
-        """What to judge by, in words, where there is no drop-in."""
+        """Criteria of the verdict, in words, without a drop-in."""
         reasoning: bool = False
-        """Without a drop-in: the judge writes why first. False: it can write nothing but its
-        verdict."""
+        """Without a drop-in: the judge writes its reasons first. False: it can write nothing but
+        its verdict."""
         ties: bool = True
         """Without a drop-in: "tie" is a verdict a pair may get."""
         no_preference: str = "tie"
@@ -119,13 +123,20 @@ class GroupReward:
     truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        self._spec, self._context = spec, context
+        self._spec = spec
+        self._context = context
         self._options: GroupReward.Options = spec.options or self.Options()
         options = self._options
         asking = Asking(
-            listwise=options.how == "listwise", question=options.question, rubric=options.rubric, reasoning=options.reasoning,
-            ties=options.ties, fence=options.fence, no_preference=options.no_preference, parser=options.parser,
-        )  # fmt: skip
+            listwise=options.how == "listwise",
+            question=options.question,
+            rubric=options.rubric,
+            reasoning=options.reasoning,
+            ties=options.ties,
+            fence=options.fence,
+            no_preference=options.no_preference,
+            parser=options.parser,
+        )
         self._judge = GroupJudge(spec, context, asking)
 
     @classmethod
@@ -134,25 +145,25 @@ class GroupReward:
 
     @classmethod
     def check_options(cls, options: Options, where: str) -> list[str]:
-        """What is wrong with the entries by themselves."""
-        problems = [
-            f"{where}.{key}={getattr(options, key)}: give {' or '.join(known)}"
-            for key, known in (
-                ("how", WAYS),
-                ("aggregate", tuple(AGGREGATES)),
-                ("no_preference", NO_PREFERENCE),
-                ("on_flip", FLIP_RULES),
-            )
-            if getattr(options, key) not in known
-        ]
+        """Problems of single entries, one sentence each."""
+        problems: list[str] = []
+        choices_of = {
+            "how": WAYS,
+            "aggregate": tuple(AGGREGATES),
+            "no_preference": NO_PREFERENCE,
+            "on_flip": FLIP_RULES,
+        }
+        for key, choices in choices_of.items():
+            value = getattr(options, key)
+            if value not in choices:
+                problems.append(f"{where}.{key}={value}: give {' or '.join(choices)}")
         problem = parser_problem(options.parser, "verdict")
         if problem:
             problems.append(f"{where}.parser={options.parser!r}: {problem}")
-        for key, least in (("max_pairs", 0), ("rounds", 0), ("orders", 1)):
-            if getattr(options, key) < least:
-                problems.append(
-                    f"{where}.{key}={getattr(options, key)}: give a whole number, at least {least}"
-                )
+        for key, minimum in (("max_pairs", 0), ("rounds", 0), ("orders", 1)):
+            value = getattr(options, key)
+            if value < minimum:
+                problems.append(f"{where}.{key}={value}: give a whole number, at least {minimum}")
         for key, way in (("max_pairs", "pairwise"), ("rounds", "tournament")):
             if getattr(options, key) > 0 and options.how != way:
                 problems.append(
@@ -175,9 +186,9 @@ class GroupReward:
         else:
             await self._play(tables, items)
         if self._orders_per_pair() > 1:
-            self._context.counts.add(
-                "position_flips", sum(t.flips for t in tables), sum(t.settled for t in tables)
-            )
+            flips = sum(table.flips for table in tables)
+            settled = sum(table.settled for table in tables)
+            self._context.counts.add("position_flips", flips, settled)
         results = [ScoreResult(value=None, status="skipped", detail=ALONE)] * len(items)
         for table in tables:
             for row, result in zip(table.rows, self._results(table), strict=True):
@@ -185,20 +196,21 @@ class GroupReward:
         left_out = [0] * len(items)
         for table in tables:
             for i, row in enumerate(table.rows):
-                left_out[row] = sum(heard.left_out for shown, heard in table.heard if i in shown)
+                left_out[row] = sum(outcome.left_out for _, outcome in table.of(i))
         return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        """What the judge is told, for each item the first comparison it takes part in; empty where
-        there is none."""
-        comparisons = [
-            tuple(t.rows[i] for i in shown)
-            for t in self._tables(items)
-            for shown in self._first_comparisons(t)
-        ]
-        read = self._judge.render(items, comparisons)
-        first = {row: k for k in reversed(range(len(comparisons))) for row in comparisons[k]}
-        return [read[first[row]] if row in first else Rendered("", ()) for row in range(len(items))]
+        """The judge's input of the first comparison of each item; empty for an item without one."""
+        comparisons: list[tuple[int, ...]] = []
+        for table in self._tables(items):
+            orders = self._first_comparisons(table)
+            comparisons += [tuple(table.rows[i] for i in order) for order in orders]
+        rendered = [Rendered("", ())] * len(items)
+        inputs = self._judge.render(items, comparisons)
+        for rows, read in reversed(list(zip(comparisons, inputs, strict=True))):
+            for row in rows:
+                rendered[row] = read
+        return rendered
 
     # --- games
 
@@ -206,63 +218,62 @@ class GroupReward:
         groups: dict[int, list[int]] = {}
         for row, item in enumerate(items):
             groups.setdefault(item.group, []).append(row)
-        return [
-            self._table([items[row] for row in rows], rows)
-            for rows in groups.values()
-            if len(rows) > 1
-        ]
+        tables: list[_Table] = []
+        for rows in groups.values():
+            if len(rows) > 1:
+                tables.append(self._table([items[row] for row in rows], rows))
+        return tables
 
     def _table(self, items: Sequence[ScoreItem], rows: list[int]) -> _Table:
         texts = [item.response for item in items]
-        content = "\0".join((conversation_text(items[0].rm_prompt), *texts)).encode(
-            errors="surrogatepass"
-        )
-        table = _Table(rows, texts, random.Random(hashlib.sha256(content).digest()))
+        content = "\0".join((conversation_text(items[0].rm_prompt), *texts))
+        seed = hashlib.sha256(content.encode(errors="surrogatepass")).digest()
+        table = _Table(rows, texts, random.Random(seed))
         options = self._options
-        if options.how != "listwise":
-            pairwise = options.how == "pairwise"
-            table.schedule = (
-                all_pairs(len(rows), at_most=options.max_pairs, rng=table.rng)
-                if pairwise
-                else swiss(len(rows), rounds=options.rounds, rng=table.rng)
-            )
+        if options.how == "pairwise":
+            table.schedule = all_pairs(len(rows), at_most=options.max_pairs, rng=table.rng)
+        elif options.how == "tournament":
+            table.schedule = swiss(len(rows), rounds=options.rounds, rng=table.rng)
+        if table.schedule is not None:
             table.pairs = next(table.schedule)
         return table
 
     def _first_comparisons(self, table: _Table) -> list[tuple[int, ...]]:
         if self._options.how == "listwise":
             return self._lists(table)
-        return [shown for pair in table.pairs for shown in self._shown(table, pair)]
+        orders: list[tuple[int, ...]] = []
+        for pair in table.pairs:
+            orders += self._orders(table, pair)
+        return orders
 
-    def _shown(self, table: _Table, pair: Pair) -> list[Pair]:
-        """The orders in which a pair is asked about; none for equal responses."""
+    def _orders(self, table: _Table, pair: Pair) -> list[Pair]:
+        """The orders in which a pair is displayed; none for equal responses."""
         if table.texts[pair[0]] == table.texts[pair[1]]:
             return []
         turned = (pair[1], pair[0])
-        return (
-            [pair, turned]
-            if self._options.both_orders
-            else [pair if table.rng.random() < 0.5 else turned]
-        )
+        if self._options.both_orders:
+            return [pair, turned]
+        return [pair if table.rng.random() < 0.5 else turned]
 
     async def _play(self, tables: Sequence[_Table], items: Sequence[ScoreItem]) -> None:
         """Rounds, until every schedule has ended; one call for all tables each."""
         while any(table.pairs for table in tables):
-            asked = [
-                (table, pair, self._shown(table, pair)) for table in tables for pair in table.pairs
-            ]
-            comparisons = [
-                tuple(table.rows[i] for i in shown)
-                for table, _, orders in asked
-                for shown in orders
-            ]
-            heard = iter(await self._judge.hear(items, comparisons) if comparisons else [])
+            rounds: list[tuple[_Table, Pair, list[Pair]]] = []
+            comparisons: list[tuple[int, ...]] = []
+            for table in tables:
+                for pair in table.pairs:
+                    orders = self._orders(table, pair)
+                    rounds.append((table, pair, orders))
+                    comparisons += [tuple(table.rows[i] for i in order) for order in orders]
+            outcomes: list[Heard] = []
+            if comparisons:
+                outcomes = await self._judge.hear(items, comparisons)
+            remaining = iter(outcomes)
             values: dict[int, list[float | None]] = {id(table): [] for table in tables}
-            for table, pair, orders in asked:
-                verdicts = [(shown, next(heard)) for shown in orders]
-                values[id(table)].append(
-                    _settled(table, pair, verdicts, rule=self._options.on_flip)
-                )
+            for table, pair, orders in rounds:
+                verdicts = [(order, next(remaining)) for order in orders]
+                value = _settled(table, pair, verdicts, rule=self._options.on_flip)
+                values[id(table)].append(value)
             for table in tables:
                 if table.pairs:
                     table.pairs = _next_round(table.schedule, values[id(table)])
@@ -277,13 +288,19 @@ class GroupReward:
         return orders[: self._options.orders]
 
     async def _rank(self, tables: Sequence[_Table], items: Sequence[ScoreItem]) -> None:
-        asked = [(table, shown) for table in tables for shown in self._lists(table)]
-        comparisons = [tuple(table.rows[i] for i in shown) for table, shown in asked]
-        heard = await self._judge.hear(items, comparisons) if comparisons else []
-        for (table, shown), verdict in zip(asked, heard, strict=True):
-            table.heard.append((shown, verdict))
-            if verdict.scores is not None:
-                table.games += ranking_games(shown, verdict.scores)
+        orders: list[tuple[_Table, tuple[int, ...]]] = []
+        comparisons: list[tuple[int, ...]] = []
+        for table in tables:
+            for order in self._lists(table):
+                orders.append((table, order))
+                comparisons.append(tuple(table.rows[i] for i in order))
+        outcomes: list[Heard] = []
+        if comparisons:
+            outcomes = await self._judge.hear(items, comparisons)
+        for (table, order), outcome in zip(orders, outcomes, strict=True):
+            table.outcomes.append((order, outcome))
+            if outcome.scores is not None:
+                table.games += ranking_games(order, outcome.scores)
         for table in tables:
             _count_list_flips(table, self._options.orders)
 
@@ -298,21 +315,26 @@ class GroupReward:
         n = len(table.rows)
         values = AGGREGATES[self._options.aggregate](n, table.games)
         points, played = tally(n, table.games)
-        games = [{"wins": points[i], "games": played[i]} for i in range(n)]
-        return [_result(i, values[i], table, games[i] | _columns(i, table)) for i in range(n)]
+        results: list[ScoreResult] = []
+        for i in range(n):
+            extra = {"wins": points[i], "games": played[i]} | _columns(i, table)
+            results.append(_result(i, values[i], table, extra))
+        return results
 
 
 def _settled(
-    table: _Table, pair: Pair, heard: Sequence[tuple[Pair, Heard]], *, rule: str
+    table: _Table, pair: Pair, verdicts: Sequence[tuple[Pair, Heard]], *, rule: str
 ) -> float | None:
-    """The pair's value for its first response, noted down as a game where there is one."""
-    table.heard += heard
-    if not heard:  # equal texts
+    """The pair's value for its first response, added to the games where there is one."""
+    table.outcomes += verdicts
+    if not verdicts:
+        # Equal texts.
         table.games.append(Game(*pair, 0.5))
         return 0.5
-    value, flipped = settle(
-        [None if h.scores is None else h.scores[shown.index(pair[0])] for shown, h in heard], rule
-    )
+    shares: list[float | None] = []
+    for order, outcome in verdicts:
+        shares.append(None if outcome.scores is None else outcome.scores[order.index(pair[0])])
+    value, flipped = settle(shares, rule)
     if value is not None:
         table.games.append(Game(*pair, value))
         table.settled += 1
@@ -321,7 +343,7 @@ def _settled(
 
 
 def _next_round(schedule: Schedule | None, values: Sequence[float | None]) -> list[Pair]:
-    """[] when the schedule has ended."""
+    """The next pairs; [] when the schedule has ended."""
     assert schedule is not None
     try:
         return schedule.send(values)
@@ -330,64 +352,69 @@ def _next_round(schedule: Schedule | None, values: Sequence[float | None]) -> li
 
 
 def _count_list_flips(table: _Table, orders: int) -> None:
-    """A pair whose rankings, in every order shown, do not agree is a flip."""
-    told: dict[Pair, list[float]] = {}
+    """Count a pair whose rankings disagree as a flip, among the pairs ranked in every order."""
+    values_of: dict[Pair, list[float]] = {}
     for game in table.games:
-        turned = game.first > game.second
-        key = (game.second, game.first) if turned else (game.first, game.second)
-        told.setdefault(key, []).append(1 - game.value if turned else game.value)
-    whole = [values for values in told.values() if len(values) == orders]
-    table.settled += len(whole)
-    table.flips += sum(len(set(values)) > 1 for values in whole)
+        if game.first < game.second:
+            values_of.setdefault((game.first, game.second), []).append(game.value)
+        else:
+            values_of.setdefault((game.second, game.first), []).append(1 - game.value)
+    for values in values_of.values():
+        if len(values) == orders:
+            table.settled += 1
+            table.flips += len(set(values)) > 1
 
 
 def _result(i: int, value: float | None, table: _Table, extra: Mapping[str, Any]) -> ScoreResult:
-    own = [(shown, heard) for shown, heard in table.heard if i in shown]
-    outputs = [
-        output for shown, heard in own if shown[0] == i for output in heard.outputs
-    ]  # each comparison is paid for once
+    comparisons = table.of(i)
+    outputs: list[TextOutput] = []
+    tokens_in = 0
+    tokens_out = 0
+    for order, outcome in comparisons:
+        outputs += outcome.outputs
+        # Each comparison counts once, for its first response.
+        if order[0] == i and outcome.outputs:
+            tokens_in += outcome.outputs[0].tokens_in
+            tokens_out += sum(output.tokens_out for output in outcome.outputs)
     shared: dict[str, Any] = {
         "extra": extra,
-        "rendered": own[0][1].rendered if own else "",
-        "raw_text": "\n---\n".join(output.text for _, heard in own for output in heard.outputs),
-        "tokens_in": sum(
-            heard.outputs[0].tokens_in for shown, heard in own if shown[0] == i and heard.outputs
-        ),
-        "tokens_out": sum(output.tokens_out for output in outputs),
-        "cached": bool(own) and all(output.cached for _, heard in own for output in heard.outputs),
+        "rendered": comparisons[0][1].rendered if comparisons else "",
+        "raw_text": "\n---\n".join(output.text for output in outputs),
+        "tokens_in": tokens_in,
+        "tokens_out": tokens_out,
+        "cached": bool(comparisons) and all(output.cached for output in outputs),
     }
     if value is not None:
         return ScoreResult(value=value, **shared)
-    status, detail = _why_none([heard for _, heard in own])
+    status, detail = _why_none([outcome for _, outcome in comparisons])
     return ScoreResult(value=None, status=status, detail=detail, **shared)
 
 
 def _columns(i: int, table: _Table) -> dict[str, Any]:
-    """What a parser read beside the verdicts, for each comparison that response `i` takes part
+    """A parser's columns beside the verdicts, for each comparison that response `i` takes part
     in."""
-    own = [heard.columns for shown, heard in table.heard if i in shown]
-    names = {name: None for columns in own for name in columns}
-    return {name: [columns.get(name) for columns in own] for name in names}
+    rows = [outcome.columns for _, outcome in table.of(i)]
+    columns: dict[str, Any] = {}
+    for row in rows:
+        for name in row:
+            columns[name] = [other.get(name) for other in rows]
+    return columns
 
 
-def _why_none(heard: Sequence[Heard]) -> tuple[Status, str]:
+def _why_none(outcomes: Sequence[Heard]) -> tuple[Status, str]:
     """Why a response has no game."""
-    failed = [each for each in heard if each.scores is None]
+    failed = [outcome for outcome in outcomes if outcome.scores is None]
     if not failed:
-        return (
-            "skipped",
-            (
-                "max_pairs left it without a comparison; raise max_pairs to at least half the"
-                " number of responses"
-            ),
+        detail = (
+            "max_pairs left it without a comparison; raise max_pairs to at least half the number of"
+            " responses"
         )
-    counts: Counter[Status] = Counter(each.status for each in failed)
+        return "skipped", detail
+    counts: Counter[Status] = Counter(outcome.status for outcome in failed)
     status = counts.most_common(1)[0][0]
-    detail = next(each.detail for each in failed if each.status == status)
-    return (
-        status,
-        (
-            f"none of its pairs has a verdict, as {len(failed)} of its {len(heard)} comparisons"
-            f" failed: {detail}"
-        ),
+    reason = next(outcome.detail for outcome in failed if outcome.status == status)
+    detail = (
+        f"none of its pairs has a verdict, as {len(failed)} of its {len(outcomes)} comparisons"
+        f" failed: {reason}"
     )
+    return status, detail

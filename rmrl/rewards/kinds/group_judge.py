@@ -60,7 +60,7 @@ class Asking:
     ties: bool = True
     fence: bool = True
     no_preference: str = "tie"
-    """What "both" and "neither" count as: tie or none."""
+    """Meaning of "both" and "neither": tie or none."""
     parser: str = ""
     """A user's own regular expression, or ""."""
 

@@ -183,7 +183,7 @@ class ProcessReward:
         return dict(zip(positions, outputs, strict=True))
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
-        """What the model reads, one input per item."""
+        """The model's input for each item."""
         return [read.rendered for read in self._reads(items)]
 
     # --- input

@@ -1,8 +1,8 @@
-"""A reward model costs memory only while it scores: which engines there are, what they hold, when
-they are loaded and put away.
+"""A reward model costs memory only while it scores: the engines, their memory, loading and putting
+away.
 
-plan_engines(specs) -> sized(plans) -> placed(plans, devices) -> Residency(host_of, plans,
-  budget=...)
+    plan_engines(specs) -> sized(plans) -> placed(plans, devices)
+                        -> Residency(host_of, plans, budget=...)
 """
 
 from __future__ import annotations

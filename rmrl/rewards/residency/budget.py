@@ -1,4 +1,4 @@
-"""How much memory engines may hold, by place and time."""
+"""Memory that engines may hold, by place and time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class Room:
 
     scoring_bytes: int
     idle_bytes: int
-    """While nothing is scored: what the policy leaves when it samples and trains."""
+    """Limit while nothing is scored: the memory that the policy leaves while it samples and
+    trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,12 @@ class Budget:
 
     def scoring(self, place: str) -> int | None:
         """Bytes per device while scoring; None: unlimited."""
-        room = self.places.get(place)
-        return None if room is None else room.scoring_bytes
+        if place not in self.places:
+            return None
+        return self.places[place].scoring_bytes
 
     def idle(self, place: str) -> int | None:
         """Bytes per device otherwise; None: unlimited."""
-        room = self.places.get(place)
-        return None if room is None else room.idle_bytes
+        if place not in self.places:
+            return None
+        return self.places[place].idle_bytes

@@ -1,4 +1,4 @@
-"""Which devices of its place an engine gets, and which engines therefore have to take turns."""
+"""Devices of each engine, and turns of the engines that share one."""
 
 from __future__ import annotations
 
@@ -18,34 +18,37 @@ def placed(
     *,
     per_node: Mapping[str, int] | None = None,
 ) -> list[EnginePlan]:
-    """The plans with `devices`. `devices`: how many each place has ("" = the policy's); `per_node`:
-    how many of them on one machine.
+    """The plans with `devices`.
+
+    `devices`: number of devices of each place ("" = the policy's); `per_node`: number of them on
+    one machine.
 
     Raises one ConfigError with all engines that name an unknown pool or need more devices than
     their place has.
     """
-    problems = [
-        f"the engine of {plan.label} wants pool '{plan.place}', which trainer.resource_pools does"
-        f" not have (known: {', '.join(sorted(filter(None, devices))) or 'none'}); add"
-        f" trainer.resource_pools.{plan.place}.n_gpus_per_node=1"
-        for plan in plans
-        if plan.place not in devices
-    ]
+    pools = ", ".join(sorted(filter(None, devices))) or "none"
+    problems: list[str] = []
+    for plan in plans:
+        if plan.place not in devices:
+            problems.append(
+                f"the engine of {plan.label} wants pool '{plan.place}', which"
+                f" trainer.resource_pools does not have (known: {pools}); add"
+                f" trainer.resource_pools.{plan.place}.n_gpus_per_node=1"
+            )
     first: dict[Hashable, int] = {}
     for place, count in devices.items():
-        here = [plan for plan in plans if plan.place == place]
+        plans_of_place = [plan for plan in plans if plan.place == place]
         try:
-            first |= assign_devices(here, count, per_node=(per_node or {}).get(place))
+            first |= assign_devices(plans_of_place, count, per_node=(per_node or {}).get(place))
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return [
-        dataclasses.replace(
-            plan, devices=tuple(range(first[plan.key], first[plan.key] + _width(plan)))
-        )
-        for plan in plans
-    ]
+    with_devices: list[EnginePlan] = []
+    for plan in plans:
+        numbers = range(first[plan.key], first[plan.key] + _width(plan))
+        with_devices.append(dataclasses.replace(plan, devices=tuple(numbers)))
+    return with_devices
 
 
 def assign_devices(
@@ -70,7 +73,8 @@ def assign_devices(
         start = min(starts, key=lambda s: (max(load[s : s + width]), sum(load[s : s + width]), s))
         first[plan.key] = start
         for device in range(start, start + width):
-            load[device] += max(plan.awake_bytes, 1)  # engines of unknown size are spread as well
+            # Engines of unknown size are spread as well.
+            load[device] += max(plan.awake_bytes, 1)
     if problems:
         raise ConfigError(problems)
     return first
@@ -81,43 +85,53 @@ def turns(plans: Sequence[EnginePlan]) -> dict[Hashable, Turn]:
     one after another."""
     groups: list[tuple[set[tuple[str, int]], list[Hashable]]] = []
     for plan in plans:
-        devices, keys = {(plan.place, device) for device in plan.devices}, [plan.key]
-        for touching in [group for group in groups if group[0] & devices]:
-            groups.remove(touching)
-            devices, keys = devices | touching[0], [*touching[1], *keys]
+        devices = {(plan.place, device) for device in plan.devices}
+        keys = [plan.key]
+        for group in list(groups):
+            if group[0] & devices:
+                groups.remove(group)
+                devices |= group[0]
+                keys = [*group[1], *keys]
         groups.append((devices, keys))
-    return {key: min(devices) for devices, keys in groups for key in keys}
+    turn_of: dict[Hashable, Turn] = {}
+    for devices, keys in groups:
+        turn_of.update(dict.fromkeys(keys, min(devices)))
+    return turn_of
 
 
 def _width(plan: EnginePlan) -> int:
-    """Devices the engine takes."""
-    return 1 if plan.spec.device == "cpu" else plan.spec.tensor_parallel_size * plan.spec.replicas
+    """Number of devices of the engine."""
+    if plan.spec.device == "cpu":
+        return 1
+    return plan.spec.tensor_parallel_size * plan.spec.replicas
 
 
 def _starts(plan: EnginePlan, devices: int, per_node: int) -> list[int]:
+    """Possible first devices: no replica spans two machines."""
     if plan.spec.device == "cpu":
         return [0]
-    width, each = _width(plan), plan.spec.tensor_parallel_size
-    replicas = range(0, width, each)
-    aligned = range(0, devices - width + 1, each)
-    return [
-        s
-        for s in aligned
-        if all((s + r) // per_node == (s + r + each - 1) // per_node for r in replicas)
-    ]
+    width = _width(plan)
+    size = plan.spec.tensor_parallel_size
+    starts: list[int] = []
+    for start in range(0, devices - width + 1, size):
+        replicas = range(start, start + width, size)
+        if all(first // per_node == (first + size - 1) // per_node for first in replicas):
+            starts.append(start)
+    return starts
 
 
 def _too_wide(plan: EnginePlan, devices: int, per_node: int | None) -> str:
-    where = f"pool '{plan.place}' has" if plan.place else "the policy has"
-    more = (
-        f"trainer.resource_pools.{plan.place}.n_gpus_per_node"
-        if plan.place
-        else "trainer.n_gpus_per_node"
-    )
+    owner = "the policy has"
+    key = "trainer.n_gpus_per_node"
+    if plan.place:
+        owner = f"pool '{plan.place}' has"
+        key = f"trainer.resource_pools.{plan.place}.n_gpus_per_node"
+    machines = ""
+    if per_node and per_node < devices:
+        machines = f" ({per_node} on a machine)"
     spec = plan.spec
-    machines = f" ({per_node} on a machine)" if per_node and per_node < devices else ""
     return (
         f"the engine of {plan.label} needs tensor_parallel_size {spec.tensor_parallel_size} x"
-        f" replicas {spec.replicas} = {_width(plan)} devices and {where} {devices}{machines}: lower"
-        f" engine.tensor_parallel_size or engine.replicas, or raise {more}"
+        f" replicas {spec.replicas} = {_width(plan)} devices and {owner} {devices}{machines}: lower"
+        f" engine.tensor_parallel_size or engine.replicas, or raise {key}"
     )

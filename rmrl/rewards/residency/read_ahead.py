@@ -1,5 +1,5 @@
-"""The next engine's weights are read into the page cache while another engine scores; loading them
-then reads memory, not disk."""
+"""Read the next engine's weights into the page cache while another engine scores; loading them then
+reads memory, not disk."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ import psutil
 
 _CHUNK_BYTES = 8 * 2**20
 _SPARED_BYTES = 512 * 2**20
-"""Left alone: what others allocate meanwhile must not meet a full machine."""
+"""Memory left free for allocations of others in the meantime."""
 
 
 def available_bytes() -> int:
-    """Memory that can be had without swapping; pages of files count as available."""
+    """Memory available without swapping; pages of files count as available."""
     return int(psutil.virtual_memory().available)
 
 
 class ReadAhead:
-    """Reads the *.safetensors and *.bin files of a checkpoint folder once, in a thread. A hub id
-    that is no folder: nothing."""
+    """Read the *.safetensors and *.bin files of a checkpoint folder once, in a thread. A hub id
+    without a folder: no files."""
 
     def __init__(self, path: str, *, free_bytes: Callable[[], int] = available_bytes) -> None:
-        """`free_bytes` is asked before every chunk: never more than it says at first, and nothing
-        once it falls too low."""
+        """`free_bytes` is called before every chunk: reading stops at its first value, and once it
+        falls too low."""
         self._files = weight_files(path)
         self._free_bytes = free_bytes
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._read, name="read-ahead", daemon=True)
         self.bytes_read = 0
-        """So far."""
+        """Bytes read so far."""
         self.seconds = 0.0
-        """Spent reading; complete when `done`."""
+        """Seconds spent reading; complete when `done`."""
 
     @property
     def done(self) -> bool:
-        """It was started and reads no more."""
+        """Whether it was started and has ended."""
         return self._thread.ident is not None and not self._thread.is_alive()
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more; the chunk at hand may still end in the background."""
+        """Stop reading; the current chunk may still end in the background."""
         self._stopped.set()
 
     def join(self, timeout_s: float) -> None:
@@ -60,7 +60,8 @@ class ReadAhead:
             try:
                 self._read_file(file, buffer, limit)
             except OSError:
-                return  # the loader will meet the same error and say it in its own words
+                # The loader will meet the same error and report it.
+                return
 
     def _read_file(self, file: Path, buffer: memoryview, limit: int) -> None:
         with file.open("rb", buffering=0) as stream:
@@ -80,7 +81,7 @@ class ReadAhead:
 
 
 def weight_files(path: str) -> list[Path]:
-    """The weight files of a checkpoint folder in reading order; safetensors win over *.bin where
-    both are there."""
+    """The weight files of a checkpoint folder in reading order; safetensors rather than *.bin where
+    both exist."""
     folder = Path(path).expanduser()
     return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))

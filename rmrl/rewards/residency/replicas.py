@@ -1,4 +1,4 @@
-"""Several processes that hold the same model and look like one: requests are dealt by their tokens,
+"""Several processes with the same model, used as one: requests are distributed by their tokens,
 results stay in order."""
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Replicas:
         self.handles = tuple(handles)
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
-        """Requests are shared out; everything else goes to all: `resident_bytes` is their sum, else
-        the first one's answer counts."""
+        """Distribute requests; any other call goes to all: `resident_bytes` is their sum, else the
+        first one's answer counts."""
         if method in _DEALT:
             return await self._dealt(method, *args, timeout_s=timeout_s)
         answers = await asyncio.gather(
@@ -39,17 +39,14 @@ class Replicas:
 
     async def _dealt(self, method: str, requests: Sequence[Any], *, timeout_s: float) -> list[Any]:
         shares = deal([request_cost(request) for request in requests], len(self.handles))
-        busy = [
-            (handle, share) for handle, share in zip(self.handles, shares, strict=True) if share
-        ]
-        answers = await asyncio.gather(
-            *(
-                h.call(method, [requests[i] for i in share], timeout_s=timeout_s)
-                for h, share in busy
-            )
-        )
+        calls: list[Coroutine[Any, Any, Any]] = []
+        for handle, share in zip(self.handles, shares, strict=True):
+            if share:
+                some = [requests[i] for i in share]
+                calls.append(handle.call(method, some, timeout_s=timeout_s))
+        answers = await asyncio.gather(*calls)
         results: list[Any] = [None] * len(requests)
-        for (_, share), answer in zip(busy, answers, strict=True):
+        for share, answer in zip(filter(None, shares), answers, strict=True):
             if len(answer) != len(share):
                 raise InfrastructureError(
                     f"a replica returned {len(answer)} results of {method} for {len(share)}"
@@ -61,18 +58,17 @@ class Replicas:
 
 
 async def spawn_all(spawns: Sequence[Coroutine[Any, Any, ProcessHandle]]) -> list[ProcessHandle]:
-    """The processes of all; when one cannot be made, or nobody waits any more, the others are ended
-    before the error is raised."""
+    """The processes of all. After an error or a cancellation, the processes that did start are
+    ended before it is raised."""
     tasks = [asyncio.ensure_future(spawn) for spawn in spawns]
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
         for task in tasks:
             task.cancel()
-        made = await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(
-            *(handle.kill() for handle in made if not isinstance(handle, BaseException))
-        )
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        handles = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+        await asyncio.gather(*(handle.kill() for handle in handles))
         raise
 
 
@@ -80,16 +76,16 @@ def deal(costs: Sequence[float], shares: int) -> list[list[int]]:
     """Positions for each share, ascending, so that the sums of costs are close: the costliest
     first, each to the least loaded."""
     load = [0.0] * shares
-    dealt: list[list[int]] = [[] for _ in range(shares)]
+    positions: list[list[int]] = [[] for _ in range(shares)]
     for position in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
-        least = min(range(shares), key=lambda s: (load[s], s))
-        dealt[least].append(position)
-        load[least] += costs[position]
-    return [sorted(share) for share in dealt]
+        share = load.index(min(load))
+        positions[share].append(position)
+        load[share] += costs[position]
+    return [sorted(share) for share in positions]
 
 
 def request_cost(request: Any) -> float:
-    """Tokens it takes at most: read, and for texts written."""
+    """Maximum number of tokens of the request: those read, and for texts those written."""
     match request:
         case GenerateRequest():
             return len(request.token_ids) + request.sampling.n * request.sampling.max_tokens

@@ -1,15 +1,16 @@
-"""Keeps engines within their memory: makes room before one is loaded or woken, and leaves room when
+"""Keep engines within their memory: make room before one is loaded or woken, and leave room when
 scoring is over.
 
-What scored last scores first in the next step, and the least recently used is put away first: over
-the steps the order zig-zags (A B C, C B A, ...) and only what does not fit beside the others is
-ever swapped.
+The engine that scored last scores first in the next step, and the least recently used is put away
+first: over the steps the order zig-zags (A B C, C B A, ...), and only engines that do not fit
+beside the others are ever swapped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -26,14 +27,17 @@ _RANK = {"awake": 0, "asleep": 1, "unloaded": 2}
 
 
 class Engine:
-    """What a reward sees of an awake engine: calls that survive one death of the process."""
+    """Interface of an awake engine for rewards: calls that survive one death of the process."""
 
     def __init__(self, residency: Residency, slot: Slot) -> None:
-        self._residency, self._slot = residency, slot
+        self._residency = residency
+        self._slot = slot
 
     async def call(self, method: str, requests: list[Any], *, timeout_s: float) -> list[Any]:
-        """One result per request. Raises EngineLostError when the process dies twice, StallError
-        past the deadline."""
+        """One result per request.
+
+        Raises EngineLostError when the process dies twice, StallError past the deadline.
+        """
         try:
             return await self._call_once(method, requests, timeout_s)
         except EngineLostError:
@@ -67,7 +71,8 @@ class Residency:
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._slots = {plan.key: Slot(plan, host_of, notice) for plan in plans}
-        self._budget, self._notice = budget or Budget(), notice
+        self._budget = budget or Budget()
+        self._notice = notice
         self._turns = turns(plans)
         self._room = {plan.place: asyncio.Condition() for plan in plans}
         self._uses = itertools.count(1)
@@ -81,13 +86,15 @@ class Residency:
     def order(self, keys: Iterable[Hashable] | None = None) -> list[Hashable]:
         """The keys (None: all) so that one round through them swaps least.
 
-        Awake ones first, then what only sleeps, then what must be loaded; among equals the most
-        recently used first.
+        Awake engines first, then sleeping ones, then unloaded ones; among equals the most recently
+        used first.
         """
-        asked = list(self._slots if keys is None else keys)
-        return sorted(
-            asked, key=lambda key: (_RANK[self._slots[key].state], -self._slots[key].last_used)
-        )
+
+        def rank(key: Hashable) -> tuple[int, int]:
+            slot = self._slots[key]
+            return _RANK[slot.state], -slot.last_used
+
+        return sorted(self._slots if keys is None else keys, key=rank)
 
     def turn_of(self, key: Hashable) -> Hashable:
         """Engines of equal turn share a device and score one after another; the others may score at
@@ -111,8 +118,8 @@ class Residency:
                 try:
                     yield Engine(self, slot)
                 except (InfrastructureError, StallError, asyncio.CancelledError):
-                    # Lost, hung, or still busy with calls nobody waits for: an orderly sleep would
-                    # wait behind them.
+                    # Lost, hung, or still busy with abandoned calls: an orderly sleep would wait
+                    # behind them.
                     await slot.unload()
                     raise
                 finally:
@@ -121,10 +128,11 @@ class Residency:
                         await slot.put_away()
         finally:
             slot.users -= 1
-            await self._memory_changed(slot.plan.place)
+            async with self._room[slot.plan.place]:
+                self._room[slot.plan.place].notify_all()
 
     def read_ahead(self, key: Hashable) -> None:
-        """Begin to read the engine's weights into the page cache, in the background; nothing where
+        """Begin to read the engine's weights into the page cache, in the background; a no-op where
         they need not be read."""
         slot = self._slots[key]
         read_from_disk = slot.state == "unloaded" or (
@@ -135,8 +143,8 @@ class Residency:
             self._reading[key].start()
 
     async def settle(self) -> None:
-        """Scoring is over: put idle engines away, least recently used first, until the others need
-        no more than the idle budget."""
+        """Put idle engines away when scoring is over: least recently used first, until the others
+        fit into the idle budget."""
         for place in self._room:
             limit = self._budget.idle(place)
             if limit is None:
@@ -146,7 +154,7 @@ class Residency:
                     await self._put_away(victim)
 
     async def load_resident(self) -> None:
-        """Start what stays in memory all the time, before the first step needs it."""
+        """Start the engines that stay in memory all the time, before the first step needs them."""
         for key, slot in self._slots.items():
             if slot.plan.residency == "resident":
                 async with self.use(key):
@@ -164,16 +172,17 @@ class Residency:
         (put away for another engine), bytes (held after the last load or wake), freed_bytes,
         read_ahead_bytes and read_ahead_s, since the last call.
         """
-        for key in [key for key, reading in self._reading.items() if reading.done]:
-            self._stop_reading(key)
-        taken: Metrics = {}
+        for key, reading in list(self._reading.items()):
+            if reading.done:
+                self._stop_reading(key)
+        metrics: Metrics = {}
         for slot in self._slots.values():
-            taken |= slot.metrics
+            metrics |= slot.metrics
             slot.metrics = {}
-        return taken
+        return metrics
 
     async def restart(self, slot: Slot) -> None:
-        """The process is gone: make another. Its first death is forgiven, the caller counts."""
+        """Restart a dead engine; the caller limits this to one retry."""
         self._notice(f"engine of {slot.plan.label} died; starting it again")
         await slot.unload()
         await self._wake(slot)
@@ -194,28 +203,32 @@ class Residency:
     async def _make_room(self, slot: Slot) -> None:
         """Evict until the engine's awake bytes fit, then reserve them; waits while engines in use
         are in the way."""
-        plan, limit = slot.plan, self._budget.scoring(slot.plan.place)
-        room = self._room[plan.place]
-        async with room:
-            while limit is not None and (
-                overfull := self._overfull(plan.place, limit, coming=slot)
-            ):
-                victim = self._victim(overfull, ("auto", "on_demand"), plan.place)
-                if victim is not None:
+        place = slot.plan.place
+        limit = self._budget.scoring(place)
+        async with self._room[place]:
+            while limit is not None:
+                overfull = self._overfull(place, limit, coming=slot)
+                if not overfull:
+                    break
+                victim = self._victim(overfull, ("auto", "on_demand"), place)
+                if victim is None:
+                    await self._wait_for_others(slot, overfull, limit)
+                else:
                     victim.add("evictions", 1.0)
                     await self._put_away(victim)
-                    continue
-                await self._wait_for_others(slot, overfull, limit)
             slot.reserved = True
 
     async def _wait_for_others(self, slot: Slot, overfull: set[int], limit: int) -> None:
-        others = [s for s in self._on(overfull, slot.plan.place) if s is not slot and s.held_bytes]
-        holding = ", ".join(f"{s.plan.label} {_gib(s.held_bytes)}" for s in others) or "nothing"
+        others: list[Slot] = []
+        for other in self._on(overfull, slot.plan.place):
+            if other is not slot and other.held_bytes:
+                others.append(other)
+        holders = ", ".join(f"{s.plan.label} {_gib(s.held_bytes)}" for s in others) or "nothing"
         need = (
             f"the engine of {slot.plan.label} needs {_gib(slot.plan.awake_bytes)} of {_gib(limit)},"
-            f" held by others: {holding}"
+            f" held by others: {holders}"
         )
-        if not any(s.users for s in others):
+        if not any(other.users for other in others):
             raise MemoryPlanError(
                 f"{need}; make it smaller, let fewer engines be resident, or raise"
                 " trainer.memory_budget_gb"
@@ -229,48 +242,48 @@ class Residency:
             ) from error
 
     def _overfull(self, place: str, limit: int, *, coming: Slot | None = None) -> set[int]:
-        """Devices of the place that hold too much, with `coming` awake; only its own devices matter
-        to it."""
-        held: dict[int, int] = {}
+        """Devices of the place that hold too much, with `coming` awake; then only its own devices
+        count."""
+        total: Counter[int] = Counter()
         for slot in self._slots.values():
             if slot.plan.place == place:
+                count = slot.plan.awake_bytes if slot is coming else slot.held_bytes
                 for device in slot.plan.devices:
-                    held[device] = held.get(device, 0) + (
-                        slot.plan.awake_bytes if slot is coming else slot.held_bytes
-                    )
-        return {
-            device
-            for device, count in held.items()
-            if count > limit and (coming is None or device in coming.plan.devices)
-        }
+                    total[device] += count
+        devices = {device for device, count in total.items() if count > limit}
+        if coming is not None:
+            devices &= set(coming.plan.devices)
+        return devices
 
     def _victim(self, overfull: set[int], residencies: Sequence[str], place: str) -> Slot | None:
-        """Who is to go next: the awake engine used longest ago, then the sleeping one."""
-        idle = [
-            s
-            for s in self._on(overfull, place)
-            if not s.users and s.state != "unloaded" and s.held_bytes
-        ]
-        awake = [s for s in idle if s.state == "awake" and s.plan.residency in residencies]
-        asleep = [s for s in idle if s.state == "asleep"]
-        return min(awake or asleep, key=lambda s: s.last_used, default=None)
+        """The engine to put away next: the awake one used longest ago, else such a sleeping one."""
+        awake: list[Slot] = []
+        asleep: list[Slot] = []
+        for slot in self._on(overfull, place):
+            if slot.users or not slot.held_bytes:
+                continue
+            if slot.state == "asleep":
+                asleep.append(slot)
+            elif slot.state == "awake" and slot.plan.residency in residencies:
+                awake.append(slot)
+        return min(awake or asleep, key=lambda slot: slot.last_used, default=None)
 
     def _on(self, devices: set[int], place: str) -> list[Slot]:
-        return [
-            s
-            for s in self._slots.values()
-            if s.plan.place == place and devices & set(s.plan.devices)
-        ]
+        """The engines on any of these devices of the place."""
+        slots: list[Slot] = []
+        for slot in self._slots.values():
+            if slot.plan.place == place and devices & set(slot.plan.devices):
+                slots.append(slot)
+        return slots
 
     @staticmethod
     async def _put_away(victim: Slot) -> None:
         """One stage down: awake engines as planned, sleeping ones by ending their process."""
         async with victim.lock:
-            await (victim.put_away() if victim.state == "awake" else victim.unload())
-
-    async def _memory_changed(self, place: str) -> None:
-        async with self._room[place]:
-            self._room[place].notify_all()
+            if victim.state == "awake":
+                await victim.put_away()
+            else:
+                await victim.unload()
 
     def _stop_reading(self, key: Hashable) -> None:
         reading = self._reading.pop(key, None)

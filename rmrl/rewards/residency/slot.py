@@ -1,4 +1,4 @@
-"""One engine's life, and what each stage of it cost.
+"""Life cycle of one engine, and the cost of each stage.
 
 unloaded --load--> awake --sleep--> asleep --wake--> awake
     ^---------------- unload -----------'
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from rmrl.errors import EngineLoadError, EngineLostError, InfrastructureError, StallError
 from rmrl.heartbeat import heartbeat
@@ -24,12 +25,12 @@ _SLEEP_DEADLINE_S = 300.0
 _MEASURE_DEADLINE_S = 30.0
 
 HostOf = Callable[[EnginePlan], ProcessHost]
-"""Where an engine's process is made; the plan's `devices` are those of that process."""
+"""Host of an engine's process; the plan's `devices` are those of that process."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """An engine and its process. Whoever changes its state holds `lock`."""
+    """An engine and its process. Changes of its state need `lock`."""
 
     plan: EnginePlan
     host_of: HostOf
@@ -39,21 +40,23 @@ class Slot:
     handle: ProcessHandle | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
-    """Those who use it or wait for it; with 0 it may be put away."""
+    """Number of calls that use it or wait for it; with 0 it may be put away."""
     reserved: bool = False
-    """Its awake bytes are spoken for: it is being loaded or woken."""
+    """Whether its awake bytes are reserved: it is being loaded or woken."""
     last_used: int = 0
     """Larger is later; 0: never."""
     metrics: Metrics = field(default_factory=dict)
     resident_bytes: float = 0.0
-    """As measured when it was last loaded or woken."""
+    """Measurement of the last load or wake."""
 
     @property
     def held_bytes(self) -> int:
         """Planned bytes on each of its devices, now."""
         if self.reserved or self.state == "awake":
             return self.plan.awake_bytes
-        return self.plan.away_bytes if self.state == "asleep" else 0
+        if self.state == "asleep":
+            return self.plan.away_bytes
+        return 0
 
     async def ensure_awake(self) -> None:
         """Wake or load. Raises EngineLoadError, StallError, or what the engine's start raises."""
@@ -81,7 +84,8 @@ class Slot:
             await self.unload()
             return
         except BaseException:
-            await self.unload()  # nobody knows what state it is in
+            # Its state is unknown.
+            await self.unload()
             raise
         self.state = "asleep"
         self.count("sleep", started)
@@ -89,11 +93,13 @@ class Slot:
 
     async def unload(self) -> None:
         """End its process; its memory returns to the machine."""
-        handle, self.handle = self.handle, None
+        handle = self.handle
+        self.handle = None
         if handle is None:
             self.state = "unloaded"
             return
-        started, was_awake = time.perf_counter(), self.state == "awake"
+        started = time.perf_counter()
+        was_awake = self.state == "awake"
         try:
             await handle.kill()
         finally:
@@ -113,7 +119,8 @@ class Slot:
         self.metrics[key] = self.metrics.get(key, 0.0) + amount
 
     async def _load(self) -> None:
-        started, plan = time.perf_counter(), self.plan
+        started = time.perf_counter()
+        plan = self.plan
         self.notice(f"loading {plan.spec.path} for {plan.label}")
         self.handle = await self._spawn()
         try:
@@ -131,15 +138,15 @@ class Slot:
         await self._is_awake("load", started)
 
     async def _spawn(self) -> ProcessHandle:
-        plan, name = self.plan, f"reward-{self.plan.label}"
+        plan = self.plan
+        name = f"reward-{plan.label}"
         settings = {"spec": plan.spec}
         if plan.spec.replicas == 1:
             return await self.host_of(plan).spawn(PROCESS_FACTORY, settings, name=name)
-        parts = [plan.of_replica(number) for number in range(plan.spec.replicas)]
-        spawns = [
-            self.host_of(part).spawn(PROCESS_FACTORY, settings, name=f"{name}-{i}")
-            for i, part in enumerate(parts)
-        ]
+        spawns: list[Coroutine[Any, Any, ProcessHandle]] = []
+        for number in range(plan.spec.replicas):
+            host = self.host_of(plan.of_replica(number))
+            spawns.append(host.spawn(PROCESS_FACTORY, settings, name=f"{name}-{number}"))
         return Replicas(await spawn_all(spawns))
 
     async def _wake(self) -> None:
@@ -152,7 +159,8 @@ class Slot:
             await self.unload()
             return
         except BaseException:
-            await self.unload()  # half awake
+            # It may be half awake.
+            await self.unload()
             raise
         await self._is_awake("wake", started)
 
@@ -163,8 +171,7 @@ class Slot:
         self.metrics[f"engine/{self.plan.label}/bytes"] = self.resident_bytes
 
     async def _measured(self) -> float:
-        """Bytes its processes hold; 0 where they do not answer, which the next call will find out
-        about."""
+        """Bytes its processes hold; 0 where they do not answer, which the next call will report."""
         assert self.handle is not None
         with contextlib.suppress(InfrastructureError, StallError):
             return float(await self.handle.call("resident_bytes", timeout_s=_MEASURE_DEADLINE_S))
