@@ -35,18 +35,15 @@ def combine(
     """Transform, fill in missing verdicts, weight and combine, in this order.
 
     One spec and one chain per component; `weights_BC` of `weights_matrix`. A component that is
-    absent on a row (status "skipped", closed gate, other data source) contributes nothing and masks
-    nothing; nor does one that is watched there (weight 0, see `watched`). `parts`: members of
-    ensembles that are no components. One whose `counts_at` does not hold counts 0 there, after
-    transforms, whatever its verdict; that masks nothing either. A row without any component for its
-    data source has no reward; one whose gates leave nothing to count has 0, and so has one whose
-    components are all watched (lexicographic: 0.5, as every response ties). Without `learn` the
+    absent on a row (status "skipped", closed gate, other data source) or watched there (weight 0,
+    see `watched`) contributes nothing and masks nothing. `parts`: members of ensembles that are no
+    components. A component whose `counts_at` does not hold counts 0 there, after transforms,
+    whatever its verdict. A row without any component for its data source has no reward; one without
+    any that counts has 0 (lexicographic: 0.5, as every response ties). Without `learn` the
     transforms' running statistics stay. Raises RewardError for on_missing=fail, ConfigError where
     `to_tokens` does not go with the combiner or the transforms.
     """
-    problems = step_problems(specs, transforms, settings=settings)
-    if problems:
-        raise ConfigError(problems)
+    _check_steps(specs, transforms, settings)
     applies_BC = ~np.isnan(weights_BC)
     takes_part_BC = takes_part(specs, weights_BC, settings=settings, parts=parts)
     zeroed_BC = zeroed(scores, specs, applies_BC=applies_BC)
@@ -89,6 +86,14 @@ def combine(
 def _has_zero_factor(columns_BC: np.ndarray, weights_BC: np.ndarray) -> np.ndarray:
     """bool [B]: a factor of 0 decides the product, whatever a missing factor would have been."""
     return ((columns_BC * weights_BC == 0) & (weights_BC != 0)).any(axis=1)
+
+
+def _check_steps(
+    specs: Sequence[RewardSpec], transforms: Sequence[Chain], settings: RewardConfig
+) -> None:
+    problems = step_problems(specs, transforms, settings=settings)
+    if problems:
+        raise ConfigError(problems)
 
 
 def _transformed(
