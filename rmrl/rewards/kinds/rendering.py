@@ -285,7 +285,7 @@ def judge_inputs(
     fenced: bool,
     ask: Callable[[ScoreItem, str], str],
 ) -> list[Rendered]:
-    """What a language model that judges reads, one input per item, each with its fence.
+    """Inputs of a language model that judges, one per item, each with its fence.
 
     `ask(item, response)` is the question where the reward has no rm_preprocess; `tokenizer` None:
     a server tokenizes by itself. Raises RewardFunctionError as `preprocess` and `tokenize` do.
@@ -300,18 +300,15 @@ def judge_inputs(
             origin=preprocess_of(spec.dropin),
         )
     else:
-        inputs = [
-            as_judge_input(ask(item, exhibit.text), exhibit, tokenizer)
-            for item, exhibit in zip(items, displayed, strict=True)
-        ]
         where = f"reward '{spec.name}'"
-        rendered = [
-            tokenize(each, tokenizer, generation_prompt=True, where=where) for each in inputs
-        ]
-    return [
-        dataclasses.replace(each, fence=exhibit.fence)
-        for each, exhibit in zip(rendered, displayed, strict=True)
-    ]
+        rendered: list[Rendered] = []
+        for item, exhibit in zip(items, displayed, strict=True):
+            read = as_judge_input(ask(item, exhibit.text), exhibit, tokenizer)
+            rendered.append(tokenize(read, tokenizer, generation_prompt=True, where=where))
+    fenced_inputs: list[Rendered] = []
+    for read, exhibit in zip(rendered, displayed, strict=True):
+        fenced_inputs.append(dataclasses.replace(read, fence=exhibit.fence))
+    return fenced_inputs
 
 
 def generate_requests(rendered: Sequence[Rendered], sampling: Sampling) -> list[GenerateRequest]:

@@ -1,5 +1,5 @@
-"""What an engine will hold awake and put away, estimated from its checkpoint's headers; nothing is
-loaded."""
+"""Estimates of the memory an engine holds awake and put away, from its checkpoint's headers;
+nothing is loaded."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def checkpoint_bytes(spec: EngineSpec) -> int:
 
 
 def _cuda(spec: EngineSpec, weights: int, device_bytes: int) -> int:
-    """On each device."""
+    """Bytes on each device."""
     least = weights // spec.tensor_parallel_size + ENGINE_PROCESS_BYTES["cuda"]
     if not engine_facts(spec.name).reserves_gpu_share:
         return least + _BATCH_BYTES
@@ -70,8 +70,8 @@ def _cuda(spec: EngineSpec, weights: int, device_bytes: int) -> int:
 
 
 def _cpu(spec: EngineSpec, weights: int) -> int:
-    """Of all processes: replicas hold the model each, the parts of a tensor-parallel group share
-    it."""
+    """Bytes of all processes: replicas hold the model each, the parts of a tensor-parallel group
+    share it."""
     if not engine_facts(spec.name).reserves_gpu_share:
         return spec.replicas * (weights + _BATCH_BYTES + ENGINE_PROCESS_BYTES["cpu"])
     cache = 0 if _reads_at_once(spec) else spec.kv_cache_bytes
