@@ -1,19 +1,27 @@
 """Training backends: TrainBatch -> new weights. One engine object per process; engines know neither
-rewards nor Ray."""
+rewards nor Ray. Importing this package, and looking a name up, imports neither torch nor megatron.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from rmrl.backends.descriptor import Backend, described_backend
 from rmrl.registry import Registry
 from rmrl.types import TrainEngine
 
-TRAIN_ENGINES: Registry[Callable[..., TrainEngine]] = Registry(
+TRAIN_ENGINES: Registry[Backend | Callable[..., TrainEngine]] = Registry(
     "actor_rollout_ref.actor.strategy",
     {
-        "fake": "rmrl.backends.fake:FakeTrainEngine",
-        "fsdp": "rmrl.backends.fsdp.engine:FSDPEngine",
-        "fsdp2": "rmrl.backends.fsdp.engine:FSDPEngine",
-        "megatron": "rmrl.backends.megatron.engine:MegatronEngine",
+        "fake": "rmrl.backends.fsdp.backend:FAKE",
+        "fsdp": "rmrl.backends.fsdp.backend:FSDP",
+        "fsdp2": "rmrl.backends.fsdp.backend:FSDP",
+        "megatron": "rmrl.backends.megatron.backend:MEGATRON",
     },
 )
+
+
+def backend_of(strategy: str) -> Backend:
+    """Descriptor of the backend `strategy`. Raises ConfigError for an unknown name, ImportError or
+    AttributeError as the import of a user's own does."""
+    return described_backend(TRAIN_ENGINES[strategy])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmrl.backends import backend_of
 from rmrl.backends.base import TrainSettings
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import CheckpointError
@@ -36,8 +37,7 @@ def describe(settings: TrainSettings, *, tensor_format: str) -> dict[str, Any]:
         "format": tensor_format,
         "role": settings.role,
         "model": dataclasses.asdict(settings.model),
-        # Megatron stores the optimizer's float32 master weights, whatever the model's dtype.
-        "dtype": "float32" if trained.strategy == "megatron" else trained.fsdp_config.model_dtype,
+        "dtype": backend_of(trained.strategy).saved_dtype(trained),
     }
 
 

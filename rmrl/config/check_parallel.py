@@ -135,36 +135,3 @@ def model_problems(model: ModelConfig, *, section: str, key: str) -> Iterator[st
             f"{key}.attn_implementation={model.attn_implementation} has no effect with"
             f" {section}.strategy=megatron, which computes attention by itself; leave it out"
         )
-
-
-def together_problems(actor: TrainedConfig, critic: TrainedConfig) -> Iterator[str]:
-    """In what a critic differs from the actor whose processes it shares: one process holds one set
-    of parallel groups."""
-    apart = (
-        "give the critic processes of its own: critic.pool=<pool>"
-        " trainer.resource_pools.<pool>.n_gpus_per_node=<devices>"
-    )
-    if actor.strategy != critic.strategy:
-        if "megatron" in (actor.strategy, critic.strategy):
-            yield (
-                f"critic.strategy={critic.strategy} and"
-                f" actor_rollout_ref.actor.strategy={actor.strategy}: policy and critic share their"
-                " processes, and megatron shares them with nothing else; leave critic.strategy"
-                f" out, or {apart}"
-            )
-        return
-    if actor.strategy != "megatron":
-        return
-    ones, others = _layout(actor.megatron), _layout(critic.megatron)
-    for name in ones:
-        if ones[name] != others[name]:
-            yield (
-                f"critic.megatron.{name}={others[name]} and"
-                f" actor_rollout_ref.actor.megatron.{name}={ones[name]}: policy and critic share"
-                f" their processes and so their layout; leave the critic's out, or {apart}"
-            )
-
-
-def _layout(megatron: MegatronConfig) -> dict[str, int]:
-    """What must be the same for models in one process; a virtual size of null is 1."""
-    return {name: getattr(megatron, name) or 1 for name in PARALLEL_SIZES}

@@ -4,6 +4,7 @@ there."""
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Literal
 
 Device = Literal["cpu", "cuda"]
@@ -26,15 +27,12 @@ def thread_environment(threads: int) -> dict[str, str]:
     }
 
 
-def train_environment(*, threads: int, megatron: bool) -> dict[str, str]:
-    """Return variables for a training process. The user's own CUDA_DEVICE_MAX_CONNECTIONS takes
-    precedence."""
+def train_environment(*, threads: int, further: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables for a training process, with those that its backend needs; of these the user's own
+    win."""
     variables = thread_environment(threads)
-    if megatron:
-        # One queue of work keeps its order: communication begins beside the matrices that it is to
-        # overlap with, as megatron-core expects.
-        connections = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-        variables["CUDA_DEVICE_MAX_CONNECTIONS"] = connections
+    for name, value in (further or {}).items():
+        variables[name] = os.environ.get(name, value)
     return variables
 
 

@@ -221,11 +221,7 @@ def _part_problems(config: Config, device: str) -> list[str]:
         ("actor_rollout_ref.actor.policy_loss", LOSSES, actor.policy_loss.loss_mode),
         ("actor_rollout_ref.rollout.name", ROLLOUT_ENGINES, rollout.name),
         *(("trainer.logger", SINKS, name) for name in config.trainer.logger),
-        *(
-            (key, TRAIN_ENGINES, name)
-            for key, name in strategies.items()
-            if name not in (None, "megatron")
-        ),  # layout_problems looks for it
+        *((key, TRAIN_ENGINES, name) for key, name in strategies.items() if name is not None),
     ):
         problems += _problem_of(lambda table=table, name=name: table[name], key, table.what)
     problems += _package_problems(config, device)

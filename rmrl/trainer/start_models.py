@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from rmrl.backends import backend_of
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.dealing import dealing
 from rmrl.cluster.worker_group import Seats, WorkerGroup
@@ -75,8 +76,10 @@ async def _start_group(
     world = len(seats.seats)
     timeout_s = checked.config.trainer.stall_timeout_s
     count = threads(checked.config.trainer, processes=-(-world // checked.config.trainer.nnodes))
-    megatron = any(settings.trained.strategy == "megatron" for settings in engines.values())
-    environment = train_environment(threads=count, megatron=megatron)
+    further: dict[str, str] = {}
+    for settings in engines.values():
+        further |= backend_of(settings.trained.strategy).environment
+    environment = train_environment(threads=count, further=further)
 
     async def spawn(rank: int) -> Any:
         process = ProcessSettings(

@@ -9,7 +9,7 @@ from rmrl.config.schema import ActorConfig, MegatronConfig
 from rmrl.errors import ConfigError
 
 
-@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2", "fake", "mylab.engines:Mine"])
+@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2", "fake", "tests.contracts.toy_parts:Ranked"])
 def test_sharded_training_gives_every_process_rows_of_its_own(strategy: str):
     made = dealing(ActorConfig(strategy=strategy), 3, section="actor_rollout_ref.actor")
     assert made == Dealing(share_of=(0, 1, 2), answering=(0, 1, 2))

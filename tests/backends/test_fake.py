@@ -94,6 +94,5 @@ def test_resumes_where_it_was(tmp_path: Path):
 
 
 def test_table_knows_its_names():
-    assert list(TRAIN_ENGINES) == ["fake", "fsdp", "fsdp2", "megatron"]
     with pytest.raises(ConfigError, match="did you mean 'fsdp"):
         TRAIN_ENGINES["fsdp3"]

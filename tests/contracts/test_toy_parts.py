@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmrl.backends import TRAIN_ENGINES, backend_of
+from rmrl.backends.dealing import dealing
 from rmrl.cluster.fake import FakeProcess
-from rmrl.config.schema import Config, RewardConfig
+from rmrl.config.schema import ActorConfig, Config, FSDPConfig, ModelConfig, RewardConfig
+from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.rollout import build_engine
 from rmrl.inference.rollout_base import RolloutEngineSettings
+from rmrl.inference.scoring import ENGINES
 from rmrl.rewards.combine.problems import combine_problems
 from rmrl.rewards.residency import plan_engines
 from rmrl.rewards.residency.sizes import sized
 from rmrl.rewards.specs.resolve import Surroundings, resolve_rewards
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms.chain import reads_length
+from rmrl.telemetry.sinks import SINKS
 from rmrl.trainer.check_algorithm import algorithm_problems, needs_critic
+from rmrl.trainer.check_layout import layout_problems
+from rmrl.trainer.train_memory import offloads_state, state
 from tests.rewards.parts import JUDGE, chat_tokenizer, checkpoint, make_scorer, rows
 from tests.trainer.fake_run import FakeParts, fake_run, records, train_and_close
 
@@ -150,3 +158,57 @@ def test_a_rollout_engine_and_a_tracker_run(tmp_path: Path):
     lines = trained(tmp_path, parts=parts, trainer__logger=["jsonl", f"{PARTS}:Steps"])
     assert all(line["policy/grad_norm"] > 0 for line in lines)
     assert (tmp_path / "run" / "steps.txt").read_text(encoding="utf-8") == "1\n2\n"
+
+
+@pytest.mark.parametrize("name", ["Ranked", "DESCRIBED"])
+def test_a_backend_trains(tmp_path: Path, name: str):
+    lines = trained(tmp_path, actor_rollout_ref__actor__strategy=f"{PARTS}:{name}")
+    assert all(line["policy/grad_norm"] > 0 for line in lines)
+
+
+def test_a_plain_backend_is_not_taken_for_a_sharded_one(tiny_llama: Path):
+    """Nothing is known of how it shards: each process is taken to hold all, in float32."""
+    model = ModelConfig(path=str(tiny_llama))
+    sharded = ActorConfig(fsdp_config=FSDPConfig(model_dtype="bfloat16", param_offload=True))
+    own = replace(sharded, strategy=f"{PARTS}:Ranked")
+    # two processes with 4 bytes each, against one copy of 2 bytes
+    assert state(model, own, 2).weights == 4 * state(model, sharded, 2).weights
+    assert offloads_state(sharded)
+    assert not offloads_state(own)
+
+
+def test_what_a_backend_states_is_read(tiny_llama: Path):
+    strategy = f"{PARTS}:DESCRIBED"
+    actor = ActorConfig(strategy=strategy)
+    made = dealing(actor, 3, section="actor_rollout_ref.actor")
+    assert made.share_of == (0, 0, 0)
+    assert made.answering == (2,)
+    config = Config()
+    config.trainer.n_gpus_per_node = 3
+    config.actor_rollout_ref.model.path = str(tiny_llama)
+    config.actor_rollout_ref.actor.strategy = strategy
+    assert list(layout_problems(config, None, device="cpu")) == [
+        f"actor_rollout_ref.actor.strategy={strategy} needs toy-core, which is not installed",
+        "actor_rollout_ref.actor: 3 processes",
+    ]
+
+
+@pytest.mark.parametrize("strategy", TRAIN_ENGINES)
+def test_every_backend_states_its_facts(strategy: str, tiny_llama: Path):
+    trained = ActorConfig(strategy=strategy)
+    backend = backend_of(strategy)
+    assert backend.dealing(trained, 1, "actor_rollout_ref.actor").answering == (0,)
+    assert backend.saved_dtype(trained) in ("float32", "bfloat16", "float16")
+    assert backend.memory.state(ModelConfig(path=str(tiny_llama)), trained, 1).total > 0
+    assert strategy in backend.memory.layout(trained, 1)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_reward_engine_states_known_devices(name: str):
+    facts = engine_facts(name)
+    assert {*facts.sleeps_on, *facts.batch_invariant_on} <= {"cpu", "cuda"}
+
+
+@pytest.mark.parametrize("name", SINKS)
+def test_every_tracker_can_be_looked_up(name: str):
+    assert callable(SINKS[name])

@@ -143,7 +143,7 @@ def test_a_variant_that_would_not_compute_the_same_numbers_is_refused(config: Co
 
 
 def test_what_is_not_installed_is_said(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmrl.trainer.check_layout.PACKAGE", "megatron_that_is_not_there.core")
+    monkeypatch.setattr("rmrl.backends.megatron.backend.PACKAGE", "megatron_that_is_not_there.core")
     (problem,) = problems(config, {})
     assert (
         problem

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from rmrl.backends.megatron.backend import MEGATRON
 from rmrl.inference.environment import engine_environment, thread_environment, train_environment
 
 
@@ -48,7 +49,13 @@ def test_megatrons_work_stays_in_one_queue_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
-    assert train_environment(threads=2, megatron=True)["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
-    assert train_environment(threads=2, megatron=False) == thread_environment(2)
+    assert (
+        train_environment(threads=2, further=MEGATRON.environment)["CUDA_DEVICE_MAX_CONNECTIONS"]
+        == "1"
+    )
+    assert train_environment(threads=2) == thread_environment(2)
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8")
-    assert train_environment(threads=2, megatron=True)["CUDA_DEVICE_MAX_CONNECTIONS"] == "8"
+    assert (
+        train_environment(threads=2, further=MEGATRON.environment)["CUDA_DEVICE_MAX_CONNECTIONS"]
+        == "8"
+    )

@@ -1,0 +1,171 @@
+"""What a training backend states about itself; read in the driver, before a process is started.
+
+Imports no torch. A user's own backend may be a plain class: `described_backend` gives it defaults
+that assume nothing of how it shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rmrl.config.schema import ModelConfig, TrainedConfig
+from rmrl.models.checkpoint_inspect import parameter_count
+from rmrl.registry import load_attribute
+from rmrl.types import TrainEngine
+
+_FLOAT32 = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """A batch is cut into shares; every process of a share gets all of its rows, and one of them
+    answers."""
+
+    share_of: tuple[int, ...]
+    """rank -> share of the rows."""
+    answering: tuple[int, ...]
+    """share -> the rank whose results stand for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Bytes of all processes together."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    """AdamW's two moments, and float32 master weights where the weights have another dtype."""
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offloads:
+    """What leaves the device between phases. Gradients that leave are freed, not kept."""
+
+    weights: bool = False
+    gradients: bool = False
+    optimizer: bool = False
+    keeps_gradients: bool = True
+    """Buffers of gradients exist between phases."""
+
+    @property
+    def any(self) -> bool:
+        return self.weights or self.gradients or self.optimizer
+
+
+class Memory(Protocol):
+    """Estimates of what a model holds, from its checkpoint's headers."""
+
+    def state(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> State:
+        """Of a model that trains in so many processes."""
+        ...
+
+    def frozen_bytes(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> int:
+        """Of a reference: weights alone, in the dtype of compute; of all processes together."""
+        ...
+
+    def offloads(self, trained: TrainedConfig) -> Offloads: ...
+
+    def activation_shares(self, trained: TrainedConfig, processes: int) -> tuple[int, int]:
+        """(processes among which one row's positions are cut, among which the vocabulary is)."""
+        ...
+
+    def layout(self, trained: TrainedConfig, processes: int) -> str:
+        """For the plan: the strategy and over how many processes."""
+        ...
+
+
+class Replicated:
+    """Every process holds the whole model in float32 with its gradients and AdamW's moments:
+    assumed of a backend that does not state its memory."""
+
+    def state(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> State:  # noqa: ARG002
+        size = parameter_count(str(model.path)) * _FLOAT32 * processes
+        return State(weights=size, gradients=size, optimizer=2 * size)
+
+    def frozen_bytes(self, model: ModelConfig, trained: TrainedConfig, processes: int) -> int:  # noqa: ARG002
+        return parameter_count(str(model.path)) * _FLOAT32 * processes
+
+    def offloads(self, trained: TrainedConfig) -> Offloads:  # noqa: ARG002
+        return Offloads()
+
+    def activation_shares(self, trained: TrainedConfig, processes: int) -> tuple[int, int]:  # noqa: ARG002
+        return 1, 1
+
+    def layout(self, trained: TrainedConfig, processes: int) -> str:
+        return f"{trained.strategy} x{processes}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A model that is to be spread over processes."""
+
+    model: ModelConfig
+    trained: TrainedConfig
+    world_size: int
+    section: str
+    """Where `trained` stands in the configuration, e.g. critic."""
+    device: str
+
+
+def _rows_of_their_own(trained: TrainedConfig, world_size: int, section: str) -> Dealing:  # noqa: ARG001
+    ranks = tuple(range(world_size))
+    return Dealing(ranks, ranks)
+
+
+def _float32(trained: TrainedConfig) -> str:  # noqa: ARG001
+    return "float32"
+
+
+def _complete() -> str:
+    return ""
+
+
+def _none(*_: Any) -> Iterable[str]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """A training backend. Called like its engine, with (TrainSettings, ProcessSettings)."""
+
+    engine: str | Callable[..., TrainEngine]
+    """The engine's class, or "module:Class" of one whose import is heavy."""
+    memory: Memory = field(default_factory=Replicated)
+    dealing: Callable[[TrainedConfig, int, str], Dealing] = _rows_of_their_own
+    """(settings, processes, section) -> who gets which rows; ConfigError where the parallel sizes
+    do not fit."""
+    saved_dtype: Callable[[TrainedConfig], str] = _float32
+    """Of the parameters in a checkpoint."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables of its processes; the user's own win."""
+    missing: Callable[[], str] = _complete
+    """What it needs and is not installed, and how to install it; "" where nothing is missing."""
+    problems: Callable[[Cut], Iterable[str]] = _none
+    """Sentences about a model that it cannot cut so; reads config.json."""
+    apart_problems: Callable[[Cut], Iterable[str]] = _none
+    """Sentences about the settings of a critic in a pool of its own."""
+    model_problems: Callable[[ModelConfig, str, str], Iterable[str]] = _none
+    """(model, section, key of the model) -> sentences about what the model's section requests and
+    this backend does not do."""
+    together_problems: Callable[[TrainedConfig, TrainedConfig], Iterable[str]] = _none
+    """(actor, critic) -> sentences about models that cannot share their processes."""
+
+    def load(self) -> Callable[..., TrainEngine]:
+        """The engine's class."""
+        if isinstance(self.engine, str):
+            return load_attribute(self.engine)  # type: ignore[return-value]
+        return self.engine
+
+    def __call__(self, *args: Any, **settings: Any) -> TrainEngine:
+        return self.load()(*args, **settings)
+
+
+def described_backend(part: Backend | Callable[..., TrainEngine]) -> Backend:
+    """Return `part`, a plain class with the defaults."""
+    return part if isinstance(part, Backend) else Backend(engine=part)
