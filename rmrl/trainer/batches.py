@@ -1,4 +1,4 @@
-"""From scored rollouts to what trains: pure, on the controller."""
+"""Training batches from scored rollouts: pure functions, on the controller."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class ScoredBatch:
     """Reward of the greedy response to the row's prompt; NaN where it has none."""
 
     def select(self, index: np.ndarray) -> ScoredBatch:
-        """The rows at `index`, in that order; a row may come several times."""
+        """Return the rows at `index`, in that order; a row may come several times."""
+        steps: tuple[tuple[Step, ...], ...] = ()
+        if self.steps:
+            steps = tuple(self.steps[int(i)] for i in index)
         return dataclasses.replace(
             self,
             responses=tuple(self.responses[int(i)] for i in index),
@@ -45,13 +48,13 @@ class ScoredBatch:
             group_ids_B=self.group_ids_B[index],
             rows=self.rows[index],
             train=self.train.select(index),
-            steps=tuple(self.steps[int(i)] for i in index) if self.steps else (),
+            steps=steps,
             baselines_B=None if self.baselines_B is None else self.baselines_B[index],
         )
 
 
 def response_row(response: Response, *, group: int) -> ResponseRow:
-    """A response as the reward layer takes it."""
+    """Convert a response to the input of the reward layer."""
     return ResponseRow(
         prompt=response.prompt,
         text=response.text,
@@ -70,30 +73,40 @@ def keep_informative(sampled: Sampled) -> ScoredBatch:
     has_tokens = np.asarray([len(r.token_ids) > 0 for r in rollouts.responses], dtype=bool)
     rows = np.flatnonzero(rewards.keep_B & has_tokens & sampled.chosen_B)
     responses = tuple(rollouts.responses[int(i)] for i in rows)
+    columns_BC = rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC
+    steps: tuple[tuple[Step, ...], ...] = ()
+    if rewards.steps:
+        steps = tuple(rewards.steps[int(i)] for i in rows)
     return ScoredBatch(
         responses=responses,
         rewards_B=rewards.rewards_B[rows],
-        scores_BC=(rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC)[
-            rows
-        ],
+        scores_BC=columns_BC[rows],
         weights_C=rewards.weights_C,
         group_ids_B=rollouts.group_ids_B[rows],
         rows=rows,
         train=train_batch(responses),
-        steps=tuple(rewards.steps[int(i)] for i in rows) if rewards.steps else (),
+        steps=steps,
         baselines_B=None if sampled.baselines_B is None else sampled.baselines_B[rows],
     )
 
 
 def train_batch(responses: tuple[Response, ...]) -> TrainBatch:
-    """Tokens, mask and rollout logprobs of the responses."""
-    with_logprobs = all(r.logprobs is not None for r in responses)
+    """Return tokens, mask and rollout logprobs of the responses."""
+    tokens: list[tuple[int, ...]] = []
+    masks: list[np.ndarray] = []
+    logprobs: list[Sequence[float]] = []
+    for response in responses:
+        tokens.append((*response.prompt.token_ids, *response.token_ids))
+        masks.append(np.ones(len(response.token_ids)))
+        if response.logprobs is not None:
+            logprobs.append(response.logprobs)
+    rollout_logprobs = None
+    if len(logprobs) == len(responses):
+        rollout_logprobs = Ragged.of(logprobs, np.float32)
     return TrainBatch(
-        tokens=Ragged.of([(*r.prompt.token_ids, *r.token_ids) for r in responses], np.int64),
-        response_mask=Ragged.of([np.ones(len(r.token_ids)) for r in responses], np.float32),
-        rollout_logprobs=(
-            Ragged.of([r.logprobs or () for r in responses], np.float32) if with_logprobs else None
-        ),
+        tokens=Ragged.of(tokens, np.int64),
+        response_mask=Ragged.of(masks, np.float32),
+        rollout_logprobs=rollout_logprobs,
     )
 
 
@@ -104,36 +117,34 @@ def add_advantages(
     *,
     decode: Callable[[Sequence[int]], str],
 ) -> tuple[ScoredBatch, Metrics]:
-    """Estimate advantages; with use_kl_in_reward the KL penalty is a token reward and moves the
+    """Estimate advantages. With use_kl_in_reward the KL penalty is a token reward and moves the
     controller.
 
-    Scores of parts of a response are token rewards where each part ends; `decode` finds these
-    places in the policy's tokens.
+    Scores of parts of a response are token rewards where each part ends; `decode` turns the
+    policy's tokens into the text in which these places are counted.
     """
     lengths = batch.train.response_mask.lengths
     mask_BT = torch.from_numpy(batch.train.response_mask.padded(0))
     penalty_BT, metrics = _kl_penalty(batch.train, mask_BT, settings, controller)
+    values = batch.train.values
+    values_BT = None if values is None else torch.from_numpy(values.padded(0))
+    baselines_B = None
+    if batch.baselines_B is not None:
+        baselines_B = torch.from_numpy(batch.baselines_B.astype(np.float32))
     inputs = AdvantageInputs(
         rewards_B=torch.from_numpy(batch.rewards_B.astype(np.float32)),
         group_ids_B=torch.from_numpy(batch.group_ids_B.astype(np.int64)),
         response_mask_BT=mask_BT,
         token_rewards_BT=_with_steps(penalty_BT, batch, decode),
-        values_BT=(
-            None if batch.train.values is None else torch.from_numpy(batch.train.values.padded(0))
-        ),
+        values_BT=values_BT,
         scores_BC=torch.from_numpy(batch.scores_BC.astype(np.float32)),
         weights_C=torch.from_numpy(batch.weights_C.astype(np.float32)),
-        baseline_rewards_B=(
-            None
-            if batch.baselines_B is None
-            else torch.from_numpy(batch.baselines_B.astype(np.float32))
-        ),
+        baseline_rewards_B=baselines_B,
     )
     estimated = ADVANTAGES[settings.adv_estimator](inputs, settings=settings)
     advantages = Ragged.from_padded(estimated.advantages_BT.float().numpy(), lengths)
-    if estimated.returns_BT is None:
-        returns = None
-    else:
+    returns = None
+    if estimated.returns_BT is not None:
         returns = Ragged.from_padded(estimated.returns_BT.float().numpy(), lengths)
     train = dataclasses.replace(batch.train, advantages=advantages, returns=returns)
     return dataclasses.replace(batch, train=train), metrics | estimated.metrics
@@ -157,17 +168,16 @@ def _kl_penalty(
         return None, {}
     assert train.old_logprobs is not None
     assert train.ref_logprobs is not None
-    old_BT, ref_BT = (
-        torch.from_numpy(stream.padded(0)) for stream in (train.old_logprobs, train.ref_logprobs)
-    )
-    used = controller.coefficient
+    old_BT = torch.from_numpy(train.old_logprobs.padded(0))
+    ref_BT = torch.from_numpy(train.ref_logprobs.padded(0))
+    coefficient = controller.coefficient
     penalty_BT, mean_kl = kl_token_rewards(
-        old_BT, ref_BT, mask_BT, kind=settings.kl_penalty, coefficient=used
+        old_BT, ref_BT, mask_BT, kind=settings.kl_penalty, coefficient=coefficient
     )
     controller.update(float(mean_kl), num_responses=int((mask_BT > 0).any(dim=1).sum()))
     return penalty_BT, {
-        "reward/kl_penalty": float(mean_kl) * used,
-        "reward/kl_coef": used,
+        "reward/kl_penalty": float(mean_kl) * coefficient,
+        "reward/kl_coef": coefficient,
         "policy/ref_kl": float(mean_kl),
     }
 
@@ -178,27 +188,32 @@ def correct_rollout(batch: ScoredBatch, settings: AlgorithmConfig) -> tuple[Scor
     Rejected tokens leave the losses (`TrainBatch.kept_mask`), but neither the rewards nor any
     statistic of them.
     """
-    wanted = settings.rollout_correction
+    correction = settings.rollout_correction
     train = batch.train
-    if wanted.rollout_is is None and wanted.rollout_rs is None:
+    if correction.rollout_is is None and correction.rollout_rs is None:
         return batch, {}
     assert train.old_logprobs is not None
     assert train.rollout_logprobs is not None
     lengths = train.response_mask.lengths
-    streams = (train.old_logprobs, train.rollout_logprobs, train.response_mask)
-    old_BT, rollout_BT, mask_BT = (torch.from_numpy(stream.padded(0)) for stream in streams)
-    weights_BT, kept_BT, metrics = rollout_correction.correct(old_BT, rollout_BT, mask_BT, wanted)
+    old_BT = torch.from_numpy(train.old_logprobs.padded(0))
+    rollout_BT = torch.from_numpy(train.rollout_logprobs.padded(0))
+    mask_BT = torch.from_numpy(train.response_mask.padded(0))
+    weights_BT, kept_BT, metrics = rollout_correction.correct(
+        old_BT, rollout_BT, mask_BT, correction
+    )
     weights = None if weights_BT is None else Ragged.from_padded(weights_BT.numpy(), lengths)
-    kept = None if wanted.rollout_rs is None else Ragged.from_padded(kept_BT.numpy(), lengths)
-    corrected = dataclasses.replace(train, rollout_weights=weights, kept_mask=kept)
+    kept_mask = None
+    if correction.rollout_rs is not None:
+        kept_mask = Ragged.from_padded(kept_BT.numpy(), lengths)
+    corrected = dataclasses.replace(train, rollout_weights=weights, kept_mask=kept_mask)
     return dataclasses.replace(batch, train=corrected), metrics
 
 
 def redraw(
     batch: ScoredBatch, settings: AlgorithmConfig, *, rng: np.random.Generator
 ) -> tuple[ScoredBatch, Metrics]:
-    """PF-PPO: where configured, the rows that train are drawn anew by their rewards, scores of
-    steps included."""
+    """PF-PPO: where configured, draw the rows that train anew by their rewards, scores of steps
+    included."""
     if not settings.use_pf_ppo:
         return batch, {}
     totals_B = rewards_with_steps(batch.rewards_B, batch.steps)
@@ -209,7 +224,7 @@ def redraw(
 def mini_batches(
     train: TrainBatch, group_ids_B: np.ndarray, *, prompts: int, rng: np.random.Generator | None
 ) -> Iterator[TrainBatch]:
-    """Cut into mini-batches of `prompts` prompts; the groups stay whole. `rng` shuffles the groups
+    """Yield mini-batches of `prompts` prompts; the groups stay whole. `rng` shuffles the groups
     first."""
     groups = np.unique(group_ids_B)
     if rng is not None:
@@ -219,27 +234,25 @@ def mini_batches(
 
 
 def logprob_difference(train: TrainBatch) -> Metrics:
-    """How far the sampling engine's log-probabilities are from the training engine's, over response
-    tokens."""
-    if (
-        train.rollout_logprobs is None
-        or train.old_logprobs is None
-        or not len(train.old_logprobs.values)
-    ):
+    """Difference between the sampling engine's and the training engine's log-probabilities over
+    response tokens."""
+    rollout = train.rollout_logprobs
+    old = train.old_logprobs
+    if rollout is None or old is None or not len(old.values):
         return {}
-    apart = np.abs(train.rollout_logprobs.values - train.old_logprobs.values)
+    difference = np.abs(rollout.values - old.values)
     return {
-        "policy/rollout_logprob_diff": float(apart.mean()),
-        "policy/rollout_logprob_diff_max": float(apart.max()),
+        "policy/rollout_logprob_diff": float(difference.mean()),
+        "policy/rollout_logprob_diff_max": float(difference.max()),
     }
 
 
 def advantage_per_row(batch: ScoredBatch, total: int) -> np.ndarray:
-    """Mean advantage of each of `total` rollouts; NaN where a row was left out. Rejected tokens
-    have theirs too."""
-    spread = np.full(total, np.nan)
+    """Return the mean advantage of each of `total` rollouts; NaN where a row was left out. Rejected
+    tokens count as well."""
+    means = np.full(total, np.nan)
     if batch.train.advantages is not None:
-        spread[batch.rows] = [
-            row.mean() if len(row) else np.nan for row in batch.train.advantages.rows()
-        ]
-    return spread
+        for row, advantages in zip(batch.rows, batch.train.advantages.rows(), strict=True):
+            if len(advantages):
+                means[row] = advantages.mean()
+    return means

@@ -1,4 +1,4 @@
-"""From a checked configuration to a `Run`: the one file that knows every concrete choice, and
+"""Build a `Run` from a checked configuration: the one file that knows every concrete choice, and
 starts the processes."""
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncI
         async with AsyncExitStack() as starting:  # until the run is whole and closes all of it
             async with heartbeat(notice, "still loading the policy into its processes"):
                 models, rollouts = await _start(checked, places)
-            for held in (models, rollouts):
-                starting.push_async_callback(held.close)
+            starting.push_async_callback(models.close)
+            starting.push_async_callback(rollouts.close)
             for line in node_lines([*models.processes, *rollouts.engines]):
                 notice(line)
             publisher = await start_publisher(checked, places, models, rollouts)
@@ -90,8 +90,8 @@ async def build(checked: Checked, *, config_text: str, notice: Notice) -> AsyncI
 
 
 async def _start(checked: Checked, places: Places) -> tuple[Models, RolloutPool]:
-    """Both at once, but for GPUs that they share: an engine takes its part of what is free there,
-    so training makes room first."""
+    """Start both at once, except on GPUs that they share: an engine takes its part of the free
+    memory there, so training makes room first."""
     if checked.device == "cpu" or checked.config.actor_rollout_ref.rollout.pool is not None:
         models, rollouts = await all_or_none(
             start_models(checked, places), start_rollouts(checked, places)
@@ -143,15 +143,14 @@ def _run(
     notice: Notice,
 ) -> Run:
     config = checked.config
+    loader = None
+    if checked.train_prompts is not None and not config.trainer.val_only:
+        loader = prompt_loader(config, checked.train_prompts)
     return Run(
         config=config,
         out_dir=checked.out_dir,
         total_steps=checked.total_steps,
-        loader=(
-            None
-            if checked.train_prompts is None or config.trainer.val_only
-            else prompt_loader(config, checked.train_prompts)
-        ),
+        loader=loader,
         val_prompts=checked.val_prompts,
         models=models,
         sampler=sampler,
@@ -167,8 +166,8 @@ def _run(
 
 
 def _decoder(checked: Checked) -> Callable[[Sequence[int]], str]:
-    """The policy's tokens as the text that rewards read; its tokenizer is loaded when first
-    needed."""
+    """Return a function from the policy's tokens to the text that rewards read; its tokenizer is
+    loaded on first use."""
     model = checked.config.actor_rollout_ref.model
     load = cache(
         lambda: load_tokenizer(
@@ -189,9 +188,8 @@ def _telemetry(checked: Checked, resume_step: int | None, notice: Notice) -> Tel
         config=asdict(checked.config),
     )
     return Telemetry(
-        sinks=open_sinks(
-            [*trainer.logger, "jsonl"], context, notice=notice
-        ),  # curves and resumes need metrics.jsonl
+        # curves and resumes need metrics.jsonl
+        sinks=open_sinks([*trainer.logger, "jsonl"], context, notice=notice),
         samples=SampleWriter(
             checked.out_dir / "samples.jsonl",
             trainer.rollout_samples_per_step,

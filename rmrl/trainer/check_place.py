@@ -1,5 +1,4 @@
-"""Where a run takes place: how many processes, in which folder, and whether there is anything left
-to do."""
+"""Place of a run: the number of processes, the folder, and whether any step is left to do."""
 
 from __future__ import annotations
 
@@ -21,32 +20,32 @@ def fill_processes(config: Config, *, device: str) -> None:
 
 
 def process_problems(config: Config, *, device: str) -> Iterator[str]:
-    """More processes than GPUs. A cluster that is joined has machines which cannot be seen from
-    here."""
+    """Report more processes than GPUs. The machines of a cluster that is joined are not visible
+    from here."""
     count = config.trainer.n_gpus_per_node
-    there = device_count(device)
-    if device == "cuda" and not _joins_a_cluster(config) and count > there:
+    available = device_count(device)
+    if device == "cuda" and not _joins_a_cluster(config) and count > available:
         yield (
-            f"trainer.n_gpus_per_node={count}, and this machine has {there} GPUs: give at most"
-            f" {there}, or leave it out"
+            f"trainer.n_gpus_per_node={count}, and this machine has {available} GPUs: give at most"
+            f" {available}, or leave it out"
         )
 
 
 def process_advice(config: Config, *, device: str) -> Iterator[str]:
-    """More processes than cores work, and take turns."""
+    """Advise against more processes than cores, which take turns."""
     count = config.trainer.n_gpus_per_node
-    there = cores()
-    if device == "cpu" and not _joins_a_cluster(config) and count > there:
+    available = cores()
+    if device == "cpu" and not _joins_a_cluster(config) and count > available:
         yield (
-            f"trainer.n_gpus_per_node={count} starts {count} training processes on {there} CPU"
+            f"trainer.n_gpus_per_node={count} starts {count} training processes on {available} CPU"
             " cores: they take turns, and each holds a share of the model and a whole runtime;"
-            f" trainer.n_gpus_per_node={there} is faster"
+            f" trainer.n_gpus_per_node={available} is faster"
         )
 
 
 def finished_step(config: Config, folder: Path, *, total_steps: int) -> int | None:
-    """The step of the newest checkpoint in the output folder where no step is left to train; None
-    where there is work."""
+    """Return the step of the newest checkpoint in the output folder where no step is left to train;
+    None where there is one."""
     if config.trainer.val_only or config.trainer.resume_mode != "auto" or not total_steps:
         return None
     root = folder / "checkpoints"

@@ -1,13 +1,13 @@
-"""Checkpoint folders: complete or not there at all.
+"""Checkpoint folders: complete or absent.
 
-    <root>/step_000010/...             what `write` put there
+    <root>/step_000010/...             files of `write`
     <root>/step_000010/manifest.json   step, sizes and digests of all files, rmrl version, config
       fingerprint, its own digest
-    <root>/.tmp-...                    being written, or being removed; swept away by the next save
+    <root>/.tmp-...                    being written, or being removed; removed by the next save
 
-A folder gets its final name only after its files and its manifest have reached the disk. What is
-read back is compared with the manifest, so a torn or altered checkpoint is passed over in favour of
-the one before it.
+A folder gets its final name only after its files and its manifest have reached the disk. Files are
+compared with the manifest when they are read, so a torn or altered checkpoint is skipped in favour
+of the one before it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Checkpoint:
 
 
 async def save(root: Path, step: int, write: Write, *, config_fingerprint: str = "") -> Checkpoint:
-    """Have `write(folder)` fill a temporary folder, seal it with a manifest and give it its name.
+    """Let `write(folder)` fill a temporary folder, seal it with a manifest and give it its name.
 
     `write` may be a plain or an async function. If it raises or is cancelled, nothing new remains
     and older checkpoints are untouched. A checkpoint of the same step is replaced. Raises
@@ -69,9 +69,8 @@ async def save(root: Path, step: int, write: Write, *, config_fingerprint: str =
         if inspect.isawaitable(written):
             await written
         await to_thread(_seal, fresh, {"step": step, "config_fingerprint": config_fingerprint})
-        _rename(
-            fresh, final
-        )  # not in a thread: a cancelled save must not go on renaming what is being swept away
+        # not in a thread: a cancelled save must not continue to rename a folder that is removed
+        _rename(fresh, final)
     except Exception as error:
         if is_disk_full(error, root):
             raise CheckpointError(_full_message(root, step, fresh)) from error
@@ -84,8 +83,8 @@ async def save(root: Path, step: int, write: Write, *, config_fingerprint: str =
 
 
 def verify(path: Path) -> Checkpoint:
-    """The checkpoint at `path`, every file compared with its manifest. CheckpointError says which
-    file and what was seen."""
+    """Compare every file of the checkpoint at `path` with its manifest. CheckpointError names the
+    file and its fault."""
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
         problem = _problem(path / name, expected)
@@ -102,8 +101,8 @@ def verify(path: Path) -> Checkpoint:
 
 
 def newest_complete(root: Path, *, notice: Notice) -> Checkpoint | None:
-    """The newest checkpoint under `root` that verifies; None if none was ever saved. Each one
-    passed over is told to `notice`.
+    """Return the newest checkpoint under `root` that verifies; None if none was ever saved. Each
+    skipped one is reported through `notice`.
 
     Raises CheckpointError where there are checkpoints and none can be used: a start from nothing
     would cut the run's logs away.
@@ -123,7 +122,7 @@ def newest_complete(root: Path, *, notice: Notice) -> Checkpoint | None:
 
 
 def last_step(root: Path) -> int:
-    """The highest step that a folder under `root` is named after, complete or not; 0 without
+    """Return the highest step in the name of a folder under `root`, complete or not; 0 without
     one."""
     folders = _folders(root)
     if folders:
@@ -132,10 +131,10 @@ def last_step(root: Path) -> int:
 
 
 def prune(root: Path, keep: int | None) -> list[Path]:
-    """Remove all that is older than the `keep` newest checkpoints whose files are all there at full
-    size; None: keep all.
+    """Remove everything older than the `keep` newest checkpoints whose files are all present at
+    full size; None: keep all.
 
-    Torn folders do not count towards `keep`. Returns what was removed. Raises ConfigError for
+    Torn folders do not count towards `keep`. Returns the removed folders. Raises ConfigError for
     `keep` below 1.
     """
     if keep is None:
@@ -158,8 +157,8 @@ def _folders(root: Path) -> list[Path]:
     """Folders with a checkpoint's name, oldest step first."""
     if not root.is_dir():
         return []
-    found = [path for path in root.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
+    folders = [path for path in root.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(folders, key=lambda path: int(path.name.removeprefix("step_")))
 
 
 def _sweep(root: Path) -> None:
@@ -168,8 +167,7 @@ def _sweep(root: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Take the name away first: a removal that is cut short must not leave half a checkpoint
-    behind."""
+    """Rename first: an interrupted removal must not leave half a checkpoint behind."""
     doomed = path.with_name(f"{_TEMPORARY}removed-{path.name}-{os.getpid()}")
     path.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
@@ -186,7 +184,7 @@ def _rename(fresh: Path, final: Path) -> None:
 
 
 def _seal(folder: Path, facts: dict[str, Any]) -> None:
-    """Bring every file to the disk, then write the manifest."""
+    """Sync every file to the disk, then write the manifest."""
     files: dict[str, Any] = {}
     for path in _files(folder):
         _sync(path)
@@ -207,8 +205,11 @@ def _seal(folder: Path, facts: dict[str, Any]) -> None:
     manifest["sha256"] = _self_digest(manifest)
     path = folder / MANIFEST
     path.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    for changed in (path, *(entry for entry in folder.rglob("*") if entry.is_dir()), folder):
-        _sync(changed)
+    _sync(path)
+    for entry in folder.rglob("*"):
+        if entry.is_dir():
+            _sync(entry)
+    _sync(folder)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -233,13 +234,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _what_it_is(folder: Path) -> str:
-    """Of a folder without a manifest, as the end of a sentence."""
+    """Describe a folder without a manifest, as the end of a sentence."""
     if not folder.exists():
         return f"it has no {MANIFEST}, there is no such folder"
     inside = _folders(folder) or _folders(folder / "checkpoints")
-    return f"it has no {MANIFEST}" + (
-        f", but it holds checkpoints: name one of them, e.g. {inside[-1]}" if inside else ""
-    )
+    if not inside:
+        return f"it has no {MANIFEST}"
+    return f"it has no {MANIFEST}, but it holds checkpoints: name one of them, e.g. {inside[-1]}"
 
 
 def _self_digest(manifest: dict[str, Any]) -> str:
@@ -248,7 +249,7 @@ def _self_digest(manifest: dict[str, Any]) -> str:
 
 
 def _problem(path: Path, expected: dict[str, Any]) -> str:
-    """What is wrong with a file, as the end of a sentence; "" if nothing is."""
+    """Describe the fault of a file, as the end of a sentence; "" for none."""
     try:
         size = path.stat().st_size
         if size != expected["bytes"]:
@@ -264,21 +265,22 @@ def _problem(path: Path, expected: dict[str, Any]) -> str:
 
 
 def _looks_whole(folder: Path) -> bool:
-    """Manifest in order, all files there at full size; contents are not read."""
+    """Whether the manifest is valid and all files have their full size; contents are not read."""
     try:
         files = _read_manifest(folder)["files"]
     except CheckpointError:
         return False
-    return all(
-        (folder / name).is_file() and (folder / name).stat().st_size == entry["bytes"]
-        for name, entry in files.items()
-    )
+    for name, entry in files.items():
+        file = folder / name
+        if not file.is_file() or file.stat().st_size != entry["bytes"]:
+            return False
+    return True
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (
-        path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST
-    )
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path != folder / MANIFEST:
+            yield path
 
 
 def _digest(path: Path, span: str) -> str:
@@ -303,12 +305,11 @@ def _sync(path: Path) -> None:
 def _full_message(root: Path, step: int, fresh: Path) -> str:
     written = sum(path.stat().st_size for path in _files(fresh)) if fresh.is_dir() else 0
     older = [path.name for path in _folders(root) if _looks_whole(path)]
+    remaining = "there is no earlier checkpoint"
     if older:
-        kept = f"the last complete checkpoint is {older[-1]}, untouched"
-    else:
-        kept = "there is no earlier checkpoint"
+        remaining = f"the last complete checkpoint is {older[-1]}, untouched"
     return (
         f"the disk of {root} is full: the checkpoint of step {step} could not be written"
-        f" ({written / 2**20:.1f} MiB of it were); {kept}. Free some space or set"
+        f" ({written / 2**20:.1f} MiB of it were); {remaining}. Free some space or set"
         " trainer.max_actor_ckpt_to_keep, then start the same command again."
     )

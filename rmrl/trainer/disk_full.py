@@ -1,4 +1,4 @@
-"""Telling a full disk from other failures, whatever library ran into it."""
+"""Distinction between a full disk and other failures, for errors of any library."""
 
 from __future__ import annotations
 
@@ -18,23 +18,20 @@ def is_disk_full(error: BaseException, folder: Path) -> bool:
     hence three signs: the number, the words, and, for errors of writing libraries, the space left.
     """
     chain = list(_chain(error))
-    if any(isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT) for e in chain):
-        return True
-    if any(
-        "no space left on device" in str(e).lower() or "disk quota exceeded" in str(e).lower()
-        for e in chain
-    ):
-        return True
-    return (
-        any(isinstance(e, OSError | RuntimeError) for e in chain)
-        and shutil.disk_usage(folder).free < LITTLE_BYTES
-    )
+    for link in chain:
+        if isinstance(link, OSError) and link.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        text = str(link).lower()
+        if "no space left on device" in text or "disk quota exceeded" in text:
+            return True
+    writing = any(isinstance(link, OSError | RuntimeError) for link in chain)
+    return writing and shutil.disk_usage(folder).free < LITTLE_BYTES
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        seen.add(id(at))
-        yield at
-        at = at.__cause__ or at.__context__
+    visited: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in visited:
+        visited.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__

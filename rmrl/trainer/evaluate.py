@@ -1,5 +1,5 @@
-"""Validation: the same rewards on held-out prompts, and what several responses to one prompt would
-reach.
+"""Validation: the same rewards on held-out prompts, and statistics of several responses to one
+prompt.
 
     val/reward, val/<component>               means over the verdicts there are
     val/<...>/missing                         share of responses without a verdict, where there are
@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -46,109 +47,114 @@ class _Group:
 
 
 def validation_sampling(config: Config) -> Sampling:
-    """From rollout.val_kwargs; greedy unless do_sample is set."""
+    """Return the sampling of rollout.val_kwargs; greedy unless do_sample is set."""
     val = config.actor_rollout_ref.rollout.val_kwargs
+    chosen: dict[str, Any] = {"temperature": 0.0, "top_p": 1.0, "top_k": -1}
+    if val.do_sample:
+        chosen = {"temperature": val.temperature, "top_p": val.top_p, "top_k": val.top_k}
     return Sampling(
         max_tokens=config.data.max_response_length,
-        temperature=val.temperature if val.do_sample else 0.0,
-        top_p=val.top_p if val.do_sample else 1.0,
-        top_k=val.top_k if val.do_sample else -1,
         n=val.n,
         seed=config.trainer.seed,
+        **chosen,
     )
 
 
 def validation_metrics(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> Metrics:
-    """Everything a validation says, as finite numbers; see the module's text for the names."""
-    lengths = [
-        len(response.token_ids) for rollouts, _ in batches for response in rollouts.responses
-    ]
+    """Return all metrics of a validation as finite numbers; see the module's text for the names."""
+    lengths: list[int] = []
+    for rollouts, _ in batches:
+        lengths += [len(response.token_ids) for response in rollouts.responses]
+    out: Metrics = {}
     if lengths:
-        out: Metrics = {"val/length": float(np.mean(lengths))}
-    else:
-        out = {}
-    columns = _columns(batches)
-    sources = sorted({group.source for groups in columns.values() for group in groups})
-    for source in [None, *(sources if len(sources) > 1 else [])]:
-        for name, groups in columns.items():
-            chosen = [group for group in groups if source in (None, group.source)]
-            if source != "" and chosen:  # rows that name no source count in the whole only
-                out |= _of_one(f"val/{name}" if source is None else f"val/{source}/{name}", chosen)
+        out["val/length"] = float(np.mean(lengths))
+    by_name = _columns(batches)
+    by_source: dict[str, dict[str, list[_Group]]] = defaultdict(lambda: defaultdict(list))
+    for name, groups in by_name.items():
+        out |= _of_one(f"val/{name}", groups)
+        for group in groups:
+            by_source[group.source][name].append(group)
+    if len(by_source) > 1:
+        for source in sorted(by_source):
+            if not source:  # rows that name no source count in the whole only
+                continue
+            for name in by_name:
+                if by_source[source][name]:
+                    out |= _of_one(f"val/{source}/{name}", by_source[source][name])
     return out
 
 
 def _columns(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> dict[str, list[_Group]]:
-    """Name ("reward" or a component's) -> prompts in order."""
+    """Return name ("reward" or a component's) -> prompts in order."""
     columns: dict[str, list[_Group]] = defaultdict(list)
     for rollouts, rewards in batches:
         size = rollouts.group_size
-        values_BC = rewards.scores.values_BC
         answers_by_name = _answers(rewards)
+        values_by_name = {REWARD: rewards.rewards_B}
+        values_BC = rewards.scores.values_BC
+        for c, name in enumerate(rewards.scores.names):
+            values_by_name[name] = values_BC[:, c]
         for start in range(0, len(rollouts.responses), size):
             rows = slice(start, start + size)
             source = rollouts.responses[start].prompt.data_source
-            named = {REWARD: rewards.rewards_B[rows]}
-            named |= {name: values_BC[rows, c] for c, name in enumerate(rewards.scores.names)}
-            for name, values in named.items():
+            for name, values_B in values_by_name.items():
                 answers = answers_by_name.get(name)
-                columns[name].append(
-                    _Group(
-                        source,
-                        [float(v) for v in values],
-                        None if answers is None else answers[rows],
-                    )
-                )
+                group = _Group(source, values_B[rows].astype(float).tolist())
+                group.answers = None if answers is None else answers[rows]
+                columns[name].append(group)
     return columns
 
 
 def _answers(rewards: RewardBatch) -> dict[str, list[str]]:
-    """Answers [B] by component, of those that return them; the combined reward takes the first
-    one's."""
-    found = {
-        name: _answer_column(column)
-        for name, column in zip(rewards.scores.names, rewards.scores.results, strict=True)
-    }
-    given = {name: answers for name, answers in found.items() if answers is not None}
-    if given:
-        return given | {REWARD: next(iter(given.values()))}
-    return {}
+    """Return the answers [B] by component, of those that return them; the combined reward takes
+    those of the first."""
+    answers: dict[str, list[str]] = {}
+    for name, results in zip(rewards.scores.names, rewards.scores.results, strict=True):
+        column = _answer_column(results)
+        if column is not None:
+            answers[name] = column
+    if answers:
+        answers[REWARD] = next(iter(answers.values()))
+    return answers
 
 
 def _answer_column(results: Iterable[ScoreResult]) -> list[str] | None:
-    """A response whose answer is missing votes for "no answer", an answer like any other; None: no
-    response has the column."""
-    rows = [
-        next((row.extra[key] for key in ANSWER_COLUMNS if key in row.extra), ...) for row in results
-    ]
-    if all(answer is ... for answer in rows):
-        return None
-    return ["" if answer is ... or answer is None else str(answer).strip() for answer in rows]
+    """Return the answers of the responses; None where no response has the column. A response
+    without an answer votes for "no answer", an answer like any other."""
+    answers: list[str] = []
+    has_column = False
+    for result in results:
+        key = next((key for key in ANSWER_COLUMNS if key in result.extra), None)
+        has_column = has_column or key is not None
+        answer = None if key is None else result.extra[key]
+        answers.append("" if answer is None else str(answer).strip())
+    return answers if has_column else None
 
 
 def _of_one(key: str, groups: Sequence[_Group]) -> Metrics:
-    values = np.asarray([value for group in groups for value in group.values])
-    there = ~np.isnan(values)
-    if there.any():
-        out: Metrics = {key: float(values[there].mean())}
-    else:
-        out = {}
-    if not there.all():
-        out[f"{key}/missing"] = float((~there).mean())
+    values = np.concatenate([np.asarray(group.values, dtype=np.float64) for group in groups])
+    present = ~np.isnan(values)
+    out: Metrics = {}
+    if present.any():
+        out[key] = float(values[present].mean())
+    if not present.all():
+        out[f"{key}/missing"] = float((~present).mean())
     n = max(len(group.values) for group in groups)
     if n > 1:
-        return out | dict(_at_k(key, groups, n))
+        out |= dict(_at_k(key, groups, n))
     return out
 
 
 def _at_k(key: str, groups: Sequence[_Group], n: int) -> Iterator[tuple[str, float]]:
     """Metrics over the n responses of each prompt."""
-    verdicts = [np.asarray(group.values)[~np.isnan(group.values)] for group in groups]
+    verdicts: list[np.ndarray] = []
+    for group in groups:
+        values = np.asarray(group.values)[~np.isnan(group.values)]
+        if len(values):
+            verdicts.append(values)
     several = [values for values in verdicts if len(values) > 1]
-    if any(len(values) for values in verdicts):
-        yield (
-            f"{key}/mean@{n}",
-            float(np.mean([values.mean() for values in verdicts if len(values)])),
-        )
+    if verdicts:
+        yield f"{key}/mean@{n}", float(np.mean([values.mean() for values in verdicts]))
     if several:
         yield f"{key}/std@{n}", float(np.mean([values.std() for values in several]))
     for k in at_k.ks(n):
@@ -157,18 +163,21 @@ def _at_k(key: str, groups: Sequence[_Group], n: int) -> Iterator[tuple[str, flo
             yield f"{key}/best@{k}/left_out", 1 - len(enough) / len(groups)
         if not enough:
             continue
-        for what, of in (("best", at_k.best_at_k), ("worst", at_k.worst_at_k)):
-            means, stds = zip(*(of(values, k) for values in enough), strict=True)
-            mean, error = at_k.mean_over_prompts(means)
-            yield from (
-                (f"{key}/{what}@{k}/mean", mean),
-                (f"{key}/{what}@{k}/std", float(np.mean(stds))),
-                (f"{key}/{what}@{k}/se", error),
-            )
-        voted = [vote for group in groups if (vote := _vote(group, k)) is not None]
-        if voted:
-            mean, error = at_k.mean_over_prompts(voted)
-            yield from ((f"{key}/maj@{k}/mean", mean), (f"{key}/maj@{k}/se", error))
+        for what, statistic in (("best", at_k.best_at_k), ("worst", at_k.worst_at_k)):
+            pairs = np.asarray([statistic(values, k) for values in enough])
+            mean, error = at_k.mean_over_prompts(pairs[:, 0].tolist())
+            yield f"{key}/{what}@{k}/mean", mean
+            yield f"{key}/{what}@{k}/std", float(np.mean(pairs[:, 1].tolist()))
+            yield f"{key}/{what}@{k}/se", error
+        votes: list[float] = []
+        for group in groups:
+            vote = _vote(group, k)
+            if vote is not None:
+                votes.append(vote)
+        if votes:
+            mean, error = at_k.mean_over_prompts(votes)
+            yield f"{key}/maj@{k}/mean", mean
+            yield f"{key}/maj@{k}/se", error
 
 
 def _vote(group: _Group, k: int) -> float | None:
@@ -176,13 +185,12 @@ def _vote(group: _Group, k: int) -> float | None:
     verdicts."""
     if group.answers is None:
         return None
-    rows = [
-        (answer, value)
-        for answer, value in zip(group.answers, group.values, strict=True)
-        if not np.isnan(value)
-    ]
-    if len(rows) >= k:
-        return at_k.majority_at_k(
-            [answer for answer, _ in rows], np.asarray([value for _, value in rows]), k
-        )
-    return None
+    answers: list[str] = []
+    values: list[float] = []
+    for answer, value in zip(group.answers, group.values, strict=True):
+        if not np.isnan(value):
+            answers.append(answer)
+            values.append(value)
+    if len(values) < k:
+        return None
+    return at_k.majority_at_k(answers, np.asarray(values), k)

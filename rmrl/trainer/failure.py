@@ -1,5 +1,5 @@
-"""What a run that fails leaves behind: a checkpoint of its last finished step, and the responses
-that broke a budget."""
+"""Results that a failed run leaves behind: a checkpoint of its last finished step, and the
+responses that exceeded a budget."""
 
 from __future__ import annotations
 
@@ -24,26 +24,24 @@ SAVE_S = 60.0
 
 @asynccontextmanager
 async def saved_when_it_fails(run: Run) -> AsyncIterator[None]:
-    """When the block ends with an error: a checkpoint of the last finished step, where there is
-    time, and a sentence on it.
+    """When the block ends with an error, save a checkpoint of the last finished step, where there
+    is time, and report it.
 
-    The responses of a batch whose verdicts broke a budget are in samples.jsonl, until a resumed run
-    cuts them off.
+    The responses of a batch whose verdicts exceeded a budget are in samples.jsonl, until a resumed
+    run cuts them off.
     """
     try:
         yield
     except ClusterLostError as error:
-        raise ClusterLostError(
-            f"{loss() or error}; {await _saved(run, seconds_left(CHECKPOINTS_END))}"
-        ) from error
+        saved = await _saved(run, seconds_left(CHECKPOINTS_END))
+        raise ClusterLostError(f"{loss() or error}; {saved}") from error
     except (RewardError, InfrastructureError, StallError, DataError):
         if run.telemetry is not None:
             _write_unrewarded(run)
-            run.notice(
-                await _saved(run, SAVE_S)
-                if run.step
-                else "no step was finished, so there is nothing to save"
-            )
+            saved = "no step was finished, so there is nothing to save"
+            if run.step:
+                saved = await _saved(run, SAVE_S)
+            run.notice(saved)
         raise
 
 
@@ -66,8 +64,8 @@ def _write_unrewarded(run: Run) -> None:
 
 
 async def _saved(run: Run, deadline_s: float) -> str:
-    """What is on disk after a failure, as the end of a sentence; at most `deadline_s` seconds are
-    given to a checkpoint."""
+    """Save a checkpoint in at most `deadline_s` seconds and describe what is on disk after the
+    failure, as the end of a sentence."""
     newest = run.checkpoints / f"step_{run.saved_step:06d}"
     if run.loader is None:
         return "the same command starts again"
@@ -83,9 +81,8 @@ async def _saved(run: Run, deadline_s: float) -> str:
             await run.sampler.rollouts.close()  # the models may need the room on their devices
             await run.sampler.scorer.residency.close()
             await run.save()
-    except (
-        Exception
-    ) as error:  # whatever else is broken, the error that ended the run is the one to raise
+    # the error that ended the run is the one to raise, whatever else is broken
+    except Exception as error:
         why = "there was no time for it" if isinstance(error, TimeoutError) else str(error)
         return (
             f"no checkpoint of step {run.step} could be saved ({why});"

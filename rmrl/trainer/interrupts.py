@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM."""
+"""Handling of Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 

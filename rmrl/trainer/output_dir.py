@@ -1,4 +1,4 @@
-"""Whose output folder it is: one run per folder, one process at a time, nothing overwritten.
+"""Ownership of the output folder: one run per folder, one process at a time, nothing overwritten.
 
 <folder>/run.json      what makes the run this run: its configuration without the keys that may
   change
@@ -89,8 +89,8 @@ def claim(path: Path, *, config: object, config_text: str, resume_mode: str) -> 
 
 
 def refuse_other_run(path: Path, *, config: object, resume_mode: str) -> Literal["new", "resume"]:
-    """What `claim` would say of the folder, without writing anything. Raises OutputDirError as it
-    does, apart from the lock.
+    """Return the mode that `claim` would find, without writing anything. Raises OutputDirError as
+    it does, apart from the lock.
 
     A run that ended before its first result (a model that could not be loaded, a reward that
     raised) does not bind the folder.
@@ -132,11 +132,9 @@ def _check_before_touching(path: Path) -> None:
     if not path.exists() or (path / RUN_FILE).exists():
         return
     # A shell's `> folder/train.log` and Hydra's own folder come before us and are nobody's results.
-    foreign = sorted(
-        e.name
-        for e in path.iterdir()
-        if e.name not in (LOCK_FILE, f".{RUN_FILE}.tmp", ".hydra") and e.suffix != ".log"
-    )
+    allowed = (LOCK_FILE, f".{RUN_FILE}.tmp", ".hydra")
+    entries = [entry for entry in path.iterdir() if entry.suffix != ".log"]
+    foreign = sorted(entry.name for entry in entries if entry.name not in allowed)
     if foreign:
         some = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
         raise OutputDirError(

@@ -1,10 +1,9 @@
-"""Where the processes of a run are started, how many threads they get, and that all of several
-start or none."""
+"""Places and threads of a run's processes, and a start of several that is all or nothing."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -23,23 +22,23 @@ class Places:
     pools: Pools
 
     def of(self, pool: str | None) -> Seats:
-        """Seats of a pool; None: the policy's own."""
+        """Return the seats of a pool; None: the policy's own."""
         if pool is None:
             return self.own
         return self.pools.seats[pool]
 
 
 def threads(trainer: TrainerConfig, *, processes: int) -> int:
-    """CPU threads of each of `processes` on a machine: phases take turns, so each phase may use all
-    cores."""
+    """Number of CPU threads of each of `processes` on a machine: phases take turns, so each phase
+    may use all cores."""
     return trainer.threads_per_process or max(1, cores() // max(1, processes))
 
 
 async def all_or_none(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """What all of them start; when one fails the others are stopped, and what they have started is
-    ended, before its error is raised.
+    """Return the results of all of them. When one fails, the others are stopped and everything they
+    have started is ended before its error is raised.
 
-    `work` gives processes (`kill`), or what holds some (`close`).
+    `work` returns processes (`kill`), or owners of some (`close`).
     """
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
@@ -50,8 +49,6 @@ async def all_or_none(*work: Coroutine[Any, Any, Any]) -> list[Any]:
         async with AsyncExitStack() as stack:
             for started in await asyncio.gather(*tasks, return_exceptions=True):
                 if not isinstance(started, BaseException):
-                    end: Callable[[], Awaitable[None]] = (
-                        getattr(started, "kill", None) or started.close
-                    )
+                    end = getattr(started, "kill", None) or started.close
                     stack.push_async_callback(end)
         raise

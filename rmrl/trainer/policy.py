@@ -1,5 +1,5 @@
-"""The models that train, as the controller sees them: one object per role, however many processes
-hold it together."""
+"""The models that train, seen from the controller: one object per role, for any number of
+processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmrl.types import Metrics, Ragged, TrainBatch
 
 
 class TrainGroup:
-    """Processes that act together; each holds its part of one or several models
+    """Processes that act together; each has its part of one or several models
     (rmrl.backends.worker.TrainWorker)."""
 
     def __init__(self, workers: WorkerGroup, *, timeout_s: float, offloads: bool) -> None:
@@ -27,7 +27,7 @@ class TrainGroup:
 
     @property
     def size(self) -> int:
-        """Processes."""
+        """Number of processes."""
         return len(self._workers.workers)
 
     @property
@@ -37,19 +37,19 @@ class TrainGroup:
 
     @property
     def processes(self) -> Sequence[RayProcess]:
-        """By rank."""
+        """The processes by rank."""
         return self._workers.workers
 
     async def call(
         self, method: str, per_rank: Sequence[Sequence[object]] | None = None
     ) -> list[Any]:
-        """A method of the worker on every rank at once; results by rank."""
+        """Call a method of the worker on every rank at once; return the results by rank."""
         return await self._workers.call(method, per_rank, timeout_s=self._timeout_s)
 
     @asynccontextmanager
     async def on_device(self) -> AsyncIterator[None]:
-        """The training state is on its devices for the time of the block, and in host memory after
-        it where offloading was asked for.
+        """Move the training state to its devices for the block, and to host memory after it where
+        offloading is configured.
 
         After an error it stays: the run ends, and a process that still waits for a failed one would
         answer only at the deadline.
@@ -65,54 +65,54 @@ class TrainGroup:
 
 
 class TrainedModel:
-    """One role's model. Deals rows to the processes of its group and puts their answers back in
-    order."""
+    """One role's model. Rows are dealt to the processes of its group, and their results are put
+    back in order."""
 
     def __init__(self, group: TrainGroup, role: str, dealing: Dealing | None = None) -> None:
-        """`role`: actor, ref or critic. `dealing`: which processes work on the same rows; None:
-        each on its own."""
+        """`role`: actor, ref or critic. `dealing`: the processes that work on the same rows; None:
+        each process has its own rows."""
         ranks = tuple(range(group.size))
         self.group = group
         self._role = role
         self._dealing = dealing or Dealing(ranks, ranks)
 
     async def logprobs(self, batch: TrainBatch) -> Ragged:
-        """Log-probabilities of the response tokens under the present weights, rows in the batch's
-        order."""
+        """Return log-probabilities of the response tokens under the present weights, rows in the
+        batch's order."""
         return await self._per_row("logprobs", batch)
 
     async def values(self, batch: TrainBatch) -> Ragged:
-        """The critic's value before each response token, rows in the batch's order."""
+        """Return the critic's value before each response token, rows in the batch's order."""
         return await self._per_row("values", batch)
 
     async def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        """One optimizer step per mini-batch and epoch."""
-        dealt = [self._deal(batch)[1] for batch in mini_batches]
-        shares = [
-            [shares[number] for shares in dealt] for number in range(len(self._dealing.answering))
-        ]
+        """Take one optimizer step per mini-batch and epoch."""
+        shares: list[list[TrainBatch]] = [[] for _ in self._dealing.answering]
+        for batch in mini_batches:
+            for share, part in zip(shares, self._deal(batch)[1], strict=True):
+                share.append(part)
         return (await self._on_shares("update", shares))[0]
 
     async def export_weights(self, path: str, *, dtype: str) -> int:
-        """Write all weights to one file in shared memory; bytes written."""
+        """Write all weights to one file in shared memory; return the number of bytes."""
         return max(await self._everywhere("export_weights", path, dtype))
 
     async def save(self, path: str) -> None:
         await self._everywhere("save", path)
 
     async def save_hf(self, path: str) -> None:
-        """A Hugging Face folder that transformers loads."""
+        """Write a Hugging Face folder that transformers loads."""
         await self._everywhere("save_hf", path)
 
     async def load(self, path: str) -> None:
         await self._everywhere("load", path)
 
     def on_device(self) -> AbstractAsyncContextManager[None]:
-        """As TrainGroup.on_device."""
+        """See TrainGroup.on_device."""
         return self.group.on_device()
 
     def _deal(self, batch: TrainBatch) -> tuple[list[np.ndarray], list[TrainBatch]]:
-        """Row numbers and rows of each share."""
+        """Return row numbers and rows of each share."""
         numbers = split_by_length(batch.tokens.lengths, len(self._dealing.answering))
         return numbers, [batch.select(rows) for rows in numbers]
 
@@ -125,7 +125,7 @@ class TrainedModel:
         return Ragged.of(placed, np.float32)
 
     async def _on_shares(self, method: str, shares: Sequence[object]) -> list[Any]:
-        """Every process works on the rows of its share; the answers by share."""
+        """Call every process on the rows of its share; return the answers by share."""
         answers = await self._call(method, [(shares[share],) for share in self._dealing.share_of])
         return [answers[rank] for rank in self._dealing.answering]
 
@@ -137,7 +137,7 @@ class TrainedModel:
 
 
 class Models:
-    """All models that train or stand beside training, and the groups that hold them."""
+    """All models of training, the frozen reference included, and their groups of processes."""
 
     def __init__(
         self,
@@ -152,24 +152,27 @@ class Models:
 
     @property
     def processes(self) -> list[RayProcess]:
-        """Of all groups."""
-        return [process for group in self._groups() for process in group.processes]
+        """The processes of all groups."""
+        processes: list[RayProcess] = []
+        for group in self._groups():
+            processes += group.processes
+        return processes
 
     @property
     def apart(self) -> bool:
-        """The critic trains in processes of its own."""
+        """Whether the critic trains in separate processes."""
         return self.critic is not None and self.critic.group is not self.actor.group
 
     @asynccontextmanager
     async def on_device(self) -> AsyncIterator[None]:
-        """Every model is on its devices for the time of the block."""
+        """Move every model to its devices for the block."""
         async with AsyncExitStack() as stack:
             for group in self._groups():
                 await stack.enter_async_context(group.on_device())
             yield
 
     async def close(self) -> None:
-        """End every process, whatever the ending of another one raises."""
+        """End every process, even if ending another one raises."""
         async with AsyncExitStack() as stack:
             for group in self._groups():
                 stack.push_async_callback(group.close)

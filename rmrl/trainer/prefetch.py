@@ -1,9 +1,9 @@
 """Batches in the order of their steps, sampled at most `ahead` updates before the policy that
 trains on them.
 
-With ahead=0 each batch is sampled when it is asked for (on-policy). With ahead=1 the batch of step
-s + 1 is sampled, and scored, from the weights of step s while step s trains: "one step off".
-Nothing is sampled twice and nothing is left out.
+With ahead=0 each batch is sampled when it is requested (on-policy). With ahead=1 the batch of step
+s + 1 is sampled, and scored, from the weights of step s while step s trains: "one step off". No
+batch is sampled twice and none is left out.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ Batch = TypeVar("Batch")
 
 
 class Published:
-    """The version of the weights that the rollout engines hold, and a way to wait for a later
-    one."""
+    """The version of the weights that the rollout engines have, and a wait for a later one."""
 
     def __init__(self, version: int) -> None:
         self.version = version
         self._changed = asyncio.Event()
 
     def set(self, version: int) -> None:
-        """The engines hold `version` from now on."""
+        """Record that the engines have `version` from now on."""
         self.version = version
         self._changed.set()
 
     async def at_least(self, version: int) -> None:
-        """Wait until the engines hold `version` or a later one. For one waiter at a time."""
+        """Wait until the engines have `version` or a later one. One task may wait at a time."""
         while self.version < version:
             self._changed.clear()
             await self._changed.wait()
@@ -39,10 +38,10 @@ class Published:
 async def batches(
     sample: Callable[[int], Awaitable[Batch]], steps: range, *, ahead: int, published: Published
 ) -> AsyncGenerator[Batch]:
-    """`sample(step)` for each of `steps`, in order. An error of sampling is raised to who asks for
-    that batch.
+    """Yield `sample(step)` for each of `steps`, in order. A sampling error is re-raised when its
+    batch is requested.
 
-    Leaving the iterator cancels what is still being sampled and waits for its end.
+    Leaving the iterator cancels the sampling in progress and waits for its end.
     """
     if ahead == 0:
         for step in steps:
@@ -73,7 +72,7 @@ async def _produce(
             done.set_result(await sample(step))
         except Exception as error:
             done.set_exception(error)
-            # seen: where the run ends for another reason, asyncio has nothing to say about this one
+            # marked as retrieved: if the run ends for another reason, asyncio logs nothing for it
             done.exception()
             await ready.put(done)
             return

@@ -1,10 +1,10 @@
-"""New weights travel from the training processes to the rollout engines, versioned by step: in a
-file, or as vLLM itself transfers them.
+"""New weights from the training processes to the rollout engines, versioned by step: in a file, or
+by vLLM's own transfer.
 
 File: one in shared memory; engines on other nodes read a copy in the shared memory of their own
-  node. Works everywhere.
+node. Works everywhere.
 Transfer: CUDA IPC handles (engines on the training devices) or a broadcast over NCCL (engines with
-  devices of their own).
+devices of their own).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from rmrl.trainer.rollouts import RolloutPool
 
 
 class Publishes(Protocol):
-    """Brings the policy's weights to every rollout engine."""
+    """Protocol: bring the policy's weights to every rollout engine."""
 
     async def publish(self, version: int) -> int:
-        """The engines sample with `version` and are awake; returns the bytes that travelled."""
+        """Make the engines sample with `version` and be awake; return the transferred bytes."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Publisher:
-    """Through files. Implements Publishes."""
+    """Publishing through files. Implements Publishes."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class Publisher:
         dtype: str,
         size_hint_bytes: int,
     ) -> None:
-        """`engine_nodes`: the node of each engine of `rollouts`, in their order; `files` has its
-        source where rank 0 trains.
+        """`engine_nodes`: the node of each engine of `rollouts`, in their order; the source of
+        `files` is where rank 0 trains.
 
-        `dtype`: of the published tensors; `size_hint_bytes`: what they need about, to find a folder
-        with room.
+        `dtype`: type of the published tensors; `size_hint_bytes`: their approximate size, to choose
+        a folder with room.
         """
         self._policy = policy
         self._rollouts = rollouts
@@ -57,7 +57,7 @@ class Publisher:
         self._size_hint_bytes = size_hint_bytes
 
     async def publish(self, version: int) -> int:
-        """Export, load into the engines (which wakes their weights), wake the rest; returns the
+        """Export, load into the engines (which restores their weights), wake the rest; return the
         file's bytes. No file is left."""
         name = f"rmrl-weights-{os.getpid()}-{version}"
         try:
@@ -65,21 +65,20 @@ class Publisher:
             async with self._policy.on_device():
                 sent = await self._policy.export_weights(path, dtype=self._dtype)
             paths = await self._files.spread(name, path)
-            await self._rollouts.load_weights(
-                [paths[node] for node in self._engine_nodes], version=version
-            )
+            engine_paths = [paths[node] for node in self._engine_nodes]
+            await self._rollouts.load_weights(engine_paths, version=version)
             await self._rollouts.wake()
         finally:
             await self._files.remove(name)
         return sent
 
     async def close(self) -> None:
-        """End the processes that carry the bytes between nodes."""
+        """End the processes that copy the bytes between nodes."""
         await self._files.close()
 
 
 class TransferPublisher:
-    """Through vLLM's weight transfer. Implements Publishes."""
+    """Publishing through vLLM's weight transfer. Implements Publishes."""
 
     def __init__(self, policy: TrainedModel, rollouts: RolloutPool) -> None:
         self._policy = policy
@@ -109,14 +108,13 @@ class TransferPublisher:
         return cls(policy, rollouts)
 
     async def publish(self, version: int) -> int:
-        """The tensors' bytes. Training state and the engines' weights are on the devices at the
-        same time while it lasts."""
+        """Send the weights and return the tensors' bytes. Training state and the engines' weights
+        are on the devices at the same time meanwhile."""
+        group = self._policy.group
         async with self._policy.on_device():
-            sent = await self._policy.group.call(
-                "send_weights", [(version,)] * self._policy.group.size
-            )
+            sent = await group.call("send_weights", [(version,)] * group.size)
         await self._rollouts.wake()
         return max(sent)
 
     async def close(self) -> None:
-        """Nothing: the connections end with the processes."""
+        """Do nothing: the connections end with the processes."""

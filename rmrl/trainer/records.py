@@ -1,4 +1,4 @@
-"""What a run writes about each of its steps."""
+"""Records that a run writes about each of its steps."""
 
 from __future__ import annotations
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rmrl.cluster.processes import RayProcess
 from rmrl.types import Generation, Prompt, Response, Rollouts, Sampling
 
 _SEED_STRIDE = 1_000_003
-"""Keeps the seeds of several engines apart: each engine numbers its samples from the seed it is
-given."""
+"""Distance between the seeds of several engines: each engine numbers its samples from its own
+seed."""
 
 
 class RolloutPool:
-    """Rollout engines that hold the same weights. Prompts are dealt to them in turn."""
+    """Rollout engines with the same weights. Prompts are dealt to them in turn."""
 
     def __init__(self, engines: Sequence[RayProcess], *, timeout_s: float, sleeps: bool) -> None:
         self.engines = tuple(engines)
@@ -31,47 +33,43 @@ class RolloutPool:
         on_finished: Callable[[int], None] = lambda _: None,
         on_response: Callable[[int, Response], None] = lambda _, __: None,
     ) -> Rollouts:
-        """sampling.n responses per prompt, groups contiguous and in the order of `prompts`.
+        """Return sampling.n responses per prompt, groups contiguous and in the order of `prompts`.
 
         As soon as one is finished `on_finished` gets the count so far, `on_response` its position
         among all and the response.
         """
-        found: dict[tuple[int, int], Response] = {}
+        responses: dict[tuple[int, int], Response] = {}
 
-        async def run(engine: RayProcess, mine: Sequence[int], seed_shift: int) -> None:
-            if sampling.seed is None:
-                shifted = sampling
-            else:
-                shifted = replace(sampling, seed=sampling.seed + seed_shift * _SEED_STRIDE)
-            tokens = [prompts[i].token_ids for i in mine]
+        async def run(engine: RayProcess, share: range, number: int) -> None:
+            shifted = sampling
+            if sampling.seed is not None:
+                shifted = replace(sampling, seed=sampling.seed + number * _SEED_STRIDE)
+            tokens = [prompts[i].token_ids for i in share]
             async for part in engine.stream("generate", tokens, shifted, timeout_s=self._timeout_s):
-                index = mine[part.prompt_index]
-                response = found[index, part.sample_index] = _response(prompts[index], part)
-                on_finished(len(found))
+                index = share[part.prompt_index]
+                response = _response(prompts[index], part)
+                responses[index, part.sample_index] = response
+                on_finished(len(responses))
                 on_response(index * sampling.n + part.sample_index, response)
 
-        count = len(self.engines)
-        shares = [list(range(e, len(prompts), count)) for e in range(count)]
-        await asyncio.gather(
-            *(
-                run(e, share, k)
-                for k, (e, share) in enumerate(zip(self.engines, shares, strict=True))
-                if share
-            )
-        )
-        ordered = tuple(found[p, s] for p in range(len(prompts)) for s in range(sampling.n))
-        return Rollouts(responses=ordered, group_size=sampling.n)
+        runs: list[Coroutine[Any, Any, None]] = []
+        for number, engine in enumerate(self.engines):
+            share = range(number, len(prompts), len(self.engines))
+            if share:
+                runs.append(run(engine, share, number))
+        await asyncio.gather(*runs)
+        order = itertools.product(range(len(prompts)), range(sampling.n))
+        return Rollouts(responses=tuple(responses[place] for place in order), group_size=sampling.n)
 
     async def load_weights(self, paths: Sequence[str], *, version: int) -> None:
-        """New weights in every engine, each from its own path; what was cached under the old ones
-        is dropped."""
-        loads = zip(self.engines, paths, strict=True)
-        await asyncio.gather(
-            *(
-                e.call("load_weights", path, timeout_s=self._timeout_s, version=version)
-                for e, path in loads
+        """Load new weights into every engine, each from its own path; caches of the old ones are
+        dropped."""
+        loads: list[Coroutine[Any, Any, Any]] = []
+        for engine, path in zip(self.engines, paths, strict=True):
+            loads.append(
+                engine.call("load_weights", path, timeout_s=self._timeout_s, version=version)
             )
-        )
+        await asyncio.gather(*loads)
 
     async def wake(self) -> None:
         if not self._awake:
@@ -79,7 +77,7 @@ class RolloutPool:
             self._awake = True
 
     async def sleep(self, *, level: int = 1) -> None:
-        """Give the devices to others, if the run is configured to."""
+        """Free the devices, if the run is configured to share them."""
         if self._sleeps and self._awake:
             await self._all("sleep", level)
             self._awake = False
@@ -89,13 +87,9 @@ class RolloutPool:
         for engine in self.engines:
             await engine.kill()
 
-    async def _all(self, method: str, *args: object, **kwargs: object) -> None:
-        await asyncio.gather(
-            *(
-                engine.call(method, *args, timeout_s=self._timeout_s, **kwargs)
-                for engine in self.engines
-            )
-        )
+    async def _all(self, method: str, *args: object) -> None:
+        calls = [engine.call(method, *args, timeout_s=self._timeout_s) for engine in self.engines]
+        await asyncio.gather(*calls)
 
 
 def _response(prompt: Prompt, part: Generation) -> Response:

@@ -1,9 +1,9 @@
-"""A command line that names no reward: each row is scored by the rule that belongs to its
+"""Default rewards of a command line that names none: each row is scored by the rule of its
 data_source, if there is one.
 
 Other trainers choose a rule by data_source, so their command lines for known data sets name none. A
 source without a rule is an error before anything starts, never a row without a verdict. The older
-section `reward_model` starts its fold from the same rules.
+section `reward_model` starts from the same rules.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ __all__ = ["RULES", "choose_rules"]
 
 
 def choose_rules(config: Config) -> list[str]:
-    """Name the rules of the rows' data_source in config.reward, in place, where they are needed;
-    returns the notice lines.
+    """Enter the rules of the rows' data_source in config.reward, in place, where they are needed;
+    return the notice lines.
 
     Raises ConfigError naming the sources that have no rule, DataError as reading the files does.
     """
@@ -25,12 +25,9 @@ def choose_rules(config: Config) -> list[str]:
     files = {"train": data.train_files, "val": data.val_files}
     if not rules_are_needed(config) or not any(files.values()):
         return []
-    return choose_rules_of(
-        config,
-        (
-            row.data_source
-            for split in ("train", "val")
-            if files[split]
-            for row in iterate_rows(data, split=split)
-        ),
-    )
+    sources: dict[str, None] = {}
+    for split in ("train", "val"):
+        if files[split]:
+            rows = iterate_rows(data, split=split)
+            sources |= dict.fromkeys(row.data_source for row in rows)
+    return choose_rules_of(config, sources)

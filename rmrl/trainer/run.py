@@ -1,5 +1,5 @@
-"""One run's state and the verbs of the loop. Knows the stages through their interfaces only;
-build.py chose the concrete ones."""
+"""One run's state and the verbs of the loop. It depends on the stages through their interfaces
+only; build.py chooses the concrete ones."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ _KEPT_BY_TIME = 2
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Run:
-    """Everything a run owns. `step` counts finished updates; weights of version `step` are what
-    rolls out next."""
+    """Everything a run owns. `step` counts finished updates; weights of version `step` are sampled
+    from next."""
 
     config: Config
     out_dir: Path
@@ -109,18 +109,18 @@ class Run:
         return self.out_dir / "checkpoints"
 
     async def resume(self) -> None:
-        """Go on from the newest complete checkpoint, if there is one and the run may; open the logs
-        at its step."""
-        found = self._checkpoint_to_resume()
-        if found is not None:
-            await self._load(found)
+        """Continue from the newest complete checkpoint, if there is one and the run may; open the
+        logs at its step."""
+        newest = self._checkpoint_to_resume()
+        if newest is not None:
+            await self._load(newest)
         if self.loader is not None:
             self._after = {
                 "loader": self.loader.state_dict(),
                 "rewards": self.sampler.scorer.state_dict(),
             }
         self._step_is_finished()
-        self.telemetry = self.open_telemetry(self.step if found else None)
+        self.telemetry = self.open_telemetry(self.step if newest else None)
         self.clock.restart()
 
     def _checkpoint_to_resume(self) -> checkpoint.Checkpoint | None:
@@ -131,16 +131,16 @@ class Run:
             return checkpoint.newest_complete(self.checkpoints, notice=self.notice)
         return None
 
-    async def _load(self, found: checkpoint.Checkpoint) -> None:
-        state = json.loads((found.path / "trainer.json").read_text(encoding="utf-8"))
-        if state["step"] != found.step:
+    async def _load(self, saved: checkpoint.Checkpoint) -> None:
+        state = json.loads((saved.path / "trainer.json").read_text(encoding="utf-8"))
+        if state["step"] != saved.step:
             raise CheckpointError(
-                f"{found.path}: trainer.json says step {state['step']}, the manifest {found.step};"
+                f"{saved.path}: trainer.json has step {state['step']}, the manifest {saved.step};"
                 " use another one"
             )
-        if found.config_fingerprint != self.config_fingerprint:
+        if saved.config_fingerprint != self.config_fingerprint:
             self.notice(
-                f"{found.path} was saved under another configuration than this run's; it is used as"
+                f"{saved.path} was saved under another configuration than this run's; it is used as"
                 " asked"
             )
         if self.loader is not None:
@@ -151,14 +151,14 @@ class Run:
             self.monitor.load_state_dict(state["monitor"])
         async with self._only_training():
             for name, model in self._saved_models():
-                await model.load(str(found.path / name))
-        self.step = self.saved_step = found.step
-        keep_in_mind(self.last_checkpoint(found.path))
-        self.notice(f"resuming from {found.path} (step {self.step} of {self.total_steps})")
+                await model.load(str(saved.path / name))
+        self.step = self.saved_step = saved.step
+        keep_in_mind(self.last_checkpoint(saved.path))
+        self.notice(f"resuming from {saved.path} (step {self.step} of {self.total_steps})")
 
     async def checkpoint_if_due(self) -> None:
-        """Every save_freq steps, at the last step, and when the user interrupts. Raises what ends
-        the run here."""
+        """Save every save_freq steps, at the last step, and when the user interrupts. Raises the
+        error that ends the run here."""
         if lost := loss():
             raise lost
         if self._checkpoint_is_due() or self.interrupted:
@@ -176,7 +176,7 @@ class Run:
         return every > 0 and self.step % every == 0
 
     async def save(self) -> None:
-        """A checkpoint of the last finished step, unless there is one."""
+        """Save a checkpoint of the last finished step, unless there is one."""
         if self.saved_step == self.step:
             return
         with self.clock("checkpoint"):
@@ -193,7 +193,7 @@ class Run:
         self.notice(f"checkpoint {saved.path}")
 
     def _saved_models(self) -> Iterator[tuple[str, TrainedModel]]:
-        """Folder in a checkpoint, and the model that is kept there."""
+        """Yield the folder in a checkpoint and the model that is saved there."""
         yield "policy", self.models.actor
         if self.models.critic is not None:
             yield "critic", self.models.critic
@@ -204,7 +204,7 @@ class Run:
             await self._write_models(folder)
 
     def _step_is_finished(self) -> None:
-        """From here on a checkpoint is one of step `step`."""
+        """Record the state of step `step`, which checkpoints contain from here on."""
         state = {
             "step": self.step,
             **self._after,
@@ -215,15 +215,15 @@ class Run:
         self.between_steps = True
 
     def last_checkpoint(self, path: Path) -> str:
-        """The end of a sentence."""
+        """Describe the last checkpoint, as the end of a sentence."""
         if self.saved_step < 0:
             return "there is no checkpoint, the same command starts from the beginning"
         return f"the last checkpoint is {path}, and the same command goes on from it"
 
     @asynccontextmanager
     async def _only_training(self) -> AsyncIterator[None]:
-        """The devices belong to training while the rollout engines may be awake there: just
-        started, or woken by the last publish."""
+        """Free the devices for training while the rollout engines may be awake there: just started,
+        or woken by the last publish."""
         async with self.sampler.turns.devices:
             await self.sampler.rollouts.sleep()
             async with self.models.on_device():
@@ -238,7 +238,7 @@ class Run:
             await self.models.critic.save_hf(str(folder / "hf_critic"))
 
     async def finish(self) -> None:
-        """The last checkpoint and the curves."""
+        """Write the last checkpoint and the curves."""
         if self.loader is not None:
             await self.save()
         folder = self.out_dir
@@ -250,7 +250,7 @@ class Run:
     # --- the stages of a step
 
     async def scored_rollouts(self) -> AsyncGenerator[Sampled]:
-        """Batches sampled from weights that are at most trainer.max_staleness updates old."""
+        """Yield batches sampled from weights that are at most trainer.max_staleness updates old."""
         if self.loader is None:
             return
         loader = self.loader
@@ -271,16 +271,17 @@ class Run:
 
     @asynccontextmanager
     async def training(self, stage: str) -> AsyncIterator[None]:
-        """The devices belong to training for the time of the block."""
+        """Reserve the devices for training inside the block."""
         async with self.sampler.turns.devices:
             with self.clock(stage):
                 async with self.models.on_device():
                     yield
 
     async def add_logprobs(self, batch: ScoredBatch) -> ScoredBatch:
-        """old_logprobs where they are needed, ref_logprobs where there is a reference, values where
-        there is a critic."""
-        train, models = batch.train, self.models
+        """Add old_logprobs where they are needed, ref_logprobs with a reference, values with a
+        critic."""
+        train = batch.train
+        models = self.models
         if not len(train):
             return batch
 
@@ -296,28 +297,27 @@ class Run:
             return streams
 
         async def critic() -> dict[str, Any]:
-            return {} if models.critic is None else {"values": await models.critic.values(train)}
+            if models.critic is None:
+                return {}
+            return {"values": await models.critic.values(train)}
 
         streams = await unless_lost(self._side_by_side(policy, critic))
-        return dataclasses.replace(
-            batch, train=dataclasses.replace(train, **streams[0], **streams[1])
-        )
+        train = dataclasses.replace(train, **streams[0], **streams[1])
+        return dataclasses.replace(batch, train=train)
 
     def _needs_old_logprobs(self) -> bool:
-        """One update on fresh samples measures them in its own forward pass."""
-        actor, algorithm = self.config.actor_rollout_ref.actor, self.config.algorithm
-        one_update = (
-            actor.ppo_epochs == 1 and actor.ppo_mini_batch_size >= self.config.data.train_batch_size
-        )
-        corrects = (
-            algorithm.rollout_correction.rollout_is is not None
-            or algorithm.rollout_correction.rollout_rs is not None
-        )
-        return not one_update or algorithm.use_kl_in_reward or corrects
+        """A single update on fresh samples computes them in its own forward pass."""
+        actor = self.config.actor_rollout_ref.actor
+        algorithm = self.config.algorithm
+        one_batch = actor.ppo_mini_batch_size >= self.config.data.train_batch_size
+        if actor.ppo_epochs != 1 or not one_batch or algorithm.use_kl_in_reward:
+            return True
+        correction = algorithm.rollout_correction
+        return correction.rollout_is is not None or correction.rollout_rs is not None
 
     def add_advantages(self, batch: ScoredBatch) -> tuple[ScoredBatch, Metrics]:
-        """Pure; also how far sampling and training log-probabilities are apart, and what follows
-        from it."""
+        """Estimate advantages, and correct for the difference between sampling and training
+        log-probabilities."""
         if not len(batch.train):
             return batch, {}
         algorithm = self.config.algorithm
@@ -327,8 +327,8 @@ class Run:
         return scored, metrics | logprob_difference(batch.train) | corrected | redrawn
 
     async def update(self, batch: ScoredBatch) -> Metrics:
-        """One optimizer step per mini-batch; nothing at all when no row has a reward. After a loss
-        of the cluster it may still end."""
+        """Take one optimizer step per mini-batch; none when no row has a reward. It may still
+        finish after a loss of the cluster."""
         self.between_steps = False
         if not len(batch.train):
             step = self.step + 1
@@ -338,9 +338,8 @@ class Run:
         async def policy() -> Metrics:
             if self.step < self.config.trainer.critic_warmup:
                 return {}
-            return await self.models.actor.update(
-                self._mini_batches(batch, self.config.actor_rollout_ref.actor)
-            )
+            actor = self.config.actor_rollout_ref.actor
+            return await self.models.actor.update(self._mini_batches(batch, actor))
 
         async def critic() -> Metrics:
             if self.models.critic is None:
@@ -357,22 +356,22 @@ class Run:
         return list(mini_batches(batch.train, batch.group_ids_B, prompts=prompts, rng=rng))
 
     def _rng(self, what: str) -> np.random.Generator:
-        """Of this step, so that a resumed run draws what the uninterrupted one would have drawn."""
+        """Generator of this step: a resumed run draws what an uninterrupted one would draw."""
         use = [] if what == "shuffle" else list(what.encode())
         return np.random.default_rng([self.config.trainer.seed, self.step, *use])
 
     async def _side_by_side(
         self, *work: Callable[[], Coroutine[Any, Any, dict[str, Any]]]
     ) -> list[dict[str, Any]]:
-        """At once where policy and critic train in processes of their own, else one after the
+        """Run both at once where policy and critic train in separate processes, else one after the
         other."""
         if self.models.apart:
             return await asyncio.gather(*(one() for one in work))
         return [await one() for one in work]
 
     async def publish_weights(self) -> None:
-        """The rollout engines get version `step`. Where the cluster is lost they need not: the step
-        is still to be recorded."""
+        """Publish version `step` to the rollout engines. A lost cluster is no error here: the step
+        is still recorded."""
         with contextlib.suppress(ClusterLostError):
             # breaking off would leave the file of the weights
             await unless_lost(self._publish(), until=UPDATES_END)
@@ -396,7 +395,7 @@ class Run:
         self.clock.restart()
 
     async def evaluate_if_due(self, metrics: Metrics) -> None:
-        """Adds val/... to the step's metrics every test_freq steps and at the last one; not where
+        """Add val/... to the step's metrics every test_freq steps and at the last one; not where
         the cluster is lost."""
         every = self.config.trainer.test_freq
         is_due = every > 0 and (self.step % every == 0 or self.step == self.total_steps)
@@ -408,7 +407,8 @@ class Run:
         assert self.val_prompts is not None
         assert self.telemetry is not None
         size = self.config.data.val_batch_size or len(self.val_prompts)
-        sampling, done = validation_sampling(self.config), list[Round]()
+        sampling = validation_sampling(self.config)
+        done: list[Round] = []
         for start in range(0, len(self.val_prompts), size):
             prompts: list[Prompt] = self.val_prompts[start : start + size]
             scored = await self.sampler.sample_and_score(
@@ -431,7 +431,7 @@ class Run:
             self.notice(f"validation, step {self.step}: {sample}")
 
     def record(self, sampled: Sampled, batch: ScoredBatch, metrics: Metrics) -> None:
-        """One step's metrics, samples and time."""
+        """Record one step's metrics, samples and time."""
         assert self.telemetry is not None
         rewards = sampled.rewards
         lengths = [len(response.token_ids) for response in sampled.rollouts.responses]
@@ -453,12 +453,11 @@ class Run:
         every = self.config.trainer.log_sample_freq
         if every > 0 and (self.step == 1 or self.step % every == 0):
             row = (self.step * 7919) % len(rollouts.responses)
-            self._sinks.text(
-                self.step, sample_text(self.step, rollouts.responses[row], rewards, row=row)
-            )
+            text = sample_text(self.step, rollouts.responses[row], rewards, row=row)
+            self._sinks.text(self.step, text)
 
     def _progress(self, sampled: Sampled) -> Metrics:
-        """Called after the step's update: the weights that were trained had `step` - 1 updates."""
+        """Progress after the step's update; the trained weights had `step` - 1 updates."""
         metrics = {"train/epoch": float(sampled.after["loader"]["epoch"])}
         if self.config.trainer.max_staleness:
             responses = sampled.rollouts.responses
@@ -475,8 +474,8 @@ class Run:
 
     @contextmanager
     def stopping_on_signal(self) -> Iterator[None]:
-        """The first Ctrl-C (or SIGTERM) finishes the step, saves and stops; a second Ctrl-C stops
-        at once."""
+        """Finish the step, save and stop on the first Ctrl-C (or SIGTERM); stop at once on a
+        second Ctrl-C."""
 
         def stop() -> None:
             if self.interrupted:
@@ -488,7 +487,7 @@ class Run:
             yield
 
     async def close(self) -> None:
-        """End every process that the run started, whatever the ending of another one raises."""
+        """End every process that the run started, even if ending another one raises."""
         async with AsyncExitStack() as stack:
             if self.telemetry is not None:
                 # last: a tracker that hangs must not hold the engines

@@ -1,5 +1,4 @@
-"""Prompts -> scored responses: everything of a step that happens before the policy learns from
-it."""
+"""Scored responses for prompts: all of a step that happens before the policy is updated."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ from rmrl.telemetry.progress import counting, watching
 from rmrl.trainer.batches import response_row
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.sampled import Round, Sampled, concatenate, contrast
-from rmrl.types import Prompt, Response, RewardBatch, Sampling, Scores
+from rmrl.types import Metrics, Prompt, Response, RewardBatch, Sampling, Scores
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Turns:
-    """Who may use what at a time; contended only while the next batch is sampled beside
-    training."""
+    """Locks on what sampling and training share; contended only while the next batch is sampled
+    beside training."""
 
     engines: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     """The rollout engines: to sample from them, or to give them new weights."""
@@ -49,38 +48,37 @@ class Sampler:
     notice: Callable[[str], None] | None = None
     """Gets a line now and then while rewards score and the output is no terminal."""
     unrewarded: tuple[tuple[Response, ...], Scores] | None = None
-    """The last responses whose verdicts gave no rewards but an error."""
+    """The last responses whose verdicts raised an error instead of giving rewards."""
 
     async def sample(self, loader: PromptLoader, step: int) -> Sampled:
-        """The batch of `step`; with dynamic sampling as many rounds as it takes, of
-        data.gen_batch_size prompts or those that lack."""
+        """Sample the batch of `step`; with dynamic sampling in as many rounds as it takes, each of
+        data.gen_batch_size prompts or the number that is still missing."""
         settings = self.config.algorithm.filter_groups
         at_once = self.config.data.gen_batch_size
         first = at_once if settings.enable and at_once is not None else loader.batch_size
         rounds = [await self._round(loader.take(first), step, 0)]
         chosen_B = None
+        metrics: Metrics = {}
         if settings.enable:
             chosen_B = self._chosen(rounds)
-            while (
-                lacking := loader.batch_size - self._groups(chosen_B)
-            ) > 0 and not 0 < settings.max_num_gen_batches <= len(rounds):
-                rounds.append(await self._round(loader.take(at_once or lacking), step, len(rounds)))
+            missing = loader.batch_size - self._groups(chosen_B)
+            while missing > 0 and not 0 < settings.max_num_gen_batches <= len(rounds):
+                prompts = loader.take(at_once or missing)
+                rounds.append(await self._round(prompts, step, len(rounds)))
                 chosen_B = self._chosen(rounds)
+                missing = loader.batch_size - self._groups(chosen_B)
             chosen_B = self._first(chosen_B, loader.batch_size)
+            metrics["group/rounds"] = float(len(rounds))
+            metrics["group/chosen_fraction"] = float(chosen_B.mean())
         rollouts, rewards = concatenate([(r, b) for r, b, _ in rounds])
         baselines = [b for _, _, b in rounds if b is not None]
         if chosen_B is None:
-            metrics = {}
-        else:
-            metrics = {
-                "group/rounds": float(len(rounds)),
-                "group/chosen_fraction": float(chosen_B.mean()),
-            }
+            chosen_B = np.ones(len(rollouts.responses), dtype=bool)
         return Sampled(
             step=step,
             rollouts=rollouts,
             rewards=rewards,
-            chosen_B=np.ones(len(rollouts.responses), dtype=bool) if chosen_B is None else chosen_B,
+            chosen_B=chosen_B,
             baselines_B=np.concatenate(baselines) if baselines else None,
             after={"loader": loader.state_dict(), "rewards": self.scorer.state_dict()},
             metrics=metrics,
@@ -95,10 +93,10 @@ class Sampler:
         step: int,
         learn: bool = True,
     ) -> Round:
-        """`sampling.n` scored responses to each prompt. Without `learn` (validation) no running
-        statistic of the rewards moves.
+        """Return `sampling.n` scored responses to each prompt. Without `learn` (validation) no
+        running statistic of the rewards moves.
 
-        What needs none of the policy's devices is scored while the other responses are still being
+        Rewards that need none of the policy's devices score while other responses are still being
         generated.
         """
         async with AsyncExitStack() as stack:
@@ -143,17 +141,16 @@ class Sampler:
         _, baseline = await self.sample_and_score(
             "baseline", prompts, greedy, step=step, learn=False
         )
-        return (
-            rollouts,
-            rewards,
-            np.repeat(np.where(baseline.keep_B, baseline.rewards_B, np.nan), sampling.n),
-        )
+        baselines_P = np.where(baseline.keep_B, baseline.rewards_B, np.nan)
+        return rollouts, rewards, np.repeat(baselines_P, sampling.n)
 
     def _sampling(self, step: int, number: int) -> Sampling:
-        """Seeded by step and round, so that a resumed run draws what the uninterrupted one would
-        have drawn."""
+        """Return the sampling, seeded by step and round, so that a resumed run draws what the
+        uninterrupted one would have drawn."""
         rollout = self.config.actor_rollout_ref.rollout
-        entropy = [self.config.trainer.seed, rollout.seed, step, *([number] if number else [])]
+        entropy = [self.config.trainer.seed, rollout.seed, step]
+        if number:
+            entropy.append(number)
         return Sampling(
             max_tokens=self.config.data.max_response_length,
             temperature=rollout.temperature if rollout.do_sample else 0.0,
@@ -166,17 +163,16 @@ class Sampler:
 
     def _chosen(self, rounds: Sequence[tuple[*Round, np.ndarray | None]]) -> np.ndarray:
         metric = self.config.algorithm.filter_groups.metric
-        return np.concatenate(
-            [contrast(rollouts, rewards, metric) for rollouts, rewards, _ in rounds]
-        )
+        parts = [contrast(rollouts, rewards, metric) for rollouts, rewards, _ in rounds]
+        return np.concatenate(parts)
 
     def _first(self, chosen_B: np.ndarray, groups: int) -> np.ndarray:
-        """The chosen responses of the first `groups` prompts that have any; a round may bring
+        """Keep the chosen responses of the first `groups` prompts that have any; a round may add
         more."""
         n = self.config.actor_rollout_ref.rollout.n
         has_any_P = chosen_B.reshape(-1, n).any(axis=1)
         return chosen_B & np.repeat(np.cumsum(has_any_P) <= groups, n)
 
     def _groups(self, chosen_B: np.ndarray) -> int:
-        """Prompts of which at least one response is chosen."""
+        """Number of prompts of which at least one response is chosen."""
         return int(chosen_B.reshape(-1, self.config.actor_rollout_ref.rollout.n).any(axis=1).sum())

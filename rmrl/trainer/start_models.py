@@ -1,4 +1,4 @@
-"""Starts the training processes: which engines they hold, and in how many groups."""
+"""Start of the training processes: their engines and groups."""
 
 from __future__ import annotations
 
@@ -22,40 +22,23 @@ async def start_models(checked: Checked, places: Places) -> Models:
     """Policy, reference and critic share their processes, unless the critic has a pool."""
     engines = train_settings(checked)
     critic = checked.critic
+    apart: dict[str, TrainSettings] = {}
     if "critic" in engines and critic.pool is not None:
-        apart = {"critic": engines.pop("critic")}
-    else:
-        apart = {}
-    trained: list[TrainedConfig] = [
-        checked.config.actor_rollout_ref.actor,
-        *([] if apart or not checked.needs_critic else [critic]),
-    ]
-    offloads = (
-        any(offloads_state(settings) for settings in trained)
-        or checked.config.actor_rollout_ref.ref.param_offload
-    )
-    groups = await all_or_none(
-        _start_group(checked, places.of(None), engines, name="train", offloads=offloads),
-        *(
-            [
-                _start_group(
-                    checked,
-                    places.of(critic.pool),
-                    apart,
-                    name="critic",
-                    offloads=offloads_state(critic),
-                )
-            ]
-            if apart
-            else []
-        ),
-    )
-    held = [
-        (group, *of_role)
-        for group, by_role in zip(groups, (engines, apart), strict=False)
-        for of_role in by_role.items()
-    ]
-    roles = {role: _trained_model(group, role, settings) for group, role, settings in held}
+        apart["critic"] = engines.pop("critic")
+    part = checked.config.actor_rollout_ref
+    offloads = offloads_state(part.actor) or part.ref.param_offload
+    if "critic" in engines:
+        offloads = offloads or offloads_state(critic)
+    starts = [_start_group(checked, places.of(None), engines, name="train", offloads=offloads)]
+    if apart:
+        offloads = offloads_state(critic)
+        seats = places.of(critic.pool)
+        starts.append(_start_group(checked, seats, apart, name="critic", offloads=offloads))
+    groups = await all_or_none(*starts)
+    roles: dict[str, TrainedModel] = {}
+    for group, by_role in zip(groups, (engines, apart), strict=False):
+        for role, settings in by_role.items():
+            roles[role] = _trained_model(group, role, settings)
     return Models(roles["actor"], reference=roles.get("ref"), critic=roles.get("critic"))
 
 
@@ -99,7 +82,7 @@ async def _start_group(
 
 
 def train_settings(checked: Checked) -> dict[str, TrainSettings]:
-    """The engines of training by role, in the order in which they are built."""
+    """Return the engines of training by role, in the order in which they are built."""
     config = checked.config
     part = checked.config.actor_rollout_ref
     shared: dict[str, Any] = {
@@ -125,10 +108,9 @@ def train_settings(checked: Checked) -> dict[str, TrainSettings]:
         )
     }
     if checked.needs_reference:
-        fsdp, megatron = (
-            replace(kind, param_offload=part.ref.param_offload)
-            for kind in (part.actor.fsdp_config, part.actor.megatron)
-        )
+        offload = part.ref.param_offload
+        fsdp = replace(part.actor.fsdp_config, param_offload=offload)
+        megatron = replace(part.actor.megatron, param_offload=offload)
         engines["ref"] = TrainSettings(
             role="ref",
             actor=replace(part.actor, fsdp_config=fsdp, megatron=megatron),
@@ -150,8 +132,7 @@ def train_settings(checked: Checked) -> dict[str, TrainSettings]:
 
 
 def _optimizer_steps(checked: Checked, trained: TrainedConfig, steps: int) -> int:
-    """In the `steps` of the run in which the model learns, for its learning-rate schedule."""
-    per_step = (
-        -(-checked.config.data.train_batch_size // trained.ppo_mini_batch_size) * trained.ppo_epochs
-    )
-    return max(1, steps * per_step)
+    """Number of optimizer steps in the `steps` of the run in which the model learns, for its
+    learning-rate schedule."""
+    mini_batches = -(-checked.config.data.train_batch_size // trained.ppo_mini_batch_size)
+    return max(1, steps * mini_batches * trained.ppo_epochs)

@@ -1,4 +1,4 @@
-"""Starts the rollout engines and what brings new weights to them."""
+"""Start of the rollout engines and of the publisher of new weights."""
 
 from __future__ import annotations
 
@@ -19,28 +19,25 @@ from rmrl.trainer.rollouts import RolloutPool
 
 
 def replicas(checked: Checked) -> int:
-    """Rollout engines: as many as fit the devices they live on; on CPU as many as asked for."""
+    """Number of rollout engines: as many as fit their devices; on CPU the configured number."""
     rollout = checked.config.actor_rollout_ref.rollout
     trainer = checked.config.trainer
     if checked.device == "cpu":
         return rollout.data_parallel_size
-    own = trainer.n_gpus_per_node * trainer.nnodes
-    if rollout.pool is None:
-        devices = own
-    else:
+    devices = trainer.n_gpus_per_node * trainer.nnodes
+    if rollout.pool is not None:
         devices = pool_sizes(trainer.resource_pools)[rollout.pool].devices
     return max(1, devices // rollout.tensor_parallel_size)
 
 
 async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
-    """Engines that have loaded the policy's checkpoint."""
+    """Start engines that have loaded the policy's checkpoint."""
     config = checked.config
     rollout = checked.config.actor_rollout_ref.rollout
     model = checked.config.actor_rollout_ref.model
     seats = places.of(rollout.pool)
-    if rollout.pool is None:
-        nodes = config.trainer.nnodes
-    else:
+    nodes = config.trainer.nnodes
+    if rollout.pool is not None:
         nodes = pool_sizes(config.trainer.resource_pools)[rollout.pool].nnodes
     count = threads(config.trainer, processes=-(-replicas(checked) // nodes))
     device: Any = checked.device
@@ -89,43 +86,40 @@ async def start_rollouts(checked: Checked, places: Places) -> RolloutPool:
 
 
 def spread(replica: int, replicas: int, seats: int) -> int:
-    """The seat of an engine on CPU: evenly over the seats and so over the nodes, whose seats are
-    neighbours; several may share one."""
+    """Return the seat of an engine on CPU: evenly over the seats and so over the nodes, whose seats
+    are neighbours; several engines may share one."""
     return replica * seats // replicas
 
 
 def _engine_arguments(config: Config) -> dict[str, Any]:
-    """What other settings decide about the engine's arguments, and the user's own, which win."""
+    """Return the engine arguments that other settings decide, and the user's own, which take
+    precedence."""
     rollout = config.actor_rollout_ref.rollout
     overrides = config.actor_rollout_ref.model.override_config
-    given = dict(rollout.engine_kwargs.get(rollout.name) or {})
-    if rollout.name != "vllm":
-        return given
-    # rollout and training run the same model
-    if overrides:
-        decided: dict[str, Any] = {"hf_overrides": dict(overrides)}
-    else:
-        decided = {}
-    if rollout.weight_transport in ("ipc", "nccl"):
-        decided["weight_transfer_config"] = {"backend": rollout.weight_transport}
-    return decided | given
+    arguments: dict[str, Any] = {}
+    if rollout.name == "vllm" and overrides:
+        # rollout and training run the same model
+        arguments["hf_overrides"] = dict(overrides)
+    if rollout.name == "vllm" and rollout.weight_transport in ("ipc", "nccl"):
+        arguments["weight_transfer_config"] = {"backend": rollout.weight_transport}
+    return arguments | dict(rollout.engine_kwargs.get(rollout.name) or {})
 
 
 async def start_publisher(
     checked: Checked, places: Places, models: Models, rollouts: RolloutPool
 ) -> Publishes:
-    """Files in shared memory, or vLLM's own transfer where rollout.weight_transport asks for it."""
+    """Publish through files in shared memory, or vLLM's transfer (rollout.weight_transport)."""
     config = checked.config
     dtype = config.actor_rollout_ref.rollout.dtype
     path = str(config.actor_rollout_ref.model.path)
     if config.actor_rollout_ref.rollout.weight_transport in ("ipc", "nccl"):
         return await _transfer(checked, places, models, rollouts)
+    first = models.actor.group.first
+    timeout_s = config.trainer.stall_timeout_s
     return Publisher(
         models.actor,
         rollouts,
-        files=await node_files(
-            models.actor.group.first, rollouts.engines, timeout_s=config.trainer.stall_timeout_s
-        ),
+        files=await node_files(first, rollouts.engines, timeout_s=timeout_s),
         engine_nodes=[engine.node_id for engine in rollouts.engines],
         dtype=dtype,
         size_hint_bytes=weight_bytes(path, dtype),
@@ -138,13 +132,13 @@ async def _transfer(
     rollout = checked.config.actor_rollout_ref.rollout
     timeout_s = checked.config.trainer.stall_timeout_s
     width = rollout.tensor_parallel_size
-    options = {"packed": True}
+    options: dict[str, Any] = {"packed": True}
     if rollout.weight_transport == "nccl":
-        meeting = {
+        options = {
             "master_address": places.own.seats[0].address,
             "master_port": await places.own.free_port(),
+            "world_size": 1 + len(rollouts.engines) * width,
         }
-        options = {**meeting, "world_size": 1 + len(rollouts.engines) * width}
     client = EngineClient(rollouts.engines, devices_per_engine=width, timeout_s=timeout_s)
     transport = rollout.weight_transport
     dtype = rollout.dtype

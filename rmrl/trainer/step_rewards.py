@@ -1,4 +1,4 @@
-"""Scores of a response's steps -> rewards of its tokens, and the response's whole reward.
+"""Rewards of a response's tokens from the scores of its steps, and the whole reward.
 
 A step ends at a character of the text, and the policy wrote tokens: the step's value falls on the
 token that completes its last character. Tokens are decoded in blocks, and one by one only in the
@@ -26,7 +26,7 @@ _LONGEST_CHARACTER = 4
 def step_token_rewards(
     steps: Sequence[Sequence[Step]], responses: Sequence[Response], decode: Decode
 ) -> Ragged:
-    """Token rewards in float32, lengths T: each step's value stands on the token where the step
+    """Return token rewards in float32, lengths T: each step's value on the token where the step
     ends, 0 elsewhere.
 
     `steps` has a row for each response; `decode` turns token ids into text as `Response.text` was
@@ -34,15 +34,15 @@ def step_token_rewards(
     last token's text counts at the last token; a response without tokens takes none. Each token is
     decoded a bounded number of times.
     """
-    return Ragged.of(
-        [_place(row, response, decode) for row, response in zip(steps, responses, strict=True)],
-        np.float32,
-    )
+    rows: list[np.ndarray] = []
+    for row, response in zip(steps, responses, strict=True):
+        rows.append(_place(row, response, decode))
+    return Ragged.of(rows, np.float32)
 
 
 def rewards_with_steps(rewards_B: np.ndarray, steps: Sequence[Sequence[Step]]) -> np.ndarray:
-    """Each response's reward plus the sum of its steps' values, float64 [B]: what sequence-level
-    estimators compare.
+    """Return each response's reward plus the sum of its steps' values, float64 [B], for
+    sequence-level estimators.
 
     `steps` holds weighted values, a row for each response, or is empty where no reward scores
     steps. NaN stays NaN: a response without a reward has no whole reward either. Numbers are
@@ -51,37 +51,41 @@ def rewards_with_steps(rewards_B: np.ndarray, steps: Sequence[Sequence[Step]]) -
     totals_B = rewards_B.astype(np.float32).astype(np.float64)
     if not steps:
         return totals_B
-    rounded = [np.asarray([step.value for step in row], dtype=np.float32) for row in steps]
-    return totals_B + np.asarray([row.sum(dtype=np.float64) for row in rounded])
+    sums: list[float] = []
+    for row in steps:
+        values = np.asarray([step.value for step in row], dtype=np.float32)
+        sums.append(values.sum(dtype=np.float64))
+    return totals_B + np.asarray(sums)
 
 
 def end_tokens(
     token_ids: Sequence[int], ends: Sequence[int], decode: Decode, *, text: str | None = None
 ) -> list[int]:
-    """The token that completes each place `ends`, counted in characters of what the tokens decode
-    to; the last one behind their text.
+    """Return the token that completes each place `ends`, counted in characters of the tokens'
+    text; the last token for places behind that text.
 
-    `text`: the places are counted in this part of it instead, such as the text without the white
-    space it began with.
+    `text`: the places are counted in this part of it instead, such as the text without its leading
+    white space.
     """
     blocks = _blocks(token_ids, decode)
-    lost = 0 if text is None else max("".join(block.text for block in blocks).find(text), 0)
+    offset = 0
+    if text is not None:
+        offset = max("".join(block.text for block in blocks).find(text), 0)
     lengths = [block.length + len(block.text) for block in blocks]
-    found: list[int] = []
+    tokens: list[int] = []
     for end in ends:
-        at = bisect.bisect_left(lengths, end + lost)
-        found.append(
-            _in_block(blocks[at], end + lost, token_ids, decode)
-            if at < len(blocks)
-            else len(token_ids) - 1
-        )
-    return found
+        number = bisect.bisect_left(lengths, end + offset)
+        if number < len(blocks):
+            tokens.append(_in_block(blocks[number], end + offset, token_ids, decode))
+        else:
+            tokens.append(len(token_ids) - 1)
+    return tokens
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
     """The tokens `start` .. `stop` - 1. They are decoded behind the block before them, from
-    `behind`, as `known` characters are of it.
+    `behind`; the first `known` characters of that text belong to the block before.
 
     Some tokenizers drop the space of a first token, so that a token alone does not decode to its
     share of the text.
@@ -99,32 +103,32 @@ class _Block:
 def _blocks(token_ids: Sequence[int], decode: Decode) -> list[_Block]:
     """Blocks that end with a finished character: byte-level tokens hold parts of one."""
     blocks: list[_Block] = []
-    behind = start = length = 0
+    behind = 0
+    start = 0
+    length = 0
     while start < len(token_ids):
-        known = len(decode(token_ids[behind:start])) if start else 0
+        prefix = len(decode(token_ids[behind:start])) if start else 0
         stop = min(start + _BLOCK_TOKENS, len(token_ids))
-        latest = min(
-            stop + _LONGEST_CHARACTER - 1, len(token_ids)
-        )  # what is unfinished there will never be a character
-        while (seen := decode(token_ids[behind:stop])).endswith(_UNFINISHED) and stop < latest:
+        # characters that are unfinished there will never be finished
+        latest = min(stop + _LONGEST_CHARACTER - 1, len(token_ids))
+        decoded = decode(token_ids[behind:stop])
+        while decoded.endswith(_UNFINISHED) and stop < latest:
             stop += 1
-        blocks.append(_Block(behind, start, stop, known, length, seen[known:]))
-        length += len(seen) - known
+            decoded = decode(token_ids[behind:stop])
+        blocks.append(_Block(behind, start, stop, prefix, length, decoded[prefix:]))
+        length += len(decoded) - prefix
         behind = start
         start = stop
     return blocks
 
 
 def _in_block(block: _Block, end: int, token_ids: Sequence[int], decode: Decode) -> int:
-    """The first token of the block with which `end` characters are there; an unfinished one does
+    """Return the first token of the block that completes `end` characters; an unfinished one does
     not count."""
 
     def characters(token: int) -> int:
-        return (
-            block.length
-            + len(decode(token_ids[block.behind : token + 1]).rstrip(_UNFINISHED))
-            - block.known
-        )
+        text = decode(token_ids[block.behind : token + 1]).rstrip(_UNFINISHED)
+        return block.length + len(text) - block.known
 
     return bisect.bisect_left(range(block.start, block.stop - 1), end, key=characters) + block.start
 
@@ -132,8 +136,7 @@ def _in_block(block: _Block, end: int, token_ids: Sequence[int], decode: Decode)
 def _place(steps: Sequence[Step], response: Response, decode: Decode) -> np.ndarray:
     rewards = np.zeros(len(response.token_ids))
     if steps and len(rewards):
-        tokens = end_tokens(
-            response.token_ids, [step.end for step in steps], decode, text=response.text
-        )
+        ends = [step.end for step in steps]
+        tokens = end_tokens(response.token_ids, ends, decode, text=response.text)
         np.add.at(rewards, tokens, [step.value for step in steps])
     return rewards
