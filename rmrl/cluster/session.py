@@ -48,7 +48,8 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
         "include_dashboard": False,
         **settings,
     }
-    joins = _joins(options)
+    address = options.get("address")
+    joins = bool(address or os.environ.get("RAY_ADDRESS")) and address != "local"
     if joins:
         for key in ("num_cpus", "include_dashboard", "object_store_memory"):
             options.pop(key, None)
@@ -133,12 +134,6 @@ def _leave() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(ClusterLostError.exit_code)
-
-
-def _joins(options: Mapping[str, Any]) -> bool:
-    """True if a cluster is named, in the options or in RAY_ADDRESS; "local" starts one."""
-    address = options.get("address")
-    return bool(address or os.environ.get("RAY_ADDRESS")) and address != "local"
 
 
 def _join(options: Mapping[str, Any]) -> None:

@@ -43,7 +43,12 @@ def build_model(settings: TrainSettings, device: torch.device) -> nn.Module:
         dtype = layout.param_dtype
 
     def load() -> nn.Module:
-        return _checked(_unsharded(settings, dtype), settings)
+        model = _unsharded(settings, dtype)
+        if packs(settings.model, device=settings.device):
+            check_rows_kept_apart(model.model)
+        if isinstance(model, ResponseModel):
+            model.check_head()
+        return model
 
     if dist.get_world_size() == 1:
         return compat.shard(load(), layout, strategy=strategy)
@@ -67,14 +72,6 @@ def _unsharded(settings: TrainSettings, dtype: torch.dtype) -> ResponseModel | V
     if settings.role == "critic":
         return ValueModel(language_model)
     return ResponseModel(language_model, temperature=settings.temperature)
-
-
-def _checked(model: ResponseModel | ValueModel, settings: TrainSettings) -> nn.Module:
-    if packs(settings.model, device=settings.device):
-        check_rows_kept_apart(model.model)
-    if isinstance(model, ResponseModel):
-        model.check_head()
-    return model
 
 
 def build_optimizer(settings: TrainSettings, model: nn.Module) -> torch.optim.AdamW:

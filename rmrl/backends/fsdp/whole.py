@@ -33,7 +33,11 @@ class WholeTensors:
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors of these names, in their order, each whole and in its stored dtype."""
-        for portion in portions(names, stored_in=lambda name: name, size=self._bytes):
+        for portion in portions(
+            names,
+            stored_in=lambda name: name,
+            size=lambda name: tensor_bytes(*self._stored[name]),
+        ):
             tensors: dict[str, Tensor] = {}
             for name in portion:
                 size, dtype = self._stored[name]
@@ -45,6 +49,3 @@ class WholeTensors:
             )
             for name in portion:
                 yield name, tensors.pop(name)
-
-    def _bytes(self, name: str) -> int:
-        return tensor_bytes(*self._stored[name])

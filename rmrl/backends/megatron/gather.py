@@ -48,11 +48,11 @@ def whole_tensors(model: MegatronModel, dtype: torch.dtype | None) -> Iterator[t
     every tensor. A tensor may be a view of a parameter: it is valid until the next optimizer step.
     """
     dtype = dtype or model.config.params_dtype
-    own = dict(named(model.chunks, experts_here(model.shape).start))
+    local = dict(named(model.chunks, experts_here(model.shape).start))
     table = _published(model)
-    stages = _stages(table, own, model.device)
+    stages = _stages(table, local, model.device)
     for entry, stage in zip(table, stages, strict=True):
-        share = _share(model, entry, stage, own, dtype)
+        share = _share(model, entry, stage, local, dtype)
         yield from zip(entry.hf, joined(entry, _shares(entry, share)), strict=True)
 
 
@@ -60,11 +60,11 @@ def _published(model: MegatronModel) -> list[Entry]:
     return [entry for entry in entries(model.shape, model.role) if not entry.tied]
 
 
-def _stages(table: list[Entry], own: Mapping[str, Tensor], device: torch.device) -> list[int]:
+def _stages(table: list[Entry], local: Mapping[str, Tensor], device: torch.device) -> list[int]:
     """The pipeline stage of each entry, exchanged between the processes: megatron-core decides
     which layers a stage has."""
     stage = dist.get_rank(pipeline_group())
-    own_stages = [stage if entry.name in own else -1 for entry in table]
+    own_stages = [stage if entry.name in local else -1 for entry in table]
     reduced = torch.tensor(own_stages, device=device)
     for group in (expert_group(), pipeline_group()):
         dist.all_reduce(reduced, op=dist.ReduceOp.MAX, group=group)
@@ -74,11 +74,11 @@ def _stages(table: list[Entry], own: Mapping[str, Tensor], device: torch.device)
 
 
 def _share(
-    model: MegatronModel, entry: Entry, stage: int, own: Mapping[str, Tensor], dtype: torch.dtype
+    model: MegatronModel, entry: Entry, stage: int, local: Mapping[str, Tensor], dtype: torch.dtype
 ) -> Tensor:
     """This tensor-parallel rank's share of the parameter, sent from the process that has it."""
-    if entry.name in own:
-        share = own[entry.name].detach().to(dtype)
+    if entry.name in local:
+        share = local[entry.name].detach().to(dtype)
     else:
         _, ranks = tensor_rank(entry)
         share = torch.empty(share_shape(entry, ranks), dtype=dtype, device=model.device)

@@ -153,13 +153,14 @@ def named(chunks: Iterable[Any], first_expert: int) -> Iterator[tuple[str, nn.Pa
     for chunk in chunks:
         # layer_number counts from 1, over all stages
         layers = [layer.layer_number - 1 for layer in chunk.decoder.layers]
-        for name, parameter in chunk.named_parameters():
-            yield _global_name(name, layers, first_expert), parameter
 
+        def layer_prefix(match: re.Match[str], layers: Sequence[int] = layers) -> str:
+            return f"decoder.layers.{layers[int(match[1])]}."
 
-def _global_name(name: str, layers: Sequence[int], first_expert: int) -> str:
-    name = _LAYER.sub(lambda match: f"decoder.layers.{layers[int(match[1])]}.", name)
-    return _EXPERT.sub(lambda match: str(int(match[0]) + first_expert), name)
+        for local_name, parameter in chunk.named_parameters():
+            name = _LAYER.sub(layer_prefix, local_name)
+            name = _EXPERT.sub(lambda match: str(int(match[0]) + first_expert), name)
+            yield name, parameter
 
 
 def share_shape(entry: Entry, ranks: int) -> tuple[int, ...]:

@@ -59,16 +59,13 @@ class Optimizer:
             norm = float(self.inner.get_grad_norm())
             if math.isfinite(norm):
                 if max_norm > 0:
-                    self._clip(norm, max_norm)
+                    parameters: list[Tensor] = []
+                    for part in self.parts:
+                        parameters += part.get_parameters()
+                    nn.utils.clip_grads_with_norm_(parameters, max_norm, torch.tensor(norm))
                 self.inner.step_with_ready_grads()
             self.zero_gradients()
         return norm
-
-    def _clip(self, norm: float, max_norm: float) -> None:
-        parameters: list[Tensor] = []
-        for part in self.parts:
-            parameters += part.get_parameters()
-        nn.utils.clip_grads_with_norm_(parameters, max_norm, torch.tensor(norm))
 
     def zero_gradients(self) -> None:
         """Set all gradients to zero; needs no other process."""

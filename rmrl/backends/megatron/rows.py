@@ -94,11 +94,11 @@ def lay_out(batch: TrainBatch, layout: Layout, device: torch.device) -> Rows:
         for start, size, n in zip(starts, sizes_B, responses_B, strict=False)
     ]
     positions_N = Ragged.of(before, np.int64).values
-    own = _own_positions(starts, lengths, layout)
-    positions_n, targets_n, index_n = _own(positions_N, flat[positions_N + 1], own, len(flat))
-    if own is not None:
-        flat = flat[own]
-        within = within[own]
+    local = _own_positions(starts, lengths, layout)
+    positions_n, targets_n, index_n = _own(positions_N, flat[positions_N + 1], local, len(flat))
+    if local is not None:
+        flat = flat[local]
+        within = within[local]
     shape = (1, -1) if layout.packed else (len(sizes_B), -1)
     return Rows(
         input_ids_BS=to_device(flat.reshape(shape), device),
@@ -142,13 +142,13 @@ def _own_positions(starts: np.ndarray, lengths: list[int], layout: Layout) -> np
 
 
 def _own(
-    positions_N: np.ndarray, targets_N: np.ndarray, own: np.ndarray | None, total: int
+    positions_N: np.ndarray, targets_N: np.ndarray, local: np.ndarray | None, total: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """(positions among those in this process, targets, places among all N); see `Rows`."""
-    if own is None:
+    if local is None:
         return positions_N, targets_N, None
     place_among_own = np.full(total, -1, np.int64)
-    place_among_own[own] = np.arange(len(own))
+    place_among_own[local] = np.arange(len(local))
     places_N = place_among_own[positions_N]
     index_n = np.flatnonzero(places_N >= 0)
     if not len(index_n):
