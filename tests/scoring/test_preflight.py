@@ -150,3 +150,21 @@ def test_a_package_that_is_not_installed_is_named_with_its_command() -> None:
         == "trainer.logger=x needs the package no_such_package_of_ours, which is not installed: pip"
         " install no_such_package_of_ours"
     )
+
+
+def test_a_rule_of_token_ids_is_not_tried_on_rows_of_text(tmp_path: Path) -> None:
+    (tmp_path / "ids.py").write_text(
+        "def length(completions, completion_ids, **kwargs):\n"
+        "    return [float(ids[-1]) for ids in completion_ids]\n"
+    )
+    spec = {"kind": "rule", "function": f"{tmp_path / 'ids.py'}:length"}
+    problems: dict[str, list[str]] = {}
+    for name, extra in (("text", {}), ("ids", {"tokenizer": "policy"})):
+        config = RewardConfig(models=[name], specs={name: {**spec, **extra}})
+        resolved = resolve(
+            config, device="cpu", shipped_functions=tmp_path, trust_remote_code=False
+        )
+        assert resolved.problems == []
+        problems[name] = reward_preflight(resolved.specs, rows("1", "2"), device="cpu")
+    assert "gave no verdict on 2 of 2 trial responses" in problems["text"][0]
+    assert problems["ids"] == []
