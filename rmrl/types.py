@@ -10,9 +10,9 @@ This module imports numpy only; tensors are named in annotations but never impor
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -37,6 +37,13 @@ class Ragged:
     """Rows of different lengths as one flat array plus lengths; pickles as two buffers.
 
     `values` has shape [sum(lengths)], `lengths` has shape [B] (int64).
+
+    Example:
+        >>> rows = Ragged.of([[1, 2, 3], [4]], np.int64)
+        >>> rows.padded().tolist()
+        [[1, 2, 3], [4, 0, 0]]
+        >>> rows.select([1]).values.tolist()
+        [4]
     """
 
     values: np.ndarray
@@ -86,7 +93,14 @@ class Ragged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One row of a data set, ready for rollout."""
+    """One row of a data set, ready for rollout.
+
+    Example:
+        >>> question = {"role": "user", "content": "What is 2 + 2?"}
+        >>> prompt = Prompt(id="a:0", messages=[question], token_ids=(5, 6), ground_truth="4")
+        >>> prompt.data_source
+        ''
+    """
 
     id: str
     """Unique and stable over epochs, e.g. "train.parquet:17"."""
@@ -106,7 +120,15 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One sampled answer to one prompt."""
+    """One sampled answer to one prompt.
+
+    Example:
+        >>> prompt = Prompt(id="a:0", messages=[{"role": "user", "content": "Hi"}], token_ids=(5,))
+        >>> response = Response(prompt=prompt, text="Hello", token_ids=(7, 2),
+        ...                     logprobs=(-0.1, -0.2), finish_reason="stop", policy_version=0)
+        >>> len(response.token_ids) == len(response.logprobs)
+        True
+    """
 
     prompt: Prompt
     text: str
@@ -135,7 +157,15 @@ class Rollouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreItem:
-    """What a reward sees of one response. Items of one prompt arrive together and in order."""
+    """What a reward sees of one response. Items of one prompt arrive together and in order.
+
+    Example:
+        >>> question = {"role": "user", "content": "What is 2 + 2?"}
+        >>> item = ScoreItem(prompt_id="a:0", messages=[question], response="4",
+        ...                  rm_prompt="What is 2 + 2?", ground_truth="4")
+        >>> float(item.response == item.ground_truth)
+        1.0
+    """
 
     prompt_id: str
     messages: Messages
@@ -158,7 +188,14 @@ class ScoreItem:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One part of a response with a score of its own; it begins where the part before it ended."""
+    """One part of a response with a score of its own; it begins where the part before it ended.
+
+    Example:
+        >>> text = "2 + 2 = 4. So 5."
+        >>> steps = (Step(end=10, value=1.0), Step(end=16, value=0.0))
+        >>> text[: steps[0].end]
+        '2 + 2 = 4.'
+    """
 
     end: int
     """Characters of the response up to and including this part."""
@@ -167,8 +204,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreResult:
-    """One component's verdict on one response. `value` is None exactly when `status` is not
-    "ok"."""
+    """One component's verdict on one response. `value` is None exactly when `status` is not "ok".
+
+    Example:
+        >>> ScoreResult(value=0.5).status
+        'ok'
+        >>> ScoreResult(value=None, status="timeout", detail="no answer within 10 s").value
+    """
 
     value: float | None
     status: Status = "ok"
@@ -195,7 +237,15 @@ class ScoreResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Every component's verdict on every response."""
+    """Every component's verdict on every response.
+
+    Example:
+        >>> missing = ScoreResult(value=None, status="timeout")
+        >>> results = ((ScoreResult(value=1.0), missing),)
+        >>> scores = Scores(names=("rule",), results=results)
+        >>> scores.values_BC.tolist(), scores.status_BC.tolist()
+        ([[1.0], [nan]], [['ok'], ['timeout']])
+    """
 
     names: tuple[str, ...]
     results: tuple[tuple[ScoreResult, ...], ...]
@@ -217,7 +267,15 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardBatch:
-    """Scores combined into one reward per response."""
+    """Scores combined into one reward per response.
+
+    Example:
+        >>> scores = Scores(names=("rule",), results=((ScoreResult(value=1.0),),))
+        >>> batch = RewardBatch(scores=scores, weights_C=np.array([0.5]),
+        ...                     rewards_B=np.array([0.5]), keep_B=np.array([True]))
+        >>> batch.rewards_B[batch.keep_B].tolist()
+        [0.5]
+    """
 
     scores: Scores
     weights_C: np.ndarray
@@ -382,100 +440,3 @@ class Generation:
     logprobs: tuple[float, ...] | None
     finish_reason: str
     policy_version: int = 0
-
-
-# --- interfaces
-
-
-class RewardKind(Protocol):
-    """Turns items into verdicts.
-
-    The class may state more: `whole_groups` (all responses of a prompt must arrive together),
-    `truncates` (it cuts what does not fit, as the reward's `overlong` states), `scores_steps` (its
-    results have `steps`). What it does not state is False.
-    """
-
-    roles: ClassVar[Mapping[str, Any]]
-    """Role -> runner of the engines it calls, e.g. {"main": "generate"}; {}: none."""
-    samples: ClassVar[bool]
-    """Takes the entry `sampling`."""
-
-    @classmethod
-    def from_spec(cls, spec: Any, context: Any) -> RewardKind:
-        """Build it from a RewardSpec and a KindContext (rmrl.rewards.kinds.context)."""
-        ...
-
-    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]: ...
-
-
-class RolloutEngine(Protocol):
-    """Prompt tokens -> samples, in a process of its own; each sample is yielded as soon as it is
-    finished."""
-
-    async def start(self) -> None:
-        """Load the model. Raises EngineLoadError where that fails."""
-        ...
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> AsyncIterator[Generation]: ...
-
-    async def load_weights(self, path: str, *, version: int) -> None: ...
-
-    async def sleep(self, level: int = 1) -> None: ...
-
-    async def wake(self) -> None: ...
-
-
-class TrainEngine(Protocol):
-    """TrainBatch -> new weights. Every process of the group is called, at the same time, with its
-    own part of the batch."""
-
-    def logprobs(self, batch: TrainBatch) -> Ragged:
-        """Of the response tokens; roles actor and ref."""
-        ...
-
-    def values(self, batch: TrainBatch) -> Ragged:
-        """V before each response token, in the units of the returns; role critic."""
-        ...
-
-    def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
-        """One optimizer step per mini-batch and epoch; this process's share of each."""
-        ...
-
-    def weights(self, dtype: str | None = None) -> Iterator[tuple[str, torch.Tensor]]:
-        """Whole tensors under Hugging Face names, one at a time; every process must exhaust it."""
-        ...
-
-    def export_weights(self, path: str, dtype: str) -> int:
-        """Rank 0 writes all weights to one file; bytes written, 0 elsewhere."""
-        ...
-
-    def save(self, path: str) -> None: ...
-
-    def save_hf(self, path: str, dtype: str | None = None) -> None: ...
-
-    def load(self, path: str) -> None: ...
-
-    def offload(self) -> None: ...
-
-    def onload(self) -> None: ...
-
-    def memory_bytes(self) -> int: ...
-
-
-class ProcessHost(Protocol):
-    """Runs a plain class in a process of its own. The cluster layer implements it with Ray, tests
-    with subprocess-free fakes."""
-
-    async def spawn(
-        self, factory: str, settings: Mapping[str, Any], *, name: str
-    ) -> ProcessHandle: ...
-
-
-class ProcessHandle(Protocol):
-    """A living process. `call` raises EngineLostError when the process died."""
-
-    async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any: ...
-
-    async def kill(self) -> None: ...

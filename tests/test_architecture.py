@@ -37,6 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("algorithms", "data", "models"),
     ("tokenizer",),
     ("config",),
+    ("interfaces",),
     ("types",),
     ("registry", "files", "heartbeat"),
     ("errors",),

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmrl.backends.descriptor import Backend, described_backend
+from rmrl.interfaces import TrainEngine
 from rmrl.registry import Registry
-from rmrl.types import TrainEngine
 
 TRAIN_ENGINES: Registry[Backend | Callable[..., TrainEngine]] = Registry(
     "actor_rollout_ref.actor.strategy",

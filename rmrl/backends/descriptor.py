@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rmrl.config.schema import ModelConfig, TrainedConfig
+from rmrl.interfaces import TrainEngine
 from rmrl.models.checkpoint_inspect import parameter_count
 from rmrl.registry import load_attribute
-from rmrl.types import TrainEngine
 
 _FLOAT32 = 4
 

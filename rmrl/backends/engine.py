@@ -49,7 +49,7 @@ class TrainingEngine:
     spread over the processes of the group.
 
     Each role is an engine of its own; those in the same process share the process group. Implements
-    rmrl.types.TrainEngine.
+    rmrl.interfaces.TrainEngine.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any, cast
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.inference.weights.sender import TransferLink, WeightSender
-from rmrl.types import TrainEngine
+from rmrl.interfaces import TrainEngine
 
 
 class TrainWorker:
@@ -24,7 +24,7 @@ class TrainWorker:
             self._engines[role] = build(settings, process)
 
     def on(self, role: str, method: str, *args: Any) -> Any:
-        """Call a method of the role's engine (rmrl.types.TrainEngine)."""
+        """Call a method of the role's engine (rmrl.interfaces.TrainEngine)."""
         return getattr(self._engines[role], method)(*args)
 
     def open_transfer(self, link: TransferLink) -> None:

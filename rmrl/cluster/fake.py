@@ -16,7 +16,7 @@ _MEASURES = ("resident_bytes", "ping")
 
 @dataclass(slots=True)
 class FakeProcess:
-    """Implements rmrl.types.ProcessHandle. `dies_on` counts down calls until it dies; afterwards
+    """Implements rmrl.interfaces.ProcessHandle. `dies_on` counts down calls until it dies; afterwards
     every call raises EngineLostError."""
 
     object: Any
@@ -60,7 +60,7 @@ class FakeProcess:
 
 @dataclass(slots=True)
 class FakeHost:
-    """Implements rmrl.types.ProcessHost. `spawned` lists every process made; `deaths[i]` is
+    """Implements rmrl.interfaces.ProcessHost. `spawned` lists every process made; `deaths[i]` is
     `dies_on` of the i-th of them."""
 
     deaths: Mapping[int, int] = field(default_factory=dict)

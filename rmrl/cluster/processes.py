@@ -35,7 +35,7 @@ Placement = PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | 
 
 @dataclass(frozen=True, slots=True)
 class RayProcess:
-    """A living process. Implements rmrl.types.ProcessHandle."""
+    """A living process. Implements rmrl.interfaces.ProcessHandle."""
 
     actor: Any
     name: str
@@ -119,7 +119,7 @@ class RayProcess:
 @dataclass(frozen=True, slots=True)
 class RayHost:
     """Makes processes with the same environment on the same node. Implements
-    rmrl.types.ProcessHost."""
+    rmrl.interfaces.ProcessHost."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables set before the process imports anything."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmrl.inference.rollout_base import RolloutEngineSettings
+from rmrl.interfaces import RolloutEngine
 from rmrl.registry import Registry
-from rmrl.types import RolloutEngine
 
 ROLLOUT_ENGINES: Registry[Callable[[RolloutEngineSettings], RolloutEngine]] = Registry(
     "actor_rollout_ref.rollout.name",

@@ -11,10 +11,10 @@ from rmrl.cluster.devices import cores
 from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
 from rmrl.config.schema import RewardConfig, ScoreTrainerConfig
 from rmrl.inference.environment import engine_environment
+from rmrl.interfaces import ProcessHost
 from rmrl.rewards.residency import Budget, EnginePlan, Residency
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import ProcessHost
 
 if TYPE_CHECKING:
     from rmrl.cluster.worker_group import Seats

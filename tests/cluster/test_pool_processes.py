@@ -15,9 +15,9 @@ from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import Seats, reserve_seats
 from rmrl.errors import InfrastructureError
 from rmrl.inference.scoring_base import EngineSpec, PoolingRequest
+from rmrl.interfaces import ProcessHost
 from rmrl.rewards.residency import Budget, EnginePlan, Residency, Room, placed, plan_engines, sized
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import ProcessHost
 
 pytestmark = pytest.mark.slow
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from rmrl.errors import InfrastructureError
 from rmrl.inference.scoring_base import EmbedRequest, GenerateRequest, PoolingRequest
-from rmrl.types import ProcessHandle
+from rmrl.interfaces import ProcessHandle
 
 _DEALT = ("generate", "classify", "token_logits", "embed")
 _CHARACTERS_PER_TOKEN = 4
 
 
 class Replicas:
-    """Implements rmrl.types.ProcessHandle. A replica that is lost makes the whole engine lost."""
+    """Implements rmrl.interfaces.ProcessHandle. A replica that is lost makes the whole engine lost."""
 
     def __init__(self, handles: Sequence[ProcessHandle]) -> None:
         """At least one."""

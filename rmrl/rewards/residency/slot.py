@@ -15,9 +15,10 @@ from typing import Any
 
 from rmrl.errors import EngineLoadError, EngineLostError, InfrastructureError, StallError
 from rmrl.heartbeat import heartbeat
+from rmrl.interfaces import ProcessHandle, ProcessHost
 from rmrl.rewards.residency.plan import EnginePlan
 from rmrl.rewards.residency.replicas import Replicas, spawn_all
-from rmrl.types import Metrics, ProcessHandle, ProcessHost
+from rmrl.types import Metrics
 
 PROCESS_FACTORY = "rmrl.inference.scoring:build_engine"
 _SLEEP_LEVEL = {"sleep1": 1, "sleep2": 2}

@@ -16,6 +16,7 @@ import numpy as np
 
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import RewardError
+from rmrl.interfaces import RewardKind
 from rmrl.rewards.cache.calls import CachedCalls, CacheStats
 from rmrl.rewards.cache.keys import scorer_key
 from rmrl.rewards.cache.store import CacheStore
@@ -35,7 +36,7 @@ from rmrl.rewards.scoring.rows import Rows
 from rmrl.rewards.scoring.session import Session
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain, chain_of
-from rmrl.types import Metrics, RewardBatch, RewardKind, ScoreItem, ScoreResult, Scores
+from rmrl.types import Metrics, RewardBatch, ScoreItem, ScoreResult, Scores
 
 
 class Scorer:

@@ -18,11 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rmrl.errors import RewardFunctionError, StallError
+from rmrl.interfaces import RewardKind
 from rmrl.rewards.scoring.broker import Broker
 from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.scoring.order import Graph
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import RewardKind, ScoreItem, ScoreResult
+from rmrl.types import ScoreItem, ScoreResult
 
 _OTHER_SOURCE = ScoreResult(
     value=None,

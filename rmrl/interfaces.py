@@ -1,0 +1,108 @@
+"""Interfaces of the parts that a run is made of: reward kinds, engines, processes.
+
+Parts implement them without naming them; `rmrl.types` has the data that they exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from rmrl.types import Generation, Metrics, Ragged, Sampling, ScoreItem, ScoreResult, TrainBatch
+
+if TYPE_CHECKING:
+    import torch
+
+
+class RewardKind(Protocol):
+    """Turns items into verdicts.
+
+    The class may state more: `whole_groups` (all responses of a prompt must arrive together),
+    `truncates` (it cuts what does not fit, as the reward's `overlong` states), `scores_steps` (its
+    results have `steps`). What it does not state is False.
+    """
+
+    roles: ClassVar[Mapping[str, Any]]
+    """Role -> runner of the engines it calls, e.g. {"main": "generate"}; {}: none."""
+    samples: ClassVar[bool]
+    """Takes the entry `sampling`."""
+
+    @classmethod
+    def from_spec(cls, spec: Any, context: Any) -> RewardKind:
+        """Build it from a RewardSpec and a KindContext (rmrl.rewards.kinds.context)."""
+        ...
+
+    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]: ...
+
+
+class RolloutEngine(Protocol):
+    """Prompt tokens -> samples, in a process of its own; each sample is yielded as soon as it is
+    finished."""
+
+    async def start(self) -> None:
+        """Load the model. Raises EngineLoadError where that fails."""
+        ...
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+    ) -> AsyncIterator[Generation]: ...
+
+    async def load_weights(self, path: str, *, version: int) -> None: ...
+
+    async def sleep(self, level: int = 1) -> None: ...
+
+    async def wake(self) -> None: ...
+
+
+class TrainEngine(Protocol):
+    """TrainBatch -> new weights. Every process of the group is called, at the same time, with its
+    own part of the batch."""
+
+    def logprobs(self, batch: TrainBatch) -> Ragged:
+        """Of the response tokens; roles actor and ref."""
+        ...
+
+    def values(self, batch: TrainBatch) -> Ragged:
+        """V before each response token, in the units of the returns; role critic."""
+        ...
+
+    def update(self, mini_batches: Sequence[TrainBatch]) -> Metrics:
+        """One optimizer step per mini-batch and epoch; this process's share of each."""
+        ...
+
+    def weights(self, dtype: str | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+        """Whole tensors under Hugging Face names, one at a time; every process must exhaust it."""
+        ...
+
+    def export_weights(self, path: str, dtype: str) -> int:
+        """Rank 0 writes all weights to one file; bytes written, 0 elsewhere."""
+        ...
+
+    def save(self, path: str) -> None: ...
+
+    def save_hf(self, path: str, dtype: str | None = None) -> None: ...
+
+    def load(self, path: str) -> None: ...
+
+    def offload(self) -> None: ...
+
+    def onload(self) -> None: ...
+
+    def memory_bytes(self) -> int: ...
+
+
+class ProcessHost(Protocol):
+    """Runs a plain class in a process of its own. The cluster layer implements it with Ray, tests
+    with subprocess-free fakes."""
+
+    async def spawn(
+        self, factory: str, settings: Mapping[str, Any], *, name: str
+    ) -> ProcessHandle: ...
+
+
+class ProcessHandle(Protocol):
+    """A living process. `call` raises EngineLostError when the process died."""
+
+    async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any: ...
+
+    async def kill(self) -> None: ...
