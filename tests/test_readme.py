@@ -117,18 +117,11 @@ def test_every_command_of_the_readme_runs_as_printed(
 
 
 def copy_of_checkout(folder: Path) -> Path:
-    """Copy what a fresh clone would hold into `folder`."""
-    listing = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    for name in listing.stdout.splitlines():
-        if (ROOT / name).is_file() and not (ROOT / name).is_symlink():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / name)
+    """Copy what the commands use into `folder`."""
+    folder.mkdir(parents=True)
+    for name in ("rmrl", "configs", "reward_functions", "examples", "data_preprocess"):
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignore)
     return folder
 
 
