@@ -62,7 +62,7 @@ MISTAKES = {
     ),
     "rule that raises": Mistake(
         {"reward.models": "[raises]", "reward.functions_dir": "{tmp}"},
-        2, ("reward 'raises' gave no verdict on 2 of 2 trial responses", "ZeroDivisionError", "raises.py:2"),
+        2, ("reward 'raises' gave no verdict on", "trial responses (user_error)", "ZeroDivisionError", "raises.py:2"),
     ),
     "no server": Mistake(
         {"reward.models": "[judge]", "reward.specs.judge.kind": "remote", "reward.specs.judge.wire": "openrlhf",

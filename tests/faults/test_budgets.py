@@ -254,7 +254,7 @@ CASES: dict[str, tuple[dict[str, object], int, str]] = {
         "reward.max_missing=1.5 is a share",
     ),
     "too many missing": (
-        {"data.files": "{tmp}/failing.parquet"},
+        {"data.files": "{tmp}/failing.parquet", "over_budget": "fail"},
         3,
         "reward 'number' gave no verdict for 2 of 4 responses (50.0%)",
     ),

@@ -87,17 +87,15 @@ def _to_json(result: Result) -> dict[str, Any]:
             counts = [output.tokens_in, output.tokens_out]
             samples.append([output.text, output.finish_reason, *counts, logprobs])
         return {"text": samples}
-    content: dict[str, Any] = {"in": result.tokens_in}
     if isinstance(result, ValueOutput):
-        content["value"] = result.value
+        content: dict[str, Any] = {"value": result.value, "in": result.tokens_in}
         if result.extra:
             content["extra"] = result.extra
-    elif isinstance(result, TokenOutput):
-        content["logits"] = result.logits
-    else:
-        vector = np.asarray(result.vector, dtype="<f4").tobytes()
-        content["vector"] = base64.b64encode(vector).decode()
-    return content
+        return content
+    if isinstance(result, TokenOutput):
+        return {"logits": result.logits, "in": result.tokens_in}
+    vector = np.asarray(result.vector, dtype="<f4").tobytes()
+    return {"vector": base64.b64encode(vector).decode(), "in": result.tokens_in}
 
 
 def _from_json(content: dict[str, Any]) -> Result:

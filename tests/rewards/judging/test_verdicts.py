@@ -304,4 +304,4 @@ def test_long_texts_take_time_in_proportion(unit: str):
     start = time.process_time()
     for read in READERS:
         read(text)
-    assert time.process_time() - start < 2.5  # linear: at most 1 s
+    assert time.process_time() - start < 8  # linear: at most 1 s; quadratic: minutes

@@ -215,7 +215,7 @@ async def test_a_judge_keeps_its_question_and_the_fence_and_sees_the_cut(
     )
     (request,) = engine.requests
     assert 780 < len(request.token_ids) <= 800  # 100 tokens are kept for the verdict
-    assert result.value == 7
+    assert result.value == 0.7  # 7 of the rubric's 0 to 10
     assert (result.rendered.count("[begin "), result.rendered.count("[end ")) == (
         2,
         2,
