@@ -32,11 +32,11 @@ fix: setup ## repair what ruff can repair
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: setup ## the fast tests
-	$(OFFLINE) $(BIN)/python -m pytest -m "not slow"
+test: setup ## the fast tests, in a process per core
+	$(OFFLINE) $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 8 --dist loadfile
 
-test-all: models ## all tests; real engines, Ray and small real models included
-	$(OFFLINE) $(BIN)/python -m pytest
+test-all: models test ## all tests; real engines, Ray and small real models included
+	$(OFFLINE) $(BIN)/python -m pytest -m slow
 
 demo: models data ## see rmrl work, from nothing, on this computer
 	@$(OFFLINE) bash examples/demo/run.sh
