@@ -26,7 +26,7 @@ _END = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Birth:
+class ProcessIdentity:
     """Identity and place of a started process."""
 
     pid: int
@@ -40,8 +40,8 @@ def _build(factory: str, settings: Mapping[str, Any]) -> Any:
     return make(**settings)
 
 
-def _birth() -> Birth:
-    return Birth(
+def _process_identity() -> ProcessIdentity:
+    return ProcessIdentity(
         pid=os.getpid(),
         node_id=ray.get_runtime_context().get_node_id(),
         address=ray.util.get_node_ip_address(),
@@ -82,10 +82,10 @@ def _end_children() -> None:
 class SyncProcess:
     """Runs one object's methods one after another, always on the same thread."""
 
-    def make(self, factory: str, settings: Mapping[str, Any]) -> Birth:
+    def make(self, factory: str, settings: Mapping[str, Any]) -> ProcessIdentity:
         """Build the object."""
         self._object = _build(factory, settings)
-        return _birth()
+        return _process_identity()
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._object, method)(*args, **kwargs)
@@ -110,10 +110,10 @@ class AsyncProcess:
     def __init__(self) -> None:
         self._calls: dict[int, tuple[str, Any]] = {}
 
-    async def make(self, factory: str, settings: Mapping[str, Any]) -> Birth:
+    async def make(self, factory: str, settings: Mapping[str, Any]) -> ProcessIdentity:
         """Build the object."""
         self._object = _build(factory, settings)
-        return _birth()
+        return _process_identity()
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         returned = getattr(self._object, method)(*args, **kwargs)

@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from rmrl.cluster.actors import CONTROL, AsyncProcess, Birth, SyncProcess
+from rmrl.cluster.actors import CONTROL, AsyncProcess, ProcessIdentity, SyncProcess
 from rmrl.cluster.stacks import ProcessStacks, write_stacks
 from rmrl.cluster.watch import loss, unless_lost
 from rmrl.errors import EngineLostError, InfrastructureError, RmrlError, StallError
@@ -148,7 +148,7 @@ class RayHost:
         process = RayProcess(actor.options(**options).remote(), name)
         try:
             creation = process.actor.make.remote(factory, dict(settings))
-            birth: Birth = await unless_lost(
+            identity: ProcessIdentity = await unless_lost(
                 finish(creation, what=f"starting {name}", timeout_s=SPAWN_TIMEOUT_S)
             )
         except BaseException:
@@ -156,11 +156,11 @@ class RayHost:
             raise
         local = None
         # On another node the process id means nothing here.
-        if birth.node_id == ray.get_runtime_context().get_node_id():
+        if identity.node_id == ray.get_runtime_context().get_node_id():
             with contextlib.suppress(psutil.Error):
-                local = psutil.Process(birth.pid)
+                local = psutil.Process(identity.pid)
         return RayProcess(
-            process.actor, name, local, birth.node_id, birth.address, self.stack_folder
+            process.actor, name, local, identity.node_id, identity.address, self.stack_folder
         )
 
 

@@ -26,7 +26,7 @@ from rmrl.trainer import output_dir
 from rmrl.trainer.check import Checked, prompt_loader
 from rmrl.trainer.places import Places, all_or_none
 from rmrl.trainer.policy import Models
-from rmrl.trainer.publish import Publishes
+from rmrl.trainer.publish import WeightPublisher
 from rmrl.trainer.records import Telemetry
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run
@@ -138,7 +138,7 @@ def _run(
     models: Models,
     sampler: Sampler,
     *,
-    publisher: Publishes,
+    publisher: WeightPublisher,
     claim: output_dir.Claim,
     notice: Notice,
 ) -> Run:

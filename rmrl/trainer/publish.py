@@ -20,7 +20,7 @@ from rmrl.trainer.policy import TrainedModel
 from rmrl.trainer.rollouts import RolloutPool
 
 
-class Publishes(Protocol):
+class WeightPublisher(Protocol):
     """Protocol: bring the policy's weights to every rollout engine."""
 
     async def publish(self, version: int) -> int:
@@ -31,7 +31,7 @@ class Publishes(Protocol):
 
 
 class Publisher:
-    """Publishing through files. Implements Publishes."""
+    """Publishing through files. Implements WeightPublisher."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Publisher:
 
 
 class TransferPublisher:
-    """Publishing through vLLM's weight transfer. Implements Publishes."""
+    """Publishing through vLLM's weight transfer. Implements WeightPublisher."""
 
     def __init__(self, policy: TrainedModel, rollouts: RolloutPool) -> None:
         self._policy = policy

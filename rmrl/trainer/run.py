@@ -49,7 +49,7 @@ from rmrl.trainer.evaluate import validation_metrics, validation_sampling
 from rmrl.trainer.interrupts import signal_handler
 from rmrl.trainer.policy import Models, TrainedModel
 from rmrl.trainer.prefetch import Published, batches
-from rmrl.trainer.publish import Publishes
+from rmrl.trainer.publish import WeightPublisher
 from rmrl.trainer.records import Telemetry
 from rmrl.trainer.sampled import Round, Sampled
 from rmrl.trainer.sampler import Sampler
@@ -73,7 +73,7 @@ class Run:
     val_prompts: PromptTable | None
     models: Models
     sampler: Sampler
-    publisher: Publishes
+    publisher: WeightPublisher
     critic: CriticConfig
     """Every null replaced by the actor's setting."""
     controller: KLController

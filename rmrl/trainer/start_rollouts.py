@@ -14,7 +14,7 @@ from rmrl.models.checkpoint_inspect import local_checkpoint, weight_bytes
 from rmrl.trainer.check import Checked
 from rmrl.trainer.places import Places, all_or_none, threads
 from rmrl.trainer.policy import Models
-from rmrl.trainer.publish import Publisher, Publishes, TransferPublisher
+from rmrl.trainer.publish import Publisher, TransferPublisher, WeightPublisher
 from rmrl.trainer.rollouts import RolloutPool
 
 
@@ -107,7 +107,7 @@ def _engine_arguments(config: Config) -> dict[str, Any]:
 
 async def start_publisher(
     checked: Checked, places: Places, models: Models, rollouts: RolloutPool
-) -> Publishes:
+) -> WeightPublisher:
     """Publish through files in shared memory, or vLLM's transfer (rollout.weight_transport)."""
     config = checked.config
     dtype = config.actor_rollout_ref.rollout.dtype
@@ -128,7 +128,7 @@ async def start_publisher(
 
 async def _transfer(
     checked: Checked, places: Places, models: Models, rollouts: RolloutPool
-) -> Publishes:
+) -> WeightPublisher:
     rollout = checked.config.actor_rollout_ref.rollout
     timeout_s = checked.config.trainer.stall_timeout_s
     width = rollout.tensor_parallel_size

@@ -60,7 +60,7 @@ def share(value: Any) -> Any:
 
 
 @dataclass(slots=True)
-class Held:
+class NonParameter:
     """A tensor of a module that is no parameter: a buffer, or a plain attribute."""
 
     module: nn.Module
@@ -71,7 +71,7 @@ class Held:
         setattr(self.module, self.key, tensor)
 
 
-def held_tensors(model: nn.Module) -> Iterator[tuple[str, Held]]:
+def held_tensors(model: nn.Module) -> Iterator[tuple[str, NonParameter]]:
     """Yield buffers and plain tensor attributes by name."""
     for path, module in model.named_modules():
         tensors = dict(module.named_buffers(recurse=False))
@@ -79,7 +79,7 @@ def held_tensors(model: nn.Module) -> Iterator[tuple[str, Held]]:
             if isinstance(value, Tensor):
                 tensors[key] = value
         for key, tensor in tensors.items():
-            yield f"{path}.{key}", Held(module, key, tensor)
+            yield f"{path}.{key}", NonParameter(module, key, tensor)
 
 
 class InitialWeights:

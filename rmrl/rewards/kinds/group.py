@@ -35,8 +35,8 @@ from rmrl.rewards.judging.comparisons import (
 )
 from rmrl.rewards.judging.parser import parser_problem
 from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.group_judge import Asking, GroupJudge
-from rmrl.rewards.kinds.group_votes import Heard
+from rmrl.rewards.kinds.group_judge import GroupJudge, JudgeSettings
+from rmrl.rewards.kinds.group_votes import Outcome
 from rmrl.rewards.kinds.rendering import Rendered
 from rmrl.rewards.kinds.truncation import with_cuts
 from rmrl.rewards.specs.spec import RewardSpec
@@ -64,13 +64,13 @@ class _Table:
     pairs: list[Pair] = field(default_factory=list)
     """Pairs of the current round."""
     games: list[Game] = field(default_factory=list)
-    outcomes: list[tuple[tuple[int, ...], Heard]] = field(default_factory=list)
+    outcomes: list[tuple[tuple[int, ...], Outcome]] = field(default_factory=list)
     """(numbers in the displayed order, outcome) of each comparison."""
     flips: int = 0
     settled: int = 0
     """Pairs with a verdict in every configured order."""
 
-    def of(self, number: int) -> list[tuple[tuple[int, ...], Heard]]:
+    def of(self, number: int) -> list[tuple[tuple[int, ...], Outcome]]:
         """The comparisons that a response takes part in."""
         return [(order, outcome) for order, outcome in self.outcomes if number in order]
 
@@ -127,7 +127,7 @@ class GroupReward:
         self._context = context
         self._options: GroupReward.Options = spec.options or self.Options()
         options = self._options
-        asking = Asking(
+        asking = JudgeSettings(
             listwise=options.how == "listwise",
             question=options.question,
             rubric=options.rubric,
@@ -265,9 +265,9 @@ class GroupReward:
                     orders = self._orders(table, pair)
                     rounds.append((table, pair, orders))
                     comparisons += [tuple(table.rows[i] for i in order) for order in orders]
-            outcomes: list[Heard] = []
+            outcomes: list[Outcome] = []
             if comparisons:
-                outcomes = await self._judge.hear(items, comparisons)
+                outcomes = await self._judge.compare(items, comparisons)
             remaining = iter(outcomes)
             values: dict[int, list[float | None]] = {id(table): [] for table in tables}
             for table, pair, orders in rounds:
@@ -294,9 +294,9 @@ class GroupReward:
             for order in self._lists(table):
                 orders.append((table, order))
                 comparisons.append(tuple(table.rows[i] for i in order))
-        outcomes: list[Heard] = []
+        outcomes: list[Outcome] = []
         if comparisons:
-            outcomes = await self._judge.hear(items, comparisons)
+            outcomes = await self._judge.compare(items, comparisons)
         for (table, order), outcome in zip(orders, outcomes, strict=True):
             table.outcomes.append((order, outcome))
             if outcome.scores is not None:
@@ -323,7 +323,7 @@ class GroupReward:
 
 
 def _settled(
-    table: _Table, pair: Pair, verdicts: Sequence[tuple[Pair, Heard]], *, rule: str
+    table: _Table, pair: Pair, verdicts: Sequence[tuple[Pair, Outcome]], *, rule: str
 ) -> float | None:
     """The pair's value for its first response, added to the games where there is one."""
     table.outcomes += verdicts
@@ -401,7 +401,7 @@ def _columns(i: int, table: _Table) -> dict[str, Any]:
     return columns
 
 
-def _why_none(outcomes: Sequence[Heard]) -> tuple[Status, str]:
+def _why_none(outcomes: Sequence[Outcome]) -> tuple[Status, str]:
     """Why a response has no game."""
     failed = [outcome for outcome in outcomes if outcome.scores is None]
     if not failed:

@@ -19,15 +19,15 @@ from rmrl.rewards.judging.untrusted import Fence
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.group_votes import (
     CHOICES,
-    Heard,
     Input,
-    Said,
+    JudgeSample,
+    Outcome,
+    VerdictReading,
     Vote,
-    Ways,
     combined,
     dropin_vote,
     own_vote,
-    said_of,
+    sample_of,
 )
 from rmrl.rewards.kinds.rendering import (
     Exhibit,
@@ -49,7 +49,7 @@ from rmrl.types import Sampling, ScoreItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class JudgeSettings:
     """Settings of a judge without a drop-in."""
 
     listwise: bool = False
@@ -73,13 +73,13 @@ class GroupJudge:
     """Judge of comparisons; a comparison is the numbers of its responses among `items`, in the
     displayed order."""
 
-    def __init__(self, spec: RewardSpec, context: KindContext, asking: Asking) -> None:
+    def __init__(self, spec: RewardSpec, context: KindContext, asking: JudgeSettings) -> None:
         assert spec.sampling is not None
         self._spec = spec
         self._context = context
         self._asking = asking
         self._sampling = spec.sampling
-        self._reading = Ways(
+        self._reading = VerdictReading(
             choices=() if asking.listwise else asking.choices,
             no_preference="none" if asking.no_preference == "none" else "tie",
             parser=Parser(asking.parser, "verdict") if asking.parser else None,
@@ -94,16 +94,16 @@ class GroupJudge:
         """The judge's input for each comparison."""
         return [each.read for each in self._inputs(items, comparisons)]
 
-    async def hear(
+    async def compare(
         self, items: Sequence[ScoreItem], comparisons: Sequence[tuple[int, ...]]
-    ) -> list[Heard]:
+    ) -> list[Outcome]:
         """One verdict per comparison. Raises RewardFunctionError when the drop-in miscounts; a
         comparison it raises on is a `user_error`."""
         inputs = self._inputs(items, comparisons)
         full = [each for each in inputs if not each.read.empty]
-        samples: list[list[Said]] = []
+        samples: list[list[JudgeSample]] = []
         for each, outputs in zip(full, await self._outputs(full), strict=True):
-            samples.append([said_of(output, each) for output in outputs])
+            samples.append([sample_of(output, each) for output in outputs])
         all_votes = self._read(items, full, samples)
         verdicts = iter([combined(*row) for row in zip(full, all_votes, strict=True)])
         return [_unread(each.read) if each.read.empty else next(verdicts) for each in inputs]
@@ -276,7 +276,10 @@ class GroupJudge:
     # --- output
 
     def _read(
-        self, items: Sequence[ScoreItem], inputs: Sequence[Input], samples: Sequence[Sequence[Said]]
+        self,
+        items: Sequence[ScoreItem],
+        inputs: Sequence[Input],
+        samples: Sequence[Sequence[JudgeSample]],
     ) -> list[list[Vote]]:
         """One vote per sample.
 
@@ -287,7 +290,7 @@ class GroupJudge:
             for each, of_input in zip(inputs, samples, strict=True):
                 all_votes.append([own_vote(each, sample, self._reading) for sample in of_input])
             return all_votes
-        readable: list[tuple[Input, Said]] = []
+        readable: list[tuple[Input, JudgeSample]] = []
         for each, of_input in zip(inputs, samples, strict=True):
             readable += [(each, sample) for sample in of_input if sample.readable]
         votes: list[Vote] = []
@@ -301,7 +304,10 @@ class GroupJudge:
         return all_votes
 
     def _dropin_verdicts(
-        self, dropin: DropIn, items: Sequence[ScoreItem], readable: Sequence[tuple[Input, Said]]
+        self,
+        dropin: DropIn,
+        items: Sequence[ScoreItem],
+        readable: Sequence[tuple[Input, JudgeSample]],
     ) -> list[Any]:
         assert dropin.postprocess is not None
         function = dropin.postprocess
@@ -341,7 +347,7 @@ def _responses(
     return [tuple(items[row].response for row in rows) for rows in comparisons]
 
 
-def _unread(read: Rendered) -> Heard:
+def _unread(read: Rendered) -> Outcome:
     """The outcome of a comparison whose input is empty."""
     problem = read.problem or "the judge's input is empty: it has no token"
-    return Heard(None, "", (), "user_error", problem)
+    return Outcome(None, "", (), "user_error", problem)

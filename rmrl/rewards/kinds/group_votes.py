@@ -35,7 +35,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Outcome:
     """Outcome of one comparison."""
 
     scores: tuple[float, ...] | None
@@ -52,7 +52,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
+class VerdictReading:
     """How the text of a judge without a drop-in is read."""
 
     choices: tuple[str, ...]
@@ -61,19 +61,19 @@ class Ways:
     parser: Parser | None = None
 
 
-def own_vote(each: Input, sample: Said, ways: Ways) -> Vote:
+def own_vote(each: Input, sample: JudgeSample, rules: VerdictReading) -> Vote:
     """The vote in a sample of a judge without a drop-in, or with a parser: a choice on a pair, or a
     ranking."""
     if not sample.readable:
         return Vote(sample)
     response = "\n".join(exhibit.text for exhibit in each.shown)
-    if ways.parser is not None:
-        return _parsed_vote(each, sample, ways, ways.parser.read(sample.text, response=response))
-    if not ways.choices:
+    if rules.parser is not None:
+        return _parsed_vote(each, sample, rules, rules.parser.read(sample.text, response=response))
+    if not rules.choices:
         return Vote(sample, last_ranking(sample.text, len(each.rows)))
     cut = sample.output.finish_reason == "length"
     reading = read_choice(
-        sample.text, ways.choices, response=response, cut=cut, no_preference=ways.no_preference
+        sample.text, rules.choices, response=response, cut=cut, no_preference=rules.no_preference
     )
     if reading.verdict is not None:
         return Vote(sample, pair_scores(CHOICES[reading.verdict]))
@@ -82,16 +82,16 @@ def own_vote(each: Input, sample: Said, ways: Ways) -> Vote:
     return Vote(sample, reason=EXPLANATIONS[reading.reason])
 
 
-def _parsed_vote(each: Input, sample: Said, ways: Ways, match: Match) -> Vote:
+def _parsed_vote(each: Input, sample: JudgeSample, rules: VerdictReading, match: Match) -> Vote:
     """The vote of a user's own parser; the text of its group is read like a verdict of the shipped
     form."""
     if match.timed_out:
         return Vote(sample, reason=f"the parser took more than {TIME_LIMIT_S:g} s")
     if match.verdict is None:
         return Vote(sample, columns=match.columns)
-    if not ways.choices:
+    if not rules.choices:
         return Vote(sample, last_ranking(match.verdict, len(each.rows)), columns=match.columns)
-    verdict = read_choice(match.verdict, ways.choices, no_preference=ways.no_preference).verdict
+    verdict = read_choice(match.verdict, rules.choices, no_preference=rules.no_preference).verdict
     if verdict is None:
         return Vote(sample, columns=match.columns)
     return Vote(sample, pair_scores(CHOICES[verdict]), columns=match.columns)
@@ -108,7 +108,7 @@ def last_ranking(text: str, count: int) -> tuple[float, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class JudgeSample:
     """One sample of a judge."""
 
     output: TextOutput
@@ -127,7 +127,7 @@ class Said:
 class Vote:
     """The verdict of one sample, or why there is none."""
 
-    sample: Said
+    sample: JudgeSample
     scores: tuple[float, ...] | None = None
     problem: str = ""
     reason: str = ""
@@ -136,16 +136,16 @@ class Vote:
     """A parser's columns beside the verdict."""
 
 
-def said_of(output: TextOutput, each: Input) -> Said:
+def sample_of(output: TextOutput, each: Input) -> JudgeSample:
     """A sample without its thinking and without quotations of the fenced responses."""
     text = output.text
     for exhibit in each.shown:
         text = exhibit.fence.clean(text)
     text, left_open = strip_thinking(text, opened=opens_thinking(each.read.text))
-    return Said(output, text, left_open and output.finish_reason == "length")
+    return JudgeSample(output, text, left_open and output.finish_reason == "length")
 
 
-def combined(each: Input, votes: Sequence[Vote]) -> Heard:
+def combined(each: Input, votes: Sequence[Vote]) -> Outcome:
     """The mean of the votes that could be read; for a pair, the majority's verdict."""
     outputs = tuple(vote.sample.output for vote in votes)
     usable: list[tuple[float, ...]] = []
@@ -165,7 +165,7 @@ def combined(each: Input, votes: Sequence[Vote]) -> Heard:
     else:
         status, detail = _failure(votes[0])
     read = each.read
-    return Heard(means, read.text, outputs, status, detail, columns, read.left_out)
+    return Outcome(means, read.text, outputs, status, detail, columns, read.left_out)
 
 
 def _failure(vote: Vote) -> tuple[Status, str]:
@@ -190,7 +190,7 @@ def _failure(vote: Vote) -> tuple[Status, str]:
     return "unparseable", f"{vote.reason or 'no verdict'} in {output.text[:120]!r}"
 
 
-def dropin_vote(returned: Any, read: tuple[Input, Said], *, listwise: bool) -> Vote:
+def dropin_vote(returned: Any, read: tuple[Input, JudgeSample], *, listwise: bool) -> Vote:
     """The vote that a drop-in's rm_postprocess returned for one sample."""
     each, sample = read
     if returned is None:
@@ -211,7 +211,7 @@ def dropin_vote(returned: Any, read: tuple[Input, Said], *, listwise: bool) -> V
     return Vote(sample, pair_scores(verdict.value))
 
 
-def _list_vote(returned: Any, sample: Said, count: int) -> Vote:
+def _list_vote(returned: Any, sample: JudgeSample, count: int) -> Vote:
     scores: list[float] = []
     if isinstance(returned, list | tuple) and len(returned) == count:
         for each in returned:

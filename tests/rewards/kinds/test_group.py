@@ -339,10 +339,10 @@ async def test_a_drop_in_may_give_shares(ask: Asker):
 
 
 @pytest.mark.parametrize(
-    ("said_of", "status"), [("None", "unparseable"), ("3", "user_error"), ("'x'", "user_error")]
+    ("sample_of", "status"), [("None", "unparseable"), ("3", "user_error"), ("'x'", "user_error")]
 )
-async def test_what_a_drop_in_may_not_say(ask: Asker, said_of: str, status: str):
-    code = PAIR.replace('{"A": 1.0, "B": 0.0, "tie": 0.5}.get(text)', said_of)
+async def test_what_a_drop_in_may_not_say(ask: Asker, sample_of: str, status: str):
+    code = PAIR.replace('{"A": 1.0, "B": 0.0, "tie": 0.5}.get(text)', sample_of)
     assert {r.status for r in await ask(group("q1", "q2"), code=code)} == {status}
 
 
