@@ -5,8 +5,9 @@
 
 The first takes rows with responses, as `rmrl score` does; the second takes the prompts of training,
 with the reference answer as the response. Displayed for each row and reward: what the reward reads,
-what it answers, the score read out of that, and the seconds it took. Rewards that compute in bfloat16 or float16 are scored on a few rows
-(--shift-rows) together and one by one: how far do their scores move?
+what it answers, the score read out of that, and the seconds it took. Rewards that compute in
+bfloat16 or float16 are scored on a few rows (--shift-rows) together and one by one: how far do
+their scores move?
 """
 
 from __future__ import annotations

@@ -378,8 +378,18 @@ class TrainBatch:
     values: Ragged | None = None
     returns: Ragged | None = None
 
-    STREAMS = ("tokens", "response_mask", "kept_mask", "rollout_logprobs", "rollout_weights", "old_logprobs", "ref_logprobs",
-               "advantages", "values", "returns")  # fmt: skip
+    STREAMS = (
+        "tokens",
+        "response_mask",
+        "kept_mask",
+        "rollout_logprobs",
+        "rollout_weights",
+        "old_logprobs",
+        "ref_logprobs",
+        "advantages",
+        "values",
+        "returns",
+    )
 
     def __len__(self) -> int:
         return len(self.tokens)

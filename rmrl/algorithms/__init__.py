@@ -72,6 +72,15 @@ def loss_named(name: str) -> Loss:
 
 
 __all__ = [
-    "ADVANTAGES", "LOSSES", "AdvantageInputs", "Advantages", "Estimator", "EstimatorFunction", "Loss", "LossFunction", "LossInputs",
-    "estimator_named", "loss_named",
-]  # fmt: skip
+    "ADVANTAGES",
+    "LOSSES",
+    "AdvantageInputs",
+    "Advantages",
+    "Estimator",
+    "EstimatorFunction",
+    "Loss",
+    "LossFunction",
+    "LossInputs",
+    "estimator_named",
+    "loss_named",
+]

@@ -16,8 +16,8 @@ _MEASURES = ("resident_bytes", "ping")
 
 @dataclass(slots=True)
 class FakeProcess:
-    """Implements rmrl.interfaces.ProcessHandle. `dies_on` counts down calls until it dies; afterwards
-    every call raises EngineLostError."""
+    """Implements rmrl.interfaces.ProcessHandle. `dies_on` counts down calls until it dies;
+    afterwards every call raises EngineLostError."""
 
     object: Any
     name: str

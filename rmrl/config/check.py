@@ -224,6 +224,16 @@ def _layout(config: Config) -> Iterator[str]:
 
 
 _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
-    field_problems, _processes, _data, _policy, _batches, _kept, _corrections, _kl_control, _placement, reward_problems, _backend,
+    field_problems,
+    _processes,
+    _data,
+    _policy,
+    _batches,
+    _kept,
+    _corrections,
+    _kl_control,
+    _placement,
+    reward_problems,
+    _backend,
     _layout,
-)  # fmt: skip
+)

@@ -1,4 +1,5 @@
-"""Parquet, jsonl and csv files -> raw rows, each with its file and its number, streamed: a file is never
+"""Parquet, jsonl and csv files -> raw rows, each with its file and its number, streamed: a file is
+never
 held whole."""
 
 # pyright: basic

@@ -1,4 +1,5 @@
-"""Rows and further columns of them -> one parquet, jsonl or csv file, as they come; under a temporary
+"""Rows and further columns of them -> one parquet, jsonl or csv file, as they come; under a
+temporary
 name until all are there."""
 
 # pyright: basic

@@ -78,8 +78,8 @@ def judge_missing(checked: CheckedScoring, summary: Summary, *, notice: Notice) 
         notice(text)
         return
     raise MissingVerdictsError(
-        f"{text}\n  mend the reward and score again, raise the budget, or leave over_budget=fail out"
-        " for exit code 0"
+        f"{text}\n  mend the reward and score again, raise the budget, or leave over_budget=fail"
+        " out for exit code 0"
     )
 
 

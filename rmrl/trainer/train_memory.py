@@ -9,8 +9,15 @@ from rmrl.config.schema import ModelConfig, TrainedConfig
 from rmrl.models.checkpoint_inspect import read_config
 
 __all__ = [
-    "State", "activation_bytes", "frozen_bytes", "layout", "offloads_state", "state", "stays_bytes", "waits_bytes",
-]  # fmt: skip
+    "State",
+    "activation_bytes",
+    "frozen_bytes",
+    "layout",
+    "offloads_state",
+    "state",
+    "stays_bytes",
+    "waits_bytes",
+]
 
 
 def _memory(trained: TrainedConfig) -> Memory:

@@ -1,7 +1,8 @@
-r"""A user's own regular expression as a parser of verdicts: `(?P<score>\d+) points`, `Winner: (?P<verdict>[AB])`.
+r"""A user's own regular expression as a parser of verdicts.
 
-The syntax is that of Python's `re`. A pattern may take exponential time on a text that was written
-for it, so matching runs in the package `regex`, under a time limit.
+For example `(?P<score>\d+) points` or `Winner: (?P<verdict>[AB])`. The syntax is that of Python's
+`re`. A pattern may take exponential time on a text that was written for it, so matching runs in the
+package `regex`, under a time limit.
 """
 
 from __future__ import annotations

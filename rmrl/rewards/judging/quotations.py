@@ -9,8 +9,8 @@ Quotations count less than the judge's own words, in this order:
        hold none. Otherwise a policy that writes every possible verdict could make honest ones
        unreadable, and so take its own bad rows out of the loss.
 
-Lines that only repeat the judge's prompt (see `echoes`) count in no view, unless one ends the output
-behind words of the judge's own.
+Lines that only repeat the judge's prompt (see `echoes`) count in no view, unless one ends the
+output behind words of the judge's own.
 Time is linear in the length of the text.
 """
 

@@ -16,7 +16,8 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class Replicas:
-    """Implements rmrl.interfaces.ProcessHandle. A replica that is lost makes the whole engine lost."""
+    """Implements rmrl.interfaces.ProcessHandle. A replica that is lost makes the whole engine
+    lost."""
 
     def __init__(self, handles: Sequence[ProcessHandle]) -> None:
         """At least one."""

@@ -25,8 +25,8 @@ class Transform(Protocol):
 
     It may state two more facts, as class attributes or properties:
         compares      whose scores decide a result: "group", "batch" (all of the step), "running"
-                      (this and earlier steps) or "" (its own alone); not stated: "" where `per_value` and nothing
-                      is learnt, else the entry `by`, else unknown
+                      (this and earlier steps) or "" (its own alone); not stated: "" where
+                      `per_value` and nothing is learnt, else the entry `by`, else unknown
         reads_length  True: results depend on the response's number of tokens
     """
 
