@@ -26,10 +26,6 @@ LossFunction: TypeAlias = "Callable[..., tuple[torch.Tensor, dict[str, torch.Ten
 """`(inputs: LossInputs, *, settings: ActorConfig) -> (loss_BT, sums over counted tokens)`."""
 
 
-def _no_problems(_: AlgorithmConfig) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Estimator:
     """An advantage estimator and what a run must have for it. Called like its function."""
@@ -47,7 +43,7 @@ class Estimator:
     token_rewards: bool = True
     """Takes `token_rewards_BT` (KL in reward, process rewards). False: raises ConfigError for
     them."""
-    problems: Callable[[AlgorithmConfig], Sequence[str]] = _no_problems
+    problems: Callable[[AlgorithmConfig], Sequence[str]] = lambda _: ()
     """Sentences about settings with which it cannot work."""
 
     def __call__(self, inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:

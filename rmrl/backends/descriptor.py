@@ -119,14 +119,6 @@ def _rows_of_their_own(trained: TrainedConfig, world_size: int, section: str) ->
     return RowAssignment(ranks, ranks)
 
 
-def _float32(trained: TrainedConfig) -> str:  # noqa: ARG001
-    return "float32"
-
-
-def _complete() -> str:
-    return ""
-
-
 def _none(*_: Any) -> Iterable[str]:
     return ()
 
@@ -141,7 +133,7 @@ class Backend:
     row_assignment: Callable[[TrainedConfig, int, str], RowAssignment] = _rows_of_their_own
     """(settings, processes, section) -> the rows of each process; ConfigError where the parallel
     sizes do not fit."""
-    saved_dtype: Callable[[TrainedConfig], str] = _float32
+    saved_dtype: Callable[[TrainedConfig], str] = lambda _: "float32"
     """Dtype of the parameters in a checkpoint."""
     reads: tuple[str, ...] | None = None
     """Sections of BACKEND_SECTIONS (rmrl.config.schema.actor) that it reads; settings in the others
@@ -150,7 +142,7 @@ class Backend:
     """Setting that it does not read -> setting to use instead, e.g. "fsdp_config.fsdp_size"."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Variables of its processes; the user's own win."""
-    missing: Callable[[], str] = _complete
+    missing: Callable[[], str] = lambda: ""
     """Package that is needed and not installed, and how to install it; "" where nothing is
     missing."""
     problems: Callable[[Sharding], Iterable[str]] = _none

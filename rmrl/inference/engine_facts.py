@@ -34,10 +34,6 @@ class EngineFacts:
     """Runs in one process on one device: needs nothing of Ray."""
 
 
-def _nothing(overrides: Mapping[str, Any], weight_transport: str) -> dict[str, Any]:  # noqa: ARG001
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutFacts:
     """Class attributes of a rollout engine, with what holds where its class does not state them."""
@@ -53,7 +49,7 @@ class RolloutFacts:
     CUDA."""
     ignores_overrides: bool = False
     """Does not apply model.override_config, so that it would not sample from the trained model."""
-    derived_arguments: Callable[[Mapping[str, Any], str], dict[str, Any]] = _nothing
+    derived_arguments: Callable[[Mapping[str, Any], str], dict[str, Any]] = lambda _, __: {}
     """(model.override_config, rollout.weight_transport) -> engine arguments that follow."""
 
 

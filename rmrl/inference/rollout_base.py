@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.config.schema.rollout import RolloutConfig
-from rmrl.errors import DataError, InfrastructureError
+from rmrl.errors import DataError, InfrastructureError, StallError
 from rmrl.inference.settings import EngineSettings
 
 WEIGHTS, KV_CACHE = "weights", "kv_cache"
@@ -69,21 +69,26 @@ class TaggedSleep(ABC):
         await self._wake(set(tags) if tags else {WEIGHTS})
         if tags:
             return
-        if self._weights_dropped:
-            await self._restore_weights()
-        await self._wake({KV_CACHE})
-
-    async def _restore_weights(self) -> None:
-        if not self._published:
+        if self._weights_dropped and not self._published:
             await self._read_checkpoint()
             self._weights_dropped = False
-        elif Path(self._published).is_file():
+        elif self._weights_dropped:
+            if not Path(self._published).is_file():
+                raise InfrastructureError(
+                    f"the rollout engine dropped its weights and {self._published} cannot be read"
+                    " again; publish weights before waking it fully"
+                )
             await self.load_weights(self._published, version=self.version)
-        else:
-            raise InfrastructureError(
-                f"the rollout engine dropped its weights and {self._published} cannot be read"
-                " again; publish weights before waking it fully"
-            )
+        await self._wake({KV_CACHE})
+
+    def refuse_unready(self, *, started: bool) -> None:
+        """Raise InfrastructureError unless the engine is started and fully awake."""
+        if not started:
+            raise not_ready("not started")
+        if self._asleep:
+            raise not_ready("asleep")
+        if self._weights_dropped:
+            raise not_ready("without weights")
 
     @abstractmethod
     async def load_weights(self, path: str, *, version: int) -> None:
@@ -116,6 +121,19 @@ def refuse_missing(path: str) -> None:
             f"the weights to load were to be in '{path}', and there is no such file; publish them"
             " again"
         )
+
+
+def not_ready(state: str) -> InfrastructureError:
+    """Return the error of a call that came in a state such as "asleep"."""
+    return InfrastructureError(f"the rollout engine is {state}; start or wake it before generating")
+
+
+def overdue(timeout_s: float) -> StallError:
+    """Return the error of a `generate` call that is not finished after `timeout_s` seconds."""
+    return StallError(
+        f"generation took longer than actor_rollout_ref.rollout.timeout_s={timeout_s:g}; raise it"
+        " or sample less"
+    )
 
 
 def sample_seed(

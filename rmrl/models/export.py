@@ -42,7 +42,12 @@ def save_hf_folder(
             tokenizer.save_pretrained(building)
         if check is not None:
             check(building)
-        _replace(folder, building)
+        # An older folder is renamed first and removed last: one of the two is always whole.
+        older = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.old")
+        if folder.exists():
+            folder.rename(older)
+        building.rename(folder)
+        shutil.rmtree(older, ignore_errors=True)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
@@ -98,12 +103,3 @@ def _write_configs(
     config.save_pretrained(folder)
     if getattr(model, "generation_config", None) is not None:
         model.generation_config.save_pretrained(folder)
-
-
-def _replace(folder: Path, building: Path) -> None:
-    """Move `building` to `folder`; an older folder steps aside first and is removed last."""
-    older = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.old")
-    if folder.exists():
-        folder.rename(older)
-    building.rename(folder)
-    shutil.rmtree(older, ignore_errors=True)

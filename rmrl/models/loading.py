@@ -105,7 +105,11 @@ def _ready(loaded: Any, model: ModelConfig) -> Any:
     """Switch off the KV cache, dropout and padding of embeddings; gradient checkpointing as set."""
     loaded.config.use_cache = False
     for module in loaded.modules():
-        _turn_off_dropout(module)
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name in ("attention_dropout", "attn_dropout", "dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
         # Embeddings leave out the gradient of the padding token, which in many checkpoints is the
         # end token too and then part of the rows. Padded positions have no effect on the loss.
         if isinstance(module, nn.Embedding):
@@ -194,14 +198,6 @@ def _require_all_weights(path: str, missing_keys: Iterable[str]) -> None:
             f"'{path}' lacks {len(missing)} weights of the model ({names}); they would be random. "
             "Set actor_rollout_ref.model.path to a complete causal language model."
         )
-
-
-def _turn_off_dropout(module: nn.Module) -> None:
-    if isinstance(module, nn.Dropout):
-        module.p = 0.0
-    for name in ("attention_dropout", "attn_dropout", "dropout"):
-        if isinstance(getattr(module, name, None), float):
-            setattr(module, name, 0.0)
 
 
 def _unreadable(path: str, error: Exception) -> str:

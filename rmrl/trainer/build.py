@@ -11,14 +11,13 @@ from functools import cache
 
 from rmrl.algorithms import estimator_named
 from rmrl.algorithms.kl import KLController
-from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
+from rmrl.cluster.pools import pool_sizes, reserve_pools
 from rmrl.cluster.processes import node_lines
 from rmrl.cluster.session import ray_session
-from rmrl.cluster.worker_group import Allocation, allocate_ranks
+from rmrl.cluster.worker_group import allocate_ranks
 from rmrl.heartbeat import heartbeat
 from rmrl.logs import write_to
 from rmrl.rewards.scoring.monitor import Monitor
-from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.scoring.build import make_residency, make_scorer, slots
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.sinks import SinkContext, open_sinks
@@ -83,8 +82,7 @@ async def build(checked: Checked, *, config_text: str) -> AsyncIterator[Run]:
                 _log.info(line)
             publisher = await start_publisher(checked, allocations, models, rollouts)
             starting.push_async_callback(publisher.close)
-            scorer = _scorer(checked, allocation, pools)
-            collector = _collector(checked, rollouts, scorer)
+            collector = _collector(checked, rollouts, allocations)
             run = _run(checked, models, collector, publisher=publisher, claim=claim)
             starting.pop_all()
         stack.push_async_callback(run.close)
@@ -110,18 +108,16 @@ async def _start(checked: Checked, allocations: Allocations) -> tuple[Models, Ro
         raise
 
 
-def _scorer(checked: Checked, allocation: Allocation, pools: Pools) -> Scorer:
-    residency = make_residency(checked.engines, checked.budget, allocation=allocation, pools=pools)
-    trust = checked.config.actor_rollout_ref.model.trust_remote_code
-    return make_scorer(
+def _collector(checked: Checked, rollouts: RolloutPool, allocations: Allocations) -> Collector:
+    residency = make_residency(
+        checked.engines, checked.budget, allocation=allocations.own, pools=allocations.pools
+    )
+    scorer = make_scorer(
         checked.specs,
         checked.config.reward,
         residency=residency,
-        trust_remote_code=trust,
+        trust_remote_code=checked.config.actor_rollout_ref.model.trust_remote_code,
     )
-
-
-def _collector(checked: Checked, rollouts: RolloutPool, scorer: Scorer) -> Collector:
     return Collector(
         config=checked.config,
         rollouts=rollouts,

@@ -23,28 +23,22 @@ def rollout_problems(config: Config, *, device: str) -> Iterator[str]:
             f" rollout.name={rollout.name}, which would sample from another model: write the"
             " entries into the checkpoint's config.json, or use rollout.name=vllm"
         )
-    yield from _transport_problems(config, facts, device=device)
+    transport = rollout.weight_transport
+    needs_pool = _NEEDS_POOL.get(transport)
+    if needs_pool is not None:
+        misplaced = needs_pool != (rollout.pool is not None)
+        if device == "cpu" or transport not in facts.weight_transports or misplaced:
+            names = _engines(lambda stated: transport in stated.weight_transports)
+            where = "with rollout.pool" if needs_pool else "without rollout.pool"
+            yield (
+                f"actor_rollout_ref.rollout.weight_transport={transport} works on CUDA with"
+                f" rollout.name={names} {where}; use weight_transport=file"
+            )
     if rollout.batch_invariant and device not in facts.batch_invariant_on:
         names = _engines(lambda stated: "cuda" in stated.batch_invariant_on)
         yield (
             f"actor_rollout_ref.rollout.batch_invariant=True: only {names} on NVIDIA GPUs samples"
             f" so, and this run samples with {rollout.name} on {device}; leave it out"
-        )
-
-
-def _transport_problems(config: Config, facts: RolloutFacts, *, device: str) -> Iterator[str]:
-    rollout = config.actor_rollout_ref.rollout
-    transport = rollout.weight_transport
-    needs_pool = _NEEDS_POOL.get(transport)
-    if needs_pool is None:
-        return
-    has_pool = rollout.pool is not None
-    if device == "cpu" or transport not in facts.weight_transports or needs_pool != has_pool:
-        names = _engines(lambda stated: transport in stated.weight_transports)
-        where = "with rollout.pool" if needs_pool else "without rollout.pool"
-        yield (
-            f"actor_rollout_ref.rollout.weight_transport={transport} works on CUDA with"
-            f" rollout.name={names} {where}; use weight_transport=file"
         )
 
 

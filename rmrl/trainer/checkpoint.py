@@ -211,9 +211,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: Any = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise CheckpointError(
-            f"the checkpoint {folder} cannot be used: {_what_it_is(folder)}."
-        ) from error
+        problem = f"it has no {MANIFEST}"
+        inside = _folders(folder) or _folders(folder / "checkpoints")
+        if not folder.exists():
+            problem += ", there is no such folder"
+        elif inside:
+            problem += f", but it holds checkpoints: name one of them, e.g. {inside[-1]}"
+        raise CheckpointError(f"the checkpoint {folder} cannot be used: {problem}.") from error
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint {folder} cannot be used: its {MANIFEST} cannot be read ({error})."
@@ -225,16 +229,6 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             " written."
         )
     return facts
-
-
-def _what_it_is(folder: Path) -> str:
-    """Describe a folder without a manifest, as the end of a sentence."""
-    if not folder.exists():
-        return f"it has no {MANIFEST}, there is no such folder"
-    inside = _folders(folder) or _folders(folder / "checkpoints")
-    if not inside:
-        return f"it has no {MANIFEST}"
-    return f"it has no {MANIFEST}, but it holds checkpoints: name one of them, e.g. {inside[-1]}"
 
 
 def _self_digest(manifest: dict[str, Any]) -> str:

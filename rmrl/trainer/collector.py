@@ -13,13 +13,12 @@ from rmrl.config.schema import Config
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import RewardError
 from rmrl.rewards.scoring.scorer import Scorer
-from rmrl.rewards.scoring.session import Session
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.progress import LINE_EVERY_S, counting, watching
 from rmrl.trainer.batches import response_row
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.scored_rollouts import Round, ScoredRollouts, concatenate, contrast
-from rmrl.types import Metrics, Prompt, Response, RewardBatch, Sampling, Scores
+from rmrl.types import Metrics, Prompt, Response, Sampling, Scores
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -116,20 +115,19 @@ class Collector:
                 await self.rollouts.sleep(level=1)
             if self.scores_on_policy_devices:
                 await stack.enter_async_context(self.locks.devices)
-            with self.clock(timed[1]):
+            total = session.verdicts_wanted
+            with (
+                self.clock(timed[1]),
+                counting("score", total, unit="verdicts", log_every_s=LINE_EVERY_S) as update,
+            ):
                 try:
-                    return rollouts, await self._finished(session, step=step, learn=learn)
+                    async with watching(lambda: session.verdicts, update):
+                        rewards = await self.scorer.finish(session, step=step, learn=learn)
+                    return rollouts, rewards
                 except RewardError as error:
                     if isinstance(error.scores, Scores):
                         self.unrewarded = (rollouts.responses, error.scores)
                     raise
-
-    async def _finished(self, session: Session, *, step: int, learn: bool) -> RewardBatch:
-        """Return the rewards of a session, with a progress line while it takes long."""
-        total = session.verdicts_wanted
-        with counting("score", total, unit="verdicts", log_every_s=LINE_EVERY_S) as update:
-            async with watching(lambda: session.verdicts, update):
-                return await self.scorer.finish(session, step=step, learn=learn)
 
     async def _round(
         self, prompts: Sequence[Prompt], step: int, number: int

@@ -48,7 +48,22 @@ async def batches(
             yield await sample(step)
         return
     ready: asyncio.Queue[asyncio.Future[Batch]] = asyncio.Queue(maxsize=ahead)
-    producer = asyncio.create_task(_produce(sample, steps, ahead, published, ready))
+
+    async def produce() -> None:
+        for step in steps:
+            done: asyncio.Future[Batch] = asyncio.get_running_loop().create_future()
+            await published.at_least(step - ahead)
+            try:
+                done.set_result(await sample(step))
+            except Exception as error:
+                done.set_exception(error)
+                # marked as retrieved: if the run ends for another reason, asyncio logs nothing
+                done.exception()
+                await ready.put(done)
+                return
+            await ready.put(done)
+
+    producer = asyncio.create_task(produce())
     try:
         for _ in steps:
             yield await (await ready.get())
@@ -56,24 +71,3 @@ async def batches(
         producer.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await producer
-
-
-async def _produce(
-    sample: Callable[[int], Awaitable[Batch]],
-    steps: range,
-    ahead: int,
-    published: Published,
-    ready: asyncio.Queue[asyncio.Future[Batch]],
-) -> None:
-    for step in steps:
-        done: asyncio.Future[Batch] = asyncio.get_running_loop().create_future()
-        await published.at_least(step - ahead)
-        try:
-            done.set_result(await sample(step))
-        except Exception as error:
-            done.set_exception(error)
-            # marked as retrieved: if the run ends for another reason, asyncio logs nothing for it
-            done.exception()
-            await ready.put(done)
-            return
-        await ready.put(done)

@@ -368,17 +368,18 @@ class Run:
     async def publish_weights(self) -> None:
         """Publish version `step` to the rollout engines. A lost cluster is no error here: the step
         is still recorded."""
+
+        async def publish() -> None:
+            async with self.collector.locks.engines:
+                with self.clock("publish"):
+                    # engines that have just been started are awake on the policy's devices
+                    await self.collector.rollouts.sleep()
+                    await self.publisher.publish(self.step)
+            self._published.set(self.step)
+
         with contextlib.suppress(ClusterLostError):
             # breaking off would leave the file of the weights
-            await unless_lost(self._publish(), until=UPDATES_END)
-
-    async def _publish(self) -> None:
-        async with self.collector.locks.engines:
-            with self.clock("publish"):
-                # engines that have just been started are awake on the policy's devices
-                await self.collector.rollouts.sleep()
-                await self.publisher.publish(self.step)
-        self._published.set(self.step)
+            await unless_lost(publish(), until=UPDATES_END)
 
     # --- validation and records
 

@@ -81,7 +81,7 @@ def end_tokens(
     for end in ends:
         number = bisect.bisect_left(lengths, end + offset)
         if number < len(blocks):
-            tokens.append(_in_block(blocks[number], end + offset, token_ids, decode))
+            tokens.append(blocks[number].completing_token(end + offset, token_ids, decode))
         else:
             tokens.append(len(token_ids) - 1)
     return tokens
@@ -104,6 +104,17 @@ class _Block:
     """Characters of all blocks before."""
     text: str
 
+    def completing_token(self, end: int, token_ids: Sequence[int], decode: Decode) -> int:
+        """Return the first token of the block that completes `end` characters; an unfinished one
+        does not count."""
+
+        def characters(token: int) -> int:
+            text = decode(token_ids[self.behind : token + 1]).rstrip(_UNFINISHED)
+            return self.length + len(text) - self.known
+
+        tokens = range(self.start, self.stop - 1)
+        return bisect.bisect_left(tokens, end, key=characters) + self.start
+
 
 def _blocks(token_ids: Sequence[int], decode: Decode) -> list[_Block]:
     """Return blocks that end with a finished character: byte-level tokens hold parts of one."""
@@ -125,14 +136,3 @@ def _blocks(token_ids: Sequence[int], decode: Decode) -> list[_Block]:
         behind = start
         start = stop
     return blocks
-
-
-def _in_block(block: _Block, end: int, token_ids: Sequence[int], decode: Decode) -> int:
-    """Return the first token of the block that completes `end` characters; an unfinished one does
-    not count."""
-
-    def characters(token: int) -> int:
-        text = decode(token_ids[block.behind : token + 1]).rstrip(_UNFINISHED)
-        return block.length + len(text) - block.known
-
-    return bisect.bisect_left(range(block.start, block.stop - 1), end, key=characters) + block.start

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from rmrl.errors import InfrastructureError
-from rmrl.inference.rollout_base import RolloutEngineSettings, refuse_overlong
+from rmrl.inference.rollout_base import RolloutEngineSettings, not_ready, refuse_overlong
 from rmrl.types import Generation, Sampling
 
 _BYTES = 2**30
@@ -52,9 +52,7 @@ class FakeRollout:
     ) -> AsyncIterator[Generation]:
         """Yield samples in order of the prompts."""
         if self._state != "awake":
-            raise InfrastructureError(
-                f"the rollout engine is {self._state}; start or wake it before generating"
-            )
+            raise not_ready(self._state)
         refuse_overlong(prompts, self.settings.max_model_len)
         for prompt_index, prompt in enumerate(prompts):
             for sample_index in range(sampling.n):

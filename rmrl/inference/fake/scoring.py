@@ -148,12 +148,23 @@ class FakeEngine:
         """Return scripted values, or those of the tokens up to and with each position, for each
         label."""
         self._begin("token_logits")
+        labels = int(self._script.get("labels", 1))
         outputs: list[TokenOutput] = []
         for request in requests:
-            if self._fits(request):
-                outputs.append(self._logits(request))
-            else:
+            count = len(request.token_ids)
+            if not self._fits(request):
                 outputs.append(overlong_logits(request, self.context_length))
+                continue
+            failure = self._failure([_joined(request.token_ids)])
+            if failure:
+                outputs.append(TokenOutput((), count, **failure))
+                continue
+            logits: list[tuple[float, ...]] = []
+            for position in request.positions:
+                value = self._worth(request.token_ids[: position + 1])
+                # The sign alternates from label to label.
+                logits.append(tuple(itertools.islice(itertools.cycle((value, -value)), labels)))
+            outputs.append(TokenOutput(tuple(logits), count))
         return outputs
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:
@@ -257,19 +268,6 @@ class FakeEngine:
         logits = [token_value((*request.token_ids, token)) for token in request.choice_tokens]
         total = math.log(sum(map(math.exp, logits))) if logits else 0.0
         return tuple(logit - total for logit in logits)
-
-    def _logits(self, request: PoolingRequest) -> TokenOutput:
-        count = len(request.token_ids)
-        failure = self._failure([_joined(request.token_ids)])
-        if failure:
-            return TokenOutput((), count, **failure)
-        labels = int(self._script.get("labels", 1))
-        logits: list[tuple[float, ...]] = []
-        for position in request.positions:
-            value = self._worth(request.token_ids[: position + 1])
-            # The sign alternates from label to label.
-            logits.append(tuple(itertools.islice(itertools.cycle((value, -value)), labels)))
-        return TokenOutput(tuple(logits), count)
 
     def _worth(self, token_ids: Sequence[int]) -> float:
         value = self._script.get("value")

@@ -14,6 +14,7 @@ import torch
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
 from rmrl.inference.rollout_base import (
     RolloutEngineSettings,
+    not_ready,
     refuse_missing,
     refuse_overlong,
     sample_seed,
@@ -53,9 +54,7 @@ class HFRollout:
     ) -> AsyncIterator[Generation]:
         """See `RolloutEngine.generate`; samples arrive batch by batch."""
         if self._model is None or self._asleep:
-            raise InfrastructureError(
-                "the rollout engine is asleep or not started; start or wake it before generating"
-            )
+            raise not_ready("asleep or not started")
         if sampling.choice or sampling.regex or sampling.json_schema:
             raise ConfigError(
                 "actor_rollout_ref.rollout.name=hf cannot restrict the output to a choice, regex or"

@@ -32,12 +32,13 @@ from typing import Any, ClassVar
 
 import httpx
 
-from rmrl.errors import EngineLoadError, InfrastructureError, RmrlError, StallError
+from rmrl.errors import EngineLoadError, InfrastructureError, RmrlError
 from rmrl.inference.rollout_base import (
     KV_CACHE,
     WEIGHTS,
     RolloutEngineSettings,
     TaggedSleep,
+    overdue,
     refuse_missing,
     refuse_overlong,
     sample_seed,
@@ -116,7 +117,7 @@ class SGLangRollout(TaggedSleep):
         Raises DataError for a prompt that does not fit, StallError past `timeout_s`,
         InfrastructureError when the server fails.
         """
-        self._refuse_unready()
+        self.refuse_unready(started=self._http is not None)
         refuse_overlong(prompts, self.settings.max_model_len)
         call = next(self._calls)
         deadline = time.monotonic() + self.settings.timeout_s
@@ -130,7 +131,11 @@ class SGLangRollout(TaggedSleep):
         try:
             seconds_left = max(0.0, deadline - time.monotonic())
             for finished in asyncio.as_completed(tasks, timeout=seconds_left):
-                yield await self._before_deadline(finished)
+                try:
+                    generated = await finished
+                except TimeoutError as error:
+                    raise overdue(self.settings.timeout_s) from error
+                yield generated
         finally:
             await self._abandon(tasks, samples)
 
@@ -222,19 +227,6 @@ class SGLangRollout(TaggedSleep):
             f"SGLang did not take the weights of version {version}: {message}"
         )
 
-    def _refuse_unready(self) -> None:
-        if self._http is None:
-            state = "not started"
-        elif self._asleep:
-            state = "asleep"
-        elif self._weights_dropped:
-            state = "without weights"
-        else:
-            return
-        raise InfrastructureError(
-            f"the rollout engine is {state}; start or wake it before generating"
-        )
-
     # --- requests
 
     async def _sample(
@@ -250,16 +242,6 @@ class SGLangRollout(TaggedSleep):
                 return generation(sample, answer, version)
             finally:
                 self._under_way.discard(sample.rid)
-
-    async def _before_deadline(self, finished: Any) -> Generation:
-        try:
-            return await finished
-        except TimeoutError as error:
-            raise StallError(
-                "generation took longer than"
-                f" actor_rollout_ref.rollout.timeout_s={self.settings.timeout_s:g}; raise it or"
-                " sample less"
-            ) from error
 
     async def _abandon(
         self, tasks: Sequence[asyncio.Task[Generation]], samples: Iterable[Sample]

@@ -152,7 +152,13 @@ class SGLangEngine:
         if self._asleep and self._server.saves_memory:
             self._post("/resume_memory_occupation", {})
             if not self._server.keeps_weights:
-                self._reload_weights()
+                folder = self._server.info.get("model_path") or self.spec.path
+                answer = self._post("/update_weights_from_disk", {"model_path": folder})
+                if isinstance(answer, Mapping) and answer.get("success") is False:
+                    raise InfrastructureError(
+                        f"SGLang could not read '{self.spec.path}' again after its sleep:"
+                        f" {answer.get('message')}"
+                    )
         self._asleep = 0
 
     def resident_bytes(self) -> int:
@@ -212,17 +218,6 @@ class SGLangEngine:
         limits = (self._server.info.get("context_length"), limit)
         lengths = [length for length in limits if isinstance(length, int)]
         self.context_length = min(lengths) if lengths else self.spec.context_length()
-
-    def _reload_weights(self) -> None:
-        answer = self._post(
-            "/update_weights_from_disk",
-            {"model_path": self._server.info.get("model_path") or self.spec.path},
-        )
-        if isinstance(answer, Mapping) and answer.get("success") is False:
-            raise InfrastructureError(
-                f"SGLang could not read '{self.spec.path}' again after its sleep:"
-                f" {answer.get('message')}"
-            )
 
     # --- requests
 

@@ -75,7 +75,10 @@ class SleepingCPUWorker(CPUWorker):
                 if getattr(module, "cpu_linear", None) is not None:
                     # The packed weights.
                     module.cpu_linear = None  # pyright: ignore[reportArgumentType]
-            self._emptied["weights"] = _empty(model.parameters())
+            storages = [storage for storage in _storages(model.parameters()) if storage.nbytes()]
+            self._emptied["weights"] = [(storage, storage.nbytes()) for storage in storages]
+            for storage in storages:
+                storage.resize_(0)
         _return_memory()
 
     def wake_up(self, tags: list[str] | None = None) -> None:
@@ -254,14 +257,6 @@ def _storages(tensors: Any) -> list[torch.UntypedStorage]:
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
-
-
-def _empty(tensors: Any) -> Storages:
-    """Shrink the storages of `tensors` to nothing; return each with the bytes it had."""
-    sizes = [(storage, storage.nbytes()) for storage in _storages(tensors) if storage.nbytes()]
-    for storage, _ in sizes:
-        storage.resize_(0)
-    return sizes
 
 
 def _return_memory() -> None:

@@ -21,12 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError, StallError
+from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError
 from rmrl.inference.rollout_base import (
     KV_CACHE,
     WEIGHTS,
     RolloutEngineSettings,
     TaggedSleep,
+    overdue,
     refuse_overlong,
     sample_seed,
 )
@@ -51,6 +52,18 @@ class _Pending:
     sample_index: int
     version: int
     arrivals: asyncio.Queue[Generation | RmrlError]
+
+    def generation(self, output: Any) -> Generation:
+        """Return the sample that vLLM's completion `output` answers this request with."""
+        return Generation(
+            prompt_index=self.prompt_index,
+            sample_index=self.sample_index,
+            text=output.text,
+            token_ids=tuple(output.token_ids),
+            logprobs=tuple(output.logprobs.logprobs),
+            finish_reason=output.finish_reason or "stop",
+            policy_version=self.version,
+        )
 
 
 class VLLMRollout(TaggedSleep):
@@ -105,7 +118,13 @@ class VLLMRollout(TaggedSleep):
         the batch. Raises DataError for a prompt that does not fit, StallError past
         `timeout_s`, InfrastructureError when the engine fails.
         """
-        self._refuse_unready(sampling)
+        self.refuse_unready(started=self._engine is not None)
+        filters = sampling.top_p < 1 or sampling.top_k > 0
+        if filters and not self._logprobs_before_filters:
+            raise ConfigError(
+                "this vLLM reports logprobs after top_p/top_k only; use top_p=1 top_k=-1 or unset"
+                " VLLM_USE_V2_MODEL_RUNNER"
+            )
         refuse_overlong(prompts, self.settings.max_model_len)
         arrivals: asyncio.Queue[Generation | RmrlError] = asyncio.Queue()
         deadline = time.monotonic() + self.settings.timeout_s
@@ -118,7 +137,14 @@ class VLLMRollout(TaggedSleep):
             if self._pump is None or self._pump.done():
                 self._pump = asyncio.get_running_loop().create_task(self._pump_outputs())
             for _ in ids:
-                yield await self._next(arrivals, deadline)
+                seconds_left = max(0.0, deadline - time.monotonic())
+                try:
+                    arrival = await asyncio.wait_for(arrivals.get(), seconds_left)
+                except TimeoutError as error:
+                    raise overdue(self.settings.timeout_s) from error
+                if isinstance(arrival, RmrlError):
+                    raise arrival
+                yield arrival
         finally:
             unfinished = [i for i in ids if self._pending.pop(i, None)]
             if unfinished:
@@ -201,7 +227,21 @@ class VLLMRollout(TaggedSleep):
         from vllm import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        self._engine = LLMEngine.from_engine_args(EngineArgs(**_arguments(self.settings)))
+        settings = self.settings
+        arguments: dict[str, Any] = {
+            "enable_chunked_prefill": settings.enable_chunked_prefill,
+            "enable_prefix_caching": settings.enable_prefix_caching,
+            "logprobs_mode": "processed_logprobs",
+        }
+        if settings.device == "cuda":
+            arguments["enforce_eager"] = settings.enforce_eager
+        arguments |= engine_arguments(
+            settings,
+            runner="generate",
+            max_model_len=settings.max_model_len,
+            tokenizer=settings.tokenizer,
+        )
+        self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
         self._logprobs_before_filters = all(self._engine.collective_rpc("report_tempered_logprobs"))
 
     def _submit(
@@ -243,21 +283,6 @@ class VLLMRollout(TaggedSleep):
         """Call a method of vLLM's worker in every process of a tensor-parallel group."""
         await self._run(lambda: self._engine.collective_rpc(method, kwargs=kwargs))
 
-    async def _next(
-        self, arrivals: asyncio.Queue[Generation | RmrlError], deadline: float
-    ) -> Generation:
-        try:
-            arrived = await asyncio.wait_for(arrivals.get(), max(0.0, deadline - time.monotonic()))
-        except TimeoutError as error:
-            raise StallError(
-                "generation took longer than"
-                f" actor_rollout_ref.rollout.timeout_s={self.settings.timeout_s:g}; raise it or"
-                " sample less"
-            ) from error
-        if isinstance(arrived, RmrlError):
-            raise arrived
-        return arrived
-
     async def _pump_outputs(self) -> None:
         while self._pending:
             try:
@@ -268,7 +293,7 @@ class VLLMRollout(TaggedSleep):
             for output in outputs:
                 pending = self._pending.pop(output.request_id, None)
                 if pending is not None:
-                    pending.arrivals.put_nowait(_generation(pending, output.outputs[0]))
+                    pending.arrivals.put_nowait(pending.generation(output.outputs[0]))
 
     def _fail_all(self, error: RmrlError) -> None:
         for pending in self._pending.values():
@@ -283,50 +308,3 @@ class VLLMRollout(TaggedSleep):
 
     async def _read_checkpoint(self) -> None:
         await self._run(lambda: self._engine.collective_rpc("reload_weights"))
-
-    def _refuse_unready(self, sampling: Sampling) -> None:
-        state = ""
-        if self._engine is None:
-            state = "not started"
-        elif self._asleep:
-            state = "asleep"
-        elif self._weights_dropped:
-            state = "without weights"
-        if state:
-            raise InfrastructureError(
-                f"the rollout engine is {state}; start or wake it before generating"
-            )
-        filters = sampling.top_p < 1 or sampling.top_k > 0
-        if filters and not self._logprobs_before_filters:
-            raise ConfigError(
-                "this vLLM reports logprobs after top_p/top_k only; use top_p=1 top_k=-1 or unset"
-                " VLLM_USE_V2_MODEL_RUNNER"
-            )
-
-
-def _arguments(settings: RolloutEngineSettings) -> dict[str, Any]:
-    arguments = {
-        "enable_chunked_prefill": settings.enable_chunked_prefill,
-        "enable_prefix_caching": settings.enable_prefix_caching,
-        "logprobs_mode": "processed_logprobs",
-    }
-    if settings.device == "cuda":
-        arguments["enforce_eager"] = settings.enforce_eager
-    return arguments | engine_arguments(
-        settings,
-        runner="generate",
-        max_model_len=settings.max_model_len,
-        tokenizer=settings.tokenizer,
-    )
-
-
-def _generation(pending: _Pending, output: Any) -> Generation:
-    return Generation(
-        prompt_index=pending.prompt_index,
-        sample_index=pending.sample_index,
-        text=output.text,
-        token_ids=tuple(output.token_ids),
-        logprobs=tuple(output.logprobs.logprobs),
-        finish_reason=output.finish_reason or "stop",
-        policy_version=pending.version,
-    )

@@ -255,8 +255,17 @@ class VLLMEngine:
     def _pooled(self, requests: Sequence[PoolingRequest]) -> list[Any]:
         """Return a float32 tensor for each request: [labels], [tokens, labels] or [dimensions],
         depending on the task."""
-        prompts = [{"prompt_token_ids": list(r.token_ids)} for r in requests]
-        params = list(map(_pooling_params, requests))
+        from vllm import PoolingParams
+
+        prompts: list[dict[str, Any]] = []
+        params: list[PoolingParams] = []
+        for request in requests:
+            prompts.append({"prompt_token_ids": list(request.token_ids)})
+            extra = None
+            if request.token_type_ids is not None and 1 in request.token_type_ids:
+                # vLLM's form of "zeros, then ones": the position of the first one.
+                extra = {"compressed_token_type_ids": request.token_type_ids.index(1)}
+            params.append(PoolingParams(use_activation=False, extra_kwargs=extra))
         task = self._task
         outputs = self._guarded(
             lambda: self._llm.encode(
@@ -299,30 +308,15 @@ def _pooler(task: str, path: str) -> dict[str, Any]:
 def _outputs(request: GenerateRequest, answer: Any) -> list[TextOutput]:
     texts: list[TextOutput] = []
     for sample in answer.outputs:
-        choices = _choice_logprobs(request.choice_tokens, sample.logprobs)
+        # one mapping from token id to log-probability for each generated token
+        first = sample.logprobs[0] if sample.logprobs else {}
+        choices: list[float] = []
+        for token in request.choice_tokens:
+            choices.append(first[token].logprob if token in first else -math.inf)
         finish_reason = sample.finish_reason or "stop"
         tokens = (len(request.token_ids), len(sample.token_ids))
-        texts.append(TextOutput(sample.text, finish_reason, *tokens, choices))
+        texts.append(TextOutput(sample.text, finish_reason, *tokens, tuple(choices)))
     # a greedy prompt is sampled once
     if request.sampling.temperature == 0:
         return texts * request.sampling.n
     return texts
-
-
-def _choice_logprobs(tokens: Sequence[int], positions: Any) -> tuple[float, ...]:
-    """Return one log-probability per choice token. `positions`: one mapping from token id to its
-    log-probability for each generated token; only the first is read."""
-    if not tokens or not positions:
-        return (-math.inf,) * len(tokens)
-    first = positions[0]
-    return tuple(first[token].logprob if token in first else -math.inf for token in tokens)
-
-
-def _pooling_params(request: PoolingRequest) -> Any:
-    from vllm import PoolingParams
-
-    extra = None
-    if request.token_type_ids is not None and 1 in request.token_type_ids:
-        # vLLM's form of "zeros, then ones": the position of the first one.
-        extra = {"compressed_token_type_ids": request.token_type_ids.index(1)}
-    return PoolingParams(use_activation=False, extra_kwargs=extra)
