@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from rmrl.config.load import compose_config, hydra_command, normalise, shipped, to_yaml
+from rmrl.config.load import run_command, shipped, to_yaml
 from rmrl.config.schema import Config
 from rmrl.config.verl import own_arguments
 from rmrl.exit import ends_with_its_reader, exit_code
@@ -54,11 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     with exit_code() as code:
-        given = own_arguments(given)
-        if any(argument.startswith("-") for argument in given):
-            hydra_command(normalise(given), run)
-        else:
-            run(compose_config(given))
+        run_command(own_arguments(given), run)
     return code.value
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rmrl.exit import ends_with_its_reader, exit_code
+from rmrl.report import MOST_CHARACTERS, MOST_SAMPLES
 
 _log = logging.getLogger("rmrl.main_report")  # under python -m its __name__ is another
 
@@ -23,6 +24,7 @@ _log = logging.getLogger("rmrl.main_report")  # under python -m its __name__ is 
 def run(given: argparse.Namespace) -> None:
     """Write the page."""
     from rmrl.errors import DataError
+    from rmrl.files import write_whole
     from rmrl.report.page import render
     from rmrl.report.sources import sources
 
@@ -39,10 +41,8 @@ def run(given: argparse.Namespace) -> None:
         most_samples=given.samples,
         most_characters=given.characters,
     )
-    fresh = out.with_name(f".{out.name}.tmp")
     try:
-        fresh.write_text(page, encoding="utf-8")
-        fresh.replace(out)
+        write_whole(out, page)
     except OSError as error:
         raise DataError(f"{out} cannot be written ({error}); give another --out") from error
     size = out.stat().st_size / 2**20
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--samples",
         type=int,
-        default=20_000,
+        default=MOST_SAMPLES,
         metavar="N",
         help="responses that the page lists, of each source (default: %(default)s); the"
         " statistics are those of all",
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--characters",
         type=int,
-        default=6_000,
+        default=MOST_CHARACTERS,
         metavar="N",
         help="of a text; longer ones lose their middle (default: %(default)s)",
     )

@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from rmrl.config.load import compose_config, hydra_command, normalise, shipped
+from rmrl.config.load import run_command, shipped
 from rmrl.config.schema import ScoreConfig
 from rmrl.exit import ended_by_signals, ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
@@ -39,10 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     with exit_code() as code, ended_by_signals():
-        if any(argument.startswith("-") for argument in given):
-            hydra_command(normalise(given, ScoreConfig), run, ScoreConfig)
-        else:
-            run(compose_config(given, ScoreConfig))
+        run_command(given, run, ScoreConfig)
     return code.value
 
 

@@ -1,7 +1,7 @@
 """Processes of this machine without Ray: spawn, call with a deadline, kill.
 
 They serve scoring on one machine with engines that a process of their own is enough for; training,
-engines over several devices and several nodes need the seats of `rmrl.cluster.worker_group`.
+engines over several devices and several nodes need `rmrl.cluster.worker_group`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import psutil
 
+from rmrl.cluster.family import end_family, family_of
 from rmrl.cluster.local_child import BOOT, MAKE
 from rmrl.errors import EngineLostError, StallError
 
@@ -93,7 +94,9 @@ class LocalProcess:
 
     async def kill(self) -> None:
         """End the process and its children now, and wait until they are gone."""
-        await asyncio.to_thread(self._end)
+        with suppress(psutil.Error):
+            await end_family(family_of(psutil.Process(self._popen.pid)))
+        await asyncio.to_thread(self._release)
 
     @property
     def pid(self) -> int:
@@ -110,12 +113,8 @@ class LocalProcess:
             if number == self._number:
                 return succeeded, result
 
-    def _end(self) -> None:
-        with suppress(psutil.Error):
-            for child in psutil.Process(self._popen.pid).children(recursive=True):
-                with suppress(psutil.Error):
-                    child.kill()
-        self._popen.kill()
+    def _release(self) -> None:
+        """Reap the process, which has ended, and close what belongs to it."""
         self._popen.wait()
         # A thread that waits for an answer reads the end of the stream now.
         self._threads.shutdown(wait=True, cancel_futures=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from rmrl.cluster.actors import CONTROL, AsyncProcess, ProcessIdentity, SyncProcess
+from rmrl.cluster.family import end_family, family_of
 from rmrl.cluster.stacks import ProcessStacks, write_stacks
 from rmrl.cluster.watch import loss, unless_lost
 from rmrl.errors import EngineLostError, InfrastructureError, RmrlError, StallError
@@ -29,7 +29,6 @@ _KILL_TIMEOUT_S = 10.0
 _STACKS_TIMEOUT_S = 5.0
 _CHILDREN_TIMEOUT_S = 2.0
 _RAY_ENDS_IT_S = 3.0
-_POLL_S = 0.01
 Placement = PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | None
 
 
@@ -98,11 +97,10 @@ class RayProcess:
         family: list[psutil.Process] = []
         if self.local is not None:
             # Its children are, for example, the workers of a tensor-parallel engine.
-            with contextlib.suppress(psutil.Error):
-                family = [self.local, *self.local.children(recursive=True)]
+            family = family_of(self.local)
         if loss() is not None:
             # Without its cluster Ray cannot end a process.
-            await _gone(family, ray_ends_it_s=0.0)
+            await end_family(family)
             return
         if self.local is None:
             # A process on another node may have children that are not visible here.
@@ -117,7 +115,7 @@ class RayProcess:
                 with contextlib.suppress(RayError):
                     # Usually raises the error of its death, but the process may still answer.
                     await _future(pid_gone)
-                await _gone(family)
+                await end_family(family, ends_by_itself_s=_RAY_ENDS_IT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,29 +228,6 @@ def node_lines(processes: Sequence[RayProcess]) -> list[str]:
 
 def _future(reference: Any) -> Awaitable[Any]:
     return asyncio.wrap_future(reference.future())
-
-
-async def _gone(family: Sequence[psutil.Process], *, ray_ends_it_s: float = _RAY_ENDS_IT_S) -> None:
-    """End all processes of the family and wait for them.
-
-    The first one is ended by Ray, which gets `ray_ends_it_s` seconds for it.
-    """
-    deadline = time.monotonic() + ray_ends_it_s
-    for member in family:
-        kills = member is not family[0]
-        while _lives(member):
-            if kills or time.monotonic() > deadline:
-                kills = True
-                with contextlib.suppress(psutil.Error):
-                    member.kill()
-            await asyncio.sleep(_POLL_S)
-
-
-def _lives(process: psutil.Process) -> bool:
-    """Return False where the process is gone or a zombie, which uses no memory."""
-    with contextlib.suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def our_error(error: RayError, what: str) -> RmrlError:

@@ -175,11 +175,20 @@ def parse(overrides: Sequence[str]) -> tuple[list[Setting], list[str]]:
     return settings, problems
 
 
-def hydra_command(
+def run_command(
     arguments: Sequence[str], run: Callable[[Root], None], root: type[Root] = Config
 ) -> None:
-    """Run a command line with Hydra's own flags: --cfg job prints the configuration, --help the
-    keys, --multirun sweeps."""
+    """Call `run` with the configuration of a command line, which may have Hydra's own flags: --cfg
+    job prints the configuration, --help the keys, --multirun sweeps. Errors as `compose_config`."""
+    if any(argument.startswith("-") for argument in arguments):
+        _run_with_hydra(normalise(arguments, root), run, root)
+    else:
+        run(compose_config(arguments, root))
+
+
+def _run_with_hydra(
+    arguments: Sequence[str], run: Callable[[Root], None], root: type[Root]
+) -> None:
     register()
 
     @hydra.main(

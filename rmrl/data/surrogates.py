@@ -34,6 +34,8 @@ def escaped(text: str) -> str:
 
 def _replaced(value: Any) -> Any:
     if isinstance(value, str):
+        if value.isascii():  # known without reading the text; most texts are
+            return value
         return _SURROGATE.sub(REPLACEMENT, value)
     if isinstance(value, list):
         return list(map(_replaced, value))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rmrl.config.schema import EvalConfig, ScoreConfig, ScoreDataConfig
+from rmrl.data.rows import read_rows
 from rmrl.data.surrogates import escaped
 from rmrl.errors import DataError, OutputDirError
 from rmrl.evaluation.formats.processbench import SEPARATOR
@@ -117,10 +118,10 @@ def read_judgements(
     """Return component -> its judgements, one per item; the combined reward too where there are
     several."""
     assert checked.out is not None
-    lines = checked.out.read_text(encoding="utf-8").splitlines()
-    if len(lines) != len(items):
+    rows = list(read_rows(checked.out))
+    if len(rows) != len(items):
         raise DataError(
-            f"{checked.out} holds {len(lines)} rows for {len(items)} items; remove it and evaluate"
+            f"{checked.out} holds {len(rows)} rows for {len(items)} items; remove it and evaluate"
             " again"
         )
     names = [spec.name for spec in checked.specs if not spec.part_of]
@@ -128,8 +129,8 @@ def read_judgements(
     if len(names) > 1:
         columns[COMBINED] = "reward"
     judges: dict[str, list[Judgement]] = {name: [] for name in columns}
-    for line, item in zip(lines, items, strict=True):
-        row = json.loads(line)
+    for scored, item in zip(rows, items, strict=True):
+        row = scored.fields
         for name, column in columns.items():
             judgement = Judgement(scores=tuple(row[column]))
             if item.first_wrong is not None:

@@ -16,11 +16,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-import yaml
-
 from rmrl.cluster.watch import unless_lost
 from rmrl.config.load import config_of, shipped
 from rmrl.config.schema import ScoreConfig
+from rmrl.config.yaml_file import read_yaml
 from rmrl.data.responses import AnsweredRow, answered, batches
 from rmrl.data.rows import Row
 from rmrl.errors import ConfigError, DataError
@@ -68,7 +67,7 @@ class AsyncRewards:
     @classmethod
     def from_config(cls, path: str | Path) -> Self:
         """See `Rewards.from_config`."""
-        return cls(read_config(path))
+        return cls(read_yaml(Path(path).expanduser()))
 
     async def score(
         self,
@@ -158,7 +157,7 @@ class Rewards:
 
         Raises ConfigError as the constructor does and where the file cannot be read.
         """
-        return cls(read_config(path))
+        return cls(read_yaml(Path(path).expanduser()))
 
     def score(
         self,
@@ -215,22 +214,6 @@ class Rewards:
         except KeyboardInterrupt:
             future.cancel()
             raise
-
-
-def read_config(path: str | Path) -> Mapping[str, Any]:
-    """The content of a YAML file with a configuration. Raises ConfigError where it cannot be read
-    or is no mapping."""
-    path = Path(path).expanduser()
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML ({error})") from error
-    if not isinstance(content, Mapping):
-        raise ConfigError(
-            f"{path} holds {type(content).__name__}; need a section `reward` as a mapping, e.g."
-            " models: [gsm8k]"
-        )
-    return content
 
 
 def rows_of(

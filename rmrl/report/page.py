@@ -22,14 +22,12 @@ import numpy as np
 
 from rmrl.errors import DataError
 from rmrl.offline.browse import responses
-from rmrl.report import statistics
+from rmrl.report import MOST_CHARACTERS, MOST_SAMPLES, statistics
 from rmrl.report.explain import rules_of
 from rmrl.report.numbers import Numbers, gathered
 from rmrl.report.sources import Source
 from rmrl.report.texts import Texts, chosen, sample_columns, short
 
-MOST_SAMPLES = 20_000
-MOST_CHARACTERS = 6_000
 _STYLES = ("uplot.min.css", "report.css")
 _SCRIPTS = (
     "uplot.min.js",

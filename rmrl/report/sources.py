@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from rmrl.config.yaml_file import read_yaml
 from rmrl.data.rows import READ_SUFFIXES
 from rmrl.errors import ConfigError, DataError
 from rmrl.telemetry.transcripts import SAMPLES_FILE
@@ -73,12 +72,7 @@ def source_of(path: Path, label: str, reward: Mapping[str, Any]) -> Source:
 
 
 def _reward_section(path: Path) -> Mapping[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML ({error})") from error
-    if not isinstance(content, Mapping):
-        raise ConfigError(f"{path} holds {type(content).__name__}; need a section `reward`")
+    content = read_yaml(path)
     section = content.get("reward", content)
     if not isinstance(section, Mapping):
         raise ConfigError(f"{path}: `reward` is {type(section).__name__}; need a section")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from rmrl.report.numbers import Numbers
 from rmrl.telemetry import jsonl
@@ -108,12 +109,9 @@ def ranks(values_N: np.ndarray) -> np.ndarray:
     index = np.flatnonzero(np.isfinite(values_N))
     if not len(index):
         return out_N
-    _, inverse, counts = np.unique(values_N[index], return_inverse=True, return_counts=True)
-    last = np.cumsum(counts) - 1
-    middle = last - (counts - 1) / 2
     out_N[index] = 0.5
     if len(index) > 1:
-        out_N[index] = middle[inverse] / (len(index) - 1)
+        out_N[index] = (rankdata(values_N[index]) - 1) / (len(index) - 1)
     return out_N
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from rmrl.config.numbers import is_number
 from rmrl.offline.browse import Scored
 from rmrl.report.explain import Rules
 from rmrl.report.numbers import Numbers
@@ -138,7 +138,7 @@ def sample_columns(
 
 def short(value: Any) -> float | int | None:
     """Return the number with six digits; None for everything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         return None
     if isinstance(value, int):
         return value

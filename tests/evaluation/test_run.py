@@ -328,3 +328,10 @@ def test_a_lone_surrogate_in_a_benchmark_is_scored_and_kept(folder: Path) -> Non
     assert json.loads(rows[0])["responses"] == ["longer \ud83d", "short"]
     outcomes = (folder / "out" / "outcomes.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(outcomes[0])["id"] == "half \ud83d"
+
+
+def test_line_separators_within_a_text_do_not_split_its_row(folder: Path) -> None:
+    rows = [{"id": "a", "prompt": "p", "chosen": "one\u2028two\x85three", "rejected": "short"}]
+    write(folder / "pairs.jsonl", rows)
+    report = evaluated(folder, "reward.models=[length]")
+    assert report.numbers["judges"]["length"]["accuracy"]["value"] == 1.0

@@ -7,24 +7,20 @@ subset, id, ground_truth    where they are there
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean
+from rmrl.evaluation.formats.form import Format, mean
 from rmrl.evaluation.items import Item
-from rmrl.evaluation.judgements import OrderRule, TieRule
+from rmrl.evaluation.judgements import TieRule
 
 
-class Absolute:
+class Absolute(Format):
     """Nothing is compared: scores are correlated with people's, and calibrated where the values are
     0 and 1."""
 
     source: ClassVar[str] = "docs/evaluation.md"
-    paths: ClassVar[Mapping[str, str]] = {}
     ties: ClassVar[TieRule] = "share"
-    orders: ClassVar[OrderRule] = "mean"
-    recorded: ClassVar[Mapping[str, Any]] = {}
 
     def item(self, row: Fields) -> Item:
         """Return the response with the mean of people's scores."""
@@ -37,8 +33,3 @@ class Absolute:
             ground_truth=row.optional_text("ground_truth"),
             data_source=str(row.get("data_source", "")),
         )
-
-    def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
-        """Return none: the report's correlations are the figures."""
-        del items, judged
-        return {}

@@ -8,24 +8,21 @@ subset, id, ground_truth    where they are there
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean
+from rmrl.evaluation.formats.form import Figures, Format, Judged, mean
 from rmrl.evaluation.items import Comparison, Item
-from rmrl.evaluation.judgements import OrderRule, TieRule
+from rmrl.evaluation.judgements import TieRule
 
 
-class BestOfN:
+class BestOfN(Format):
     """Counting: of a tie for the first place the share of right responses, as if one of them was
     drawn."""
 
     source: ClassVar[str] = "docs/evaluation.md"
-    paths: ClassVar[Mapping[str, str]] = {}
     ties: ClassVar[TieRule] = "share"
-    orders: ClassVar[OrderRule] = "mean"
-    recorded: ClassVar[Mapping[str, Any]] = {}
 
     def item(self, row: Fields) -> Item:
         """Return the responses with those that are right."""

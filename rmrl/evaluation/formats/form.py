@@ -26,15 +26,15 @@ class Judged:
 
 
 class Format(Protocol):
-    """One layout. Its paths are its own names -> dotted paths in the published rows; `eval.columns`
-    may change each."""
+    """One layout; its class subclasses this one and states what differs. Its paths are its own
+    names -> dotted paths in the published rows; `eval.columns` may change each."""
 
     source: ClassVar[str]
     """Place where the layout and the counting are published."""
-    paths: ClassVar[Mapping[str, str]]
     ties: ClassVar[TieRule]
-    orders: ClassVar[OrderRule]
-    recorded: ClassVar[Mapping[str, Any]]
+    paths: ClassVar[Mapping[str, str]] = {}
+    orders: ClassVar[OrderRule] = "mean"
+    recorded: ClassVar[Mapping[str, Any]] = {}
     """Entries of `eval.recorded_columns` for outputs of judges in the benchmark's own layout."""
 
     def item(self, row: Fields) -> Item:
@@ -42,8 +42,10 @@ class Format(Protocol):
         ...
 
     def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
-        """Return the figures that the benchmark publishes for a judge, shares from 0 to 1."""
-        ...
+        """Return the figures that the benchmark publishes for a judge, shares from 0 to 1; {} where
+        the report's accuracies are the figures."""
+        del items, judged
+        return {}
 
 
 def subset_means(outcomes: Iterable[Outcome]) -> dict[str, float]:

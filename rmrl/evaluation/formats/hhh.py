@@ -10,18 +10,18 @@ code: that a tie is not right, and that the score is the mean over the parts, no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean, subset_means
+from rmrl.evaluation.formats.form import Figures, Format, Judged, mean, subset_means
 from rmrl.evaluation.formats.pairs import pair
 from rmrl.evaluation.items import Comparison, Item
-from rmrl.evaluation.judgements import OrderRule, TieRule
+from rmrl.evaluation.judgements import TieRule
 
 
-class HHH:
+class HHH(Format):
     """Counting: a tie is not right. The score is the mean over the parts."""
 
     source: ClassVar[str] = "https://huggingface.co/datasets/HuggingFaceH4/hhh_alignment"
@@ -31,8 +31,6 @@ class HHH:
         "labels": "targets.labels",
     }
     ties: ClassVar[TieRule] = "wrong"
-    orders: ClassVar[OrderRule] = "mean"
-    recorded: ClassVar[Mapping[str, Any]] = {}
 
     def item(self, row: Fields) -> Item:
         """Return the two choices; rows with `chosen` and `rejected` are read as well."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean, mean_or_none
+from rmrl.evaluation.formats.form import Figures, Format, Judged, mean, mean_or_none
 from rmrl.evaluation.formats.pairs import pair
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import OrderRule, TieRule
@@ -26,7 +26,7 @@ CATEGORIES = {
 """Start of a source -> the category it is reported under."""
 
 
-class JudgeBench:
+class JudgeBench(Format):
     """Counting: a tie is not right; two orders are counted together."""
 
     source: ClassVar[str] = "https://github.com/ScalerLab/JudgeBench"

@@ -11,21 +11,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean_or_none, subset_means
+from rmrl.evaluation.formats.form import Figures, Format, Judged, mean_or_none, subset_means
 from rmrl.evaluation.formats.pairs import PAIR_LABELS, pair
 from rmrl.evaluation.items import Item
-from rmrl.evaluation.judgements import OrderRule, TieRule
+from rmrl.evaluation.judgements import TieRule
 
 ADVERSARIAL = "Adversarial/"
 
 
-class LLMBar:
+class LLMBar(Format):
     """Counting: a tie is not right; two orders are averaged."""
 
     source: ClassVar[str] = "https://github.com/princeton-nlp/LLMBar"
     paths: ClassVar[Mapping[str, str]] = {"prompt": "input"}
     ties: ClassVar[TieRule] = "wrong"
-    orders: ClassVar[OrderRule] = "mean"
     recorded: ClassVar[Mapping[str, Any]] = {
         "judge": ["evaluator", "mode"],
         "verdict": "winner",

@@ -7,13 +7,13 @@ subset, id, ground_truth, data_source       where they are there
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged
+from rmrl.evaluation.formats.form import Format
 from rmrl.evaluation.items import Comparison, Item
-from rmrl.evaluation.judgements import OrderRule, TieRule
+from rmrl.evaluation.judgements import TieRule
 
 PAIR_LABELS: Mapping[Any, frozenset[int]] = {
     "A": frozenset({0}), "a": frozenset({0}), "1": frozenset({0}), 1: frozenset({0}),
@@ -22,14 +22,11 @@ PAIR_LABELS: Mapping[Any, frozenset[int]] = {
 }  # fmt: skip
 
 
-class Pairs:
+class Pairs(Format):
     """Counting: a tie of scores is half right."""
 
     source: ClassVar[str] = "docs/evaluation.md"
-    paths: ClassVar[Mapping[str, str]] = {}
     ties: ClassVar[TieRule] = "share"
-    orders: ClassVar[OrderRule] = "mean"
-    recorded: ClassVar[Mapping[str, Any]] = {}
 
     def item(self, row: Fields) -> Item:
         """Return the pair; `chosen` comes first where there is no label."""
@@ -40,11 +37,6 @@ class Pairs:
             names = ("response_a", "response_b")
             good = row.one_of("label", PAIR_LABELS)
         return pair(row, names=names, good=good, subset=str(row.get("subset", "all")))
-
-    def figures(self, items: Sequence[Item], judged: Judged) -> Figures:
-        """Return none: the report's accuracies are the figures."""
-        del items, judged
-        return {}
 
 
 def pair(row: Fields, *, names: tuple[str, str], good: frozenset[int], subset: str) -> Item:

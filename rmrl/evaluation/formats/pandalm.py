@@ -15,22 +15,20 @@ from typing import Any, ClassVar
 from sklearn.metrics import precision_recall_fscore_support
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean
+from rmrl.evaluation.formats.form import Figures, Format, Judged, mean
 from rmrl.evaluation.formats.pairs import PAIR_LABELS
 from rmrl.evaluation.items import Comparison, Item
-from rmrl.evaluation.judgements import OrderRule, TieRule, truth
+from rmrl.evaluation.judgements import TieRule, truth
 
 _BOTH = frozenset({0, 1})
 _CATEGORIES = ("0", "1", "tie")
 
 
-class PandaLM:
+class PandaLM(Format):
     """Counting: three labels, a tie being one of them."""
 
     source: ClassVar[str] = "https://github.com/WeOpenML/PandaLM"
-    paths: ClassVar[Mapping[str, str]] = {}
     ties: ClassVar[TieRule] = "wrong"
-    orders: ClassVar[OrderRule] = "mean"
     recorded: ClassVar[Mapping[str, Any]] = {"verdict": "result"}
 
     def item(self, row: Fields) -> Item:

@@ -13,21 +13,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean
+from rmrl.evaluation.formats.form import Figures, Format, Judged, mean
 from rmrl.evaluation.items import Item
-from rmrl.evaluation.judgements import OrderRule, TieRule
+from rmrl.evaluation.judgements import TieRule
 
 SEPARATOR = "\n\n"
 """Text between the steps of a response, at which kind `process` cuts."""
 
 
-class ProcessBench:
+class ProcessBench(Format):
     """Counting: exact matches; no verdict is none."""
 
     source: ClassVar[str] = "https://github.com/QwenLM/ProcessBench"
     paths: ClassVar[Mapping[str, str]] = {"prompt": "problem"}
     ties: ClassVar[TieRule] = "wrong"
-    orders: ClassVar[OrderRule] = "mean"
     recorded: ClassVar[Mapping[str, Any]] = {"first_wrong": "prediction"}
 
     def item(self, row: Fields) -> Item:

@@ -13,13 +13,13 @@ the sections.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean_or_none, subset_means
+from rmrl.evaluation.formats.form import Figures, Format, Judged, mean_or_none, subset_means
 from rmrl.evaluation.formats.pairs import pair
 from rmrl.evaluation.items import Item
-from rmrl.evaluation.judgements import OrderRule, TieRule
+from rmrl.evaluation.judgements import TieRule
 
 SECTIONS: Mapping[str, Mapping[str, int]] = {
     "Chat": {
@@ -57,14 +57,11 @@ SECTIONS: Mapping[str, Mapping[str, int]] = {
 """Section -> its subsets with their weights."""
 
 
-class RewardBench:
+class RewardBench(Format):
     """Counting: only a strictly higher score wins."""
 
     source: ClassVar[str] = "https://github.com/allenai/reward-bench"
-    paths: ClassVar[Mapping[str, str]] = {}
     ties: ClassVar[TieRule] = "wrong"
-    orders: ClassVar[OrderRule] = "mean"
-    recorded: ClassVar[Mapping[str, Any]] = {}
 
     def item(self, row: Fields) -> Item:
         """Return the pair, the chosen response first."""

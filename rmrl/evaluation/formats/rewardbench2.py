@@ -20,26 +20,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean, mean_or_none, subset_means
+from rmrl.evaluation.formats.form import Figures, Format, Judged, mean, mean_or_none, subset_means
 from rmrl.evaluation.items import Comparison, Item
-from rmrl.evaluation.judgements import OrderRule, Outcome, TieRule, by_label
+from rmrl.evaluation.judgements import Outcome, TieRule, by_label
 
 TIES = "ties"
 
 
-class RewardBench2:
+class RewardBench2(Format):
     """Counting: ties share, but in the subset Ties."""
 
     source: ClassVar[str] = "https://github.com/allenai/reward-bench"
-    paths: ClassVar[Mapping[str, str]] = {}
     ties: ClassVar[TieRule] = "share"
-    orders: ClassVar[OrderRule] = "mean"
-    recorded: ClassVar[Mapping[str, Any]] = {}
 
     def item(self, row: Fields) -> Item:
         """Return the right responses followed by the wrong ones."""

@@ -10,25 +10,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean, mean_or_none
+from rmrl.evaluation.formats.form import Figures, Format, Judged, mean, mean_or_none
 from rmrl.evaluation.items import Comparison, Item
-from rmrl.evaluation.judgements import OrderRule, TieRule
+from rmrl.evaluation.judgements import TieRule
 
 STYLES = 3
 LEVELS = ("hard", "normal", "easy")
 
 
-class RMBench:
+class RMBench(Format):
     """Counting: only a strictly higher score wins."""
 
     source: ClassVar[str] = "https://github.com/THU-KEG/RM-Bench"
-    paths: ClassVar[Mapping[str, str]] = {}
     ties: ClassVar[TieRule] = "wrong"
-    orders: ClassVar[OrderRule] = "mean"
-    recorded: ClassVar[Mapping[str, Any]] = {}
 
     def item(self, row: Fields) -> Item:
         """Return the three chosen responses followed by the three rejected ones."""

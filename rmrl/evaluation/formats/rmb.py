@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rmrl.evaluation.formats.fields import Fields
-from rmrl.evaluation.formats.form import Figures, Judged, mean
+from rmrl.evaluation.formats.form import Figures, Format, Judged, mean
 from rmrl.evaluation.items import Comparison, Item
-from rmrl.evaluation.judgements import OrderRule, TieRule
+from rmrl.evaluation.judgements import TieRule
 
 
-class RMB:
+class RMB(Format):
     """Counting: only a strictly higher score wins."""
 
     source: ClassVar[str] = "https://github.com/Zhou-Zoey/RMB-Reward-Model-Benchmark"
@@ -31,8 +31,6 @@ class RMB:
         "category": "category_path",
     }
     ties: ClassVar[TieRule] = "wrong"
-    orders: ClassVar[OrderRule] = "mean"
-    recorded: ClassVar[Mapping[str, Any]] = {}
 
     def item(self, row: Fields) -> Item:
         """Return a pair or a best response with its losers, whichever the row holds."""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rmrl.config.numbers import is_number
 from rmrl.errors import ConfigError
 
 
@@ -121,8 +122,3 @@ def score_token_problems(values: Any, name: str) -> list[str]:
     if len(values) == 1:
         problems.append(f"{name} has one answer, whose share is always 1: give at least two")
     return problems
-
-
-def is_number(value: Any) -> bool:
-    """Whether `value` is a finite number; truth values are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

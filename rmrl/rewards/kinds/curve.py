@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
+
+from rmrl.config.numbers import is_pair
 
 SHAPES = ("exponential", "linear")
 
@@ -34,7 +35,7 @@ def curve_problems(curve: Any, shape: str) -> list[str]:
     without a curve."""
     if curve == []:
         return []
-    if not isinstance(curve, list) or len(curve) < 2 or not all(map(is_point, curve)):
+    if not isinstance(curve, list) or len(curve) < 2 or not all(map(is_pair, curve)):
         return [
             f"={curve!r}: give at least two points [cosine, score], e.g. [[0.65, 0.1], [0.85,"
             " 1.0]], or [] for the cosine itself"
@@ -50,13 +51,3 @@ def curve_problems(curve: Any, shape: str) -> list[str]:
             " raise it, or give shape=linear"
         )
     return problems
-
-
-def is_point(point: Any) -> bool:
-    """Whether this is a pair of finite numbers."""
-    if not isinstance(point, list | tuple) or len(point) != 2:
-        return False
-    for each in point:
-        if isinstance(each, bool) or not isinstance(each, int | float) or not math.isfinite(each):
-            return False
-    return True

@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from rmrl.config.numbers import is_pair
 from rmrl.errors import ConfigError
 from rmrl.inference.scoring_base import Runner, TextOutput
 from rmrl.rewards.judging.asking import answer_form, conversation_text, fill, question_of, template
 from rmrl.rewards.judging.parser import Parser, parser_problem
 from rmrl.rewards.judging.samples import JudgeSample
-from rmrl.rewards.judging.token_scores import ScoreTokens, is_number, score_token_problems
+from rmrl.rewards.judging.token_scores import ScoreTokens, score_token_problems
 from rmrl.rewards.judging.untrusted import Fence
 from rmrl.rewards.judging.votes import VOTES, combine_votes, numeric, parsed_vote, read_vote
 from rmrl.rewards.kinds.context import KindContext
@@ -128,7 +129,7 @@ class GenerativeReward:
         # A configuration file may hold another type than the annotation states.
         scale: Any = options.scale
         is_scale = isinstance(scale, list | tuple) and not scale
-        if isinstance(scale, list | tuple) and len(scale) == 2 and all(map(is_number, scale)):
+        if is_pair(scale):
             is_scale = scale[0] < scale[1]
         if not is_scale:
             problems.append(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from rmrl.config.numbers import is_number
 from rmrl.errors import ConfigError
-from rmrl.rewards.judging.token_scores import ScoreTokens, is_number, score_token_problems
+from rmrl.rewards.judging.token_scores import ScoreTokens, score_token_problems
 
 YES_NO = {"Yes": 1.0, "No": 0.0}
 

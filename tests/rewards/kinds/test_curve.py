@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmrl.rewards.kinds.curve import curve_problems, is_point
+from rmrl.config.numbers import is_pair
+from rmrl.rewards.kinds.curve import curve_problems
 
 
 def test_no_curve_and_a_rising_one_have_no_problem():
@@ -26,7 +27,7 @@ def test_less_than_two_points_is_no_curve(curve: object):
 
 
 def test_points_are_pairs_of_finite_numbers():
-    assert is_point([0.5, 1])
-    assert is_point((0, -1.0))
+    assert is_pair([0.5, 1])
+    assert is_pair((0, -1.0))
     for point in ([0.5], [0.5, "a"], [0.5, True], [0.5, float("nan")], "ab"):
-        assert not is_point(point)
+        assert not is_pair(point)

@@ -1,0 +1,42 @@
+"""The end of a process and of the processes it started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+
+import psutil
+
+_POLL_S = 0.01
+
+
+def family_of(process: psutil.Process) -> list[psutil.Process]:
+    """Return the process and its children at any depth; [] where it is gone."""
+    with contextlib.suppress(psutil.Error):
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+async def end_family(family: Sequence[psutil.Process], *, ends_by_itself_s: float = 0.0) -> None:
+    """Kill all processes of the family and wait until they are gone.
+
+    `ends_by_itself_s`: seconds that the first one has to end before it is killed as well.
+    """
+    deadline = time.monotonic() + ends_by_itself_s
+    for member in family:
+        kills = member is not family[0]
+        while _lives(member):
+            if kills or time.monotonic() > deadline:
+                kills = True
+                with contextlib.suppress(psutil.Error):
+                    member.kill()
+            await asyncio.sleep(_POLL_S)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Return False where the process is gone or a zombie, which uses no memory."""
+    with contextlib.suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
