@@ -32,25 +32,35 @@ _TEXTS = ("prompt", "response", "ground_truth", "detail_", "raw_", "rendered_", 
 """Prefixes of the columns of a scored file that stay texts."""
 
 
-def read_records(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (first line of the record in the file, cells by column); blank lines are left out.
+def read_records(path: Path) -> Iterator[tuple[int, dict[str, str] | DataError]]:
+    """Yield (first line of the record in the file, cells by column, or what is wrong with the
+    record); blank lines are left out. A byte that is not UTF-8 is a lone surrogate in its cell.
 
-    Raises DataError where the header or a record is malformed, UnicodeDecodeError, OSError.
+    Raises DataError where the header is malformed, UnicodeDecodeError where it is not UTF-8,
+    OSError.
     """
     csv.field_size_limit(_LONGEST_CELL)
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="", errors="surrogateescape") as file:
         reader = csv.reader(file, strict=True)
         records = _records(reader, path)
         _, names = next(records, (1, []))
+        if isinstance(names, DataError):
+            raise names
         _check_header(names, path)
         for line, cells in records:
-            if len(cells) != len(names):
-                raise DataError(
-                    f"{path} line {line}: saw {len(cells)} cells; need {len(names)}, as many as the"
-                    " header names; put a cell that holds a comma, a quote or a line break in"
-                    " double quotes"
+            if isinstance(cells, DataError):
+                yield line, cells
+            elif len(cells) != len(names):
+                yield (
+                    line,
+                    DataError(
+                        f"{path} line {line}: saw {len(cells)} cells; need {len(names)}, as many"
+                        " as the header names; put a cell that holds a comma, a quote or a line"
+                        " break in double quotes"
+                    ),
                 )
-            yield line, dict(zip(names, cells, strict=True))
+            else:
+                yield line, dict(zip(names, cells, strict=True))
 
 
 def values_of(
@@ -112,18 +122,20 @@ class CsvWriter:
         self._file.close()
 
 
-def _records(reader: Any, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield each record with its first line."""
+def _records(reader: Any, path: Path) -> Iterator[tuple[int, list[str] | DataError]]:
+    """Yield each record, or what is wrong with it, with its first line."""
     while True:
         line = reader.line_num + 1
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise DataError(
+            problem = DataError(
                 f"{path} line {line}: saw a record that is not csv ({error}); need double quotes"
                 " around a cell with a comma, a quote or a line break, and each quote in it twice;"
                 " correct the line"
-            ) from error
+            )
+            yield line, problem
+            continue
         if cells is None:
             return
         if cells:
@@ -131,6 +143,7 @@ def _records(reader: Any, path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _check_header(names: Sequence[str], path: Path) -> None:
+    ",".join(names).encode("utf-8", errors="surrogateescape").decode("utf-8")
     need = "need a first line with the names of the columns, each once, e.g. prompt,response"
     for separator, word in _OTHER_SEPARATORS.items():
         if len(names) == 1 and separator in names[0]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from rmrl.errors import DataError
 
@@ -28,6 +30,22 @@ class FieldError(Exception):
     def __init__(self, column: str, *, saw: str, need: str, todo: str) -> None:
         super().__init__(f"column '{column}': saw {saw}; need {need}; {todo}")
         self.column = column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A row that cannot be scored, as it stands in a quarantine file."""
+
+    file: str
+    row: int
+    """Position in the file, 0 is the first."""
+    line: int | None
+    """Line of a jsonl or csv file on which the row begins, 1 is the first."""
+    reason: str
+    text: str = ""
+    """The line itself, of a row that could not be parsed."""
+    fields: Mapping[str, Any] | None = None
+    """The columns of a row that could be parsed."""
 
 
 def file_error(file: str, problems: Sequence[str]) -> DataError:

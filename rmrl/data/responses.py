@@ -16,27 +16,23 @@ responses.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from rmrl.config.schema import ScoreDataConfig
 from rmrl.data.csv_cells import values_of
-from rmrl.data.groups import GroupTable, group_columns, group_of
-from rmrl.data.problems import FieldError, file_error, shown
+from rmrl.data.groups import group_columns, group_of
+from rmrl.data.problems import BadRow, FieldError, file_error, shown
 from rmrl.data.rows import Row, file_labels, file_list, read_rows
-from rmrl.data.schema import PromptRow, check_rows, ground_truth, is_null, plain
-from rmrl.data.source_table import JsonTypes, parquet_schema, unified
-from rmrl.errors import DataError
+from rmrl.data.schema import PromptRow, check_row, check_rows, ground_truth, is_null, plain
 from rmrl.types import Prompt
 
 _SEVERAL = "responses"
-_RESPONSES = {True: "a list of responses", False: "one response"}
-_WINDOW_BYTES = 64 * 2**20
 
 CountTokens = Callable[[str], int]
 
@@ -61,114 +57,46 @@ class AnsweredRow:
     """Approximate size in bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """Counts and types of all rows, from a first pass."""
-
-    rows: int
-    responses: int
-    rows_of_files: tuple[int, ...]
-    """Number of rows read from each file; 0 for files behind `data.max_rows`."""
-    several: bool
-    """Whether rows hold lists of responses."""
-    schema: pa.Schema | None
-    """Schema of the rows in parquet; None for other formats."""
-    columns: tuple[str, ...] = ()
-    """Names of the columns of all rows, in the order of their first appearance."""
-    groups: GroupTable | None = None
-    """None without `by_group`."""
-
-
-def survey(settings: ScoreDataConfig, *, for_parquet: bool, by_group: bool = False) -> Survey:
-    """Read every row once, so that a malformed one stops a job before anything is scored and not
-    after hours.
-
-    Raises the errors of `answered_rows` and, with `for_parquet`, DataError where columns mix types
-    or only some rows hold several responses. `by_group` records the group of each row.
-    """
-    paths = file_list(settings.files, "data.files")
-    responses = 0
-    rows_of_files = [0] * len(paths)
-    several: bool | None = None
-    json_types: dict[Path, JsonTypes] = {}
-    groups = GroupTable() if by_group else None
-    columns: dict[str, None] = {}
-    for position, row in _numbered_rows(settings, paths, None):
-        rows_of_files[position] += 1
-        responses += len(row.texts)
-        columns |= dict.fromkeys(row.fields)
-        if groups is not None:
-            groups.add(row.group, responses=len(row.texts), size=row.size, file=position)
-        if not for_parquet:
-            continue
-        several = row.several if several is None else several
-        if row.several != several:
-            raise DataError(
-                f"{row.prompt.id} holds {_RESPONSES[row.several]}, the rows before it"
-                f" {_RESPONSES[several]}; parquet needs one type per column: write JSON lines"
-                " (out=....jsonl), or score the files one by one"
-            )
-        if row.file.suffix != ".parquet":
-            json_types.setdefault(row.file, JsonTypes(row.file)).add(row.fields)
-    rows = sum(rows_of_files)
-    if not rows:
-        raise DataError(
-            f"data.max_rows={settings.max_rows} leaves no row to score; give 1 or more, or -1"
-            " for all"
-        )
-    return Survey(
-        rows=rows,
-        responses=responses,
-        rows_of_files=tuple(rows_of_files),
-        several=bool(several),
-        schema=_schema(paths, json_types) if for_parquet else None,
-        columns=tuple(columns),
-        groups=groups,
-    )
-
-
 def answered_rows(
     settings: ScoreDataConfig, *, count_tokens: CountTokens | None = None
 ) -> Iterator[AnsweredRow]:
-    """Return all rows of `data.files`, at most `data.max_rows`. Raises DataError naming file, row
-    and column, ConfigError for data.files."""
-    paths = file_list(settings.files, "data.files")
-    return (row for _, row in _numbered_rows(settings, paths, count_tokens))
+    """Return all rows of `data.files`, at most `data.max_rows`, without the bad ones of
+    `data.on_bad_row=quarantine`.
+
+    Raises DataError naming file, row and column, ConfigError for data.files.
+    """
+    every_row = numbered_rows(settings, file_list(settings.files, "data.files"), count_tokens)
+    return (row for _, row in every_row if isinstance(row, AnsweredRow))
+
+
+def numbered_rows(
+    settings: ScoreDataConfig, paths: Sequence[Path], count_tokens: CountTokens | None = None
+) -> Iterator[tuple[int, AnsweredRow | BadRow]]:
+    """Yield (position of the file, row) for all rows, at most `data.max_rows`; readable ones are
+    numbered from 0. Raises DataError for a bad row, unless data.on_bad_row=quarantine."""
+    reader = ResponseReader(settings, count_tokens)
+    sorts_out = settings.on_bad_row == "quarantine"
+    read = 0
+    readable = 0
+    for position, (path, label) in enumerate(zip(paths, file_labels(paths), strict=True)):
+        if sorts_out:
+            rows = reader.sorted_out(path, label, first=readable)
+        else:
+            rows = reader.rows(path, label, numbers=itertools.count(readable))
+        for row in rows:
+            if read == settings.max_rows:
+                return
+            read += 1
+            if isinstance(row, AnsweredRow):
+                readable += 1
+            yield position, row
 
 
 def answered(
     rows: Iterable[Row], settings: ScoreDataConfig, *, count_tokens: CountTokens | None = None
 ) -> Iterator[AnsweredRow]:
     """Rows that are in memory, checked as those of a file. Errors as in `answered_rows`."""
-    reader = _Reader(settings, group_columns(settings.group_key), count_tokens)
-    return reader.answered(rows, first=0)
-
-
-def rows_to_score(
-    settings: ScoreDataConfig,
-    surveyed: Survey,
-    *,
-    done: int = 0,
-    count_tokens: CountTokens | None = None,
-) -> Iterator[AnsweredRow]:
-    """Yield the rows in the order of scoring, without the first `done` of that order.
-
-    This is the order of the files, unless the survey has groups and the rows of some are not
-    consecutive: then rows come group after group, and the files are read once for every 64 MiB of
-    rows, which bounds the memory.
-    """
-    if surveyed.groups is None or not surveyed.groups.scattered:
-        wanted_N = np.arange(surveyed.rows) >= done
-        yield from _selected_rows(settings, surveyed, wanted_N, count_tokens)
-        return
-    order_N = surveyed.groups.order()[done:]
-    for window in surveyed.groups.windows(order_N, most_bytes=_WINDOW_BYTES):
-        wanted_N = np.zeros(surveyed.rows, dtype=bool)
-        wanted_N[window] = True
-        selected = _selected_rows(settings, surveyed, wanted_N, count_tokens)
-        rows = {row.number: row for row in selected}
-        for number in window:
-            yield rows.pop(int(number))
+    return ResponseReader(settings, count_tokens).answered(rows, numbers=itertools.count())
 
 
 def batches(
@@ -191,53 +119,28 @@ def batches(
         yield batch
 
 
-def _numbered_rows(
-    settings: ScoreDataConfig, paths: Sequence[Path], count_tokens: CountTokens | None
-) -> Iterator[tuple[int, AnsweredRow]]:
-    """Yield (position of the file, row)."""
-    reader = _Reader(settings, group_columns(settings.group_key), count_tokens)
-    number = 0
-    for position, (path, label) in enumerate(zip(paths, file_labels(paths), strict=True)):
-        for row in reader.rows(path, label, first=number):
-            if settings.max_rows == number:
-                return
-            number += 1
-            yield position, row
-
-
-def _selected_rows(
-    settings: ScoreDataConfig,
-    surveyed: Survey,
-    wanted_N: np.ndarray,
-    count_tokens: CountTokens | None,
-) -> Iterator[AnsweredRow]:
-    """Yield the rows where `wanted_N` is true, in the order of the files."""
-    paths = file_list(settings.files, "data.files")
-    reader = _Reader(settings, group_columns(settings.group_key), count_tokens)
-    first = 0
-    for path, label, count in zip(paths, file_labels(paths), surveyed.rows_of_files, strict=True):
-        wanted_in_file = wanted_N[first : first + count]
-        if wanted_in_file.any():
-            yield from reader.rows(path, label, first=first, wanted_N=wanted_in_file)
-        first += count
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class ResponseReader:
     """Reader and checker of the rows of one file after another."""
 
-    settings: ScoreDataConfig
-    group_columns: tuple[str, ...]
-    count_tokens: CountTokens | None
+    def __init__(self, settings: ScoreDataConfig, count_tokens: CountTokens | None = None) -> None:
+        self.settings = settings
+        self._count_tokens = count_tokens
+        self._group_columns = group_columns(settings.group_key)
 
     def rows(
-        self, path: Path, label: str, *, first: int, wanted_N: np.ndarray | None = None
+        self,
+        path: Path,
+        label: str,
+        *,
+        numbers: Iterable[int],
+        wanted_N: np.ndarray | None = None,
     ) -> Iterator[AnsweredRow]:
-        """Yield the rows of a file. `first`: position of its first row among those of all files."""
-        return self.answered(read_rows(path, label=label, wanted_N=wanted_N), first=first)
+        """Yield the rows of a file, those where `wanted_N` is true, with the next of `numbers`
+        each. Raises DataError with up to 5 problems of a file."""
+        return self.answered(read_rows(path, label=label, wanted_N=wanted_N), numbers=numbers)
 
-    def answered(self, rows: Iterable[Row], *, first: int) -> Iterator[AnsweredRow]:
-        """Check raw rows. `first`: position of the first one, as in `rows`."""
+    def answered(self, rows: Iterable[Row], *, numbers: Iterable[int]) -> Iterator[AnsweredRow]:
+        """Check raw rows; `numbers` as in `rows`."""
         last: list[Row] = []
 
         def raw_rows() -> Iterator[Row]:
@@ -246,50 +149,81 @@ class _Reader:
                 yield row
 
         # `check_rows` streams, so its prompt belongs to the last raw row.
-        for checked in check_rows(
+        checked_rows = check_rows(
             raw_rows(),
             prompt_key=self.settings.prompt_key,
             reward_fn_key=self.settings.reward_fn_key,
-        ):
-            yield self._answered(last[0], checked, first)
+        )
+        for checked, number in zip(checked_rows, numbers, strict=False):
+            row = last[0]
+            try:
+                yield self._answered(row, checked, number)
+            except FieldError as error:
+                raise file_error(row.file, [f"{row.where}, {error}"]) from error
 
-    def _answered(self, row: Row, checked: PromptRow, first: int) -> AnsweredRow:
+    def sorted_out(
+        self,
+        path: Path,
+        label: str,
+        *,
+        first: int = 0,
+        wanted_N: np.ndarray | None = None,
+    ) -> Iterator[AnsweredRow | BadRow]:
+        """Yield every row of a file, or those where `wanted_N` is true: a readable one, numbered
+        from `first`, or a bad one with its reason."""
+        number = first
+        for row in read_rows(path, label=label, wanted_N=wanted_N, with_problems=True):
+            if row.problem:
+                yield _bad(row, row.problem)
+                continue
+            try:
+                checked, errors = check_row(
+                    row,
+                    prompt_key=self.settings.prompt_key,
+                    reward_fn_key=self.settings.reward_fn_key,
+                )
+                if checked is None:
+                    yield _bad(row, "; ".join(map(str, errors)))
+                else:
+                    yield self._answered(row, checked, number)
+                    number += 1
+            except FieldError as error:
+                yield _bad(row, str(error))
+            except RecursionError:
+                yield _bad(row, "its values are nested too deep")
+
+    def _answered(self, row: Row, checked: PromptRow, number: int) -> AnsweredRow:
+        """Raises FieldError."""
         key = self.settings.response_key
         values = row.fields
         if row.text_cells:
             values = values_of(values, response_key=key)
         names = (key, _SEVERAL, "response_tokens", "finish_reason", "ground_truth")
         fields = {name: plain(values.get(name)) for name in names}
-        try:
-            texts, several = _texts(row.fields, fields, key)
-            tokens = _token_counts(fields["response_tokens"], texts, self.count_tokens)
-            reasons = _finish_reasons(fields["finish_reason"], texts)
-            prompt = _prompt(checked, fields["ground_truth"])
-            group = group_of(row.fields, checked.messages, self.group_columns)
-        except FieldError as error:
-            raise file_error(row.file, [f"{row.where}, {error}"]) from error
+        texts, several = _texts(row.fields, fields, key)
         return AnsweredRow(
-            prompt=prompt,
+            prompt=_prompt(checked, fields["ground_truth"]),
             texts=texts,
-            finish_reasons=reasons,
-            tokens=tokens,
+            finish_reasons=_finish_reasons(fields["finish_reason"], texts),
+            tokens=_token_counts(fields["response_tokens"], texts, self._count_tokens),
             several=several,
-            number=first + row.number,
-            group=group,
+            number=number,
+            group=group_of(row.fields, checked.messages, self._group_columns),
             file=Path(row.file),
             fields=row.fields,
             size=row.size,
         )
 
 
-def _schema(paths: Sequence[Path], json_types: Mapping[Path, JsonTypes]) -> pa.Schema:
-    schemas: list[tuple[Path, pa.Schema]] = []
-    for path in dict.fromkeys(paths):
-        if path.suffix == ".parquet":
-            schemas.append((path, parquet_schema(path)))
-        elif path in json_types:
-            schemas.append((path, json_types[path].schema()))
-    return unified(schemas)
+def _bad(row: Row, reason: str) -> BadRow:
+    return BadRow(
+        file=row.file,
+        row=row.number,
+        line=row.line,
+        reason=reason,
+        text=row.text,
+        fields=row.fields or None,
+    )
 
 
 def _prompt(checked: PromptRow, truth_column: Any) -> Prompt:

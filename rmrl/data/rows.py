@@ -57,6 +57,10 @@ class Row:
     parquet file."""
     text_cells: bool = False
     """Whether `fields` are the text cells of a csv file, which `rmrl.data.csv_cells` converts."""
+    problem: str = ""
+    """Why the row could not be read, of a row without `fields`; "" for all others."""
+    text: str = ""
+    """The line of a row with a `problem`, where there is one."""
 
     @property
     def where(self) -> str:
@@ -110,13 +114,17 @@ def file_labels(paths: Sequence[Path]) -> list[str]:
 
 
 def read_rows(
-    path: str | Path, *, label: str | None = None, wanted_N: np.ndarray | None = None
+    path: str | Path,
+    *,
+    label: str | None = None,
+    wanted_N: np.ndarray | None = None,
+    with_problems: bool = False,
 ) -> Iterator[Row]:
     """Stream the rows of one file. `label` defaults to the file's name.
 
     `wanted_N`: bool per row; only these rows are parsed and yielded, and rows behind its end are
     not read; None: all rows. Raises DataError where the file is missing, empty, unreadable, or a
-    line is not one JSON object.
+    line is not one JSON object; `with_problems` yields such lines as rows with a `problem`.
     """
     path = Path(path)
     _require_file(path, "the data set")
@@ -124,6 +132,8 @@ def read_rows(
     count = 0
     for raw in read(path, wanted_N):
         count += 1
+        if raw.problem is not None and not with_problems:
+            raise raw.problem
         yield Row(
             file=str(path),
             label=label or path.name,
@@ -132,6 +142,8 @@ def read_rows(
             line=raw.line,
             size=raw.size,
             text_cells=path.suffix == csv_cells.SUFFIX,
+            problem=str(raw.problem or ""),
+            text=raw.text,
         )
     if not count and wanted_N is None:
         raise DataError(
@@ -146,6 +158,8 @@ class _Raw:
     fields: dict[str, Any]
     size: int
     line: int | None = None
+    problem: DataError | None = None
+    text: str = ""
 
 
 def _require_file(path: Path, key: str) -> None:
@@ -182,15 +196,41 @@ def _read_parquet(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
             positions = np.arange(len(batch))
             if wanted_N is not None:
                 positions = np.flatnonzero(wanted_N[first : first + len(batch)])
-            rows: list[dict[str, Any]] = []
+            rows: list[dict[str, Any]] | None = []
             if len(positions):
-                rows = batch.take(pa.array(positions)).to_pylist(maps_as_pydicts="strict")
+                rows = _python_rows(batch.take(pa.array(positions)))
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise _unreadable(path, "parquet", error) from error
         size = batch.nbytes // max(len(batch), 1)
-        for position, fields in zip(positions.tolist(), rows, strict=True):
-            yield _Raw(first + position, fields, size)
+        if rows is None:
+            for position in positions.tolist():
+                yield _parquet_row(batch.slice(position, 1), first + position, path)
+        else:
+            for position, fields in zip(positions.tolist(), rows, strict=True):
+                yield _Raw(first + position, fields, size)
         first += len(batch)
+
+
+def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]] | None:
+    """Return the rows as Python values; None where some row has no such value (a date behind the
+    year 9999, a map with a key twice)."""
+    try:
+        return batch.to_pylist(maps_as_pydicts="strict")
+    except (pa.ArrowException, ValueError, KeyError, OverflowError):
+        return None
+
+
+def _parquet_row(row: pa.RecordBatch, number: int, path: Path) -> _Raw:
+    """Read one row by itself."""
+    try:
+        fields = row.to_pylist(maps_as_pydicts="strict")[0]
+    except (pa.ArrowException, ValueError, KeyError, OverflowError) as error:
+        problem = DataError(
+            f"{path} row {number} cannot be read ({type(error).__name__}: {_first_line(error)});"
+            " need values that Python has; correct or drop the row"
+        )
+        return _Raw(number, {}, row.nbytes, problem=problem)
+    return _Raw(number, fields, row.nbytes)
 
 
 def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -201,17 +241,24 @@ def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
 def _read_jsonl(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
     number = -1
     try:
-        with path.open(encoding="utf-8-sig") as file:
+        # A byte that is not UTF-8 becomes a lone surrogate and is a problem of its line alone.
+        with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
             for line, text in enumerate(file, start=1):
                 if not text.strip():
                     continue
                 number += 1
                 if wanted_N is None or (number < len(wanted_N) and wanted_N[number]):
-                    yield _Raw(number, _json_object(text, path, line), len(text), line)
+                    try:
+                        _require_utf8(text, f"{path} line {line}", "jsonl")
+                        fields = _json_object(text, path, line)
+                    except DataError as error:
+                        yield _Raw(number, {}, len(text), line, error, text)
+                    else:
+                        yield _Raw(number, fields, len(text), line)
                 elif number >= len(wanted_N):
                     return
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path, "UTF-8 jsonl", error) from error
+    except OSError as error:
+        raise _unreadable(path, "jsonl", error) from error
 
 
 def _read_csv(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
@@ -219,10 +266,31 @@ def _read_csv(path: Path, wanted_N: np.ndarray | None) -> Iterator[_Raw]:
         last = None if wanted_N is None else len(wanted_N)
         for number, (line, cells) in enumerate(islice(csv_cells.read_records(path), last)):
             if wanted_N is None or wanted_N[number]:
-                size = sum(map(len, cells.values()))
-                yield _Raw(number, dict(cells), size, line)
+                if isinstance(cells, DataError):
+                    yield _Raw(number, {}, 0, line, cells)
+                    continue
+                text = "".join(cells.values())
+                try:
+                    _require_utf8(text, f"{path} line {line}", "csv")
+                except DataError as error:
+                    yield _Raw(number, {}, len(text), line, error, ",".join(cells.values()))
+                else:
+                    yield _Raw(number, cells, len(text), line)
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, "UTF-8 csv", error) from error
+
+
+def _require_utf8(text: str, place: str, kind: str) -> None:
+    """Raise DataError for a text with bytes that `surrogateescape` has kept."""
+    if text.isascii():
+        return
+    try:
+        text.encode("utf-8", errors="surrogateescape").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{place} cannot be read as UTF-8 {kind} (UnicodeDecodeError: {error}); need a file in"
+            " UTF-8; write it again with that encoding"
+        ) from error
 
 
 def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
@@ -247,8 +315,11 @@ def _json_object(text: str, path: Path, line: int) -> dict[str, Any]:
 
 def _unreadable(path: Path, kind: str, error: Exception) -> DataError:
     size = path.stat().st_size if path.exists() else 0
-    words = (str(error).splitlines() or [""])[0]
     return DataError(
-        f"{path} ({size} bytes) cannot be read as {kind}: {type(error).__name__}: {words}; need a"
-        f" complete {kind} file; write or copy it again"
+        f"{path} ({size} bytes) cannot be read as {kind}: {type(error).__name__}:"
+        f" {_first_line(error)}; need a complete {kind} file; write or copy it again"
     )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]

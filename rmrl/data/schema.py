@@ -67,10 +67,9 @@ def check_rows(rows: Iterable[Row], *, prompt_key: str, reward_fn_key: str) -> I
     file = ""
     for row in rows:
         file = row.file
-        fields = _Fields(row, prompt_key, reward_fn_key)
-        checked = fields.read()
+        checked, errors = check_row(row, prompt_key=prompt_key, reward_fn_key=reward_fn_key)
         absent: set[str] = set()
-        for error in fields.errors:
+        for error in errors:
             if isinstance(error, MissingColumnError):
                 absent.add(error.column)
                 if error.column in missing:
@@ -83,6 +82,14 @@ def check_rows(rows: Iterable[Row], *, prompt_key: str, reward_fn_key: str) -> I
             yield checked
     if problems:
         raise file_error(file, problems[:MOST_PROBLEMS])
+
+
+def check_row(
+    row: Row, *, prompt_key: str, reward_fn_key: str
+) -> tuple[PromptRow | None, list[FieldError]]:
+    """Return the checked row and no error, or None and what is wrong with its columns."""
+    fields = _Fields(row, prompt_key, reward_fn_key)
+    return fields.read(), fields.errors
 
 
 class MissingColumnError(FieldError):

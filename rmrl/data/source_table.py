@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -81,9 +82,16 @@ class SourceTables:
     """Rows of `files`, read once and in order: `take` returns the next ones, `close` closes the
     file."""
 
-    def __init__(self, files: Sequence[Path], schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        files: Sequence[Path],
+        schema: pa.Schema,
+        *,
+        masks: Sequence[np.ndarray | None] = (),
+    ) -> None:
+        """`masks`: per file a bool for each row, whether it is taken; None or (): all are."""
         self.schema = schema
-        self._batches = self._read(files)
+        self._batches = self._read(files, masks or [None] * len(files))
         self._taken = 0
         self._read_rows = 0
         self._replaced: list[int] = []
@@ -116,21 +124,38 @@ class SourceTables:
         """Close the open file."""
         self._batches.close()
 
-    def _read(self, files: Sequence[Path]) -> Generator[pa.Table]:
-        for path in files:
-            if path.suffix == ".parquet":
-                with pq.ParquetFile(path) as file:
-                    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-                        self._read_rows += len(batch)
-                        yield _with_schema(pa.Table.from_batches([batch]), path, self.schema)
+    def _read(
+        self, files: Sequence[Path], masks: Sequence[np.ndarray | None]
+    ) -> Generator[pa.Table]:
+        for path, mask in zip(files, masks, strict=True):
+            if mask is not None and not mask.any():
                 continue
-            fields = (row.fields for row in read_rows(path))
+            if path.suffix == ".parquet":
+                for batch in _parquet_batches(path, mask):
+                    self._read_rows += len(batch)
+                    yield _with_schema(pa.Table.from_batches([batch]), path, self.schema)
+                continue
+            fields = (row.fields for row in read_rows(path, wanted_N=mask))
             while batch := list(itertools.islice(fields, _BATCH_ROWS)):
                 rows, positions = without_surrogates(batch)
                 self._replaced += [self._read_rows + position for position in positions]
                 self._read_rows += len(rows)
                 columns = [_array(rows, field.name, field.type, path) for field in self.schema]
                 yield pa.table(columns, schema=self.schema)
+
+
+def _parquet_batches(path: Path, mask: np.ndarray | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file where `mask` is true."""
+    first = 0
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+            if mask is None:
+                yield batch
+            elif first < len(mask):
+                wanted = mask[first : first + len(batch)]
+                first += len(batch)
+                # Rows behind the end of the mask were not read.
+                yield batch.slice(0, len(wanted)).filter(pa.array(wanted))
 
 
 def _with_schema(table: pa.Table, path: Path, schema: pa.Schema) -> pa.Table:

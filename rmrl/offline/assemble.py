@@ -22,7 +22,7 @@ def assemble(job: Job) -> None:
     rows."""
     sources = None
     if job.survey.schema is not None:
-        sources = SourceTables(job.checked.files, job.survey.schema)
+        sources = SourceTables(job.checked.files, job.survey.schema, masks=job.survey.masks)
     names = [spec.name for spec in job.checked.specs if not spec.part_of]
     types = score_types(names, several=job.survey.several, further=job.checked.config.columns)
     writer = TableWriter(
@@ -50,9 +50,11 @@ def _source_rows(job: Job) -> Iterator[Mapping[str, Any]]:
     if job.survey.schema is not None:
         yield from repeat({}, job.survey.rows)
         return
-    for path, count in zip(job.checked.files, job.survey.rows_of_files, strict=True):
+    survey = job.survey
+    for position, path in enumerate(job.checked.files):
+        count = survey.rows_of_files[position]
         if count:
-            for row in islice(read_rows(path), count):
+            for row in islice(read_rows(path, wanted_N=survey.masks[position]), count):
                 yield row.fields
 
 

@@ -14,12 +14,13 @@ from rmrl.config.legacy import needs_rule_of_source, translate
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import RewardConfig, ScoreConfig
 from rmrl.data.groups import GroupTable, group_columns
-from rmrl.data.responses import AnsweredRow, Survey, answered_rows, survey
+from rmrl.data.responses import AnsweredRow, answered_rows
 from rmrl.data.rows import file_list
+from rmrl.data.survey import Shard, Survey, shard_numbers, survey
 from rmrl.data.table_writer import SUFFIXES
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.offline.columns import FURTHER
-from rmrl.offline.manifest import parts_folder
+from rmrl.offline.manifest import output_file, parts_folder
 from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.residency import Budget, EnginePlan
@@ -87,8 +88,11 @@ def check_scoring(
     _first_round(config, rewards.specs, problems, device=device, needs_out=needs_out)
     engines, budget, tables = _memory(config, rewards.specs, device=device)
     whole_groups = needs_whole_groups(rewards.specs, config.reward)
-    out = Path(config.out).expanduser() if config.out and needs_out else None
-    surveyed = None if out is None else _survey(config, out, by_group=whole_groups)
+    out = None
+    surveyed = None
+    if config.out and needs_out:
+        out = output_file(config.out, _shard(config))
+        surveyed = _survey(config, out, by_group=whole_groups)
     for table in tables:
         _log.info(table)
     return CheckedScoring(
@@ -141,7 +145,7 @@ def _first_round(
     rows."""
     if config.out and needs_out:
         with problems.collecting():
-            out = Path(config.out).expanduser()
+            out = output_file(config.out, _shard(config))
             refuse_existing(out, overwrite=config.overwrite, unfinished_is_fine=True)
     rows: list[ResponseRow] = []
     if config.data.files is not None:
@@ -180,8 +184,19 @@ def _memory(
     return engines, budget_of(plan), tables
 
 
+def _shard(config: ScoreConfig) -> tuple[int, int] | None:
+    """Return i and n of shard=i/n. Raises ConfigError for what is not of that form."""
+    return None if config.shard is None else shard_numbers(config.shard)
+
+
 def _survey(config: ScoreConfig, out: Path, *, by_group: bool) -> Survey:
-    surveyed = survey(config.data, for_parquet=out.suffix == ".parquet", by_group=by_group)
+    number, count = _shard(config) or (1, 1)
+    surveyed = survey(
+        config.data,
+        for_parquet=out.suffix == ".parquet",
+        by_group=by_group,
+        shard=Shard(number=number, count=count, by_group=by_group and count > 1),
+    )
     _log.info(f"{surveyed.rows} rows with {surveyed.responses} responses to score")
     if surveyed.groups is not None:
         _report_groups(surveyed.groups)
@@ -253,6 +268,12 @@ def _own_problems(
         group_columns(config.data.group_key)
     except ConfigError as error:
         problems += error.problems
+    if config.shard is not None and depends_on_batch(specs):
+        problems.append(
+            f"shard={config.shard}: some transforms depend on the other rows of a batch (by: batch"
+            " or running), and a shard has other batches than the whole file: score the file as a"
+            " whole, or compare by group"
+        )
     if config.reward.weight_schedules:
         problems.append(
             "reward.weight_schedules follow the steps of training: give reward.weights here"

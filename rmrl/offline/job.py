@@ -9,10 +9,11 @@ the process.
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmrl.data.responses import AnsweredRow, Survey
+from rmrl.data.responses import AnsweredRow
+from rmrl.data.survey import Survey
 from rmrl.data.table_writer import score_types
 from rmrl.errors import DataError, OutputDirError
 from rmrl.files import LockedError, digest_of, lock, put_in_place, unlock
@@ -53,6 +55,7 @@ closed at once, so that a disk that cannot be written is noticed early."""
 _ROW = "row"
 _SEVERAL = "several"
 _PARTIAL = "out.partial"
+_LINES_PARTIAL = "lines.partial"
 _LISTED = 12
 
 
@@ -171,6 +174,22 @@ class Job:
         """Return the temporary name of the output."""
         return self.folder / _PARTIAL
 
+    def write_lines(self, path: Path, records: Iterable[Mapping[str, Any]]) -> int:
+        """Write one JSON object per line to `path`, a file beside the output, which appears
+        complete or not at all. Return their number. Raises DataError where it cannot be written."""
+        fresh = self.folder / _LINES_PARTIAL
+        count = 0
+        try:
+            # backslashreplace turns a lone surrogate into its JSON escape.
+            with fresh.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                for record in records:
+                    count += 1
+                    file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+            put_in_place(fresh, path)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        return count
+
     def about_to_place(self) -> None:
         """Record in the manifest that the output is complete, so that the job counts as done if the
         process dies before it removes the parts."""
@@ -285,6 +304,9 @@ def _open(checked: CheckedScoring, folder: Path) -> Job:
         responses_done=0 if last is None else last.responses_done,
         batches_done=0 if last is None else last.batches_done,
     )
+    if checked.config.data.on_bad_row == "quarantine":
+        job.summary.rows_read = job.survey.rows + job.survey.bad_rows
+        job.summary.quarantined = job.survey.bad_rows
     if not job.in_place:
         refuse_existing(checked.out, overwrite=checked.config.overwrite)
     if job.rows_done:
@@ -342,9 +364,12 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _is_of_a_job(entry: Path) -> bool:
-    return entry.name in (MANIFEST_FILE, LOCK_FILE, _PARTIAL) or entry.name.startswith(
-        (".part-", "part-", f".{MANIFEST_FILE}")
-    )
+    return entry.name in (
+        MANIFEST_FILE,
+        LOCK_FILE,
+        _PARTIAL,
+        _LINES_PARTIAL,
+    ) or entry.name.startswith((".part-", "part-", f".{MANIFEST_FILE}"))
 
 
 def _clear(folder: Path) -> None:

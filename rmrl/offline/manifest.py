@@ -89,6 +89,20 @@ class Manifest:
         return ""
 
 
+def output_file(out: str, shard: tuple[int, int] | None) -> Path:
+    """Return the file that a job with `out` writes; shard (i, n) has a file of its own."""
+    path = Path(out).expanduser()
+    if shard is None:
+        return path
+    number, count = shard
+    return path.with_name(f"{path.stem}-{number:0{len(str(count))}}-of-{count}{path.suffix}")
+
+
+def quarantine_file(out: Path) -> Path:
+    """Return the file of the rows of a job that cannot be read."""
+    return out.with_name(out.name + ".quarantine.jsonl")
+
+
 def parts_folder(out: Path) -> Path:
     """Return the folder of the parts of `out`."""
     return out.with_name(out.name + ".parts")

@@ -6,6 +6,7 @@ claim the job -> batches -> scorer -> durable parts -> assemble -> out -> budget
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -13,11 +14,13 @@ from functools import partial
 from itertools import chain, islice, repeat
 
 from rmrl.cluster.watch import keep_in_mind, unless_lost
-from rmrl.data.responses import CountTokens, batches, rows_to_score
+from rmrl.data.responses import CountTokens, batches
+from rmrl.data.survey import bad_rows, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.offline.assemble import assemble
 from rmrl.offline.check import CheckedScoring
 from rmrl.offline.job import Job, claim, discard
+from rmrl.offline.manifest import quarantine_file
 from rmrl.offline.missing_table import broken_budgets, missing_table
 from rmrl.offline.progress import counting
 from rmrl.offline.response_rows import response_rows
@@ -46,6 +49,7 @@ def score_files(checked: CheckedScoring, opened: OpenScorer) -> Summary:
     DataError where files cannot be read or written.
     """
     with claim(checked) as job:
+        _quarantine(job)
         try:
             if job.rows_left:
                 asyncio.run(_score_left(job, opened))
@@ -57,6 +61,20 @@ def score_files(checked: CheckedScoring, opened: OpenScorer) -> Summary:
         discard(job)
     _log.info(f"wrote {job.out}: {job.survey.rows} rows, {job.summary.rows} responses")
     return job.summary
+
+
+def _quarantine(job: Job) -> None:
+    """Write the bad rows beside the output; without any, remove an older file of them."""
+    settings = job.checked.config.data
+    if settings.on_bad_row != "quarantine":
+        return
+    file = quarantine_file(job.out)
+    if not job.survey.bad_rows:
+        file.unlink(missing_ok=True)
+        return
+    records = map(dataclasses.asdict, bad_rows(settings, job.survey))
+    count = job.write_lines(file, records)
+    _log.warning(f"{count} rows cannot be read; they are in {file} with the reasons")
 
 
 def judge_missing(checked: CheckedScoring, summary: Summary) -> None:

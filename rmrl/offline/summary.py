@@ -62,6 +62,10 @@ class Summary:
     in_reward: dict[str, VerdictCounts] = field(default_factory=dict)
     """Verdicts on responses where the component takes part in the reward, to which budgets
     apply."""
+    rows_read: int | None = None
+    """Rows of the files, the quarantined ones included; None where none are quarantined but a bad
+    row ends the job."""
+    quarantined: int = 0
 
     def add(self, rewards: RewardBatch) -> None:
         """Add a batch."""
@@ -90,6 +94,11 @@ class Summary:
             reasons = [f"{count} {status}" for status, count in missing.most_common()]
             lines.append(f"  {name:<{width}}  {moments!s:<20}  {', '.join(reasons) or '0'}")
         lines.append(f"  {'reward':<{width}}  {self.reward!s:<20}  {self.rows - self.kept}")
+        if self.rows_read is not None:
+            lines.append(
+                f"{self.rows_read} rows read = {self.rows_read - self.quarantined} scored +"
+                f" {self.quarantined} quarantined"
+            )
         return "\n".join(map(str.rstrip, lines))
 
     def to_json(self) -> dict[str, Any]:

@@ -25,6 +25,10 @@ class ScoreDataConfig:
     `prompt_id` where rows have them, else the prompt."""
     max_rows: int = -1
     """Read only the first rows; -1: all."""
+    on_bad_row: str = choice("fail", among=("fail", "quarantine"))
+    """Reaction to a row that cannot be read (a line that is not JSON, a column that is missing or
+    of a wrong type): fail (before anything is scored) or quarantine (the row goes to
+    <out>.quarantine.jsonl with the reason, all others are scored)."""
     batch_size: int = positive(256)
     """Responses scored together, also by batch-wise transforms. A killed job loses a batch and some
     seconds."""
@@ -64,6 +68,9 @@ class ScoreConfig:
     """Parquet, jsonl or csv file to write: the rows with their scores."""
     overwrite: bool = changeable(False)
     """Replace `out` if it exists, and discard unfinished rows of another job."""
+    shard: str | None = None
+    """i/n: score the i-th (1 to n) of n parts of the rows, into <name>-<i>-of-<n>.<suffix> for
+    `out`; null: all rows."""
     columns: list[str] = field(default_factory=list)
     """Further columns per reward: rendered (input of a judge), raw (its output), steps (the
     scores of a process reward's steps)."""

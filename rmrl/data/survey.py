@@ -1,0 +1,284 @@
+"""A first pass over the rows of a scoring job: how many there are, of which types and groups, which
+of them cannot be read, and which belong to this shard."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from rmrl.config.schema import ScoreDataConfig
+from rmrl.data.groups import GroupTable
+from rmrl.data.problems import BadRow, file_error
+from rmrl.data.responses import AnsweredRow, CountTokens, ResponseReader, numbered_rows
+from rmrl.data.rows import file_labels, file_list
+from rmrl.data.source_table import JsonTypes, parquet_schema, unified
+from rmrl.errors import ConfigError, DataError
+
+_RESPONSES = {True: "a list of responses", False: "one response"}
+_WINDOW_BYTES = 64 * 2**20
+_EXAMPLES = 3
+
+_SCORED = 1
+_BAD = 2
+_OF_OTHERS = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """The rows of one of several jobs: every `count`-th row, or group of rows, from `number`."""
+
+    number: int = 1
+    """1 to `count`."""
+    count: int = 1
+    by_group: bool = False
+    """Whether the rows of a group are in one shard."""
+
+    def holds(self, position: int) -> bool:
+        """Return whether the row, or the group, at this position (from 0) is in the shard."""
+        return position % self.count == self.number - 1
+
+
+def shard_numbers(text: str) -> tuple[int, int]:
+    """Return i and n of "i/n". Raises ConfigError for any other text, and unless 1 <= i <= n."""
+    match = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", text)
+    if match is None:
+        raise ConfigError(
+            f"shard={text!r}: need i/n, the i-th of n parts of the rows, e.g. shard=1/4"
+        )
+    number = int(match[1])
+    count = int(match[2])
+    if not 1 <= number <= count:
+        raise ConfigError(
+            f"shard={text}: i counts from 1 to n; need one of shard=1/{max(count, 1)} to"
+            f" shard={max(count, 1)}/{max(count, 1)}"
+        )
+    return number, count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """Counts and types of the rows to score; rows are numbered without those that are not."""
+
+    rows: int
+    responses: int
+    rows_of_files: tuple[int, ...]
+    """Number of rows to score in each file; 0 for files behind `data.max_rows`."""
+    several: bool
+    """Whether rows hold lists of responses."""
+    schema: pa.Schema | None
+    """Schema of the rows in parquet; None for other formats."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of all rows, in the order of their first appearance."""
+    groups: GroupTable | None = None
+    """None without `by_group`."""
+    masks: tuple[np.ndarray | None, ...] = ()
+    """Per file a bool for each row that was read, whether it is scored; None: all are."""
+    bad_masks: tuple[np.ndarray | None, ...] = ()
+    """Per file a bool for each row that was read, whether it is bad and in this shard; None: no row
+    is."""
+    bad_rows: int = 0
+    """Number of these rows."""
+
+
+@dataclass(slots=True)
+class _FileRows:
+    """What becomes of each row of one file."""
+
+    fates: array[int] = field(default_factory=lambda: array("b"))
+    """One byte per row."""
+
+    def mask(self) -> np.ndarray | None:
+        """Bool per row: scored; None where all are."""
+        scored = self._fates() == _SCORED
+        return None if scored.all() else scored
+
+    def bad_mask(self) -> np.ndarray | None:
+        """Bool per row: bad; None where no row is."""
+        bad = self._fates() == _BAD
+        return bad if bad.any() else None
+
+    def count(self, fate: int) -> int:
+        """Number of rows with this fate."""
+        return int((self._fates() == fate).sum())
+
+    def _fates(self) -> np.ndarray:
+        return np.array(self.fates, dtype=np.int8)
+
+
+def survey(
+    settings: ScoreDataConfig,
+    *,
+    for_parquet: bool,
+    by_group: bool = False,
+    shard: Shard | None = None,
+) -> Survey:
+    """Read every row once, so that a malformed one stops a job before anything is scored and not
+    after hours; with data.on_bad_row=quarantine it is counted instead.
+
+    Raises the errors of `answered_rows`, DataError where no row is left to score and, with
+    `for_parquet`, where columns mix types or only some rows hold several responses. `by_group`
+    records the group of each row. A shard's types and columns are those of all rows.
+    """
+    paths = file_list(settings.files, "data.files")
+    shard = shard or Shard()
+    files = [_FileRows() for _ in paths]
+    types = _Types() if for_parquet else None
+    groups = GroupTable() if by_group else None
+    first_rows: dict[bytes, int] = {}
+    examples: list[BadRow] = []
+    columns: dict[str, None] = {}
+    responses = 0
+    several = False
+    for read, (position, row) in enumerate(numbered_rows(settings, paths)):
+        fates = files[position].fates
+        if isinstance(row, BadRow):
+            fates.append(_BAD if shard.holds(read) else _OF_OTHERS)
+            if len(examples) < _EXAMPLES:
+                examples.append(row)
+            continue
+        columns |= dict.fromkeys(row.fields)
+        several = several or row.several
+        if types is not None:
+            types.add(row)
+        place = row.number
+        if shard.by_group:
+            place = first_rows.setdefault(row.group, len(first_rows))
+        if not shard.holds(place):
+            fates.append(_OF_OTHERS)
+            continue
+        fates.append(_SCORED)
+        responses += len(row.texts)
+        if groups is not None:
+            groups.add(row.group, responses=len(row.texts), size=row.size, file=position)
+    rows_of_files = tuple(file.count(_SCORED) for file in files)
+    if not sum(rows_of_files):
+        raise _nothing_left(settings, shard, examples, readable=bool(columns))
+    return Survey(
+        rows=sum(rows_of_files),
+        responses=responses,
+        rows_of_files=rows_of_files,
+        several=several,
+        schema=types.schema(paths) if types is not None else None,
+        columns=tuple(columns),
+        groups=groups,
+        masks=tuple(file.mask() for file in files),
+        bad_masks=tuple(file.bad_mask() for file in files),
+        bad_rows=sum(file.count(_BAD) for file in files),
+    )
+
+
+def rows_to_score(
+    settings: ScoreDataConfig,
+    surveyed: Survey,
+    *,
+    done: int = 0,
+    count_tokens: CountTokens | None = None,
+) -> Iterator[AnsweredRow]:
+    """Yield the rows in the order of scoring, without the first `done` of that order.
+
+    This is the order of the files, unless the survey has groups and the rows of some are not
+    consecutive: then rows come group after group, and the files are read once for every 64 MiB of
+    rows, which bounds the memory.
+    """
+    if surveyed.groups is None or not surveyed.groups.scattered:
+        wanted_N = np.arange(surveyed.rows) >= done
+        yield from _selected_rows(settings, surveyed, wanted_N, count_tokens)
+        return
+    order_N = surveyed.groups.order()[done:]
+    for window in surveyed.groups.windows(order_N, most_bytes=_WINDOW_BYTES):
+        wanted_N = np.zeros(surveyed.rows, dtype=bool)
+        wanted_N[window] = True
+        selected = _selected_rows(settings, surveyed, wanted_N, count_tokens)
+        rows = {row.number: row for row in selected}
+        for number in window:
+            yield rows.pop(int(number))
+
+
+def bad_rows(settings: ScoreDataConfig, surveyed: Survey) -> Iterator[BadRow]:
+    """Yield the bad rows of the shard, in the order of the files."""
+    paths = file_list(settings.files, "data.files")
+    reader = ResponseReader(settings)
+    for path, label, mask in zip(paths, file_labels(paths), surveyed.bad_masks, strict=True):
+        if mask is not None:
+            for row in reader.sorted_out(path, label, wanted_N=mask):
+                if isinstance(row, BadRow):
+                    yield row
+
+
+def _selected_rows(
+    settings: ScoreDataConfig,
+    surveyed: Survey,
+    wanted_N: np.ndarray,
+    count_tokens: CountTokens | None,
+) -> Iterator[AnsweredRow]:
+    """Yield the rows where `wanted_N` is true, in the order of the files."""
+    paths = file_list(settings.files, "data.files")
+    reader = ResponseReader(settings, count_tokens)
+    first = 0
+    for position, (path, label) in enumerate(zip(paths, file_labels(paths), strict=True)):
+        count = surveyed.rows_of_files[position]
+        wanted_in_file = wanted_N[first : first + count]
+        if wanted_in_file.any():
+            numbers = map(int, first + np.flatnonzero(wanted_in_file))
+            mask = surveyed.masks[position]
+            if mask is not None:
+                places = np.flatnonzero(mask)[wanted_in_file]
+                wanted_in_file = np.zeros(len(mask), dtype=bool)
+                wanted_in_file[places] = True
+            yield from reader.rows(path, label, numbers=numbers, wanted_N=wanted_in_file)
+        first += count
+
+
+class _Types:
+    """Types of the columns of all rows, for parquet."""
+
+    def __init__(self) -> None:
+        self._several: bool | None = None
+        self._of_json: dict[Path, JsonTypes] = {}
+
+    def add(self, row: AnsweredRow) -> None:
+        """Add a row. Raises DataError where it does not fit to those before it."""
+        several = row.several if self._several is None else self._several
+        if row.several != several:
+            raise DataError(
+                f"{row.prompt.id} holds {_RESPONSES[row.several]}, the rows before it"
+                f" {_RESPONSES[several]}; parquet needs one type per column: write JSON lines"
+                " (out=....jsonl), or score the files one by one"
+            )
+        self._several = several
+        if row.file.suffix != ".parquet":
+            self._of_json.setdefault(row.file, JsonTypes(row.file)).add(row.fields)
+
+    def schema(self, paths: Sequence[Path]) -> pa.Schema:
+        """Return the schema of all files."""
+        schemas: list[tuple[Path, pa.Schema]] = []
+        for path in dict.fromkeys(paths):
+            if path.suffix == ".parquet":
+                schemas.append((path, parquet_schema(path)))
+            elif path in self._of_json:
+                schemas.append((path, self._of_json[path].schema()))
+        return unified(schemas)
+
+
+def _nothing_left(
+    settings: ScoreDataConfig, shard: Shard, examples: Sequence[BadRow], *, readable: bool
+) -> DataError:
+    """Return the error for a job without rows; `readable`: whether any row of the files is."""
+    if readable:
+        unit = "groups of rows" if shard.by_group else "readable rows"
+        return DataError(
+            f"shard={shard.number}/{shard.count} has no row to score: there are fewer {unit} than"
+            " shards; give a smaller n"
+        )
+    if examples:
+        lines = [f"row {row.row}, {row.reason}" for row in examples]
+        return file_error(examples[0].file, ["no row can be scored", *lines])
+    return DataError(
+        f"data.max_rows={settings.max_rows} leaves no row to score; give 1 or more, or -1 for all"
+    )
