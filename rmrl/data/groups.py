@@ -117,9 +117,13 @@ class GroupTable:
         """Whether the rows of some group are not consecutive."""
         return not self._in_order
 
+    def of_rows(self) -> np.ndarray:
+        """Return the number of each row's group, int64."""
+        return np.frombuffer(self._group_of_row, dtype=np.int64)
+
     def order(self) -> np.ndarray:
         """Return row numbers, int64, group after group in the order of their first rows."""
-        return np.argsort(np.frombuffer(self._group_of_row, dtype=np.int64), kind="stable")
+        return np.argsort(self.of_rows(), kind="stable")
 
     def windows(self, order: np.ndarray, *, most_bytes: int) -> list[np.ndarray]:
         """Split `order` into pieces of at most `most_bytes`; a larger row is a piece by itself."""

@@ -239,6 +239,7 @@ def _prompt(checked: PromptRow, truth_column: Any) -> Prompt:
         data_source=checked.data_source,
         ability=checked.ability,
         extra_info=checked.extra_info,
+        plain_text=checked.plain_text,
     )
 
 

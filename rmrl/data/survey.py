@@ -178,15 +178,16 @@ def rows_to_score(
     surveyed: Survey,
     *,
     done: int = 0,
+    by_group: bool = True,
     count_tokens: CountTokens | None = None,
 ) -> Iterator[AnsweredRow]:
     """Yield the rows in the order of scoring, without the first `done` of that order.
 
     This is the order of the files, unless the survey has groups and the rows of some are not
-    consecutive: then rows come group after group, and the files are read once for every 64 MiB of
-    rows, which bounds the memory.
+    consecutive: then, `by_group`, rows come group after group, and the files are read once for
+    every 64 MiB of rows, which bounds the memory.
     """
-    if surveyed.groups is None or not surveyed.groups.scattered:
+    if not by_group or surveyed.groups is None or not surveyed.groups.scattered:
         wanted_N = np.arange(surveyed.rows) >= done
         yield from _selected_rows(settings, surveyed, wanted_N, count_tokens)
         return

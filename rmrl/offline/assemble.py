@@ -34,7 +34,7 @@ def assemble(job: Job) -> None:
     )
     try:
         rows = _source_rows(job)
-        for added in _scores(job):
+        for added in added_columns(job):
             count = len(added["reward"])
             writer.write(list(islice(rows, count)), added)
         writer.close()
@@ -58,7 +58,7 @@ def _source_rows(job: Job) -> Iterator[Mapping[str, Any]]:
                 yield row.fields
 
 
-def _scores(job: Job) -> Iterator[Mapping[str, Sequence[Any]]]:
+def added_columns(job: Job) -> Iterator[Mapping[str, Sequence[Any]]]:
     """Yield the added columns of the next rows, `_ROWS_AT_A_TIME` at a time."""
     total = job.survey.rows
     bytes_per_row = sum(part.memory_bytes for part in job.manifest.parts) / total

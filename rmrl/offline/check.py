@@ -20,7 +20,7 @@ from rmrl.data.survey import Shard, Survey, shard_numbers, survey
 from rmrl.data.table_writer import SUFFIXES
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.offline.columns import FURTHER
-from rmrl.offline.manifest import output_file, parts_folder
+from rmrl.offline.manifest import export_file, output_file, parts_folder
 from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.residency import Budget, EnginePlan
@@ -92,7 +92,7 @@ def check_scoring(
     surveyed = None
     if config.out and needs_out:
         out = output_file(config.out, _shard(config))
-        surveyed = _survey(config, out, by_group=whole_groups)
+        surveyed = _survey(config, out, whole_groups=whole_groups)
     for table in tables:
         _log.info(table)
     return CheckedScoring(
@@ -146,7 +146,14 @@ def _first_round(
     if config.out and needs_out:
         with problems.collecting():
             out = output_file(config.out, _shard(config))
-            refuse_existing(out, overwrite=config.overwrite, unfinished_is_fine=True)
+            files = [out]
+            for kind in (config.select, config.export):
+                if kind is not None:
+                    files.append(export_file(out, kind))
+            # An unfinished job of this output may have written some of them.
+            if not parts_folder(out).exists():
+                for file in files:
+                    refuse_existing(file, overwrite=config.overwrite)
     rows: list[ResponseRow] = []
     if config.data.files is not None:
         with problems.collecting():
@@ -189,7 +196,8 @@ def _shard(config: ScoreConfig) -> tuple[int, int] | None:
     return None if config.shard is None else shard_numbers(config.shard)
 
 
-def _survey(config: ScoreConfig, out: Path, *, by_group: bool) -> Survey:
+def _survey(config: ScoreConfig, out: Path, *, whole_groups: bool) -> Survey:
+    by_group = whole_groups or config.select is not None or config.export == "dpo"
     number, count = _shard(config) or (1, 1)
     surveyed = survey(
         config.data,
@@ -198,7 +206,7 @@ def _survey(config: ScoreConfig, out: Path, *, by_group: bool) -> Survey:
         shard=Shard(number=number, count=count, by_group=by_group and count > 1),
     )
     _log.info(f"{surveyed.rows} rows with {surveyed.responses} responses to score")
-    if surveyed.groups is not None:
+    if whole_groups and surveyed.groups is not None:
         _report_groups(surveyed.groups)
     return surveyed
 
@@ -225,15 +233,12 @@ def _report_groups(groups: GroupTable) -> None:
         )
 
 
-def refuse_existing(out: Path, *, overwrite: bool, unfinished_is_fine: bool = False) -> None:
-    """Raise DataError where `out` may not be written; `unfinished_is_fine` allows an `out` with
-    parts of a job beside it."""
+def refuse_existing(out: Path, *, overwrite: bool) -> None:
+    """Raise DataError where `out` may not be written."""
     if out.is_dir():
         raise DataError(
             f"out={out} is a folder; give a file in it, e.g. out={out / 'scored.parquet'}"
         )
-    if unfinished_is_fine and parts_folder(out).exists():
-        return
     if out.exists() and not overwrite:
         raise DataError(
             f"out={out} exists already and was left alone; give another name, or overwrite=true to"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -40,6 +41,7 @@ from rmrl.offline.manifest import (
     parts_folder,
     read_manifest,
 )
+from rmrl.offline.picks import Rewards
 from rmrl.offline.summary import Summary
 from rmrl.types import RewardBatch
 
@@ -147,10 +149,7 @@ class Job:
                 tables.append(table.filter(pa.array((rows >= first) & (rows < last))))
         table = pa.concat_tables(tables).sort_by(_ROW)
         if table[_ROW].to_pylist() != list(range(first, last)):
-            raise DataError(
-                f"the parts in {self.folder} do not hold the rows {first} to {last - 1} once each;"
-                " remove it and score again"
-            )
+            raise self._lacking(first, last)
         several = table[_SEVERAL].to_pylist()
         columns: dict[str, list[Any]] = {}
         for name in self.types:
@@ -160,6 +159,18 @@ class Job:
                     values[i] = values[i][0]
             columns[name] = values
         return columns
+
+    def rewards(self) -> Rewards:
+        """Return the rewards of all rows, which are scored; 24 bytes per response. Raises DataError
+        where the parts lack rows."""
+        parts: list[pa.Table] = []
+        for part in self.manifest.parts:
+            parts.append(pq.read_table(self.folder / part.file, columns=[_ROW, "reward"]))
+        table = pa.concat_tables(parts).sort_by(_ROW).combine_chunks()
+        if not np.array_equal(table[_ROW].to_numpy(), np.arange(self.survey.rows)):
+            raise self._lacking(0, self.survey.rows)
+        lists = table["reward"]
+        return Rewards.of_lists(lists.chunk(0))
 
     def standing(self) -> str:
         """Return a sentence on the finished rows, their place, and how to resume."""
@@ -209,6 +220,12 @@ class Job:
             return False
         status = self.out.stat()
         return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns} == dict(written)
+
+    def _lacking(self, first: int, last: int) -> DataError:
+        return DataError(
+            f"the parts in {self.folder} do not hold the rows {first} to {last - 1} once each;"
+            " remove it and score again"
+        )
 
     def _write(self, table: pa.Table) -> Part:
         name = f"part-{len(self.manifest.parts):05d}.parquet"

@@ -98,6 +98,11 @@ def output_file(out: str, shard: tuple[int, int] | None) -> Path:
     return path.with_name(f"{path.stem}-{number:0{len(str(count))}}-of-{count}{path.suffix}")
 
 
+def export_file(out: Path, kind: str) -> Path:
+    """Return the file beside `out` of select=`kind` or export=`kind`."""
+    return out.with_name(f"{out.stem}.{kind}.jsonl")
+
+
 def quarantine_file(out: Path) -> Path:
     """Return the file of the rows of a job that cannot be read."""
     return out.with_name(out.name + ".quarantine.jsonl")

@@ -19,6 +19,7 @@ from rmrl.data.survey import bad_rows, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.offline.assemble import assemble
 from rmrl.offline.check import CheckedScoring
+from rmrl.offline.export import export
 from rmrl.offline.job import Job, claim, discard
 from rmrl.offline.manifest import quarantine_file
 from rmrl.offline.missing_table import broken_budgets, missing_table
@@ -55,6 +56,7 @@ def score_files(checked: CheckedScoring, opened: OpenScorer) -> Summary:
                 asyncio.run(_score_left(job, opened))
             if not job.in_place:
                 assemble(job)
+            export(job)
         except BaseException:
             _log.info(job.standing())
             raise
@@ -146,7 +148,11 @@ async def _batches(job: Job, scorer: Scorer) -> None:
     checked = job.checked
     scorer.load_state_dict(job.state)
     rows = rows_to_score(
-        checked.config.data, job.survey, done=job.rows_done, count_tokens=token_counter(checked)
+        checked.config.data,
+        job.survey,
+        done=job.rows_done,
+        by_group=checked.whole_groups,
+        count_tokens=token_counter(checked),
     )
     sizes = batch_sizes(checked, done=job.batches_done)
     try:

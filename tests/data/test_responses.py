@@ -82,6 +82,12 @@ def test_several_responses_under_either_name(tmp_path: Path) -> None:
     )  # files of both kinds, joined by pandas, have nulls in one of the columns
 
 
+def test_a_prompt_that_is_a_text_is_known_as_one(tmp_path: Path) -> None:
+    text, messages = read(tmp_path, [{"prompt": "2 + 2?", "response": "4"}, row()])
+    assert (text.prompt.plain_text, messages.prompt.plain_text) == (True, False)
+    assert text.prompt.messages == ({"role": "user", "content": "2 + 2?"},)
+
+
 def test_another_column_and_the_tokenizers_count(tmp_path: Path) -> None:
     rows = [{"prompt": "2 + 2?", "answer": "it is four"}]
     found = list(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.config.schema.fields import changeable, choice, positive
+from rmrl.config.schema.fields import changeable, choice, not_negative, positive
 from rmrl.config.schema.reward import ClusterConfig, RewardConfig
 
 
@@ -71,6 +71,15 @@ class ScoreConfig:
     shard: str | None = None
     """i/n: score the i-th (1 to n) of n parts of the rows, into <name>-<i>-of-<n>.<suffix> for
     `out`; null: all rows."""
+    select: str | None = choice(None, among=(None, "best"), may_change=True)
+    """best: write <out>.best.jsonl as well, with the best response to every prompt
+    (`data.group_key`)."""
+    export: str | None = choice(None, among=(None, "dpo", "sft"), may_change=True)
+    """dpo: write <out>.dpo.jsonl as well, the best and the worst response to every prompt as a
+    pair; sft: <out>.sft.jsonl, the responses with a reward as examples (with select=best the best
+    ones)."""
+    export_margin: float = not_negative(0.0, may_change=True)
+    """Least difference of the two rewards of a pair; equal rewards never make one."""
     columns: list[str] = field(default_factory=list)
     """Further columns per reward: rendered (input of a judge), raw (its output), steps (the
     scores of a process reward's steps)."""

@@ -1,0 +1,216 @@
+"""Files beside the output, made of its scores: the best response of every prompt, pairs for DPO,
+examples for SFT.
+
+    select=best    <out>.best.jsonl   the row of the best response: its columns and its scores
+    export=dpo     <out>.dpo.jsonl    {"prompt", "chosen", "rejected", "score_chosen",
+                                      "score_rejected"}: best and worst response of a prompt
+    export=sft     <out>.sft.jsonl    {"prompt", "completion"}: every response with a reward, with
+                                      select=best the best ones
+
+The prompts are those of `data.group_key`. The columns of dpo and sft are those that TRL reads
+(https://huggingface.co/docs/trl/dataset_formats): texts where the prompt is a text, lists of
+messages where it is one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from rmrl.data.csv_cells import SUFFIX as CSV
+from rmrl.data.csv_cells import values_of
+from rmrl.data.responses import AnsweredRow
+from rmrl.data.survey import rows_to_score
+from rmrl.offline.assemble import added_columns
+from rmrl.offline.job import Job
+from rmrl.offline.manifest import export_file
+from rmrl.offline.picks import Picks, Rewards, pick
+
+_log = logging.getLogger(__name__)
+
+Record = dict[str, Any]
+
+
+def export(job: Job) -> None:
+    """Write the files of `select` and `export`. Raises DataError where they cannot be written."""
+    config = job.checked.config
+    if config.select is None and config.export is None:
+        return
+    rewards = job.rewards()
+    picks: Picks | None = None
+    if job.survey.groups is not None:
+        groups = job.survey.groups
+        picks = pick(rewards, groups.of_rows(), groups=groups.groups)
+        _log.info(
+            f"{groups.groups} prompts; in {picks.tied} several responses share the highest reward,"
+            f" of which the first counts; {picks.missing} responses have no reward and are never"
+            " picked"
+        )
+    exports = _Exports(job, rewards, picks)
+    if config.select == "best":
+        file = export_file(job.out, "best")
+        count = job.write_lines(file, exports.best())
+        _log.info(f"wrote {file}: the best response to {count} prompts")
+    if config.export == "dpo":
+        file = export_file(job.out, "dpo")
+        count = job.write_lines(file, exports.pairs())
+        reasons = [f"{number} {reason}" for reason, number in exports.left_out.items()]
+        left_out = ", ".join(reasons) or "none"
+        _log.info(f"wrote {file}: {count} pairs; prompts left out: {left_out}")
+    if config.export == "sft":
+        file = export_file(job.out, "sft")
+        count = job.write_lines(file, exports.examples())
+        _log.info(f"wrote {file}: {count} examples")
+
+
+@dataclass(slots=True)
+class _Open:
+    """The two sides of a pair whose rows are being read."""
+
+    chosen: AnsweredRow | None = None
+    rejected: AnsweredRow | None = None
+
+
+class _Exports:
+    """Records of the files."""
+
+    def __init__(self, job: Job, rewards: Rewards, picks: Picks | None) -> None:
+        self._job = job
+        self._rewards = rewards
+        self._picks = picks
+        self.left_out: Counter[str] = Counter()
+        """Reason -> number of prompts without a pair."""
+
+    def best(self) -> Iterator[Record]:
+        """Yield the rows of the best responses, in the order of the files."""
+        is_best_F = self._best_places()
+        rows = self._rows()
+        for added in added_columns(self._job):
+            for i, row in enumerate(islice(rows, len(added["reward"]))):
+                first = int(self._rewards.firsts_N[row.number])
+                for index in range(len(row.texts)):
+                    if is_best_F[first + index]:
+                        scores = {name: values[i] for name, values in added.items()}
+                        yield self._single(row, index, scores)
+
+    def examples(self) -> Iterator[Record]:
+        """Yield one example per response with a reward, in the order of the files."""
+        wanted_F = ~np.isnan(self._rewards.rewards_F)
+        if self._job.checked.config.select == "best":
+            wanted_F = self._best_places()
+        for row in self._rows():
+            first = int(self._rewards.firsts_N[row.number])
+            for index, text in enumerate(row.texts):
+                if wanted_F[first + index]:
+                    yield {"prompt": _prompt(row), "completion": _answer(row, text)}
+
+    def pairs(self) -> Iterator[Record]:
+        """Yield a pair per prompt, as far as it has one."""
+        job = self._job
+        groups = job.survey.groups
+        assert self._picks is not None
+        assert groups is not None
+        group_of_row_N = groups.of_rows()
+        best_G = self._picks.best_G
+        worst_G = self._picks.worst_G
+        wanted_G = self._wanted_pairs(self._picks)
+        rows_F = self._rewards.rows_F
+        pending: dict[int, _Open] = {}
+        # The rows of a group follow each other here, so few pairs are open at a time.
+        for row in rows_to_score(job.checked.config.data, job.survey, by_group=True):
+            group = int(group_of_row_N[row.number])
+            if not wanted_G[group]:
+                continue
+            pair = pending.setdefault(group, _Open())
+            if rows_F[best_G[group]] == row.number:
+                pair.chosen = row
+            if rows_F[worst_G[group]] == row.number:
+                pair.rejected = row
+            if pair.chosen is not None and pair.rejected is not None:
+                record = self._pair(pair.chosen, pair.rejected, group)
+                del pending[group]
+                # Later rows of the group have nothing to add.
+                wanted_G[group] = False
+                if record is not None:
+                    yield record
+
+    def _wanted_pairs(self, picks: Picks) -> np.ndarray:
+        """Return which groups have a pair by their rewards; bool."""
+        margin = self._job.checked.config.export_margin
+        rewards_F = self._rewards.rewards_F
+        with np.errstate(invalid="ignore"):  # two infinite rewards have no difference
+            difference_G = rewards_F[picks.best_G] - rewards_F[picks.worst_G]
+        several_G = picks.scored_G > 1
+        differ_G = several_G & (difference_G > 0)
+        wanted_G = differ_G & (difference_G >= margin)
+        self._leave_out("with fewer than two responses with a reward", ~several_G)
+        self._leave_out("with equal rewards", several_G & ~differ_G)
+        self._leave_out(f"below export_margin={margin:g}", differ_G & ~wanted_G)
+        return wanted_G
+
+    def _leave_out(self, reason: str, groups_G: np.ndarray) -> None:
+        if groups_G.any():
+            self.left_out[reason] = int(groups_G.sum())
+
+    def _pair(self, chosen: AnsweredRow, rejected: AnsweredRow, group: int) -> Record | None:
+        assert self._picks is not None
+        best = int(self._picks.best_G[group])
+        worst = int(self._picks.worst_G[group])
+        chosen_text = chosen.texts[best - int(self._rewards.firsts_N[chosen.number])]
+        rejected_text = rejected.texts[worst - int(self._rewards.firsts_N[rejected.number])]
+        if chosen.prompt.messages != rejected.prompt.messages:
+            self.left_out["whose two responses answer different prompts"] += 1
+            return None
+        if chosen_text == rejected_text:
+            self.left_out["whose two responses are the same text"] += 1
+            return None
+        return {
+            "prompt": _prompt(chosen),
+            "chosen": _answer(chosen, chosen_text),
+            "rejected": _answer(chosen, rejected_text),
+            "score_chosen": float(self._rewards.rewards_F[best]),
+            "score_rejected": float(self._rewards.rewards_F[worst]),
+        }
+
+    def _rows(self) -> Iterator[AnsweredRow]:
+        return rows_to_score(self._job.checked.config.data, self._job.survey, by_group=False)
+
+    def _best_places(self) -> np.ndarray:
+        """Bool per response."""
+        assert self._picks is not None
+        is_best_F = np.zeros(len(self._rewards.rewards_F), dtype=bool)
+        is_best_F[self._picks.best_G[self._picks.best_G >= 0]] = True
+        return is_best_F
+
+    def _single(self, row: AnsweredRow, index: int, scores: Mapping[str, Any]) -> Record:
+        """Return the columns of one response of a row."""
+        key = self._job.checked.config.data.response_key
+        columns = dict(row.fields)
+        if row.file.suffix == CSV:
+            columns = values_of(row.fields, response_key=key)
+        if row.several:
+            columns.pop("responses", None)
+            columns[key] = row.texts[index]
+            for name in ("response_tokens", "finish_reason"):
+                if isinstance(columns.get(name), list):
+                    columns[name] = columns[name][index]
+            scores = {name: values[index] for name, values in scores.items()}
+        return columns | dict(scores)
+
+
+def _prompt(row: AnsweredRow) -> Any:
+    if row.prompt.plain_text:
+        return row.prompt.messages[0]["content"]
+    return list(row.prompt.messages)
+
+
+def _answer(row: AnsweredRow, text: str) -> Any:
+    if row.prompt.plain_text:
+        return text
+    return [{"role": "assistant", "content": text}]
