@@ -22,15 +22,15 @@ async def heartbeat(wait: str, *, interval_s: float = INTERVAL_S) -> AsyncIterat
         async with heartbeat("waiting for the engines"):
             await start()               # after 10 s: "waiting for the engines (10 s)"
     """
-    reports = asyncio.create_task(_report(wait, interval_s))
+
+    async def report() -> None:
+        started = time.monotonic()
+        while True:
+            await asyncio.sleep(interval_s)
+            _log.info(f"{wait} ({time.monotonic() - started:.0f} s)")
+
+    reports = asyncio.create_task(report())
     try:
         yield
     finally:
         reports.cancel()
-
-
-async def _report(wait: str, interval_s: float) -> None:
-    started = time.monotonic()
-    while True:
-        await asyncio.sleep(interval_s)
-        _log.info(f"{wait} ({time.monotonic() - started:.0f} s)")

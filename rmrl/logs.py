@@ -97,7 +97,14 @@ class ConsoleHandler(logging.Handler):
         """Write one record. Raises BrokenPipeError where nobody reads standard error any more, and
         Interrupted where a signal comes meanwhile."""
         try:
-            self._write(record)
+            from tqdm import tqdm  # with the first message: a program that imports rmrl has none
+
+            text = self.format(record)
+            with tqdm.external_write_mode(file=sys.stderr):
+                if sys.stderr.isatty():
+                    self._write_to_terminal(text, _STYLES.get(record.levelname, ""))
+                else:
+                    print(text, file=sys.stderr, flush=True)
         except _TO_THE_COMMAND:
             raise
         except Exception:
@@ -107,16 +114,6 @@ class ConsoleHandler(logging.Handler):
         """Return the text; every level but info precedes its message."""
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         return f"[rmrl] {level}{super().format(record)}"
-
-    def _write(self, record: logging.LogRecord) -> None:
-        from tqdm import tqdm  # here, with the first message: a program that imports rmrl has none
-
-        text = self.format(record)
-        with tqdm.external_write_mode(file=sys.stderr):
-            if sys.stderr.isatty():
-                self._write_to_terminal(text, _STYLES.get(record.levelname, ""))
-            else:
-                print(text, file=sys.stderr, flush=True)
 
     def _write_to_terminal(self, text: str, style: str) -> None:
         from rich.console import Console

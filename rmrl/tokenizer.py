@@ -37,7 +37,13 @@ def load_tokenizer(path: str, *, trust_remote_code: bool, chat_template: str | N
     if not path:
         raise ConfigError(f"data.tokenizer and actor_rollout_ref.model.path: saw {path!r}; {_NEED}")
     folder = Path(path).expanduser()
-    _refuse_missing(path, folder)
+    looks_local = folder.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1
+    if looks_local and not folder.exists():
+        raise ConfigError(f"tokenizer: saw '{path}', which does not exist; {_NEED}")
+    if folder.is_dir() and not any(folder.glob("tokenizer*")) and not any(folder.glob("vocab*")):
+        names = sorted(entry.name for entry in folder.iterdir())
+        content = ", ".join(names[:8]) or "nothing"
+        raise ConfigError(f"tokenizer: saw the folder '{path}' holding {content}; {_NEED}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code
@@ -50,30 +56,16 @@ def load_tokenizer(path: str, *, trust_remote_code: bool, chat_template: str | N
         ) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    if chat_template and "{" not in chat_template:
+        # Without Jinja every prompt would have the same text, so it can only be the name of a file.
+        file = Path(chat_template).expanduser()
+        if not file.is_file():
+            raise ConfigError(
+                f"actor_rollout_ref.model.custom_chat_template: saw {chat_template!r}, which is"
+                ' neither Jinja text nor an existing file; need Jinja text such as "{% for m in'
+                ' messages %}...{% endfor %}", or a file that holds it'
+            )
+        chat_template = file.read_text(encoding="utf-8")
     if chat_template:
-        tokenizer.chat_template = _template_text(chat_template)
+        tokenizer.chat_template = chat_template
     return tokenizer
-
-
-def _refuse_missing(path: str, folder: Path) -> None:
-    looks_local = folder.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1
-    if looks_local and not folder.exists():
-        raise ConfigError(f"tokenizer: saw '{path}', which does not exist; {_NEED}")
-    if folder.is_dir() and not any(folder.glob("tokenizer*")) and not any(folder.glob("vocab*")):
-        names = sorted(entry.name for entry in folder.iterdir())
-        content = ", ".join(names[:8]) or "nothing"
-        raise ConfigError(f"tokenizer: saw the folder '{path}' holding {content}; {_NEED}")
-
-
-def _template_text(template: str) -> str:
-    if "{" in template:
-        return template
-    # Without Jinja every prompt would have the same text, so it can only be the name of a file.
-    path = Path(template).expanduser()
-    if not path.is_file():
-        raise ConfigError(
-            f"actor_rollout_ref.model.custom_chat_template: saw {template!r}, which is neither"
-            ' Jinja text nor an existing file; need Jinja text such as "{% for m in messages'
-            ' %}...{% endfor %}", or a file that holds it'
-        )
-    return path.read_text(encoding="utf-8")

@@ -65,7 +65,13 @@ def correct(
     _check(settings)
     log_ratio_BT = torch.where(mask_BT > 0, old_logprobs_BT - rollout_logprobs_BT, 0.0)
     log_ratio_BT = log_ratio_BT.detach().clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
-    metrics = _divergences(log_ratio_BT, mask_BT)
+    k3_BT = log_ratio_BT.expm1() - log_ratio_BT
+    chi2_BT = (2 * log_ratio_BT).double().expm1()
+    metrics: Metrics = {
+        "rollout_correction/kl": -masked_mean(log_ratio_BT, mask_BT).item(),
+        "rollout_correction/k3": masked_mean(k3_BT, mask_BT).item(),
+        "rollout_correction/chi2": masked_mean(chi2_BT, mask_BT).item(),
+    }
     kept_BT = mask_BT
     if settings.rollout_rs is not None:
         low, high = _rejection_bounds(settings)
@@ -108,15 +114,6 @@ def _mean_weight(weights_BT: torch.Tensor, kept_BT: torch.Tensor, level: str) ->
     if not weights_BT.numel():
         return weights_BT.sum()
     return masked_mean(weights_BT.amax(dim=1), (kept_BT > 0).any(dim=1).float())
-
-
-def _divergences(log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor) -> Metrics:
-    k3_BT = log_ratio_BT.expm1() - log_ratio_BT
-    return {
-        "rollout_correction/kl": -masked_mean(log_ratio_BT, mask_BT).item(),
-        "rollout_correction/k3": masked_mean(k3_BT, mask_BT).item(),
-        "rollout_correction/chi2": masked_mean((2 * log_ratio_BT).double().expm1(), mask_BT).item(),
-    }
 
 
 def _weight_metrics(weights_BT: torch.Tensor, kept_BT: torch.Tensor, truncated: float) -> Metrics:

@@ -139,7 +139,6 @@ class _Source:
 
     def __init__(self, saved: SavedModel, folder: Path) -> None:
         self.saved = saved
-        self._folder = folder
         self.reader = READERS[saved.format](folder)
         self.adapted = saved.model.lora_rank > 0
         self.classifies = saved.role == "critic"
@@ -148,7 +147,16 @@ class _Source:
             parameters = self._parameters(self._with_adapters(self._load()))
         shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
         self.names = [name for name in shapes if not self.adapted or name in self.reader.shapes]
-        self._require(shapes)
+        stored = self.reader.shapes
+        wrong = [name for name in self.names if stored.get(name) != shapes[name]]
+        wrong += [name for name in stored if name not in shapes]
+        if wrong or not self.names:
+            name = wrong[0] if wrong else "any parameter"
+            raise CheckpointError(
+                f"'{folder}' holds '{name}' with shape {stored.get(name)} and the model of"
+                f" '{saved.model.path}' has it with {shapes.get(name)}: the checkpoint is"
+                " torn, or base=<folder or hub id> is another model"
+            )
 
     def _of_base(self, read: Callable[[], PreTrainedModel]) -> PreTrainedModel:
         """The model that `read` returns; an error of it names `base` as the remedy."""
@@ -180,19 +188,6 @@ class _Source:
             else:
                 parameters |= experts
         return parameters
-
-    def _require(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise CheckpointError unless the checkpoint has the model's tensors and no others."""
-        stored = self.reader.shapes
-        wrong = [name for name in self.names if stored.get(name) != shapes[name]]
-        wrong += [name for name in stored if name not in shapes]
-        if wrong or not self.names:
-            name = wrong[0] if wrong else "any parameter"
-            raise CheckpointError(
-                f"'{self._folder}' holds '{name}' with shape {stored.get(name)} and the model of"
-                f" '{self.saved.model.path}' has it with {shapes.get(name)}: the checkpoint is"
-                " torn, or base=<folder or hub id> is another model"
-            )
 
     def merged(self) -> Iterator[tuple[str, Tensor]]:
         """Yield whole tensors by their Hugging Face names."""

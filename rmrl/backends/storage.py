@@ -295,32 +295,30 @@ class _LoadPlanner(DefaultLoadPlanner):
     def create_local_plan(self) -> LoadPlan:
         # The position in the index identifies the piece: several pieces may be the same box, in
         # different memory.
+        assert self.metadata is not None
         items: list[ReadItem] = []
         for number, piece in enumerate(self._pieces):
-            for item in self._reads(piece):
+            stored = self.metadata.state_dict_metadata.get(piece.name)
+            if not isinstance(stored, TensorStorageMetadata):
+                raise CheckpointError(
+                    f"'{self._folder}' holds no '{piece.name}': it is torn, or was written for"
+                    " another model; resume from another checkpoint, or with the model it was saved"
+                    " from"
+                )
+            reads = create_read_items_for_chunk_list(piece.name, stored, [piece.chunk])
+            size = tuple(stored.size)
+            count = sum(math.prod(item.lengths) for item in reads)
+            if size != piece.size or count != piece.data.numel():
+                raise CheckpointError(
+                    f"'{self._folder}' holds '{piece.name}' with shape {size}, {count} of the"
+                    f" {piece.data.numel()} numbers that are needed of it here, and the model has"
+                    f" {piece.size}: it is torn, or was written for another model; resume from"
+                    " another checkpoint, or with the model it was saved from"
+                )
+            for item in reads:
                 index = replace(item.dest_index, index=number)
                 items.append(replace(item, dest_index=index))
         return LoadPlan(items)
-
-    def _reads(self, piece: Piece) -> list[ReadItem]:
-        assert self.metadata is not None
-        stored = self.metadata.state_dict_metadata.get(piece.name)
-        if not isinstance(stored, TensorStorageMetadata):
-            raise CheckpointError(
-                f"'{self._folder}' holds no '{piece.name}': it is torn, or was written for another"
-                " model; resume from another checkpoint, or with the model it was saved from"
-            )
-        items = create_read_items_for_chunk_list(piece.name, stored, [piece.chunk])
-        size = tuple(stored.size)
-        count = sum(math.prod(item.lengths) for item in items)
-        if size != piece.size or count != piece.data.numel():
-            raise CheckpointError(
-                f"'{self._folder}' holds '{piece.name}' with shape {size}, {count} of the"
-                f" {piece.data.numel()} numbers that are needed of it here, and the model has"
-                f" {piece.size}: it is torn, or was written for another model; resume from another"
-                " checkpoint, or with the model it was saved from"
-            )
-        return items
 
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
         assert index.index is not None

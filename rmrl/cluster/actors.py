@@ -48,14 +48,6 @@ def _process_identity() -> ProcessIdentity:
     )
 
 
-async def _feed(parts: AsyncIterator[Any], arrivals: asyncio.Queue[Any]) -> None:
-    try:
-        async for part in parts:
-            arrivals.put_nowait(part)
-    finally:
-        arrivals.put_nowait(_END)
-
-
 async def _gathered(arrivals: asyncio.Queue[Any]) -> list[Any] | None:
     """Return all items that arrive within a moment after the first; None at the end."""
     ready = [await arrivals.get()]
@@ -127,8 +119,16 @@ class AsyncProcess:
         message between processes costs milliseconds."""
         parts = getattr(self._object, method)(*args)
         arrivals: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def feed() -> None:
+            try:
+                async for part in parts:
+                    arrivals.put_nowait(part)
+            finally:
+                arrivals.put_nowait(_END)
+
         with self._listed(method, parts):
-            feeding = asyncio.create_task(_feed(parts, arrivals))
+            feeding = asyncio.create_task(feed())
             try:
                 while (ready := await _gathered(arrivals)) is not None:
                     yield ready

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rmrl.config.load import normalise, parse
 from rmrl.config.verl import Applied, apply, own_arguments
-from rmrl.config.verl.shell import Script, read_script
+from rmrl.config.verl.shell import read_script
 from rmrl.errors import ConfigError
 
 _TRAINS = re.compile(r"((verl|recipe|rmrl)[\w.]*\.main_\w+|\S*main_\w+\.py)")
@@ -55,12 +55,22 @@ def migrate(text: str) -> list[Migrated]:
     Raises ConfigError where there is neither.
     """
     script = read_script(text)
-    notes = tuple(_notes(script))
+    notes: list[str] = []
+    outside = [f"${name}" for name, command in script.unknown.items() if not command]
+    if outside:
+        notes.append(f"not set in the script: {', '.join(outside)}")
+    if script.unsure:
+        notes.append(
+            "set inside an if, case or loop, the last assignment is taken:"
+            f" {', '.join(sorted(script.unsure))}"
+        )
+    if script.passes_arguments:
+        notes.append('the script passes its own arguments on ("$@"): put them behind the command')
     commands: list[Migrated] = []
     for words in script.statements:
         place = _place_of_program(words)
         if place is not None:
-            commands.append(_migrate_command(words[place], words[place + 1 :], notes))
+            commands.append(_migrate_command(words[place], words[place + 1 :], tuple(notes)))
     if commands:
         return commands
     every_word = itertools.chain.from_iterable(script.statements)
@@ -70,7 +80,7 @@ def migrate(text: str) -> list[Migrated]:
             "no line that starts verl (python3 -m verl.trainer.main_ppo ...) and no list of"
             " overrides (section.key=value ...): give a script with one of them"
         )
-    return [_migrate_command("", words, notes)]
+    return [_migrate_command("", words, tuple(notes))]
 
 
 def to_script(migrated: Migrated, *, preamble: Sequence[str] = ()) -> str:
@@ -132,19 +142,6 @@ def _migrate_command(program: str, words: Sequence[str], notes: Sequence[str]) -
         overrides=tuple(overrides),
         notes=tuple(notes),
     )
-
-
-def _notes(script: Script) -> Iterator[str]:
-    outside = [f"${name}" for name, command in script.unknown.items() if not command]
-    if outside:
-        yield f"not set in the script: {', '.join(outside)}"
-    if script.unsure:
-        yield (
-            "set inside an if, case or loop, the last assignment is taken:"
-            f" {', '.join(sorted(script.unsure))}"
-        )
-    if script.passes_arguments:
-        yield 'the script passes its own arguments on ("$@"): put them behind the command'
 
 
 def _differences(migrated: Migrated) -> Iterator[str]:

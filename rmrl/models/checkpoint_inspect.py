@@ -319,7 +319,25 @@ def tensor_headers(path: str | Path) -> tuple[TensorHeader, ...]:
     one is torn."""
     headers: list[TensorHeader] = []
     for file in _weight_files(local_checkpoint(path)):
-        headers += _file_headers(file)
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            prefix = stream.read(8)
+            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
+            if 8 + length > size:
+                raise ConfigError(
+                    f"'{file}' is torn ({size} bytes, its header alone needs more); copy the"
+                    " checkpoint again"
+                )
+            entries = json.loads(stream.read(length))
+        entries.pop("__metadata__", None)
+        end = 0
+        for name, entry in entries.items():
+            headers.append(TensorHeader(name, entry["dtype"], tuple(entry["shape"]), file))
+            end = max(end, entry["data_offsets"][1])
+        if 8 + length + end > size:
+            raise ConfigError(
+                f"'{file}' is torn ({size} bytes of {8 + length + end}); copy the checkpoint again"
+            )
     return tuple(headers)
 
 
@@ -346,30 +364,6 @@ def _weight_files(folder: Path) -> list[Path]:
             " copy it again"
         )
     return files
-
-
-def _file_headers(file: Path) -> list[TensorHeader]:
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        prefix = stream.read(8)
-        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
-        if 8 + length > size:
-            raise ConfigError(
-                f"'{file}' is torn ({size} bytes, its header alone needs more); copy the checkpoint"
-                " again"
-            )
-        entries = json.loads(stream.read(length))
-    entries.pop("__metadata__", None)
-    headers: list[TensorHeader] = []
-    end = 0
-    for name, entry in entries.items():
-        headers.append(TensorHeader(name, entry["dtype"], tuple(entry["shape"]), file))
-        end = max(end, entry["data_offsets"][1])
-    if 8 + length + end > size:
-        raise ConfigError(
-            f"'{file}' is torn ({size} bytes of {8 + length + end}); copy the checkpoint again"
-        )
-    return headers
 
 
 def _from_hub(name: str) -> Path:

@@ -123,7 +123,12 @@ def _trial_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]) ->
             if getattr(spec.options, "tokenizer", ""):
                 continue  # rows of text get the token ids for it later, from its tokenizer
             try:
-                trial = _trial(spec, _rows_of(spec, rows), pool)
+                own_rows = _rows_of(spec, rows)
+                first = own_rows[:TRIAL_ROWS]
+                trial = list(zip(first, _call(spec, first, pool), strict=True))
+                further = own_rows[TRIAL_ROWS : TRIAL_ROWS + _MORE_TRIAL_ROWS]
+                if further and all(result.status == "user_error" for _, result in trial):
+                    trial += zip(further, _call(spec, further, pool), strict=True)
             except RewardFunctionError as error:
                 problems.append(f"reward '{spec.name}': {error}")
                 continue
@@ -141,19 +146,6 @@ def _trial_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]) ->
             else:
                 _log.warning(f"{sentence}; such rows have no reward from it")
     return problems
-
-
-def _trial(
-    spec: RewardSpec, rows: Sequence[ResponseRow], pool: RulePool
-) -> list[tuple[ResponseRow, ScoreResult]]:
-    """Return the first rows with the results of the rule; more rows if it raised on all of
-    those."""
-    first = rows[:TRIAL_ROWS]
-    trial = list(zip(first, _call(spec, first, pool), strict=True))
-    further = rows[TRIAL_ROWS : TRIAL_ROWS + _MORE_TRIAL_ROWS]
-    if further and all(result.status == "user_error" for _, result in trial):
-        trial += zip(further, _call(spec, further, pool), strict=True)
-    return trial
 
 
 def _call(spec: RewardSpec, rows: Sequence[ResponseRow], pool: RulePool) -> list[ScoreResult]:

@@ -33,8 +33,21 @@ def choose_rules_of(config: Config | ScoreConfig, sources: Iterable[str]) -> lis
     distinct = sorted(set(sources))
     unknown = [source or "(none)" for source in distinct if source not in RULES]
     older = needs_rule_of_source(config)
+    without_rule = ", ".join(unknown[:5])
+    available = ", ".join(RULES)
+    if unknown and older:
+        raise ConfigError(
+            f"reward_model.combine_reward is on (its default) and rows of data_source"
+            f" {without_rule} have no rule (there is one for {available}): name yours with"
+            " custom_reward_function.path=<file>, or let the models alone count with"
+            " reward_model.combine_reward=False"
+        )
     if unknown:
-        raise ConfigError(_without_rule(unknown, older=older))
+        raise ConfigError(
+            f"reward.models is empty, and rows of data_source {without_rule} have no rule of their"
+            f" own (there is one for {available}): name at least one reward, e.g."
+            " reward.models=[gsm8k]"
+        )
     names = sorted({RULES[source] for source in distinct})
     if older:
         sources_of: dict[str, list[str]] = {name: [] for name in names}
@@ -50,19 +63,3 @@ def choose_rules_of(config: Config | ScoreConfig, sources: Iterable[str]) -> lis
             config.reward.by_source[source] = {"models": [rule]}
         lines.append(f"no reward is named: rows of {source} are scored by the rule {rule}")
     return [*lines, *shape_rules(config, names)]
-
-
-def _without_rule(unknown: list[str], *, older: bool) -> str:
-    sources = ", ".join(unknown[:5])
-    available = ", ".join(RULES)
-    if older:
-        return (
-            f"reward_model.combine_reward is on (its default) and rows of data_source {sources}"
-            f" have no rule (there is one for {available}): name yours with"
-            " custom_reward_function.path=<file>, or let the models alone count with"
-            " reward_model.combine_reward=False"
-        )
-    return (
-        f"reward.models is empty, and rows of data_source {sources} have no rule of their own"
-        f" (there is one for {available}): name at least one reward, e.g. reward.models=[gsm8k]"
-    )

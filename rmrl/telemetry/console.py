@@ -47,7 +47,18 @@ class ConsoleSink:
         self._first = context.resume_step or 0
         self._now = now
         self._start = now()
-        self._bar = self._open_bar() if self._stream.isatty() else None
+        self._bar: Any = None
+        if self._stream.isatty():
+            from tqdm import tqdm  # only a terminal needs it
+
+            self._bar = tqdm(
+                total=self._total,
+                initial=self._first,
+                file=self._stream,
+                unit="step",
+                dynamic_ncols=True,
+                leave=False,
+            )
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print the step. Validation numbers logged on their own get a line of their own and do not
@@ -82,18 +93,6 @@ class ConsoleSink:
         self._bar.clear()
         print(text, file=self._stream, flush=True)
         self._bar.refresh()
-
-    def _open_bar(self) -> Any:
-        from tqdm import tqdm  # only a terminal needs it
-
-        return tqdm(
-            total=self._total,
-            initial=self._first,
-            file=self._stream,
-            unit="step",
-            dynamic_ncols=True,
-            leave=False,
-        )
 
 
 @dataclass(frozen=True, slots=True)

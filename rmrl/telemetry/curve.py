@@ -193,7 +193,17 @@ def _draw(axes: Any, panel: Panel) -> None:
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     if panel.missing is not None and panel.missing[1].max() > 0:
-        _draw_missing(axes.twinx(), panel.missing)
+        steps, share = panel.missing
+        right = axes.twinx()
+        right.fill_between(steps, 100 * share, color=RED, alpha=0.2, linewidth=0)
+        right.plot(
+            steps, 100 * share, color=RED, linewidth=0.6, marker=_marker(steps), markersize=2
+        )
+        right.set_ylim(0, 100)  # the whole range, so that a few misses look like a few
+        right.set_yticks([0, 50, 100])
+        right.set_ylabel("missing %", fontsize=8, color=RED)
+        right.tick_params(labelsize=8, colors=RED)
+        right.spines[["top"]].set_visible(False)
 
 
 def _draw_stacked(axes: Any, panel: Panel) -> None:
@@ -253,17 +263,6 @@ def _marker(steps: np.ndarray) -> str:
     if len(steps) <= 30:
         return "o"
     return ""
-
-
-def _draw_missing(axes: Any, missing: Series) -> None:
-    steps, share = missing
-    axes.fill_between(steps, 100 * share, color=RED, alpha=0.2, linewidth=0)
-    axes.plot(steps, 100 * share, color=RED, linewidth=0.6, marker=_marker(steps), markersize=2)
-    axes.set_ylim(0, 100)  # the whole range, so that a few misses look like a few
-    axes.set_yticks([0, 50, 100])
-    axes.set_ylabel("missing %", fontsize=8, color=RED)
-    axes.tick_params(labelsize=8, colors=RED)
-    axes.spines[["top"]].set_visible(False)
 
 
 def _text(words: str) -> str:

@@ -176,21 +176,14 @@ def _component(name: str, column: Sequence[ScoreResult]) -> Metrics:
     out |= _mean(score_key(name, "latency_s"), np.asarray([r.latency_s for r in computed]))
     out[score_key(name, "tokens_in")] = sum(r.tokens_in for r in column)
     out[score_key(name, "tokens_out")] = sum(r.tokens_out for r in column)
-    out |= _extras(name, column)
-    return out | _mean(score_key(name, "cached"), np.asarray([float(r.cached) for r in column]))
-
-
-def _extras(name: str, column: Sequence[ScoreResult]) -> Metrics:
-    """Means of the extra columns over the responses where they are numbers."""
-    values: dict[str, list[float]] = {}
+    extras: dict[str, list[float]] = {}
     for result in column:
         for extra, value in result.extra.items():
             if isinstance(value, int | float) and _NAME.fullmatch(extra):
-                values.setdefault(extra, []).append(float(value))
-    means: Metrics = {}
-    for extra, numbers in values.items():
-        means |= _mean(score_key(name, f"extra_{extra}"), np.asarray(numbers))
-    return means
+                extras.setdefault(extra, []).append(float(value))
+    for extra, numbers in extras.items():
+        out |= _mean(score_key(name, f"extra_{extra}"), np.asarray(numbers))
+    return out | _mean(score_key(name, "cached"), np.asarray([float(r.cached) for r in column]))
 
 
 def _spread(prefix: str, values: np.ndarray) -> Metrics:

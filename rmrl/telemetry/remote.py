@@ -134,7 +134,10 @@ class SwanLabSink:
     def __init__(self, context: SinkContext, module: ModuleType) -> None:
         folder = context.out_dir / "swanlab"
         folder.mkdir(parents=True, exist_ok=True)
-        online = _swanlab_login()
+        online = bool(os.environ.get("SWANLAB_MODE") or os.environ.get("SWANLAB_API_KEY"))
+        if not online:
+            root = os.environ.get("SWANLAB_ROOT") or os.environ.get("SWANLAB_SAVE_DIR")
+            online = (Path(root or Path.home() / ".swanlab") / ".netrc").is_file()
         identity: dict[str, Any] = {}
         if online:
             # SwanLab requires 21 characters.
@@ -194,13 +197,6 @@ def _wandb_login() -> bool:
         return netrc.netrc(os.environ.get("NETRC")).authenticators("api.wandb.ai") is not None
     except (OSError, netrc.NetrcParseError):
         return False
-
-
-def _swanlab_login() -> bool:
-    if os.environ.get("SWANLAB_MODE") or os.environ.get("SWANLAB_API_KEY"):
-        return True
-    root = os.environ.get("SWANLAB_ROOT") or os.environ.get("SWANLAB_SAVE_DIR")
-    return (Path(root or Path.home() / ".swanlab") / ".netrc").is_file()
 
 
 def _mlflow_key(name: str) -> str:

@@ -88,7 +88,13 @@ def claim(path: Path, *, config: object, config_text: str, resume_mode: str) -> 
                 "config": identify(config),
             }
             write_whole(path / RUN_FILE, json.dumps(run, indent=1, ensure_ascii=False) + "\n")
-        _keep_config(path, config_text)
+        number = 1
+        latest = None
+        while (file := path / ("config.yaml" if number == 1 else f"config.{number}.yaml")).exists():
+            latest = file
+            number = number + 1
+        if latest is None or latest.read_text(encoding="utf-8") != config_text:
+            write_whole(file, config_text)
     except BaseException:
         lock.close()
         raise
@@ -186,14 +192,3 @@ def _read_run(path: Path) -> dict[str, Any] | None:
             f" folder it is; {_REMEDY}"
         ) from error
     return run
-
-
-def _keep_config(path: Path, config_text: str) -> None:
-    """Write the resolved configuration unless the latest one has the same text."""
-    number = 1
-    latest = None
-    while (file := path / ("config.yaml" if number == 1 else f"config.{number}.yaml")).exists():
-        latest = file
-        number = number + 1
-    if latest is None or latest.read_text(encoding="utf-8") != config_text:
-        write_whole(file, config_text)

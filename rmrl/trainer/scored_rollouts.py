@@ -46,6 +46,8 @@ def concatenate(rounds: Sequence[Round]) -> Round:
         return rounds[0]
     batches = [batch for _, batch in rounds]
     columns: list[np.ndarray] = []
+    sums: dict[str, float] = {}
+    weights: dict[str, float] = {}
     responses: list[Response] = []
     steps: list[tuple[Step, ...]] = []
     for rollouts, batch in rounds:
@@ -53,6 +55,11 @@ def concatenate(rounds: Sequence[Round]) -> Round:
         steps += batch.steps or ((),) * len(rollouts.responses)
         if batch.columns_BC is not None:
             columns.append(batch.columns_BC)
+        # Each metric is the mean over the responses of the rounds that have it.
+        weight = float(len(rollouts.responses))
+        for key, value in batch.metrics.items():
+            sums[key] = sums.get(key, 0.0) + value * weight
+            weights[key] = weights.get(key, 0.0) + weight
     results: list[tuple[ScoreResult, ...]] = []
     for parts in zip(*(batch.scores.results for batch in batches), strict=True):
         results.append(tuple(itertools.chain.from_iterable(parts)))
@@ -63,7 +70,7 @@ def concatenate(rounds: Sequence[Round]) -> Round:
         keep_B=np.concatenate([batch.keep_B for batch in batches]),
         steps=tuple(steps) if any(batch.steps for batch in batches) else (),
         columns_BC=np.concatenate(columns) if len(columns) == len(batches) else None,
-        metrics=_mean_metrics(rounds),
+        metrics={key: total / max(weights[key], 1.0) for key, total in sums.items()},
     )
     group_size = rounds[0][0].group_size
     return Rollouts(responses=tuple(responses), group_size=group_size), joined
@@ -109,15 +116,3 @@ def _values(rewards: RewardBatch, metric: str | None) -> np.ndarray:
                 if isinstance(result.extra.get(metric), int | float):
                     values_B[row] = float(result.extra[metric])
     return values_B
-
-
-def _mean_metrics(rounds: Sequence[Round]) -> Metrics:
-    """Return the mean of each metric over the responses of the rounds that have it."""
-    sums: dict[str, float] = {}
-    weights: dict[str, float] = {}
-    for rollouts, batch in rounds:
-        weight = float(len(rollouts.responses))
-        for key, value in batch.metrics.items():
-            sums[key] = sums.get(key, 0.0) + value * weight
-            weights[key] = weights.get(key, 0.0) + weight
-    return {key: total / max(weights[key], 1.0) for key, total in sums.items()}

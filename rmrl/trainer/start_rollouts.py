@@ -7,7 +7,6 @@ from typing import Any
 from rmrl.cluster.engine_client import EngineClient
 from rmrl.cluster.pools import pool_sizes
 from rmrl.cluster.relay import node_files
-from rmrl.config.schema import Config
 from rmrl.inference.engine_facts import rollout_facts
 from rmrl.inference.environment import engine_environment
 from rmrl.inference.rollout_base import RolloutEngineSettings
@@ -42,6 +41,9 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
     if rollout.pool is not None:
         nodes = pool_sizes(config.trainer.resource_pools)[rollout.pool].nnodes
     count = threads(config.trainer, processes=-(-replicas(checked) // nodes))
+    derived = rollout_facts(rollout.name).derived_arguments(
+        model.override_config, rollout.weight_transport
+    )
     device: Any = checked.device
     environment = engine_environment(
         device=device, threads=count, batch_invariant=rollout.batch_invariant
@@ -58,7 +60,8 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
             or config.data.max_prompt_length + config.data.max_response_length,
             trust_remote_code=model.trust_remote_code,
             seed=rollout.seed + replica,
-            kwargs=_engine_arguments(config),
+            # The user's own arguments take precedence over those that other settings decide.
+            kwargs=derived | dict(rollout.engine_kwargs.get(rollout.name) or {}),
         )
         if checked.device == "cuda":
             rank = replica * rollout.tensor_parallel_size
@@ -91,15 +94,6 @@ def spread(replica: int, replicas: int, ranks: int) -> int:
     """Return the rank beside which an engine runs on CPU: evenly over the ranks and so over the
     nodes, whose ranks are neighbours; several engines may share one."""
     return replica * ranks // replicas
-
-
-def _engine_arguments(config: Config) -> dict[str, Any]:
-    """Return the engine arguments that other settings decide, and the user's own, which take
-    precedence."""
-    rollout = config.actor_rollout_ref.rollout
-    overrides = config.actor_rollout_ref.model.override_config
-    arguments = rollout_facts(rollout.name).derived_arguments(overrides, rollout.weight_transport)
-    return arguments | dict(rollout.engine_kwargs.get(rollout.name) or {})
 
 
 async def start_publisher(

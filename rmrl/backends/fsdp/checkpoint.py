@@ -88,16 +88,6 @@ def read_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises CheckpointError when the folder lacks one of them or has it in another shape.
     """
     reader = HuggingFaceStorageReader(str(folder))
-    _check_shapes(folder, tensors, reader)
-    try:
-        dcp.load(dict(tensors), storage_reader=reader)
-    except CheckpointException as error:
-        raise CheckpointError(f"'{folder}' cannot be read: {cause(error)}") from error
-
-
-def _check_shapes(
-    folder: Path, tensors: Mapping[str, Tensor], reader: HuggingFaceStorageReader
-) -> None:
     stored = headers(reader).state_dict_metadata
     for name, tensor in tensors.items():
         if name not in stored:
@@ -111,3 +101,7 @@ def _check_shapes(
                 f"'{folder}' holds '{name}' with shape {size}, the model has {tuple(tensor.shape)}:"
                 " it was written for another model; resume with the model it was saved from"
             )
+    try:
+        dcp.load(dict(tensors), storage_reader=reader)
+    except CheckpointException as error:
+        raise CheckpointError(f"'{folder}' cannot be read: {cause(error)}") from error

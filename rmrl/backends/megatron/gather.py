@@ -9,7 +9,7 @@ weights, and never a copy of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -51,36 +51,28 @@ def whole_tensors(model: MegatronModel, dtype: torch.dtype | None) -> Iterator[t
     local = dict(named(model.chunks, experts_here(model.shape).start))
     table = _published(model)
     # megatron-core decides which layers a stage has, so the processes exchange their own.
-    stage = dist.get_rank(pipeline_group())
-    own_stages = [stage if entry.name in local else -1 for entry in table]
+    own_stage = dist.get_rank(pipeline_group())
+    own_stages = [own_stage if entry.name in local else -1 for entry in table]
     reduced = torch.tensor(own_stages, device=model.device)
     for group in (expert_group(), pipeline_group()):
         dist.all_reduce(reduced, op=dist.ReduceOp.MAX, group=group)
     stages = reduced.tolist()
     assert min(stages) >= 0, f"no process holds {table[stages.index(-1)].name}"
     for entry, stage in zip(table, stages, strict=True):
-        share = _share(model, entry, stage, local, dtype)
+        # this tensor-parallel rank's share of the parameter, sent from the process that has it
+        if entry.name in local:
+            share = local[entry.name].detach().to(dtype)
+        else:
+            _, ranks = tensor_rank(entry)
+            share = torch.empty(share_shape(entry, ranks), dtype=dtype, device=model.device)
+        if entry.expert is not None and own_stage == stage:
+            _broadcast(share, entry.expert // len(experts_here(model.shape)), expert_group())
+        _broadcast(share, stage, pipeline_group())
         yield from zip(entry.hf, joined(entry, _shares(entry, share)), strict=True)
 
 
 def _published(model: MegatronModel) -> list[Entry]:
     return [entry for entry in entries(model.shape, model.role) if not entry.tied]
-
-
-def _share(
-    model: MegatronModel, entry: Entry, stage: int, local: Mapping[str, Tensor], dtype: torch.dtype
-) -> Tensor:
-    """Return this tensor-parallel rank's share of the parameter, sent from the process that has
-    it."""
-    if entry.name in local:
-        share = local[entry.name].detach().to(dtype)
-    else:
-        _, ranks = tensor_rank(entry)
-        share = torch.empty(share_shape(entry, ranks), dtype=dtype, device=model.device)
-    if entry.expert is not None and dist.get_rank(pipeline_group()) == stage:
-        _broadcast(share, entry.expert // len(experts_here(model.shape)), expert_group())
-    _broadcast(share, stage, pipeline_group())
-    return share
 
 
 def _broadcast(tensor: Tensor, source: int, group: dist.ProcessGroup) -> None:

@@ -161,19 +161,11 @@ class Pipeline:
         hidden_nH = hidden_BSH.flatten(0, 1).index_select(0, rows.positions_n)
         if isinstance(self._model.head, ValueHead):
             return _of_all(self._model.head.values(hidden_nH), rows), None
-        logprobs_n, entropy_n = self._logprobs(hidden_nH, rows.targets_n, entropy)
-        if entropy_n is None:
-            return _of_all(logprobs_n, rows), None
-        return _of_all(logprobs_n, rows), _of_all(entropy_n, rows)
-
-    def _logprobs(
-        self, hidden_nH: Tensor, targets_n: Tensor, entropy: EntropyMode
-    ) -> tuple[Tensor, Tensor | None]:
         shape = self._model.shape
         columns = shape.padded_vocab // self._model.sizes.tensor
-        return vocab_parallel_logprobs(
+        logprobs_n, entropy_n = vocab_parallel_logprobs(
             hidden_nH,
-            targets_n,
+            rows.targets_n,
             head=self._model.logits,
             temperature=self._temperature,
             entropy=entropy,
@@ -182,6 +174,9 @@ class Pipeline:
             slice_rows=max(1, SLICE_ELEMENTS // columns),
             kept_rows=KEPT_ELEMENTS // columns,
         )
+        if entropy_n is None:
+            return _of_all(logprobs_n, rows), None
+        return _of_all(logprobs_n, rows), _of_all(entropy_n, rows)
 
 
 def _of_all(own_n: Tensor, rows: Rows) -> Tensor:

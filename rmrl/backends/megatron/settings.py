@@ -52,10 +52,8 @@ def parallel_problems(megatron: MegatronConfig, world_size: int, *, section: str
         size = getattr(megatron, name)
         if size is not None and size < 1:
             problems.append(f"{key}.{name}={size}: give at least 1")
-    return problems or list(_divisions(megatron, world_size, key))
-
-
-def _divisions(megatron: MegatronConfig, world_size: int, key: str) -> Iterator[str]:
+    if problems:
+        return problems
     names = (_TENSOR, _PIPELINE, _CONTEXT)
     sizes = operator.attrgetter(*names)(megatron)
     model = math.prod(sizes)
@@ -67,21 +65,22 @@ def _divisions(megatron: MegatronConfig, world_size: int, key: str) -> Iterator[
         count = "trainer.nnodes x trainer.n_gpus_per_node"
         if key.startswith("critic."):
             count = "nnodes x n_gpus_per_node of critic.pool"
-        yield (
+        problems.append(
             f"{key}: {product} = {model} does not divide the {world_size} training processes; lower"
             f" them until it does, or train in a multiple of {model} processes ({count})"
         )
     elif replicas % expert:
-        yield (
+        problems.append(
             f"{key}.{_EXPERT}={expert} does not divide the {replicas} data-parallel"
             f" processes ({world_size} processes / {model} that share a model); use"
             f" {key}.{_EXPERT}={math.gcd(replicas, expert)}"
         )
     if (virtual or 1) > 1 and megatron.pipeline_model_parallel_size == 1:
-        yield (
+        problems.append(
             f"{key}.{_VIRTUAL}={virtual} with {_PIPELINE}=1: there is no pipeline to interleave;"
             f" leave it out, or use {key}.{_PIPELINE}=2 or more"
         )
+    return problems
 
 
 def megatron_problems(megatron: MegatronConfig, world_size: int, *, section: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -181,7 +181,20 @@ def _overridden(
     entries: Mapping[str, Any] = getattr(settings.trained.megatron, name)
     key = f"{settings.section}.megatron.{name}"
     fields = [field.name for field in dataclasses.fields(kind)]
-    problems = list(_problems(entries, fields, fixed=fixed, key=key))
+    problems: list[str] = []
+    for entry in entries:
+        if entry not in fields:
+            problems.append(
+                f"{key}.{entry}: megatron-core has no such entry{did_you_mean(entry, fields)}"
+            )
+        elif entry in REFUSED:
+            problems.append(f"{key}.{entry} cannot be used: {REFUSED[entry]}; leave it out")
+        elif entry in fixed:
+            problems.append(
+                f"{key}.{entry} follows from the model's config.json or from another key beside it,"
+                " and would contradict it here; set that key, or model.override_config for what"
+                " stands in config.json"
+            )
     if problems:
         raise ConfigError(problems)
     try:
@@ -193,19 +206,3 @@ def _overridden(
         raise ConfigError(
             f"{key}: megatron-core refuses these entries ({error}); leave out what it names"
         ) from error
-
-
-def _problems(
-    entries: Iterable[str], fields: list[str], *, fixed: Mapping[str, Any], key: str
-) -> Iterator[str]:
-    for entry in entries:
-        if entry not in fields:
-            yield f"{key}.{entry}: megatron-core has no such entry{did_you_mean(entry, fields)}"
-        elif entry in REFUSED:
-            yield f"{key}.{entry} cannot be used: {REFUSED[entry]}; leave it out"
-        elif entry in fixed:
-            yield (
-                f"{key}.{entry} follows from the model's config.json or from another key beside it,"
-                " and would contradict it here; set that key, or model.override_config for what"
-                " stands in config.json"
-            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,19 @@ def section_of(config: Config | ScoreConfig, kind_of: KindOf) -> Section:
             f"reward_model.model.path has {entries(paths)} and reward_model.reward_function"
             f" {entries(functions)}: give one checkpoint and one function per reward model"
         )
-    kinds = _kinds(typed, paths, kind_of)
-    has_types = typed.get("reward_model_type") is not None
-    if not functions and has_types and set(kinds) == {"generative"}:
+    types = typed.get("reward_model_type")
+    kinds: list[str] = []
+    for index, path in enumerate(paths):
+        if types is None:
+            kinds.append(kind_of(path))
+            continue
+        name = str(Lists(len(paths)).at("reward_model.reward_model_type", types, index))
+        if name not in KINDS:
+            raise ConfigError(
+                f"reward_model.reward_model_type={name}: not a choice{did_you_mean(name, KINDS)}"
+            )
+        kinds.append(KINDS[name])
+    if not functions and types is not None and set(kinds) == {"generative"}:
         functions = [DEFAULT_FUNCTION] * len(paths)
     policy_tokens = None
     if isinstance(config, Config):
@@ -86,7 +96,7 @@ def section_of(config: Config | ScoreConfig, kind_of: KindOf) -> Section:
     return Section(
         typed=typed,
         of_the_fork=leaves.is_of_the_fork(typed),
-        kinds=kinds,
+        kinds=tuple(kinds),
         functions=tuple(functions),
         policy_tokens=policy_tokens,
     )
@@ -146,21 +156,6 @@ def rollout(section: Section) -> dict[str, Any]:
             " them"
         )
     return dict(older or newer)
-
-
-def _kinds(typed: Mapping[str, Any], paths: Sequence[str], kind_of: KindOf) -> tuple[str, ...]:
-    types = typed.get("reward_model_type")
-    if types is None:
-        return tuple(map(kind_of, paths))
-    kinds: list[str] = []
-    for index in range(len(paths)):
-        name = str(Lists(len(paths)).at("reward_model.reward_model_type", types, index))
-        if name not in KINDS:
-            raise ConfigError(
-                f"reward_model.reward_model_type={name}: not a choice{did_you_mean(name, KINDS)}"
-            )
-        kinds.append(KINDS[name])
-    return tuple(kinds)
 
 
 def _sampling(section: Section, entries: Mapping[str, Any]) -> dict[str, Any]:

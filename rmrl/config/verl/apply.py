@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,18 @@ def apply(settings: Sequence[Setting], table: Sequence[KeyFate] = TABLE) -> Appl
     """Translate every override; a key without a row passes through."""
     single: list[Setting] = []
     for setting in settings:
-        single += _split(setting, table)
+        entries: list[tuple[str, Any]] = []
+        if isinstance(setting.value, dict):
+            entries = list(leaves(setting.key, setting.value))
+        whole = fate_of(setting.key, table)
+        if all(fate_of(key, table) in (None, whole) for key, _ in entries):
+            single.append(setting)
+            continue
+        # Entries of the mapping have rows of their own: one override for each.
+        plus = setting.text[: len(setting.text) - len(setting.text.lstrip("+"))]
+        for key, value in entries:
+            text = plus + override(key, value)
+            single.append(Setting(key=key, value=value, text=text, origin=setting.origin))
     rows = [fate_of(setting.key, table) for setting in single]
     values = last_values(single)
     keys_of: dict[str, list[str]] = {}  # name of each conversion with work to do -> its keys
@@ -78,22 +89,6 @@ def apply(settings: Sequence[Setting], table: Sequence[KeyFate] = TABLE) -> Appl
     records = [_record(each, row, results) for each, row in zip(single, rows, strict=True)]
     converted = itertools.chain.from_iterable(result.overrides for result in results.values())
     return Applied(records=tuple(records), converted=tuple(converted))
-
-
-def _split(setting: Setting, table: Sequence[KeyFate]) -> Iterator[Setting]:
-    """Yield one override per entry of a mapping with entries that have rows of their own; any other
-    override as it is."""
-    entries: list[tuple[str, Any]] = []
-    if isinstance(setting.value, dict):
-        entries = list(leaves(setting.key, setting.value))
-    whole = fate_of(setting.key, table)
-    if all(fate_of(key, table) in (None, whole) for key, _ in entries):
-        yield setting
-        return
-    plus = setting.text[: len(setting.text) - len(setting.text.lstrip("+"))]
-    for key, value in entries:
-        text = plus + override(key, value)
-        yield Setting(key=key, value=value, text=text, origin=setting.origin)
 
 
 def _record(setting: Setting, row: KeyFate | None, results: dict[str, Converted]) -> Record:

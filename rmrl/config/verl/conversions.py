@@ -293,7 +293,14 @@ def rollout_correction(typed: Values, values: Values) -> Converted:
         if bound is None and rejection is not None:
             bound = values.get(weight_key, 2.0)
         try:
-            texts += _bounds(bound)
+            if isinstance(bound, str):
+                lower, _, upper = bound.partition("_")
+                texts += [
+                    override(bound_key, float(upper)),
+                    override(f"{bound_key}_lower", float(lower)),
+                ]
+            elif bound is not None:
+                texts.append(override(bound_key, bound))
         except ValueError:
             problems[bound_key] = "give one number, or lower_upper such as 0.5_2.0"
     return Converted(overrides=tuple(texts), problems=problems)
@@ -403,17 +410,6 @@ def _canonical(value: Any) -> Any:
         return value
     name = _DTYPES.get(value, value)
     return _SAME_NUMBERS.get(name, name)
-
-
-def _bounds(bound: Any) -> list[str]:
-    """Overrides for a threshold, one number or lower_upper. Raises ValueError for another text."""
-    key = f"{_CORRECTION}.rollout_rs_threshold"
-    if bound is None:
-        return []
-    if not isinstance(bound, str):
-        return [override(key, bound)]
-    lower, _, upper = bound.partition("_")
-    return [override(key, float(upper)), override(f"{key}_lower", float(lower))]
 
 
 CONVERSIONS: dict[str, Callable[[Values, Values], Converted]] = {

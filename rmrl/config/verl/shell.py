@@ -67,7 +67,18 @@ class Script:
             self._depth += (words[0] in _OPENS) - (words[0] in _CLOSES)
             words = words[1:]
         while words and (match := _ASSIGNMENT.fullmatch(words[0])):
-            self._assign(match[1], match[3], adds=bool(match[2]))
+            name, adds, value = match.groups()
+            if value.startswith("("):
+                values = list(self._values.get(name, [])) if adds else []
+                for entries in raw_words(value[1:-1]):
+                    values += self._expand_all(entries)
+            else:
+                values = [" ".join(self.expand(value))]
+            self._values[name] = values
+            if self._depth > 0:
+                self._set_inside.add(name)
+            else:
+                self._set_inside.discard(name)
             words = words[1:]
         expanded = self._expand_all(words)
         if expanded:
@@ -94,19 +105,6 @@ class Script:
 
     def _expand_all(self, words: list[str]) -> list[str]:
         return list(itertools.chain.from_iterable(map(self.expand, words)))
-
-    def _assign(self, name: str, raw: str, *, adds: bool) -> None:
-        if raw.startswith("("):
-            values = list(self._values.get(name, [])) if adds else []
-            for words in raw_words(raw[1:-1]):
-                values += self._expand_all(words)
-        else:
-            values = [" ".join(self.expand(raw))]
-        self._values[name] = values
-        if self._depth > 0:
-            self._set_inside.add(name)
-        else:
-            self._set_inside.discard(name)
 
     def _pieces(self, raw: str) -> Iterator[tuple[str, bool, list[str] | None]]:
         """Yield (text, whether it is quoted, the words of an array or None) from left to right."""

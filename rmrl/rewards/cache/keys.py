@@ -10,6 +10,7 @@ the file too.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -143,18 +144,13 @@ def _plain(value: Any) -> Any:
         return repr(value)
     plain: dict[str, Any] = {"": type(value).__name__}
     for field in dataclasses.fields(value):
-        plain[field.name] = _short(getattr(value, field.name))
+        part = getattr(value, field.name)
+        if isinstance(part, tuple) and len(part) >= _SHORT_FROM:
+            # Token ids as a hash of their bytes: writing them as text would take most of the time.
+            with contextlib.suppress(TypeError, OverflowError):
+                part = {"ints": hashlib.sha256(array("q", part)).hexdigest()}
+        plain[field.name] = part
     return plain
-
-
-def _short(value: Any) -> Any:
-    """Token ids as a hash of their bytes: writing them out as text would take most of the time."""
-    if not isinstance(value, tuple) or len(value) < _SHORT_FROM:
-        return value
-    try:
-        return {"ints": hashlib.sha256(array("q", value)).hexdigest()}
-    except (TypeError, OverflowError):
-        return value
 
 
 def _stamp(folder: Path) -> _Stamp:
@@ -177,24 +173,21 @@ def _content_hash(folder: Path, stamp: _Stamp) -> str:
     digest = hashlib.sha256()
     for name, size, _ in stamp:
         digest.update(_canonical([name, size]))
-        _add_file(digest, folder / name, size)
+        file = folder / name
+        with file.open("rb") as stream:
+            if size <= _WHOLE_FILE_BYTES:
+                digest.update(stream.read())
+                continue
+            starts = _tensor_ends(stream, size) if file.suffix == ".safetensors" else None
+            if starts is None:
+                starts = [size * i // _SPREAD_SAMPLES for i in range(_SPREAD_SAMPLES)]
+            for start in (0, size - _END_BYTES):
+                stream.seek(start)
+                digest.update(stream.read(_END_BYTES))
+            for start in starts:
+                stream.seek(start)
+                digest.update(stream.read(_SAMPLE_BYTES))
     return digest.hexdigest()
-
-
-def _add_file(digest: Any, file: Path, size: int) -> None:
-    with file.open("rb") as stream:
-        if size <= _WHOLE_FILE_BYTES:
-            digest.update(stream.read())
-            return
-        starts = _tensor_ends(stream, size) if file.suffix == ".safetensors" else None
-        if starts is None:
-            starts = [size * i // _SPREAD_SAMPLES for i in range(_SPREAD_SAMPLES)]
-        for start in (0, size - _END_BYTES):
-            stream.seek(start)
-            digest.update(stream.read(_END_BYTES))
-        for start in starts:
-            stream.seek(start)
-            digest.update(stream.read(_SAMPLE_BYTES))
 
 
 def _tensor_ends(stream: Any, size: int) -> list[int] | None:

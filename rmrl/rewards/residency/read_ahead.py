@@ -60,23 +60,20 @@ class ReadAhead:
         # The loader will meet the same error and report it.
         with contextlib.suppress(OSError):
             for file in self._files:
-                self._read_file(file, buffer, limit)
-
-    def _read_file(self, file: Path, buffer: memoryview, limit: int) -> None:
-        with file.open("rb", buffering=0) as stream:
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-            while (
-                not self._stopped.is_set()
-                and self.bytes_read + len(buffer) <= limit
-                and self._free_bytes() > _SPARED_BYTES
-            ):
-                started = time.perf_counter()
-                count = stream.readinto(buffer)
-                self.seconds += time.perf_counter() - started
-                if not count:
-                    return
-                self.bytes_read += count
+                with file.open("rb", buffering=0) as stream:
+                    if hasattr(os, "posix_fadvise"):
+                        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+                    while (
+                        not self._stopped.is_set()
+                        and self.bytes_read + len(buffer) <= limit
+                        and self._free_bytes() > _SPARED_BYTES
+                    ):
+                        started = time.perf_counter()
+                        count = stream.readinto(buffer)
+                        self.seconds += time.perf_counter() - started
+                        if not count:
+                            break
+                        self.bytes_read += count
 
 
 def weight_files(path: str) -> list[Path]:
