@@ -42,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("interfaces",),
     ("types",),
-    ("registry", "files", "heartbeat", "logs"),
+    ("registry", "files", "heartbeat", "logs", "columns"),
     ("errors",),
 )
 

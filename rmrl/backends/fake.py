@@ -72,30 +72,29 @@ class FakeTrainEngine:
         totals = Totals("critic" if critic else "policy")
         for _ in range(self._settings.trained.ppo_epochs):
             for batch in mini_batches:
-                self._train_on(batch, totals)
+                weight, tokens = weight_and_tokens(batch, self._settings)
+                optim = self._settings.trained.optim
+                lr = learning_rate(self._step, optim=optim, total_steps=self._settings.total_steps)
+                self._step += 1
+                if weight == 0:
+                    totals.add_step(lr=lr, grad_norm=None, tokens=0)
+                    continue
+                if critic:
+                    values_N = self._values(batch)
+                    loss_sum, sums = weighted_value_loss(batch, values_N, settings=self._settings)
+                else:
+                    logprobs_N, entropy_N = self._logprobs(batch)
+                    loss_sum, sums = weighted_loss(
+                        batch, logprobs_N, entropy_N, settings=self._settings
+                    )
+                loss = loss_sum / divisor(weight, self._settings)
+                (gradient_V,) = torch.autograd.grad(loss, self._weights_V)
+                with torch.no_grad():
+                    self._weights_V -= lr * gradient_V
+                totals.add_sums(loss.detach(), sums)
+                totals.add_step(lr=lr, grad_norm=float(gradient_V.norm()), tokens=tokens)
         metrics = totals.metrics(lambda sums: sums)
         return value_metrics(metrics) if critic else metrics
-
-    def _train_on(self, batch: TrainBatch, totals: Totals) -> None:
-        weight, tokens = weight_and_tokens(batch, self._settings)
-        optim = self._settings.trained.optim
-        lr = learning_rate(self._step, optim=optim, total_steps=self._settings.total_steps)
-        self._step += 1
-        if weight == 0:
-            totals.add_step(lr=lr, grad_norm=None, tokens=0)
-            return
-        if self._settings.role == "critic":
-            values_N = self._values(batch)
-            loss_sum, sums = weighted_value_loss(batch, values_N, settings=self._settings)
-        else:
-            logprobs_N, entropy_N = self._logprobs(batch)
-            loss_sum, sums = weighted_loss(batch, logprobs_N, entropy_N, settings=self._settings)
-        loss = loss_sum / divisor(weight, self._settings)
-        (gradient_V,) = torch.autograd.grad(loss, self._weights_V)
-        with torch.no_grad():
-            self._weights_V -= lr * gradient_V
-        totals.add_sums(loss.detach(), sums)
-        totals.add_step(lr=lr, grad_norm=float(gradient_V.norm()), tokens=tokens)
 
     def manifest(self, dtype: str | None = None) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:  # noqa: ARG002 - one dtype only
         """Names, dtypes and shapes of the weights; always float32."""

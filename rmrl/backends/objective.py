@@ -98,7 +98,25 @@ def weighted_loss(
     single step on fresh rollouts. The sums then have `rollout_logprob_diff`, the distance of the
     sampling engine's log-probabilities from these.
     """
-    inputs = _loss_inputs(batch, logprobs_N, entropy_N)
+    device = logprobs_N.device
+    logprobs_BT = _unflatten(logprobs_N, batch)
+    old_logprobs_BT = _stream(batch.old_logprobs, device)
+    if old_logprobs_BT is None:
+        old_logprobs_BT = logprobs_BT.detach()
+    advantages_BT = _stream(batch.advantages, device)
+    mask_BT = _stream(batch.loss_mask, device)
+    assert mask_BT is not None
+    assert advantages_BT is not None, "update() needs a batch with advantages"
+    inputs = LossInputs(
+        logprobs_BT=logprobs_BT,
+        old_logprobs_BT=old_logprobs_BT,
+        advantages_BT=advantages_BT,
+        mask_BT=mask_BT,
+        ref_logprobs_BT=_stream(batch.ref_logprobs, device),
+        rollout_logprobs_BT=_stream(batch.rollout_logprobs, device),
+        rollout_weights_BT=_stream(batch.rollout_weights, device),
+        entropy_BT=None if entropy_N is None else _unflatten(entropy_N, batch),
+    )
     loss_BT, sums = total_loss(inputs, settings=settings.actor)
     weights_BT = _token_weights(inputs.mask_BT, settings)
     if batch.old_logprobs is None and inputs.rollout_logprobs_BT is not None:
@@ -173,23 +191,3 @@ def _stream(ragged: Ragged | None, device: torch.device) -> Tensor | None:
     if ragged is None:
         return None
     return to_device(ragged.padded(0), device).float()
-
-
-def _loss_inputs(batch: TrainBatch, logprobs_N: Tensor, entropy_N: Tensor | None) -> LossInputs:
-    device = logprobs_N.device
-    logprobs_BT = _unflatten(logprobs_N, batch)
-    old_logprobs_BT = _stream(batch.old_logprobs, device)
-    advantages_BT = _stream(batch.advantages, device)
-    mask_BT = _stream(batch.loss_mask, device)
-    assert mask_BT is not None
-    assert advantages_BT is not None, "update() needs a batch with advantages"
-    return LossInputs(
-        logprobs_BT=logprobs_BT,
-        old_logprobs_BT=logprobs_BT.detach() if old_logprobs_BT is None else old_logprobs_BT,
-        advantages_BT=advantages_BT,
-        mask_BT=mask_BT,
-        ref_logprobs_BT=_stream(batch.ref_logprobs, device),
-        rollout_logprobs_BT=_stream(batch.rollout_logprobs, device),
-        rollout_weights_BT=_stream(batch.rollout_weights, device),
-        entropy_BT=None if entropy_N is None else _unflatten(entropy_N, batch),
-    )

@@ -24,7 +24,17 @@ def join_group(process: ProcessSettings, device: str) -> torch.device:
     """Join the process group (once per process; a second engine shares it) and return this
     process's device."""
     if device == "cuda":
-        _require_cuda(process.local_rank)
+        if not torch.cuda.is_available():
+            raise ConfigError(
+                "trainer.device=cuda, but torch sees no CUDA device: set trainer.device=cpu, or"
+                " install a CUDA build of torch"
+            )
+        count = torch.cuda.device_count()
+        if process.local_rank >= count:
+            raise ConfigError(
+                f"training process {process.local_rank} of this machine has no GPU (torch sees"
+                f" {count}): set trainer.n_gpus_per_node={count}"
+            )
         torch.cuda.set_device(process.local_rank)
     if process.threads is not None:
         torch.set_num_threads(process.threads)
@@ -59,20 +69,6 @@ def leave_group() -> None:
     """Leave the process group; does nothing outside one."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def _require_cuda(local_rank: int) -> None:
-    if not torch.cuda.is_available():
-        raise ConfigError(
-            "trainer.device=cuda, but torch sees no CUDA device: set trainer.device=cpu, or install"
-            " a CUDA build of torch"
-        )
-    count = torch.cuda.device_count()
-    if local_rank >= count:
-        raise ConfigError(
-            f"training process {local_rank} of this machine has no GPU (torch sees {count}): set"
-            f" trainer.n_gpus_per_node={count}"
-        )
 
 
 def all_sum(values: Sequence[float], device: torch.device) -> list[float]:

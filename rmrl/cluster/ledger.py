@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rmrl.columns import aligned
 from rmrl.errors import MemoryPlanError
 
 PHASES = ("rollout", "score", "train")
@@ -153,7 +154,7 @@ class MemoryPlan:
             awake = gib(claim.awake_bytes)
             away = gib(claim.away_bytes)
             rows.append((claim.who, claim.what, where, awake, away, when))
-        lines = _aligned(rows, right=(3, 4))
+        lines = aligned(rows, right=(3, 4))
         phases = self._phases()
         peaks = _listed([(phase, self.peak(phase, device)) for phase in PHASES if phase in phases])
         lines.append(f"  peak: {peaks}; budget {gib(self.budgets[device])}")
@@ -198,20 +199,6 @@ def _least(claims: Sequence[Claim], phase: str) -> int:
 
 def _listed(sizes: Sequence[tuple[str, int]]) -> str:
     return ", ".join(f"{name} {gib(size)}" for name, size in sizes)
-
-
-def _aligned(rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> list[str]:
-    """Return one line per row, columns of equal width; the columns `right` are aligned to the
-    right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines: list[str] = []
-    for row in rows:
-        line = ""
-        for column, cell in enumerate(row):
-            padded = cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
-            line += f"  {padded}"
-        lines.append(line.rstrip())
-    return lines
 
 
 def _together(devices: Sequence[str]) -> str:

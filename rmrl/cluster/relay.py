@@ -156,7 +156,14 @@ async def node_files(
     nodes = list(dict.fromkeys([source.node_id, *(reader.node_id for reader in readers)]))
     if nodes == [this_node]:
         return NodeFiles(source=this_node, timeout_s=timeout_s)
-    starts = await asyncio.gather(*map(_start, nodes), return_exceptions=True)
+
+    async def start(node: str) -> RayProcess:
+        host = RayHost(placement=NodeAffinitySchedulingStrategy(node_id=node, soft=False))
+        return await host.spawn(
+            "rmrl.cluster.relay:Relay", {"node_id": node}, name=f"relay-{node[:8]}"
+        )
+
+    starts = await asyncio.gather(*map(start, nodes), return_exceptions=True)
     relays: dict[str, RayProcess] = {}
     for node, relay in zip(nodes, starts, strict=True):
         if isinstance(relay, RayProcess):
@@ -170,11 +177,3 @@ async def node_files(
                 await files.close()
             raise failure
     return files
-
-
-async def _start(node_id: str) -> RayProcess:
-    """Start the relay process of a node."""
-    host = RayHost(placement=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False))
-    return await host.spawn(
-        "rmrl.cluster.relay:Relay", {"node_id": node_id}, name=f"relay-{node_id[:8]}"
-    )

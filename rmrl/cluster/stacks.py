@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -115,7 +115,20 @@ def present_stacks(calls: Iterable[tuple[str, Any]] = ()) -> ProcessStacks:
             threads.append(Stack(name=name, frames=_frames(walk[::-1])))
     waiting: list[Stack] = []
     for name, call in calls:
-        waiting.append(Stack(name=f"call of {name}", frames=_frames(_awaited(call))))
+        # A suspended coroutine or generator, outermost first, through the objects that it awaits.
+        suspended: list[tuple[FrameType, int]] = []
+        awaited = call
+        while awaited is not None:
+            frame = inner = None
+            for frame_name, inner_name in _SUSPENDED:
+                if hasattr(awaited, frame_name):
+                    frame = getattr(awaited, frame_name)
+                    inner = getattr(awaited, inner_name)
+                    break
+            if frame is not None:
+                suspended.append((frame, frame.f_lineno))
+            awaited = inner
+        waiting.append(Stack(name=f"call of {name}", frames=_frames(suspended)))
     return ProcessStacks(pid=os.getpid(), threads=tuple(threads), waiting=tuple(waiting))
 
 
@@ -143,21 +156,6 @@ def write_stacks(
 def _frames(walk: Iterable[tuple[FrameType, int]]) -> tuple[Frame, ...]:
     summary = traceback.StackSummary.extract(iter(walk))
     return tuple(Frame(f.filename, f.lineno or 0, f.name, f.line or "") for f in summary)
-
-
-def _awaited(call: Any) -> Iterator[tuple[FrameType, int]]:
-    """Yield frames of a suspended coroutine or generator, outermost first, through the objects that
-    it awaits."""
-    while call is not None:
-        frame = inner = None
-        for frame_name, inner_name in _SUSPENDED:
-            if hasattr(call, frame_name):
-                frame = getattr(call, frame_name)
-                inner = getattr(call, inner_name)
-                break
-        if frame is not None:
-            yield frame, frame.f_lineno
-        call = inner
 
 
 _SUSPENDED = (("cr_frame", "cr_await"), ("ag_frame", "ag_await"), ("gi_frame", "gi_yieldfrom"))

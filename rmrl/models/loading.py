@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,15 @@ def load_pretrained(
         raise ConfigError(_unreadable(path, error)) from error
     finally:
         hf_logging.set_verbosity(level)
-    _require_all_weights(path, set(info["missing_keys"]) - set(may_lack))
+    missing = sorted(set(info["missing_keys"]) - set(may_lack))
+    if missing:
+        names = ", ".join(missing[:3])
+        if len(missing) > 3:
+            names += ", ..."
+        raise CheckpointError(
+            f"'{path}' lacks {len(missing)} weights of the model ({names}); they would be random. "
+            "Set actor_rollout_ref.model.path to a complete causal language model."
+        )
     return _ready(loaded, model)
 
 
@@ -186,18 +194,6 @@ def _override(config: Any, entries: Mapping[str, Any], *, prefix: str) -> None:
             config[name] = value
         else:
             setattr(config, name, value)
-
-
-def _require_all_weights(path: str, missing_keys: Iterable[str]) -> None:
-    missing = sorted(missing_keys)
-    if missing:
-        names = ", ".join(missing[:3])
-        if len(missing) > 3:
-            names += ", ..."
-        raise CheckpointError(
-            f"'{path}' lacks {len(missing)} weights of the model ({names}); they would be random. "
-            "Set actor_rollout_ref.model.path to a complete causal language model."
-        )
 
 
 def _unreadable(path: str, error: Exception) -> str:

@@ -88,38 +88,40 @@ def plan_of(claims: Sequence[Claim], budget_bytes: int, host_bytes: int | None) 
 def engine_claims(engines: Sequence[EnginePlan]) -> list[Claim]:
     """Return one claim per engine on its devices, and one on host memory if it keeps its weights
     there."""
-    claims = list(map(_engine, engines))
+    claims: list[Claim] = []
+    for plan in engines:
+        spec = plan.spec
+        how = f"{plan.residency}, {plan.put_away}"
+        away_bytes = plan.away_bytes
+        resident = plan.residency == "resident"
+        if resident:
+            how = "resident"
+            away_bytes = plan.awake_bytes
+        width = ""
+        for word, count in (("tp", spec.tensor_parallel_size), ("x", spec.replicas)):
+            if count > 1:
+                width += f" {word}{count}"
+        devices = (MEMORY,)
+        if spec.device != "cpu":
+            devices = tuple(gpu(plan.place, number) for number in plan.devices)
+        claim = Claim(
+            who=plan.label,
+            what=f"{Path(spec.path).name} {spec.name}/{spec.runner} {spec.dtype}{width}, {how}",
+            awake_bytes=plan.awake_bytes,
+            away_bytes=away_bytes,
+            # A pool scores while others sample and train; on the policy's devices a resident engine
+            # stays through all phases.
+            when=PHASES if resident or plan.place else ("score",),
+            devices=devices,
+            place=plan.place,
+            alternates=not resident,
+        )
+        claims.append(claim)
     for plan in engines:
         if plan.host_bytes:
             weights = f"weights of {Path(plan.spec.path).name}, asleep"
             claims.append(host(plan.label, weights, plan.host_bytes))
     return claims
-
-
-def _engine(plan: EnginePlan) -> Claim:
-    spec, resident = plan.spec, plan.residency == "resident"
-    how = "resident" if resident else f"{plan.residency}, {plan.put_away}"
-    width = "".join(
-        f" {word}{n}"
-        for word, n in (("tp", spec.tensor_parallel_size), ("x", spec.replicas))
-        if n > 1
-    )
-    return Claim(
-        who=plan.label,
-        what=f"{Path(spec.path).name} {spec.name}/{spec.runner} {spec.dtype}{width}, {how}",
-        awake_bytes=plan.awake_bytes,
-        away_bytes=plan.awake_bytes if resident else plan.away_bytes,
-        # A pool scores while others sample and train; on the policy's devices a resident engine
-        # stays through all phases.
-        when=PHASES if resident or plan.place else ("score",),
-        devices=(
-            (MEMORY,)
-            if spec.device == "cpu"
-            else tuple(gpu(plan.place, number) for number in plan.devices)
-        ),
-        place=plan.place,
-        alternates=not resident,
-    )
 
 
 def gpu(place: str, number: int) -> str:

@@ -186,7 +186,23 @@ def _draw(axes: Any, panel: Panel) -> None:
     if panel.stacked:
         _draw_stacked(axes, panel)
     else:
-        _draw_lines(axes, panel)
+        for place, (label, (steps, values)) in enumerate(panel.lines.items()):
+            if place == 0:
+                _draw_main(axes, (steps, values), label)
+                continue
+            axes.plot(
+                steps,
+                values,
+                color=GREY,
+                linewidth=0.9,
+                linestyle="--",
+                marker=_marker(steps),
+                markersize=3,
+                label=_text(label),
+            )
+        axes.grid(alpha=0.25)
+        if len(panel.lines) > 1:
+            axes.legend(fontsize=7, frameon=False)
     axes.set_title(_text(panel.title), fontsize=10, loc="left", fontweight="bold")
     axes.set_xlabel("step", fontsize=8)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
@@ -216,26 +232,6 @@ def _draw_stacked(axes: Any, panel: Panel) -> None:
     axes.set_ylim(0, 100)
     axes.set_ylabel("%", fontsize=8)
     axes.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-
-def _draw_lines(axes: Any, panel: Panel) -> None:
-    for place, (label, (steps, values)) in enumerate(panel.lines.items()):
-        if place == 0:
-            _draw_main(axes, (steps, values), label)
-        else:
-            axes.plot(
-                steps,
-                values,
-                color=GREY,
-                linewidth=0.9,
-                linestyle="--",
-                marker=_marker(steps),
-                markersize=3,
-                label=_text(label),
-            )
-    axes.grid(alpha=0.25)
-    if len(panel.lines) > 1:
-        axes.legend(fontsize=7, frameon=False)
 
 
 def _draw_main(axes: Any, line: Series, label: str) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -117,7 +117,16 @@ def score_metrics(
             out |= _mean(TRUNCATED, np.asarray(truncated, dtype=np.float64))
         for name, column in zip(scores.names, scores.results, strict=True):
             out |= _component(name, column)
-        out |= dict(_correlations(scores, lengths_B))
+        columns = scores.values_BC.T
+        for i, name in enumerate(scores.names):
+            pairs: list[tuple[str, np.ndarray]] = []
+            for j in range(i + 1, len(scores.names)):
+                pairs.append((f"corr_{scores.names[j]}", columns[j]))
+            pairs.append(("corr_length", lengths_B))
+            for what, values in pairs:
+                r = correlation(columns[i], values)
+                if r is not None:
+                    out[score_key(name, what)] = r
     return {key: float(value) for key, value in out.items() if math.isfinite(value)}
 
 
@@ -144,19 +153,6 @@ def _unit(values: np.ndarray) -> np.ndarray | None:
     if norm < 1e-9 * math.sqrt(len(values)):
         return None
     return centred / norm
-
-
-def _correlations(scores: Scores, lengths_B: np.ndarray) -> Iterator[tuple[str, float]]:
-    columns = scores.values_BC.T
-    for i, name in enumerate(scores.names):
-        pairs: list[tuple[str, np.ndarray]] = []
-        for j in range(i + 1, len(scores.names)):
-            pairs.append((f"corr_{scores.names[j]}", columns[j]))
-        pairs.append(("corr_length", lengths_B))
-        for what, values in pairs:
-            r = correlation(columns[i], values)
-            if r is not None:
-                yield score_key(name, what), r
 
 
 def _component(name: str, column: Sequence[ScoreResult]) -> Metrics:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.telemetry import jsonl
-from rmrl.types import Response, RewardBatch, ScoreResult
+from rmrl.types import Response, RewardBatch
 
 SAMPLES_FILE = "samples.jsonl"
 
@@ -100,7 +100,17 @@ def _rows(
             rm_prompts[f"rm_prompt_{name}" if name else "rm_prompt"] = text
         scores: dict[str, Any] = {}
         for name, column in zip(names, rewards.scores.results, strict=True):
-            scores[name] = _verdict(column[b])
+            result = column[b]
+            scores[name] = {
+                "score": result.value,
+                "status": result.status,
+                "detail": result.detail,
+                "extra": result.extra,
+                "rendered": result.rendered,
+                "raw": result.raw_text,
+            }
+            if result.steps:
+                scores[name]["steps"] = [[step.end, step.value] for step in result.steps]
         yield {
             "step": step,
             "prompt_id": prompt.id,
@@ -119,17 +129,3 @@ def _rows(
             "kept": bool(rewards.keep_B[b]),
             "advantage": None if advantages_B is None else advantages_B[b],
         }
-
-
-def _verdict(result: ScoreResult) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "score": result.value,
-        "status": result.status,
-        "detail": result.detail,
-        "extra": result.extra,
-        "rendered": result.rendered,
-        "raw": result.raw_text,
-    }
-    if result.steps:
-        row["steps"] = [[step.end, step.value] for step in result.steps]
-    return row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmrl.backends import backend_of
-from rmrl.backends.descriptor import Backend, Sharding
+from rmrl.backends.descriptor import Sharding
 from rmrl.cluster.pools import pool_sizes
 from rmrl.config.schema import Config, CriticConfig
 from rmrl.errors import ConfigError
@@ -41,25 +41,18 @@ def layout_problems(config: Config, critic: CriticConfig | None, *, device: str)
         )
         yield from backend.problems(sharding)
     if critic is not None:
-        yield from _critic_problems(config, critic, others, device=device)
-
-
-def _critic_problems(
-    config: Config, critic: CriticConfig, backend: Backend, *, device: str
-) -> Iterator[str]:
-    """Yield problems of the critic's model; a critic that starts from the policy in its processes
-    has the policy's."""
-    yield from backend.model_problems(critic.model, "critic", "critic.model")
-    world = processes(config, critic.pool)
-    if world is None:
-        return
-    sharding = Sharding(
-        model=critic.model, trained=critic, world_size=world, section="critic", device=device
-    )
-    if critic.pool is not None:
-        yield from backend.settings_problems(sharding)
-    if critic.pool is not None or critic.model.path != config.actor_rollout_ref.model.path:
-        yield from backend.problems(sharding)
+        yield from others.model_problems(critic.model, "critic", "critic.model")
+        world = processes(config, critic.pool)
+        if world is None:
+            return
+        sharding = Sharding(
+            model=critic.model, trained=critic, world_size=world, section="critic", device=device
+        )
+        if critic.pool is not None:
+            yield from others.settings_problems(sharding)
+        # A critic that starts from the policy in its processes has the policy's problems.
+        if critic.pool is not None or critic.model.path != policy.path:
+            yield from others.problems(sharding)
 
 
 def processes(config: Config, pool: str | None) -> int | None:

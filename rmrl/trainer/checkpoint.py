@@ -79,7 +79,16 @@ async def save(root: Path, step: int, write: Write, *, config_fingerprint: str =
         _sync(root)
     except Exception as error:
         if is_disk_full(error, root):
-            raise CheckpointError(_full_message(root, step, fresh)) from error
+            size = sum(path.stat().st_size for path in _files(fresh)) if fresh.is_dir() else 0
+            older = [path.name for path in _folders(root) if _looks_whole(path)]
+            remaining = "there is no earlier checkpoint"
+            if older:
+                remaining = f"the last complete checkpoint is {older[-1]}, untouched"
+            raise CheckpointError(
+                f"the disk of {root} is full: the checkpoint of step {step} could not be written"
+                f" ({size / 2**20:.1f} MiB of it were); {remaining}. Free some space or set"
+                " trainer.max_actor_ckpt_to_keep, then start the same command again."
+            ) from error
         raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -289,16 +298,3 @@ def _sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _full_message(root: Path, step: int, fresh: Path) -> str:
-    written = sum(path.stat().st_size for path in _files(fresh)) if fresh.is_dir() else 0
-    older = [path.name for path in _folders(root) if _looks_whole(path)]
-    remaining = "there is no earlier checkpoint"
-    if older:
-        remaining = f"the last complete checkpoint is {older[-1]}, untouched"
-    return (
-        f"the disk of {root} is full: the checkpoint of step {step} could not be written"
-        f" ({written / 2**20:.1f} MiB of it were); {remaining}. Free some space or set"
-        " trainer.max_actor_ckpt_to_keep, then start the same command again."
-    )

@@ -132,7 +132,20 @@ class Collector:
     async def _round(
         self, prompts: Sequence[Prompt], step: int, number: int
     ) -> tuple[*Round, np.ndarray | None]:
-        sampling = self._sampling(step, number)
+        # Seeded by step and round, so that a resumed run draws what the uninterrupted one would.
+        rollout = self.config.actor_rollout_ref.rollout
+        entropy = [self.config.trainer.seed, rollout.seed, step]
+        if number:
+            entropy.append(number)
+        sampling = Sampling(
+            max_tokens=self.config.data.max_response_length,
+            temperature=rollout.temperature if rollout.do_sample else 0.0,
+            top_p=rollout.top_p,
+            top_k=rollout.top_k,
+            n=rollout.n,
+            seed=int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1),
+            ignore_eos=rollout.ignore_eos,
+        )
         rollouts, rewards = await self.sample_and_score("generate", prompts, sampling, step=step)
         if not self.greedy_baseline:
             return rollouts, rewards, None
@@ -142,23 +155,6 @@ class Collector:
         )
         baselines_P = np.where(baseline.keep_B, baseline.rewards_B, np.nan)
         return rollouts, rewards, np.repeat(baselines_P, sampling.n)
-
-    def _sampling(self, step: int, number: int) -> Sampling:
-        """Return the sampling, seeded by step and round, so that a resumed run draws what the
-        uninterrupted one would have drawn."""
-        rollout = self.config.actor_rollout_ref.rollout
-        entropy = [self.config.trainer.seed, rollout.seed, step]
-        if number:
-            entropy.append(number)
-        return Sampling(
-            max_tokens=self.config.data.max_response_length,
-            temperature=rollout.temperature if rollout.do_sample else 0.0,
-            top_p=rollout.top_p,
-            top_k=rollout.top_k,
-            n=rollout.n,
-            seed=int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1),
-            ignore_eos=rollout.ignore_eos,
-        )
 
     def _chosen(self, rounds: Sequence[tuple[*Round, np.ndarray | None]]) -> np.ndarray:
         metric = self.config.algorithm.filter_groups.metric

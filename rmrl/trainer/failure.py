@@ -40,30 +40,25 @@ async def saved_when_it_fails(run: Run) -> AsyncIterator[None]:
         raise ClusterLostError(f"{loss() or error}; {saved}") from error
     except (RewardError, InfrastructureError, StallError, DataError):
         if run.telemetry is not None:
-            _write_unrewarded(run)
+            if run.collector.unrewarded is not None:
+                responses, scores = run.collector.unrewarded
+                count = len(responses)
+                nothing = RewardBatch(
+                    scores=scores,
+                    weights_C=np.full(len(scores.names), np.nan),
+                    rewards_B=np.full(count, np.nan),
+                    keep_B=np.zeros(count, dtype=bool),
+                )
+                written = run.telemetry.samples.write(run.step + 1, responses, nothing)
+                _log.info(
+                    f"{written} responses of step {run.step + 1} are in"
+                    f" {run.out_dir / SAMPLES_FILE} with their verdicts"
+                )
             saved = "no step was finished, so there is nothing to save"
             if run.step:
                 saved = await _saved(run, SAVE_S)
             _log.info(saved)
         raise
-
-
-def _write_unrewarded(run: Run) -> None:
-    if run.collector.unrewarded is None or run.telemetry is None:
-        return
-    responses, scores = run.collector.unrewarded
-    count = len(responses)
-    nothing = RewardBatch(
-        scores=scores,
-        weights_C=np.full(len(scores.names), np.nan),
-        rewards_B=np.full(count, np.nan),
-        keep_B=np.zeros(count, dtype=bool),
-    )
-    written = run.telemetry.samples.write(run.step + 1, responses, nothing)
-    _log.info(
-        f"{written} responses of step {run.step + 1} are in {run.out_dir / SAMPLES_FILE} with their"
-        " verdicts"
-    )
 
 
 async def _saved(run: Run, deadline_s: float) -> str:

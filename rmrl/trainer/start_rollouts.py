@@ -101,38 +101,29 @@ async def start_publisher(
 ) -> WeightPublisher:
     """Publish through files in shared memory, or vLLM's transfer (rollout.weight_transport)."""
     config = checked.config
-    dtype = config.actor_rollout_ref.rollout.dtype
-    path = str(config.actor_rollout_ref.model.path)
-    if config.actor_rollout_ref.rollout.weight_transport in ("ipc", "nccl"):
-        return await _transfer(checked, allocations, models, rollouts)
-    first = models.actor.group.first
+    rollout = config.actor_rollout_ref.rollout
+    dtype = rollout.dtype
     timeout_s = config.trainer.stall_timeout_s
+    if rollout.weight_transport in ("ipc", "nccl"):
+        width = rollout.tensor_parallel_size
+        options: dict[str, Any] = {"packed": True}
+        if rollout.weight_transport == "nccl":
+            options = {
+                "master_address": allocations.own.locations[0].address,
+                "master_port": await allocations.own.free_port(),
+                "world_size": 1 + len(rollouts.engines) * width,
+            }
+        client = EngineClient(rollouts.engines, devices_per_engine=width, timeout_s=timeout_s)
+        transport = rollout.weight_transport
+        return await TransferPublisher.open(
+            models.actor, rollouts, transport=transport, dtype=dtype, client=client, options=options
+        )
+    first = models.actor.group.first
     return Publisher(
         models.actor,
         rollouts,
         files=await node_files(first, rollouts.engines, timeout_s=timeout_s),
         engine_nodes=[engine.node_id for engine in rollouts.engines],
         dtype=dtype,
-        size_hint_bytes=weight_bytes(path, dtype),
-    )
-
-
-async def _transfer(
-    checked: Checked, allocations: Allocations, models: Models, rollouts: RolloutPool
-) -> WeightPublisher:
-    rollout = checked.config.actor_rollout_ref.rollout
-    timeout_s = checked.config.trainer.stall_timeout_s
-    width = rollout.tensor_parallel_size
-    options: dict[str, Any] = {"packed": True}
-    if rollout.weight_transport == "nccl":
-        options = {
-            "master_address": allocations.own.locations[0].address,
-            "master_port": await allocations.own.free_port(),
-            "world_size": 1 + len(rollouts.engines) * width,
-        }
-    client = EngineClient(rollouts.engines, devices_per_engine=width, timeout_s=timeout_s)
-    transport = rollout.weight_transport
-    dtype = rollout.dtype
-    return await TransferPublisher.open(
-        models.actor, rollouts, transport=transport, dtype=dtype, client=client, options=options
+        size_hint_bytes=weight_bytes(str(config.actor_rollout_ref.model.path), dtype),
     )

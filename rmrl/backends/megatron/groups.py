@@ -33,7 +33,19 @@ def join(settings: TrainSettings, process: ProcessSettings) -> tuple[Sizes, torc
     sizes = Sizes.of(settings.trained.megatron, process.world_size, section=settings.section)
     device = join_group(process, settings.device)
     if not _joined:
-        _initialize(sizes, settings, process)
+        with adapted(), torch.random.fork_rng(devices=[]):
+            parallel_state.initialize_model_parallel(
+                tensor_model_parallel_size=sizes.tensor,
+                pipeline_model_parallel_size=sizes.pipeline,
+                virtual_pipeline_model_parallel_size=sizes.virtual,
+                context_parallel_size=sizes.context,
+                expert_model_parallel_size=sizes.expert,
+                # An expert's matrices are cut as those of a dense layer.
+                expert_tensor_parallel_size=sizes.tensor,
+                distributed_timeout_minutes=process.timeout_s / 60,  # pyright: ignore[reportArgumentType]
+            )
+            # Nothing is drawn, but megatron-core saves and restores these generators around layers.
+            tensor_parallel.model_parallel_cuda_manual_seed(settings.seed)
         _joined.append(sizes)
     elif _shared(sizes) != _shared(_joined[0]):
         raise ConfigError(
@@ -50,22 +62,6 @@ def leave() -> None:
     if _joined:
         parallel_state.destroy_model_parallel()
         _joined.clear()
-
-
-def _initialize(sizes: Sizes, settings: TrainSettings, process: ProcessSettings) -> None:
-    with adapted(), torch.random.fork_rng(devices=[]):
-        parallel_state.initialize_model_parallel(
-            tensor_model_parallel_size=sizes.tensor,
-            pipeline_model_parallel_size=sizes.pipeline,
-            virtual_pipeline_model_parallel_size=sizes.virtual,
-            context_parallel_size=sizes.context,
-            expert_model_parallel_size=sizes.expert,
-            # An expert's matrices are cut as those of a dense layer.
-            expert_tensor_parallel_size=sizes.tensor,
-            distributed_timeout_minutes=process.timeout_s / 60,  # pyright: ignore[reportArgumentType]
-        )
-        # Nothing is drawn, but megatron-core saves and restores these generators around layers.
-        tensor_parallel.model_parallel_cuda_manual_seed(settings.seed)
 
 
 def _shared(sizes: Sizes) -> Sizes:

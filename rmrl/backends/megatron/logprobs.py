@@ -11,7 +11,6 @@ process
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -40,7 +39,17 @@ def vocab_parallel_logprobs(
     beyond are padding. All processes of `group` call it with the same positions and get the same
     float32 [N]; the gradient of `hidden_NH` is this process's part of it.
     """
-    share = partial(_logprobs_from_columns, vocab=vocab, group=group)
+
+    def from_columns(
+        logits_nv: Tensor, targets_n: Tensor, *, temperature: float, entropy: EntropyMode
+    ) -> tuple[Tensor, Tensor | None]:
+        logprobs_n, entropy_n = _OfColumns.apply(
+            logits_nv, targets_n, temperature, entropy != "none", vocab, group
+        )
+        if entropy == "detached":
+            entropy_n = entropy_n.detach()
+        return logprobs_n, entropy_n
+
     return token_logprobs(
         hidden_NH,
         targets_N,
@@ -49,25 +58,8 @@ def vocab_parallel_logprobs(
         entropy=entropy,
         slice_rows=slice_rows,
         kept_rows=kept_rows,
-        from_logits=share,
+        from_logits=from_columns,
     )
-
-
-def _logprobs_from_columns(
-    logits_nv: Tensor,
-    targets_n: Tensor,
-    *,
-    temperature: float,
-    entropy: EntropyMode,
-    vocab: int,
-    group: dist.ProcessGroup,
-) -> tuple[Tensor, Tensor | None]:
-    logprobs_n, entropy_n = _OfColumns.apply(
-        logits_nv, targets_n, temperature, entropy != "none", vocab, group
-    )
-    if entropy == "detached":
-        entropy_n = entropy_n.detach()
-    return logprobs_n, entropy_n
 
 
 class _OfColumns(torch.autograd.Function):

@@ -54,6 +54,9 @@ class FakeRollout:
         if self._state != "awake":
             raise not_ready(self._state)
         refuse_overlong(prompts, self.settings.max_model_len)
+        vocabulary = int(self._script.get("vocabulary", 256))
+        shortest, longest = self._script.get("lengths", (1, 16))
+        seed = self.settings.seed if sampling.seed is None else sampling.seed
         for prompt_index, prompt in enumerate(prompts):
             for sample_index in range(sampling.n):
                 await asyncio.sleep(float(self._script.get("delay_s", 0.0)))
@@ -62,7 +65,22 @@ class FakeRollout:
                     raise InfrastructureError(
                         f"the rollout engine was scripted to fail on sample {self._samples}"
                     )
-                yield self._generation((prompt_index, sample_index), prompt, sampling)
+                # Greedy samples are all the same.
+                drawn_as = 0 if sampling.temperature == 0 else sample_index
+                key = f"{seed}|{self.version}|{drawn_as}|{list(prompt)}".encode()
+                draw = random.Random(hashlib.sha256(key).digest())
+                length = draw.randint(shortest, longest)
+                count = min(length, sampling.max_tokens)
+                tokens = tuple(draw.randrange(vocabulary) for _ in range(count))
+                yield Generation(
+                    prompt_index=prompt_index,
+                    sample_index=sample_index,
+                    text=str(self._script.get("text", " ".join(map(str, tokens)))),
+                    token_ids=tokens,
+                    logprobs=(-math.log(vocabulary),) * len(tokens),
+                    finish_reason="stop" if length <= sampling.max_tokens else "length",
+                    policy_version=self.version,
+                )
 
     async def load_weights(self, path: str, *, version: int) -> None:
         """Record the path; later samples carry `version` and differ from earlier ones."""
@@ -88,24 +106,3 @@ class FakeRollout:
         """Return to the state "cold"."""
         self.log.append("shutdown")
         self._state = "cold"
-
-    def _generation(
-        self, where: tuple[int, int], prompt: Sequence[int], sampling: Sampling
-    ) -> Generation:
-        vocabulary = int(self._script.get("vocabulary", 256))
-        shortest, longest = self._script.get("lengths", (1, 16))
-        sample_index = 0 if sampling.temperature == 0 else where[1]
-        seed = self.settings.seed if sampling.seed is None else sampling.seed
-        key = f"{seed}|{self.version}|{sample_index}|{list(prompt)}".encode()
-        draw = random.Random(hashlib.sha256(key).digest())
-        length = draw.randint(shortest, longest)
-        tokens = tuple(draw.randrange(vocabulary) for _ in range(min(length, sampling.max_tokens)))
-        return Generation(
-            prompt_index=where[0],
-            sample_index=where[1],
-            text=str(self._script.get("text", " ".join(map(str, tokens)))),
-            token_ids=tokens,
-            logprobs=(-math.log(vocabulary),) * len(tokens),
-            finish_reason="stop" if length <= sampling.max_tokens else "length",
-            policy_version=self.version,
-        )

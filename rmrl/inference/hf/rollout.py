@@ -151,25 +151,21 @@ class HFRollout:
         options = generation_options(sampling, self._tokenizer, self.settings.max_model_len - width)
         out = self._model.generate(ids.to(device), attention_mask=mask.to(device), **options)
         generations: list[Generation] = []
-        for place, row, tokens in zip(batch, rows, out[:, width:].tolist(), strict=True):
-            generations.append(self._generation(place, row, tokens, sampling))
+        for (p, s), row, sampled in zip(batch, rows, out[:, width:].tolist(), strict=True):
+            text, tokens, finish_reason = decoded(sampled, self._tokenizer, sampling)
+            # Without padding, one row per batch: log softmax(logits / temperature)[token].
+            whole = torch.tensor([row + tokens], device=device)
+            logits = self._model(whole).logits[0, len(row) - 1 : -1].float()
+            logits = logits / (sampling.temperature or 1.0)
+            logprobs = logits.log_softmax(-1).gather(1, whole[0, len(row) :, None])[:, 0]
+            generation = Generation(
+                prompt_index=p,
+                sample_index=s,
+                text=text,
+                token_ids=tuple(tokens),
+                logprobs=tuple(logprobs.tolist()),
+                finish_reason=finish_reason,
+                policy_version=self.version,
+            )
+            generations.append(generation)
         return generations
-
-    def _generation(
-        self, where: tuple[int, int], prompt: list[int], tokens: list[int], sampling: Sampling
-    ) -> Generation:
-        text, tokens, finish_reason = decoded(tokens, self._tokenizer, sampling)
-        # Without padding, one row per batch: log softmax(logits / temperature)[token].
-        ids = torch.tensor([prompt + tokens], device=self.settings.device)
-        logits = self._model(ids).logits[0, len(prompt) - 1 : -1].float()
-        logits = logits / (sampling.temperature or 1.0)
-        logprobs = logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
-        return Generation(
-            prompt_index=where[0],
-            sample_index=where[1],
-            text=text,
-            token_ids=tuple(tokens),
-            logprobs=tuple(logprobs.tolist()),
-            finish_reason=finish_reason,
-            policy_version=self.version,
-        )

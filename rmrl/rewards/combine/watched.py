@@ -36,7 +36,18 @@ def takes_part(
     """
     applies_BC = ~np.isnan(weights_BC)
     part_BC = applies_BC & (weights_BC != 0)
-    gates = _gate_columns(specs, parts, settings)
+    # Columns of each component's gates; an ensemble has those of its members as well.
+    column_of = {spec.name: c for c, spec in enumerate(specs)}
+    names_of: dict[str, tuple[str, ...]] = {}
+    for spec in (*parts, *specs):
+        names_of[spec.name] = gates_of(spec, settings)
+    gates: list[list[int]] = []
+    for spec in specs:
+        names = list(names_of[spec.name])
+        if kind_facts(spec.kind).combines:
+            for member in spec.options.of:
+                names += names_of.get(member, ())
+        gates.append([column_of[name] for name in names if name in column_of])
     # A gate may be behind a gate.
     for _ in specs:
         before_BC = part_BC.copy()
@@ -46,21 +57,3 @@ def takes_part(
         if (before_BC == part_BC).all():
             break
     return part_BC
-
-
-def _gate_columns(
-    specs: Sequence[RewardSpec], parts: Sequence[RewardSpec], settings: RewardConfig
-) -> list[list[int]]:
-    """Columns of each component's gates, for an ensemble with those of its members' gates."""
-    column_of = {spec.name: c for c, spec in enumerate(specs)}
-    gates: dict[str, tuple[str, ...]] = {}
-    for spec in (*parts, *specs):
-        gates[spec.name] = gates_of(spec, settings)
-    columns: list[list[int]] = []
-    for spec in specs:
-        names = list(gates[spec.name])
-        if kind_facts(spec.kind).combines:
-            for member in spec.options.of:
-                names += gates.get(member, ())
-        columns.append([column_of[name] for name in names if name in column_of])
-    return columns

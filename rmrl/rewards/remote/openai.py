@@ -159,7 +159,19 @@ def payload(request: GenerateRequest, model: str) -> dict[str, Any]:
         body |= {"logprobs": True, "top_logprobs": CHAT_TOP_LOGPROBS}
     elif request.choice_tokens:
         body["logprobs"] = COMPLETION_TOP_LOGPROBS
-    return body | _structure(sampling)
+    if sampling.choice:
+        body["structured_outputs"] = {"choice": list(sampling.choice)}
+    elif sampling.regex:
+        body["structured_outputs"] = {"regex": sampling.regex}
+    elif sampling.json_schema:
+        try:
+            schema = {"name": "verdict", "schema": json.loads(sampling.json_schema), "strict": True}
+        except ValueError as error:
+            raise RewardError(
+                f"sampling.json_schema is no JSON ({error}): {sampling.json_schema[:200]}"
+            ) from error
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return body
 
 
 def choice_logprobs(choice: Mapping[str, Any], request: GenerateRequest) -> tuple[float, ...]:
@@ -205,22 +217,6 @@ def _first_token(logprobs: Any) -> list[tuple[str, float]]:
         if isinstance(text, str) and isinstance(logprob, int | float):
             candidates.append((text, float(logprob)))
     return candidates
-
-
-def _structure(sampling: Sampling) -> dict[str, Any]:
-    if sampling.choice:
-        return {"structured_outputs": {"choice": list(sampling.choice)}}
-    if sampling.regex:
-        return {"structured_outputs": {"regex": sampling.regex}}
-    if sampling.json_schema:
-        try:
-            schema = {"name": "verdict", "schema": json.loads(sampling.json_schema), "strict": True}
-        except ValueError as error:
-            raise RewardError(
-                f"sampling.json_schema is no JSON ({error}): {sampling.json_schema[:200]}"
-            ) from error
-        return {"response_format": {"type": "json_schema", "json_schema": schema}}
-    return {}
 
 
 def _requested(sampling: Sampling) -> int:

@@ -50,7 +50,17 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
         away = ENGINE_PROCESS_BYTES["cuda"]
         host = weights * spec.replicas if keeps_weights else 0
     else:
-        awake = _cpu(spec, weights)
+        # Replicas hold the model each, the parts of a tensor-parallel group share it.
+        awake = spec.replicas * (weights + BATCH_BYTES + ENGINE_PROCESS_BYTES["cpu"])
+        if engine_facts(spec.name).reserves_gpu_share:
+            cache = spec.kv_cache_bytes
+            model_type = str(read_config(spec.path).get("model_type", ""))
+            if spec.runner != "generate" and "bert" in model_type:
+                cache = 0  # encoders have no KV cache
+            # Twice the weights: while loading, the stored tensor and its packed form stand side by
+            # side.
+            parts = spec.tensor_parallel_size * (cache + ENGINE_PROCESS_BYTES["cpu"])
+            awake = spec.replicas * (2 * weights + parts)
         stored = 2 * weights if keeps_weights else 0
         processes = spec.tensor_parallel_size * ENGINE_PROCESS_BYTES["cpu"]
         away = spec.replicas * (stored + processes)
@@ -70,17 +80,3 @@ def checkpoint_bytes(spec: EngineSpec) -> int:
         if not stored:
             raise
         return sum(stored)
-
-
-def _cpu(spec: EngineSpec, weights: int) -> int:
-    """Return the bytes of all processes: replicas hold the model each, the parts of a
-    tensor-parallel group share it."""
-    if not engine_facts(spec.name).reserves_gpu_share:
-        return spec.replicas * (weights + BATCH_BYTES + ENGINE_PROCESS_BYTES["cpu"])
-    cache = spec.kv_cache_bytes
-    if spec.runner != "generate" and "bert" in str(read_config(spec.path).get("model_type", "")):
-        cache = 0  # encoders have no KV cache
-    # Twice the weights: while loading, the stored tensor and its packed form stand side by side.
-    return spec.replicas * (
-        2 * weights + spec.tensor_parallel_size * (cache + ENGINE_PROCESS_BYTES["cpu"])
-    )

@@ -64,7 +64,19 @@ class Slot:
     async def ensure_awake(self) -> None:
         """Wake or load. Raises EngineLoadError, StallError, or what the engine's start raises."""
         if self.state == "asleep":
-            await self._wake()
+            assert self.handle is not None
+            started = time.perf_counter()
+            try:
+                await self.handle.call("wake", timeout_s=self.plan.load_timeout_s)
+            except EngineLostError:
+                _log.warning(f"engine of {self.plan.label} died in its sleep; starting it again")
+                await self.unload()
+            except BaseException:
+                # It may be half awake.
+                await self.unload()
+                raise
+            else:
+                await self._is_awake("wake", started)
         if self.state == "unloaded":
             await self._load()
 
@@ -151,21 +163,6 @@ class Slot:
             host = self.host_of(plan.of_replica(number))
             spawns.append(host.spawn(PROCESS_FACTORY, settings, name=f"{name}-{number}"))
         return Replicas(await spawn_all(spawns))
-
-    async def _wake(self) -> None:
-        assert self.handle is not None
-        started = time.perf_counter()
-        try:
-            await self.handle.call("wake", timeout_s=self.plan.load_timeout_s)
-        except EngineLostError:
-            _log.warning(f"engine of {self.plan.label} died in its sleep; starting it again")
-            await self.unload()
-            return
-        except BaseException:
-            # It may be half awake.
-            await self.unload()
-            raise
-        await self._is_awake("wake", started)
 
     async def _is_awake(self, how: str, started: float) -> None:
         self.state = "awake"

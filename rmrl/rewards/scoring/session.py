@@ -170,20 +170,6 @@ class Session:
         for i, row in enumerate(chunk.rows):
             if self._of_other_source(c, row):
                 results[i] = _OTHER_SOURCE
-        await self._skip(c, chunk, results)
-        items: list[ScoreItem] = []
-        for row, result in zip(chunk.rows, results, strict=True):
-            if result is None:
-                items.append(score_item(row, self._specs[c]))
-        scores = iter(await self._score(c, items))
-        return [next(scores) if result is None else result for result in results]
-
-    def _of_other_source(self, c: int, row: ResponseRow) -> bool:
-        sources = self._specs[c].sources
-        return sources is not None and row.prompt.data_source not in sources
-
-    async def _skip(self, c: int, chunk: _Chunk, results: list[ScoreResult | None]) -> None:
-        """Mark the rows where a gate is closed, or a product is 0 already."""
         for g in self._graph.gates[c]:
             name = self._specs[g].name
             for i, verdict in enumerate(await self._results_of(g, chunk)):
@@ -198,6 +184,16 @@ class Session:
             for i, verdict in enumerate(await self._results_of(g, chunk)):
                 if results[i] is None and verdict.value == 0:
                     results[i] = _skipped(f"the product is 0 already ('{self._specs[g].name}')")
+        items: list[ScoreItem] = []
+        for row, result in zip(chunk.rows, results, strict=True):
+            if result is None:
+                items.append(score_item(row, self._specs[c]))
+        scores = iter(await self._score(c, items))
+        return [next(scores) if result is None else result for result in results]
+
+    def _of_other_source(self, c: int, row: ResponseRow) -> bool:
+        sources = self._specs[c].sources
+        return sources is not None and row.prompt.data_source not in sources
 
     async def _results_of(self, c: int, chunk: _Chunk) -> list[ScoreResult]:
         results = self._results[c]

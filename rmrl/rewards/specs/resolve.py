@@ -214,7 +214,17 @@ def _resolve(
     dropin = _dropin_of(name, section or {}, surroundings)
     entries = section
     if dropin is not None:
-        entries = _with_defaults(name, section, dropin)
+        if section is None and ":" not in name and (Path(name) / "config.json").is_file():
+            raise ConfigError(
+                f"reward '{name}' is ambiguous: {dropin.path} and the checkpoint folder {name};"
+                f" write ./{name} for the checkpoint"
+            )
+        entries = {**dropin.spec, **(section or {})}
+        # Setting one entry of sampling or engine keeps the drop-in's other ones.
+        for key in ("sampling", "engine"):
+            defaults = dropin.spec.get(key)
+            if isinstance(defaults, Mapping) and isinstance(entries[key], Mapping):
+                entries[key] = {**defaults, **entries[key]}
     elif entries is None:
         entries = _checkpoint_entries(name, config, surroundings)
     return build_spec(
@@ -225,22 +235,6 @@ def _resolve(
         config=config,
         surroundings=surroundings,
     )
-
-
-def _with_defaults(name: str, section: dict[str, Any] | None, dropin: DropIn) -> dict[str, Any]:
-    """Return the section's entries over those of the drop-in's SPEC."""
-    if section is None and ":" not in name and (Path(name) / "config.json").is_file():
-        raise ConfigError(
-            f"reward '{name}' is ambiguous: {dropin.path} and the checkpoint folder {name}; write"
-            f" ./{name} for the checkpoint"
-        )
-    merged = {**dropin.spec, **(section or {})}
-    # Setting one entry of sampling or engine keeps the drop-in's other ones.
-    for key in ("sampling", "engine"):
-        defaults = dropin.spec.get(key)
-        if isinstance(defaults, Mapping) and isinstance(merged[key], Mapping):
-            merged[key] = {**defaults, **merged[key]}
-    return merged
 
 
 def _dropin_of(name: str, section: dict[str, Any], surroundings: Surroundings) -> DropIn | None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from rmrl.columns import aligned
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import chain_of
@@ -34,18 +35,27 @@ def reward_table(specs: Sequence[RewardSpec]) -> str:
         if spec.transforms:
             transform = ", ".join(chain_of(spec.transforms, where=spec.name).names)
         weight = f"part of {spec.part_of}" if spec.part_of else f"{spec.weight:g}"
+        conditions = [f"{gate} holds" for gate in spec.gates]
+        for name, score in spec.counts_at.items():
+            conditions.append(f"{name} is {score:g}, else 0")
+        if spec.sources is not None:
+            others = [source for source, weight in spec.sources.named.items() if weight is None]
+            if spec.sources.default is None:
+                conditions.append(f"source is {' or '.join(spec.sources)}")
+            elif others:
+                conditions.append(f"source is not {' or '.join(others)}")
         row = (
             spec.name,
             spec.kind,
             weight,
             spec.combine_op,
             transform,
-            _where(spec),
+            " and ".join(conditions) or "everywhere",
             str(spec.on_missing),
             _runs_on(spec),
         )
         rows.append(row)
-    return _table("rewards", rows)
+    return "\n".join(["rewards", *aligned(rows)])
 
 
 def observed_table(rewards: RewardBatch) -> str:
@@ -65,22 +75,7 @@ def observed_table(rewards: RewardBatch) -> str:
         del missing["ok"]
         causes = ", ".join(f"{n} {status}" for status, n in missing.most_common())
         rows.append((name, f"{rewards.weights_C[c]:g}", *statistics, causes or "0"))
-    return _table("first scores", rows)
-
-
-def _where(spec: RewardSpec) -> str:
-    conditions: list[str] = []
-    for gate in spec.gates:
-        conditions.append(f"{gate} holds")
-    for name, score in spec.counts_at.items():
-        conditions.append(f"{name} is {score:g}, else 0")
-    if spec.sources is not None:
-        others = [source for source, weight in spec.sources.named.items() if weight is None]
-        if spec.sources.default is None:
-            conditions.append(f"source is {' or '.join(spec.sources)}")
-        elif others:
-            conditions.append(f"source is not {' or '.join(others)}")
-    return " and ".join(conditions) or "everywhere"
+    return "\n".join(["first scores", *aligned(rows)])
 
 
 def _runs_on(spec: RewardSpec) -> str:
@@ -96,14 +91,3 @@ def _runs_on(spec: RewardSpec) -> str:
         kind = f"{engine.name} {engine.runner}, {engine.precision}{pool}"
         engines.append(f"{Path(engine.path).name} ({kind}, {spec.residency})")
     return " + ".join(engines)
-
-
-def _table(title: str, rows: Sequence[tuple[str, ...]]) -> str:
-    widths: list[int] = []
-    for column in zip(*rows, strict=True):
-        widths.append(max(map(len, column)))
-    lines = [title]
-    for row in rows:
-        cells = map(str.ljust, row, widths)
-        lines.append("  " + "  ".join(cells).rstrip())
-    return "\n".join(lines)
