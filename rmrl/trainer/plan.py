@@ -57,25 +57,7 @@ def memory_plan(
 
 def policy_claims(config: Config, *, device: str, extras: Extras) -> list[Claim]:
     """Return the claims of training and rollout, on their devices and in host memory."""
-    part = config.actor_rollout_ref
-    # Weights, gradients and optimizer state; the activations of one micro-batch; the reference.
-    held = _held(config, part.model, part.actor, device=device, pool=None)
-    frozen = 0
-    if extras.reference:
-        world = _count(config, None)
-        shards = 1 if device == "cpu" else world
-        frozen = frozen_bytes(part.model, part.actor, world) // shards
-    training = _claim(
-        config,
-        "training",
-        part.model,
-        part.actor,
-        held=held + frozen,
-        stays=0 if part.ref.param_offload else frozen,
-        device=device,
-        suffix=" + reference" if extras.reference else "",
-    )
-    claims = [training]
+    claims = [_training(config, device, extras.reference)]
     critic = extras.critic
     if critic is not None:
         held = _held(config, critic.model, critic, device=device, pool=critic.pool)
@@ -105,6 +87,28 @@ def _count(config: Config, pool: str | None) -> int:
     if pool is None:
         return config.trainer.n_gpus_per_node * config.trainer.nnodes
     return pool_sizes(config.trainer.resource_pools)[pool].devices
+
+
+def _training(config: Config, device: str, with_reference: bool) -> Claim:
+    """Weights, gradients and optimizer state; the activations of one micro-batch; the reference's
+    weights."""
+    part = config.actor_rollout_ref
+    held = _held(config, part.model, part.actor, device=device, pool=None)
+    frozen = 0
+    if with_reference:
+        world = _count(config, None)
+        shards = 1 if device == "cpu" else world
+        frozen = frozen_bytes(part.model, part.actor, world) // shards
+    return _claim(
+        config,
+        "training",
+        part.model,
+        part.actor,
+        held=held + frozen,
+        stays=0 if part.ref.param_offload else frozen,
+        device=device,
+        suffix=" + reference" if with_reference else "",
+    )
 
 
 def _held(
