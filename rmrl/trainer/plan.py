@@ -175,12 +175,10 @@ def _rollout(config: Config, device: str) -> Claim:
     reserves = rollout_facts(rollout.name).reserves_gpu_share
     if device == "cuda":
         away = base
-        awake = weights // width + base
+        awake = weights + base + BATCH_BYTES
         if reserves:
             reserved = int(total_bytes("cuda") * rollout.gpu_memory_utilization)
-            awake = max(reserved, awake)
-        else:
-            awake += BATCH_BYTES
+            awake = max(reserved, weights // width + base)
     elif reserves:
         away = engines * (2 * weights + width * base)
         awake = away + engines * width * rollout.kv_cache_bytes

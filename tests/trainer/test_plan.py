@@ -10,7 +10,7 @@ from rmrl.cluster.ledger import PHASES, Claim, MemoryPlan
 from rmrl.config.schema import Config
 from rmrl.errors import MemoryPlanError
 from rmrl.rewards.residency import plan_engines, sized
-from rmrl.rewards.residency.sizes import ENGINE_PROCESS_BYTES
+from rmrl.rewards.residency.sizes import BATCH_BYTES, ENGINE_PROCESS_BYTES
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.scoring.memory import budget_of, plan_of, scoring_plan
 from rmrl.trainer.check_algorithm import critic_settings
@@ -21,6 +21,7 @@ from rmrl.trainer.plan import (
     _training,
     memory_plan,
     policy_claims,
+    rollout_sleeps,
 )
 from tests.scoring.test_memory import engine_spec
 
@@ -156,6 +157,40 @@ def test_a_rollout_engine_gives_back_its_cache(tiny_llama: Path) -> None:
     assert rollout.away_bytes == pytest.approx(
         2 * PARAMETERS * 4 + ENGINE_PROCESS_BYTES["cpu"], rel=0.001
     )
+
+
+def test_a_transformers_rollout_engine_is_no_vllm(tiny_llama: Path) -> None:
+    made = config(tiny_llama)
+    made.actor_rollout_ref.rollout.name = "hf"
+    rollout = plan(made).claims[1]
+    # weights once and a batch; no reserved cache, no second form of the weights
+    assert rollout.awake_bytes == pytest.approx(
+        PARAMETERS * 4 + ENGINE_PROCESS_BYTES["cpu"] + BATCH_BYTES, rel=0.001
+    )
+    assert rollout.away_bytes == rollout.awake_bytes  # weights in host memory stay there
+
+
+def test_a_transformers_rollout_engine_on_a_gpu_moves_its_weights_away(tiny_llama: Path) -> None:
+    made = config(tiny_llama)
+    made.actor_rollout_ref.rollout.name = "hf"
+    made.actor_rollout_ref.rollout.tensor_parallel_size = 2  # it runs on one device all the same
+    claims = policy_claims(made, device="cuda", extras=Extras())
+    rollout = claims[1]
+    assert rollout.awake_bytes == pytest.approx(
+        PARAMETERS * 4 + ENGINE_PROCESS_BYTES["cuda"] + BATCH_BYTES, rel=0.001
+    )
+    assert rollout.away_bytes == ENGINE_PROCESS_BYTES["cuda"]
+    asleep = [claim for claim in claims if claim.what == "weights, asleep"]
+    assert len(asleep) == 1
+
+
+def test_sglang_on_cpu_frees_nothing_in_its_sleep(tiny_llama: Path) -> None:
+    made = config(tiny_llama)
+    made.actor_rollout_ref.rollout.name = "sglang"
+    rollout = plan(made).claims[1]
+    assert rollout.away_bytes == rollout.awake_bytes
+    assert not rollout_sleeps(made, device="cpu")
+    assert rollout_sleeps(made, device="cuda")
 
 
 def test_without_free_cache_engine_it_keeps_everything(tiny_llama: Path) -> None:

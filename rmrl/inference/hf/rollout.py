@@ -35,6 +35,8 @@ class HFRollout:
     one thread, because torch has one random state and the model one set of weights.
     """
 
+    sleeps_on: ClassVar[tuple[str, ...]] = ("cuda",)
+    reserves_gpu_share: ClassVar[bool] = False
     ignores_overrides: ClassVar[bool] = True
 
     def __init__(self, settings: RolloutEngineSettings) -> None:

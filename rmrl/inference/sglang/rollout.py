@@ -59,6 +59,7 @@ class SGLangRollout(TaggedSleep):
     overlap, the server batches them."""
 
     package: ClassVar[str] = "sglang"
+    sleeps_on: ClassVar[tuple[str, ...]] = ("cuda",)
     ignores_overrides: ClassVar[bool] = True
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
