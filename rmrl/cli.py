@@ -14,6 +14,7 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
         "train": "rmrl.main_ppo:main",
         "score": "rmrl.main_score:main",
         "eval": "rmrl.main_eval:main",
+        "calibrate": "rmrl.main_calibrate:main",
         "check": "rmrl.main_check:main",
         "show": "rmrl.main_show:main",
         "report": "rmrl.main_report:main",

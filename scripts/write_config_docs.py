@@ -18,6 +18,8 @@ from typing import Any
 
 from rmrl.config.schema import (
     BenchmarkConfig,
+    CalibrateConfig,
+    CalibrationConfig,
     Config,
     EvalConfig,
     EvalDataConfig,
@@ -58,6 +60,10 @@ OF_EVALUATION = """# Evaluation
 
 `python -m rmrl.main_eval` (`rmrl eval`, [evaluation](evaluation.md)) has the sections `reward`, `ray_kwargs` and the `trainer` of scoring, and these."""
 
+OF_CALIBRATION = """# Calibration
+
+`python -m rmrl.main_calibrate` (`rmrl calibrate`, [calibration](calibration.md)) has the sections `reward`, `ray_kwargs` and the `data` and `trainer` of scoring, and these."""
+
 
 def page() -> str:
     """The whole page."""
@@ -87,7 +93,12 @@ def page() -> str:
         _table("`data` of evaluation", EvalDataConfig),
         _table("`eval`", BenchmarkConfig),
     ]
-    parts = [*training, *of_a_reward, *scoring, *evaluation]
+    calibration = [
+        OF_CALIBRATION,
+        _table("the maps", CalibrateConfig),
+        _table("`calibrate`", CalibrationConfig),
+    ]
+    parts = [*training, *of_a_reward, *scoring, *evaluation, *calibration]
     sections = [section for section in parts if section]
     return wrap(HEAD + "\n" + "\n\n".join(sections))
 

@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "main_ppo",
         "main_score",
         "main_eval",
+        "main_calibrate",
         "main_check",
         "main_show",
         "main_report",

@@ -25,14 +25,14 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rmrl.config.schema import Config, EvalConfig, ScoreConfig
+from rmrl.config.schema import CalibrateConfig, Config, EvalConfig, ScoreConfig
 from rmrl.config.verl import Setting, apply
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
 _log = logging.getLogger(__name__)
 
-Root = TypeVar("Root", Config, ScoreConfig, EvalConfig)
+Root = TypeVar("Root", Config, ScoreConfig, EvalConfig, CalibrateConfig)
 
 RECIPE = "recipe"
 """configs/recipe/<name>.yaml, the keys that make an algorithm: `+recipe=dapo`, several as
@@ -41,6 +41,7 @@ CONFIG_NAMES: dict[type, str] = {
     Config: "ppo_trainer",
     ScoreConfig: "score",
     EvalConfig: "eval",
+    CalibrateConfig: "calibrate",
 }
 """Root dataclass -> the file in configs/ that its composition starts from."""
 
@@ -77,6 +78,7 @@ def register() -> None:
     ConfigStore.instance().store(name="rmrl_defaults", node=Config)
     ConfigStore.instance().store(name="rmrl_score_defaults", node=ScoreConfig)
     ConfigStore.instance().store(name="rmrl_eval_defaults", node=EvalConfig)
+    ConfigStore.instance().store(name="rmrl_calibrate_defaults", node=CalibrateConfig)
 
 
 def compose_config(overrides: Sequence[str], root: type[Root] = Config) -> Root:

@@ -20,7 +20,8 @@ from rmrl.evaluation.formats import Judged
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.plot import draw_reliability
 from rmrl.evaluation.report import Evaluation, evaluate, finite
-from rmrl.evaluation.scored import cannot_write, read_judgements, score_items
+from rmrl.evaluation.scored import cannot_write, read_judgements
+from rmrl.evaluation.scored_once import score_once
 from rmrl.files import write_whole
 from rmrl.offline.score import OpenScorer, judge_missing, open_scorer
 
@@ -34,7 +35,7 @@ PICTURE = "reliability.png"
 def run_eval(checked: CheckedEval, *, opened: OpenScorer | None = None) -> Evaluation:
     """Evaluate, and write the report. `opened`: what scores; None: engines of this machine.
 
-    Raises what `score_items` and `judge_missing` do, DataError where files cannot be written.
+    Raises what `score_once` and `judge_missing` do, DataError where files cannot be written.
     """
     summary = None
     judges = checked.recorded
@@ -42,7 +43,7 @@ def run_eval(checked: CheckedEval, *, opened: OpenScorer | None = None) -> Evalu
         assert checked.scoring is not None
         opened = opened or partial(open_scorer, checked.scoring)
         overwrite = checked.config.overwrite
-        summary = score_items(checked.scoring, opened, overwrite=overwrite)
+        summary = score_once(checked.scoring, opened, overwrite=overwrite)
         threshold = checked.config.eval.step_threshold
         judges = read_judgements(checked.scoring, checked.items, step_threshold=threshold)
     evaluation = evaluate(

@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import bisect
 import json
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from rmrl.config.schema import EvalConfig, ScoreConfig, ScoreDataConfig
 from rmrl.data.rows import read_rows
 from rmrl.data.surrogates import escaped
-from rmrl.errors import DataError, OutputDirError
+from rmrl.errors import DataError
 from rmrl.evaluation.formats.processbench import SEPARATOR
 from rmrl.evaluation.items import Item
 from rmrl.evaluation.judgements import Judgement
 from rmrl.evaluation.report import COMBINED
+from rmrl.evaluation.scored_once import is_finished
 from rmrl.files import write_whole
 from rmrl.offline.check import CheckedScoring
-from rmrl.offline.identity import identity_of, what_differs
-from rmrl.offline.score import OpenScorer, score_files
-from rmrl.offline.summary import Summary
-
-_log = logging.getLogger(__name__)
 
 ROWS = "rows.jsonl"
 SCORED = "scored.jsonl"
-IDENTITY = "scored.identity.json"
 _GROUP = "eval_item"
 
 
@@ -61,7 +55,6 @@ def scoring_config(config: EvalConfig, items: Sequence[Item], out: Path) -> Scor
     further: list[str] = []
     if any(item.first_wrong is not None for item in items):
         further.append("steps")
-    finished = (out / SCORED).is_file() and (out / IDENTITY).is_file()
     return ScoreConfig(
         data=ScoreDataConfig(
             files=str(out / ROWS),
@@ -70,8 +63,8 @@ def scoring_config(config: EvalConfig, items: Sequence[Item], out: Path) -> Scor
             tokenizer=config.data.tokenizer,
         ),
         out=str(out / SCORED),
-        # Finished scores are compared with this job in `score_items`, not refused for being there.
-        overwrite=config.overwrite or finished,
+        # Finished scores are compared with this job in `score_once`, not refused for being there.
+        overwrite=config.overwrite or is_finished(out / SCORED),
         columns=further,
         over_budget=config.over_budget,
         reward=config.reward,
@@ -80,36 +73,6 @@ def scoring_config(config: EvalConfig, items: Sequence[Item], out: Path) -> Scor
         trainer=config.trainer,
         ray_kwargs=config.ray_kwargs,
     )
-
-
-def score_items(checked: CheckedScoring, opened: OpenScorer, *, overwrite: bool) -> Summary | None:
-    """Score the rows, unless the same job has finished before (None then). Whatever ends it, the
-    same call goes on.
-
-    Raises OutputDirError where the folder holds the scores of another job and not `overwrite`, and
-    what `score_files` does.
-    """
-    assert checked.out is not None
-    file = checked.out.with_name(IDENTITY)
-    identity = identity_of(checked)
-    if checked.out.is_file() and file.is_file():
-        try:
-            different = what_differs(json.loads(file.read_bytes()), identity)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            different = ["its record cannot be read"]
-        if not different:
-            _log.info(f"{checked.out} holds the scores of this evaluation already")
-            return None
-        if not overwrite:
-            listed = "\n    ".join(different)
-            raise OutputDirError(
-                f"{checked.out} holds the scores of another evaluation:\n    {listed}\n  give"
-                " another out=, or overwrite=true to replace them"
-            )
-        file.unlink()
-    summary = score_files(checked, opened)
-    write_whole(file, json.dumps(identity, ensure_ascii=False, indent=1) + "\n")
-    return summary
 
 
 def read_judgements(

@@ -49,12 +49,12 @@ def accuracies(judges: Mapping[str, Any], controls: Mapping[str, Any]) -> str:
     rows = [["accuracy", "all", "interval", *named, "tied", "missing"]]
     for name, judge in lines:
         accuracy = judge["accuracy"]
-        cells = [_percent(judge["by_subset"].get(each, {}).get("value")) for each in named]
-        interval = f"{_percent(accuracy['low'])} .. {_percent(accuracy['high'])}"
+        cells = [percent(judge["by_subset"].get(each, {}).get("value")) for each in named]
+        interval = f"{percent(accuracy['low'])} .. {percent(accuracy['high'])}"
         rows.append(
             [
                 name,
-                _percent(accuracy["value"]),
+                percent(accuracy["value"]),
                 interval,
                 *cells,
                 str(judge["tied"]),
@@ -70,8 +70,8 @@ def against_people(judges: Mapping[str, Any]) -> str:
     rows = [["against people", *columns, "equal"]]
     for name, judge in judges.items():
         values = judge["values"]
-        cells = [_number(values.get(column)) for column in columns]
-        rows.append([name, *cells, _percent(values["equal"]["value"])])
+        cells = [number(values.get(column)) for column in columns]
+        rows.append([name, *cells, percent(values["equal"]["value"])])
     return aligned(rows)
 
 
@@ -80,7 +80,7 @@ def published_figures(judges: Mapping[str, Any]) -> str:
     table: dict[str, list[str]] = {}
     for judge in judges.values():
         for name, value in judge["figures"].items():
-            table.setdefault(name, [name]).append(_percent(value))
+            table.setdefault(name, [name]).append(percent(value))
     if not table:
         return ""
     return aligned([["as published", *judges], *table.values()])
@@ -103,7 +103,7 @@ def details(judges: Mapping[str, Any]) -> str:
             value = judge
             for name in path:
                 value = (value or {}).get(name)
-            cells.append(_number(value))
+            cells.append(number(value))
         if set(cells) != {"-"}:
             rows.append([title, *cells])
     if len(rows) == 1:
@@ -115,19 +115,21 @@ def best_weights(weights: Mapping[str, Any]) -> str:
     """Return a line per reward with its weight and its accuracy alone, then the combinations."""
     rows = [["best weights", "weight", "alone"]]
     for name, weight in weights["weights"].items():
-        rows.append([name, _number(weight), _percent(weights["single"][name]["value"])])
-    rows.append(["together, unseen pairs", "", _percent(weights["accuracy"]["value"])])
-    rows.append(["equal weights, standardized", "", _percent(weights["equal"]["value"])])
+        rows.append([name, number(weight), percent(weights["single"][name]["value"])])
+    rows.append(["together, unseen pairs", "", percent(weights["accuracy"]["value"])])
+    rows.append(["equal weights, standardized", "", percent(weights["equal"]["value"])])
     return aligned(rows)
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """Return a share as percent with a decimal; "-" for None."""
     if value is None:
         return "-"
     return f"{100 * value:.1f} %"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Return a count as it is, another number with three decimals; "-" for None."""
     if value is None:
         return "-"
     if isinstance(value, int):

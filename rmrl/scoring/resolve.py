@@ -8,6 +8,7 @@ from rmrl.cluster.devices import cores
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
 from rmrl.models.checkpoint_inspect import checkpoint_kind
+from rmrl.rewards.calibration.check import calibration_problems
 from rmrl.rewards.combine import combine_problems
 from rmrl.rewards.combine.steps import step_problems
 from rmrl.rewards.scoring.missing import budget_problems
@@ -39,6 +40,7 @@ def resolve(
         for spec in resolved.specs:
             chains.append(chain_of(spec.transforms, f"reward '{spec.name}' transform"))
         problems += step_problems(resolved.specs, chains, settings=config)
+        problems += calibration_problems(resolved.specs)
     return Resolved(
         specs=resolved.specs, problems=list(dict.fromkeys([*problems, *resolved.problems]))
     )

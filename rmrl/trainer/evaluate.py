@@ -5,6 +5,9 @@ prompt.
     val/<...>/missing                         share of responses without a verdict, where there are
       any
     val/length                                tokens per response
+    val/<component>/corrected                 share of good responses, corrected for the judge's
+      mistakes, where the component is calibrated (rmrl.rewards.calibration); 95 % interval in
+      corrected_low and corrected_high
 With n = rollout.val_kwargs.n responses per prompt, n >= 2, below each of val/reward and
 val/<component>:
     mean@<n>, std@<n>                         of a prompt's responses, averaged over prompts
@@ -21,13 +24,15 @@ statistic.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from rmrl.config.schema import Config
+from rmrl.rewards.calibration.corrected import corrected_share
+from rmrl.rewards.calibration.probability_map import ProbabilityMap
 from rmrl.telemetry import at_k
 from rmrl.types import Metrics, RewardBatch, Rollouts, Sampling, ScoreResult
 
@@ -60,8 +65,14 @@ def validation_sampling(config: Config) -> Sampling:
     )
 
 
-def validation_metrics(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> Metrics:
-    """Return all metrics of a validation as finite numbers; see the module's text for the names."""
+def validation_metrics(
+    batches: Sequence[tuple[Rollouts, RewardBatch]],
+    *,
+    calibrations: Mapping[str, ProbabilityMap] | None = None,
+) -> Metrics:
+    """Return all metrics of a validation as finite numbers; see the module's text for the names.
+    `calibrations`: component -> the map of its scores, for those that have one."""
+    calibrations = calibrations or {}
     lengths: list[int] = []
     for rollouts, _ in batches:
         lengths += [len(response.token_ids) for response in rollouts.responses]
@@ -71,7 +82,7 @@ def validation_metrics(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> Metri
     by_name = _columns(batches)
     by_source: dict[str, dict[str, list[_Group]]] = defaultdict(lambda: defaultdict(list))
     for name, groups in by_name.items():
-        out |= _of_one(f"val/{name}", groups)
+        out |= _of_one(f"val/{name}", groups, calibrations.get(name))
         for group in groups:
             by_source[group.source][name].append(group)
     if len(by_source) > 1:
@@ -80,7 +91,8 @@ def validation_metrics(batches: Sequence[tuple[Rollouts, RewardBatch]]) -> Metri
                 continue
             for name in by_name:
                 if by_source[source][name]:
-                    out |= _of_one(f"val/{source}/{name}", by_source[source][name])
+                    key = f"val/{source}/{name}"
+                    out |= _of_one(key, by_source[source][name], calibrations.get(name))
     return out
 
 
@@ -128,18 +140,36 @@ def _answers(results: Iterable[ScoreResult]) -> list[str] | None:
     return answers if has_column else None
 
 
-def _of_one(key: str, groups: Sequence[_Group]) -> Metrics:
+def _of_one(
+    key: str, groups: Sequence[_Group], calibration: ProbabilityMap | None = None
+) -> Metrics:
     values = np.concatenate([np.asarray(group.values, dtype=np.float64) for group in groups])
     present = ~np.isnan(values)
     out: Metrics = {}
     if present.any():
         out[key] = float(values[present].mean())
+        if calibration is not None:
+            out |= _corrected(key, calibration, values[present])
     if not present.all():
         out[f"{key}/missing"] = float((~present).mean())
     n = max(len(group.values) for group in groups)
     if n > 1:
         out |= dict(_at_k(key, groups, n))
     return out
+
+
+def _corrected(key: str, calibration: ProbabilityMap, scores_N: np.ndarray) -> Metrics:
+    """Return the corrected share of good responses; {} where the judge is no better than
+    chance."""
+    accepted = int(calibration.accepted(scores_N).sum())
+    estimate = corrected_share(accepted, len(scores_N), calibration.verdicts)
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return {}
+    return {
+        f"{key}/corrected": estimate.value,
+        f"{key}/corrected_low": estimate.low,
+        f"{key}/corrected_high": estimate.high,
+    }
 
 
 def _at_k(key: str, groups: Sequence[_Group], n: int) -> Iterator[tuple[str, float]]:

@@ -30,6 +30,7 @@ from rmrl.config.schema import Config, CriticConfig, TrainedConfig
 from rmrl.data.dataset import PromptTable
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import CheckpointError, ClusterLostError, Interrupted
+from rmrl.rewards.calibration.check import maps_of
 from rmrl.rewards.scoring.monitor import Monitor
 from rmrl.rewards.specs.table import observed_table
 from rmrl.telemetry.clock import StepClock
@@ -420,7 +421,7 @@ class Run:
                 sample = f"{question!r} -> {response.text!r} ({reference}, {reward})"
                 _log.info(f"validation, step {self.step}: {sample}")
             done.append((rollouts, rewards))
-        return validation_metrics(done)
+        return validation_metrics(done, calibrations=maps_of(self.collector.scorer.specs))
 
     def record(self, scored: ScoredRollouts, batch: ScoredBatch, metrics: Metrics) -> None:
         """Record one step's metrics, samples and time."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rmrl.config.schema import Config
+from rmrl.rewards.calibration.probability_map import Curve, ProbabilityMap, Verdicts
 from rmrl.trainer.evaluate import validation_metrics, validation_sampling
 from rmrl.types import Prompt, Response, RewardBatch, Rollouts, ScoreResult, Scores
 
@@ -39,6 +40,33 @@ def batch(rows: list[tuple[str, float | None, int]]) -> tuple[Rollouts, RewardBa
     scores = Scores(names=("a",), results=(results,))
     return Rollouts(responses=responses, group_size=1), RewardBatch(
         scores=scores, weights_C=np.asarray([2.0]), rewards_B=values, keep_B=~np.isnan(values)
+    )
+
+
+def test_a_calibrated_component_has_its_corrected_share() -> None:
+    calibration = ProbabilityMap(
+        curve=Curve(method="isotonic", points=((0.0, 0.0), (1.0, 1.0))),
+        reward="a",
+        kind="rule",
+        digest={},
+        threshold=0.5,
+        verdicts=Verdicts(good=100, good_accepted=90, bad=100, bad_accepted=20),
+    )
+    accepted = [("x", 0.9, 1)] * 11 + [("y", 0.1, 1)] * 9 + [("x", None, 1)]
+    metrics = validation_metrics([batch(accepted)], calibrations={"a": calibration})
+    # 11 of 20 are accepted: (0.55 + 0.8 - 1) / (0.9 + 0.8 - 1)
+    assert metrics["val/a/corrected"] == pytest.approx(0.5)
+    assert metrics["val/a/corrected_low"] < 0.3
+    assert metrics["val/a/corrected_high"] > 0.7
+    assert metrics["val/x/a/corrected"] == 1.0
+    assert metrics["val/y/a/corrected"] == 0.0
+    assert "val/reward/corrected" not in metrics
+    chance = dataclasses.replace(
+        calibration, verdicts=Verdicts(good=100, good_accepted=50, bad=100, bad_accepted=50)
+    )
+    assert not any(
+        "corrected" in key
+        for key in validation_metrics([batch(accepted)], calibrations={"a": chance})
     )
 
 

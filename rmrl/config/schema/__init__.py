@@ -20,6 +20,7 @@ from rmrl.config.schema.algorithm import (
     PFPPOConfig,
     RolloutCorrectionConfig,
 )
+from rmrl.config.schema.calibration import CalibrateConfig, CalibrationConfig
 from rmrl.config.schema.data import DataConfig
 from rmrl.config.schema.evaluation import BenchmarkConfig, EvalConfig, EvalDataConfig
 from rmrl.config.schema.reward import (
@@ -35,7 +36,7 @@ from rmrl.config.schema.score import ScoreConfig, ScoreDataConfig, ScoreTrainerC
 from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
-    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "BenchmarkConfig", "CheckpointConfig", "ClusterConfig", "Config", "CriticConfig",
+    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "BenchmarkConfig", "CalibrateConfig", "CalibrationConfig", "CheckpointConfig", "ClusterConfig", "Config", "CriticConfig",
     "CriticMegatronConfig", "DataConfig", "EvalConfig", "EvalDataConfig", "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "MegatronConfig", "ModelConfig",
     "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig",
     "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreTrainerConfig",

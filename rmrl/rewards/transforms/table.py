@@ -13,6 +13,7 @@ TRANSFORMS: Registry[Any] = Registry(
         "clip": "rmrl.rewards.transforms.clip:Clip",
         "sigmoid": "rmrl.rewards.transforms.sigmoid:Sigmoid",
         "piecewise": "rmrl.rewards.transforms.piecewise:Piecewise",
+        "calibrated": "rmrl.rewards.transforms.calibrated:Calibrated",
         "rank": "rmrl.rewards.transforms.rank:Rank",
         "standardize": "rmrl.rewards.transforms.standardize:Standardize",
         "overlong": "rmrl.rewards.transforms.overlong:Overlong",

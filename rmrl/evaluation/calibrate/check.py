@@ -1,0 +1,176 @@
+"""Everything about a calibration that can be found wrong before an engine is started."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rmrl.cluster.devices import resolve_device
+from rmrl.config.check_reward import reward_problems
+from rmrl.config.plain_checks import field_problems
+from rmrl.config.schema import CalibrateConfig, RewardConfig, ScoreConfig
+from rmrl.errors import DataError, Problems
+from rmrl.evaluation.calibrate.fit import label_problem
+from rmrl.evaluation.calibrate.labels import labelled_rows
+from rmrl.evaluation.scored_once import is_finished
+from rmrl.offline.check import CheckedScoring, check_scoring
+from rmrl.rewards.calibration.digest import reward_digest
+from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.scoring.resolve import resolve
+
+_log = logging.getLogger(__name__)
+
+SCORED = "scored.jsonl"
+_KIND = "calibrated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedCalibration:
+    """A calibration without known problems."""
+
+    config: CalibrateConfig
+    out: Path
+    specs: tuple[RewardSpec, ...]
+    """The rewards to calibrate."""
+    digests: Mapping[str, Mapping[str, str]]
+    """Reward -> digest, see `rmrl.rewards.calibration.digest`."""
+    scoring: CheckedScoring | None
+    """Settings of the scoring; None where the rows hold the scores."""
+
+
+def check_calibration(config: CalibrateConfig, *, shipped_functions: Path) -> CheckedCalibration:
+    """Check the configuration, count the labels, and check the rewards as `rmrl score` does.
+
+    Raises ConfigError with every problem of a round, DataError for rows that cannot be read and for
+    too few labels, and what `check_scoring` does.
+    """
+    problems = Problems()
+    problems.add(config_problems(config))
+    problems.raise_any()
+    assert config.out is not None
+    out = Path(config.out).expanduser()
+    _count_labels(config)
+    if without_calibrations(config.reward):
+        _log.info("the calibrations of the section reward are left out: new ones are made")
+    scoring: CheckedScoring | None = None
+    if config.calibrate.scored:
+        specs = _resolved(config, shipped_functions)
+    else:
+        scoring = check_scoring(scoring_config(config, out), shipped_functions=shipped_functions)
+        specs = scoring.specs
+    components = tuple(spec for spec in specs if not spec.part_of)
+    digests: dict[str, Mapping[str, str]] = {}
+    for spec in components:
+        digests[spec.name] = reward_digest(spec, specs)
+    return CheckedCalibration(
+        config=config, out=out, specs=components, digests=digests, scoring=scoring
+    )
+
+
+def config_problems(config: CalibrateConfig) -> Iterator[str]:
+    """Yield a sentence for each wrong value of the configuration, before any file is read."""
+    settings = config.calibrate
+    if config.data.files is None:
+        yield (
+            "data.files is empty: give rows with responses and people's labels, e.g."
+            " data.files=labelled.jsonl calibrate.label=label"
+        )
+    if not config.out:
+        yield "out is empty: give a folder for the calibrations, e.g. out=runs/calibration"
+    elif Path(config.out).expanduser().is_file():
+        yield f"out={config.out} is a file; give a folder for the calibrations"
+    if not settings.label:
+        yield "calibrate.label is empty: name the column with people's labels"
+    if settings.threshold is not None and not 0 < settings.threshold < 1:
+        yield (
+            f"calibrate.threshold={settings.threshold}: give a probability between 0 and 1, or"
+            " leave it out"
+        )
+    if not 0 < settings.confidence < 1:
+        yield (
+            f"calibrate.confidence={settings.confidence}: give a number between 0 and 1, e.g. 0.95"
+        )
+    yield from field_problems(config)
+
+
+def without_calibrations(reward: RewardConfig) -> bool:
+    """Take the calibrations out of the transforms of `reward.models`, in place, since a new one is
+    of the scores as they are. Return whether there was any."""
+    changed = False
+    for name in reward.models:
+        for section, key in ((reward.specs.get(name), "transform"), (reward.transforms, name)):
+            if not isinstance(section, dict) or section.get(key) is None:
+                continue
+            typed = section[key]
+            entries: Sequence[Any] = [typed]
+            if isinstance(typed, list | tuple):
+                entries = typed
+            kept: list[Any] = []
+            for entry in entries:
+                if not (isinstance(entry, Mapping) and entry.get("kind") == _KIND):
+                    kept.append(entry)
+            if len(kept) == len(entries):
+                continue
+            changed = True
+            section[key] = kept
+            if not kept:
+                del section[key]
+    return changed
+
+
+def scoring_config(config: CalibrateConfig, out: Path) -> ScoreConfig:
+    """Return the configuration of `rmrl score` for the labelled rows."""
+    return ScoreConfig(
+        data=config.data,
+        out=str(out / SCORED),
+        # Finished scores are compared with this job in `score_once`, not refused for being there.
+        overwrite=config.overwrite or is_finished(out / SCORED),
+        over_budget=config.over_budget,
+        reward=config.reward,
+        trainer=config.trainer,
+        ray_kwargs=config.ray_kwargs,
+    )
+
+
+def _count_labels(config: CalibrateConfig) -> None:
+    """Raise DataError where the rows hold too few labels."""
+    settings = config.calibrate
+    labelled: list[bool] = []
+    columns: dict[str, None] = {}
+    rows = labelled_rows(
+        config.data.files, settings.label, settings.good_from, max_rows=config.data.max_rows
+    )
+    unlabelled = 0
+    for _, values, labels in rows:
+        columns |= dict.fromkeys(values)
+        for label in labels:
+            if label is None:
+                unlabelled += 1
+            else:
+                labelled.append(label)
+    problem = label_problem(np.asarray(labelled, dtype=bool))
+    if problem:
+        where = f"data.files, '{settings.label}'"
+        if not labelled:
+            problem += f", or name their column: calibrate.label=... of {', '.join(columns)}"
+        raise DataError(f"{where}: {problem}")
+    _log.info(f"{len(labelled)} responses with a label; {unlabelled} labels are null or absent")
+
+
+def _resolved(config: CalibrateConfig, shipped_functions: Path) -> tuple[RewardSpec, ...]:
+    """Return the rewards of scored rows. Raises ConfigError with every problem."""
+    problems = Problems()
+    rewards = resolve(
+        config.reward,
+        device=resolve_device(config.trainer.device),
+        shipped_functions=shipped_functions,
+        trust_remote_code=config.trainer.trust_remote_code,
+    )
+    problems.add([*reward_problems(ScoreConfig(reward=config.reward)), *rewards.problems])
+    problems.raise_any()
+    return tuple(rewards.specs)

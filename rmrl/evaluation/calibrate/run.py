@@ -1,0 +1,186 @@
+"""`rmrl calibrate`: labelled rows, scored now or before -> a map per reward.
+
+out/<reward>.json         the map, for `transform: {kind: calibrated, file: ...}`, with its figures
+out/reliability.png       share of good responses over P(good), before and after
+out/scored.jsonl          the rows with their scores, where they were scored now
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rmrl.errors import DataError
+from rmrl.evaluation.calibrate.check import SCORED, CheckedCalibration
+from rmrl.evaluation.calibrate.fit import (
+    FITS,
+    curve_problem,
+    figures,
+    label_problem,
+    unseen,
+    verdicts_of,
+)
+from rmrl.evaluation.calibrate.labels import labelled_rows, scored_labels
+from rmrl.evaluation.plot import draw_reliability
+from rmrl.evaluation.read_items import free_name
+from rmrl.evaluation.scored import cannot_write
+from rmrl.evaluation.scored_once import score_once
+from rmrl.files import write_whole
+from rmrl.offline.score import OpenScorer, judge_missing, open_scorer
+from rmrl.rewards.calibration.corrected import corrected_share
+from rmrl.rewards.calibration.probability_map import ProbabilityMap
+
+_log = logging.getLogger(__name__)
+
+PICTURE = "reliability.png"
+
+
+@dataclass(slots=True, kw_only=True)
+class Column:
+    """One reward's scores: of labelled responses with the labels, and of the others."""
+
+    scores: list[float] = field(default_factory=list)
+    good: list[bool] = field(default_factory=list)
+    unlabelled: list[float] = field(default_factory=list)
+    missing: int = 0
+    """Labelled responses without a score."""
+
+    def add(self, score: float | None, label: bool | None) -> None:
+        """Add a response."""
+        if label is None:
+            if score is not None:
+                self.unlabelled.append(score)
+        elif score is None:
+            self.missing += 1
+        else:
+            self.scores.append(score)
+            self.good.append(label)
+
+
+def run_calibrate(
+    checked: CheckedCalibration, *, opened: OpenScorer | None = None
+) -> dict[str, ProbabilityMap]:
+    """Score where that is left to do, fit and write the maps. `opened`: what scores; None: engines
+    of this machine.
+
+    Raises DataError where a reward cannot be calibrated (the maps of the others are written) and
+    where files cannot be written, and what `score_once` and `judge_missing` do.
+    """
+    summary = None
+    if checked.scoring is not None:
+        opened = opened or partial(open_scorer, checked.scoring)
+        summary = score_once(checked.scoring, opened, overwrite=checked.config.overwrite)
+    maps: dict[str, ProbabilityMap] = {}
+    problems: list[str] = []
+    for name, column in read_columns(checked).items():
+        try:
+            maps[name] = probability_map(checked, name, column)
+        except DataError as error:
+            problems.append(f"reward '{name}' cannot be calibrated: {error}")
+    if maps:
+        write_maps(checked, maps)
+    if checked.scoring is not None and summary is not None:
+        judge_missing(checked.scoring, summary)
+    if problems:
+        raise DataError("\n".join(problems))
+    return maps
+
+
+def read_columns(checked: CheckedCalibration) -> dict[str, Column]:
+    """Return reward -> its scores and labels. Raises DataError for rows that lack them."""
+    settings = checked.config.calibrate
+    files = checked.config.data.files
+    max_rows = checked.config.data.max_rows
+    if checked.scoring is not None:
+        files = str(checked.out / SCORED)
+        max_rows = -1
+    columns = {spec.name: Column() for spec in checked.specs}
+    rows = labelled_rows(files, settings.label, settings.good_from, max_rows=max_rows)
+    for place, values, labels in rows:
+        for name, column in columns.items():
+            for score, label in scored_labels(values, name, labels, place=place):
+                column.add(score, label)
+    return columns
+
+
+def probability_map(checked: CheckedCalibration, name: str, column: Column) -> ProbabilityMap:
+    """Return the map of one reward with its figures. Raises DataError where it has none."""
+    settings = checked.config.calibrate
+    scores_N = np.asarray(column.scores, dtype=np.float64)
+    good_N = np.asarray(column.good, dtype=bool)
+    problem = label_problem(good_N)
+    if problem:
+        raise DataError(f"{problem} ({column.missing} labelled responses have no score)")
+    fitted = FITS[settings.method](scores_N, good_N)
+    problem = curve_problem(fitted, scores_N, good_N)
+    if problem:
+        raise DataError(problem)
+    threshold = settings.threshold
+    if threshold is None:
+        threshold = float(good_N.mean())
+    probabilities_N = unseen(settings.method, scores_N, good_N, seed=settings.seed)
+    accepted_N = probabilities_N >= threshold
+    verdicts = verdicts_of(accepted_N, good_N)
+    measured = figures(
+        scores_N,
+        probabilities_N,
+        good_N,
+        accepted_N=accepted_N,
+        bins=settings.bins,
+        confidence=settings.confidence,
+        seed=settings.seed,
+    )
+    measured["missing"] = column.missing
+    if column.unlabelled:
+        judged_N = fitted.apply(np.asarray(column.unlabelled)) >= threshold
+        estimate = corrected_share(
+            int(judged_N.sum()), len(judged_N), verdicts, confidence=settings.confidence
+        )
+        measured["without_label"] = asdict(estimate)
+    (kind,) = (spec.kind for spec in checked.specs if spec.name == name)
+    return ProbabilityMap(
+        curve=fitted,
+        reward=name,
+        kind=kind,
+        digest=checked.digests[name],
+        threshold=threshold,
+        verdicts=verdicts,
+        figures=measured,
+    )
+
+
+def write_maps(checked: CheckedCalibration, maps: Mapping[str, ProbabilityMap]) -> None:
+    """Write a file per map and the picture. Raises DataError where they cannot be written."""
+    curves: dict[str, Any] = {}
+    try:
+        checked.out.mkdir(parents=True, exist_ok=True)
+        for name, file in map_files(maps).items():
+            content = json.dumps(maps[name].to_json(), ensure_ascii=False, indent=1)
+            write_whole(checked.out / file, content + "\n")
+            _log.info(f"wrote {checked.out / file}")
+            measured = maps[name].figures
+            curves[f"{name}, as it is"] = {"calibration": measured["before"]}
+            curves[f"{name}, calibrated"] = {"calibration": measured["after"]}
+        draw_reliability({"judges": curves}, checked.out / PICTURE)
+    except OSError as error:
+        raise cannot_write(checked.out, error) from error
+
+
+def map_files(names: Iterable[str]) -> dict[str, str]:
+    """Return reward -> the name of its file: a reward may be named like a path."""
+    files: dict[str, str] = {}
+    stems: set[str] = set()
+    for name in names:
+        stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "reward"
+        if stem in stems:
+            stem = free_name(stem, stems)
+        stems.add(stem)
+        files[name] = f"{stem}.json"
+    return files

@@ -1,0 +1,81 @@
+"""Scoring of a file in an output folder: whatever ends it, the same call goes on, and what is
+finished is not scored again.
+
+    <name>.jsonl              the rows with their scores
+    <name>.identity.json      the job that they are of, and its statistics
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rmrl.errors import OutputDirError
+from rmrl.files import write_whole
+from rmrl.offline.check import CheckedScoring
+from rmrl.offline.identity import identity_of, what_differs
+from rmrl.offline.score import OpenScorer, score_files
+from rmrl.offline.summary import Summary
+
+_log = logging.getLogger(__name__)
+
+_SUMMARY = "summary"
+
+
+def identity_file(scored: Path) -> Path:
+    """Return the file beside `scored` that says of which job it is."""
+    return scored.with_name(f"{scored.stem}.identity.json")
+
+
+def is_finished(scored: Path) -> bool:
+    """Return whether the scores of some job are there, complete."""
+    return scored.is_file() and identity_file(scored).is_file()
+
+
+def score_once(checked: CheckedScoring, opened: OpenScorer, *, overwrite: bool) -> Summary | None:
+    """Score the rows, unless the same job has finished before (None then).
+
+    Raises OutputDirError where the folder holds the scores of another job and not `overwrite`, and
+    what `score_files` does.
+    """
+    assert checked.out is not None
+    file = identity_file(checked.out)
+    identity = identity_of(checked)
+    if is_finished(checked.out):
+        try:
+            different = what_differs(_record(file), identity)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            different = ["its record cannot be read"]
+        if not different:
+            _log.info(f"{checked.out} holds the scores of this evaluation already")
+            return None
+        if not overwrite:
+            listed = "\n    ".join(different)
+            raise OutputDirError(
+                f"{checked.out} holds the scores of another evaluation:\n    {listed}\n  give"
+                " another out=, or overwrite=true to replace them"
+            )
+        file.unlink()
+    summary = score_files(checked, opened)
+    record = {**identity, _SUMMARY: summary.to_json()}
+    write_whole(file, json.dumps(record, ensure_ascii=False, indent=1) + "\n")
+    return summary
+
+
+def finished_summary(scored: Path) -> Summary:
+    """Return the statistics of finished scores. Raises OutputDirError where they cannot be read."""
+    file = identity_file(scored)
+    try:
+        return Summary.from_json(_record(file)[_SUMMARY])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OutputDirError(
+            f"{file} cannot be read ({type(error).__name__}: {error}); score again with"
+            " overwrite=true, or give another out="
+        ) from error
+
+
+def _record(file: Path) -> Mapping[str, Any]:
+    return json.loads(file.read_bytes())

@@ -1,0 +1,84 @@
+"""The share of good responses behind a judge's verdicts, corrected for the judge's mistakes.
+
+With the share p of responses that the judge accepts, its sensitivity a = P(accepts | good) and its
+specificity b = P(rejects | bad), p = theta a + (1 - theta) (1 - b), so that
+
+    theta = (p + b - 1) / (a + b - 1)            Rogan and Gladen 1978, Am. J. Epidemiol. 107, 71
+
+clipped to 0 .. 1. The interval takes all three as estimated from independent binomial samples (Lang
+and Reiczigel 2014, Prev. Vet. Med. 113, 13, with their adjustments of the counts). For judges of
+language models see Lee et al. 2025, arXiv:2511.21140.
+
+The labelled and the judged responses must be of one kind: a judge that errs more often on the
+judged ones is corrected too little.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from rmrl.rewards.calibration.probability_map import Verdicts
+
+_ADDED = 2.0
+"""Observations added to the samples of sensitivity and specificity, half of them accepted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrected:
+    """An estimated share of good responses with its interval; all None where the judge is no better
+    than chance."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    accepted: float
+    """Share that the judge accepts, as it is."""
+    count: int
+    """Judged responses."""
+
+
+def corrected_share(
+    accepted: int, count: int, verdicts: Verdicts, *, confidence: float = 0.95
+) -> Corrected:
+    """Return the share of good responses among `count` judged ones of which the judge accepts
+    `accepted`. `verdicts`: those on labelled responses; needs some of both labels and count >= 1.
+
+    Example:
+        >>> verdicts = Verdicts(good=100, good_accepted=90, bad=100, bad_accepted=20)
+        >>> round(corrected_share(550, 1000, verdicts).value, 3)
+        0.5
+    """
+    share = accepted / count
+    sensitivity = verdicts.good_accepted / verdicts.good
+    specificity = 1 - verdicts.bad_accepted / verdicts.bad
+    if sensitivity + specificity <= 1:
+        return Corrected(value=None, low=None, high=None, accepted=share, count=count)
+    value = (share + specificity - 1) / (sensitivity + specificity - 1)
+
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    n = count + z**2
+    p = (accepted + z**2 / 2) / n
+    n_good = verdicts.good + _ADDED
+    a = (verdicts.good_accepted + _ADDED / 2) / n_good
+    n_bad = verdicts.bad + _ADDED
+    b = (verdicts.bad - verdicts.bad_accepted + _ADDED / 2) / n_bad
+    informedness = a + b - 1
+    theta = (p + b - 1) / informedness
+    of_good = a * (1 - a) / n_good
+    of_bad = b * (1 - b) / n_bad
+    variance = p * (1 - p) / n + theta**2 * of_good + (1 - theta) ** 2 * of_bad
+    middle = theta + 2 * z**2 * (theta * of_good - (1 - theta) * of_bad)
+    half = z * math.sqrt(variance) / informedness
+    return Corrected(
+        value=_clipped(value),
+        low=_clipped(middle - half),
+        high=_clipped(middle + half),
+        accepted=share,
+        count=count,
+    )
+
+
+def _clipped(value: float) -> float:
+    return min(1.0, max(0.0, value))

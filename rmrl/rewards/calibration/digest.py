@@ -1,0 +1,94 @@
+"""Identity of what gives a score: the model, its sampling, the code and the entries of the reward.
+
+A calibration holds for exactly these scores. Speed and place are no part of it, nor is anything
+behind the score: weight, transform, treatment of missing verdicts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rmrl.rewards.cache.keys import scorer_key
+from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.remote.spec import HTTPSpec
+from rmrl.rewards.specs.spec import RewardSpec
+
+PARTS: Mapping[str, str] = {
+    "model": "the model (its weights, server, engine or number format)",
+    "sampling": "the sampling",
+    "code": "the code of prompt, parser or rule",
+    "entries": "the entries (kind, prompt, rubric, scale, parser, ...)",
+    "members": "the members of the ensemble",
+}
+"""Part of a digest -> its name for people."""
+
+
+def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[str, str]:
+    """Return part -> sha256 (hex), for the parts that the reward has. `specs`: all rewards, where
+    an ensemble finds its members.
+
+    Reads a few MiB of each checkpoint once. Raises ConfigError where one cannot be read.
+    """
+    digest = {"entries": _hash(_entries(spec))}
+    models: list[Any] = []
+    for role, engine in sorted(spec.engines.items()):
+        models.append([role, scorer_key(engine, code_hash="")])
+    if spec.remote is not None:
+        models.append(["remote", scorer_key(spec.remote, code_hash="")])
+    if models:
+        digest["model"] = _hash(models)
+    if spec.sampling is not None:
+        digest["sampling"] = _hash(dataclasses.asdict(spec.sampling))
+    code: list[str] = []
+    if spec.dropin is not None:
+        code.append(spec.dropin.code_hash)
+    if spec.function is not None:
+        source = spec.function
+        code += [source.attribute, source.arguments]
+        if not source.is_file:
+            code.append(source.target)
+    if code:
+        digest["code"] = _hash(code)
+    if kind_facts(spec.kind).combines:
+        members: list[Any] = []
+        for member in specs:
+            if member.name in spec.options.of:
+                members.append([member.name, reward_digest(member), member.transforms])
+        digest["members"] = _hash(members)
+    return digest
+
+
+def differing_parts(first: Mapping[str, str], second: Mapping[str, str]) -> list[str]:
+    """Return the parts in which two digests differ, named for people."""
+    names: list[str] = []
+    for part in dict.fromkeys([*PARTS, *first, *second]):
+        if first.get(part) != second.get(part):
+            names.append(PARTS.get(part, part))
+    return names
+
+
+def _entries(spec: RewardSpec) -> dict[str, Any]:
+    """The reward's own entries. Those of a server or of a further engine are in its model."""
+    entries: dict[str, Any] = {
+        "kind": spec.kind,
+        "rm_prompt": spec.rm_prompt,
+        "overlong": spec.overlong,
+    }
+    if spec.options is None:
+        return entries
+    options = dataclasses.asdict(spec.options)
+    for role in spec.engines:
+        options.pop(role, None)
+    if kind_facts(spec.kind).scores_on_server:
+        for of_server in dataclasses.fields(HTTPSpec):
+            options.pop(of_server.name, None)
+    return {**entries, "options": options}
+
+
+def _hash(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=repr, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

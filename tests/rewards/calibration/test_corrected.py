@@ -1,0 +1,66 @@
+"""The corrected share of good responses: by hand, by simulation, and where it is undefined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rmrl.rewards.calibration.corrected import corrected_share
+from rmrl.rewards.calibration.probability_map import Verdicts
+
+
+def test_a_share_and_its_interval_by_hand() -> None:
+    verdicts = Verdicts(good=100, good_accepted=90, bad=100, bad_accepted=20)
+    made = corrected_share(550, 1000, verdicts)
+    # (0.55 + 0.8 - 1) / (0.9 + 0.8 - 1)
+    assert made.value == pytest.approx(0.5)
+    assert (made.accepted, made.count) == (0.55, 1000)
+    # n = 1003.84, p = 0.549809; a = 91/102, b = 81/102; theta = 0.343927 / 0.686275 = 0.501151;
+    # variance 0.00024657 + 0.251152 * 0.0009433 + 0.248850 * 0.0016029 = 0.00088236;
+    # half 1.95996 * 0.029705 / 0.686275 = 0.084836, shift 7.682918 * -0.00032688 = -0.002511.
+    assert made.low == pytest.approx(0.413804, abs=2e-5)
+    assert made.high == pytest.approx(0.583476, abs=2e-5)
+
+
+def test_a_perfect_judge_is_not_corrected() -> None:
+    verdicts = Verdicts(good=1000, good_accepted=1000, bad=1000, bad_accepted=0)
+    made = corrected_share(300, 1000, verdicts)
+    assert made.value == pytest.approx(0.3)
+    assert made.low == pytest.approx(0.2725, abs=5e-3)  # Wilson's interval of 300 of 1000
+    assert made.high == pytest.approx(0.3292, abs=5e-3)
+
+
+def test_the_share_stays_within_0_and_1() -> None:
+    verdicts = Verdicts(good=100, good_accepted=90, bad=100, bad_accepted=20)
+    assert corrected_share(50, 1000, verdicts).value == 0.0
+    assert corrected_share(990, 1000, verdicts).value == 1.0
+
+
+def test_a_judge_no_better_than_chance_has_no_estimate() -> None:
+    verdicts = Verdicts(good=100, good_accepted=40, bad=100, bad_accepted=40)
+    made = corrected_share(400, 1000, verdicts)
+    assert (made.value, made.low, made.high) == (None, None, None)
+    assert made.accepted == 0.4
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.85])
+def test_the_interval_holds_the_true_share_as_often_as_it_states(share: float) -> None:
+    draw = np.random.default_rng(7)
+    sensitivity = 0.8
+    specificity = 0.7
+    inside = 0
+    naive = 0
+    for _ in range(1000):
+        good_accepted = int(draw.binomial(80, sensitivity))
+        bad_accepted = int(draw.binomial(120, 1 - specificity))
+        verdicts = Verdicts(
+            good=80, good_accepted=good_accepted, bad=120, bad_accepted=bad_accepted
+        )
+        accepted = int(draw.binomial(500, share * sensitivity + (1 - share) * (1 - specificity)))
+        made = corrected_share(accepted, 500, verdicts)
+        assert made.low is not None
+        assert made.high is not None
+        inside += made.low <= share <= made.high
+        naive += abs(made.accepted - share) < 0.044  # 1.96 sqrt(0.25 / 500)
+    assert 930 <= inside <= 985
+    assert naive < 900
