@@ -98,7 +98,7 @@ def test_soft_min_of_a_row_does_not_depend_on_the_others():
     """The rows together have the value that each has alone; one of them lacks everything."""
     specs = [spec("a", 0.2), spec("b", 0.3, "renormalize")]
     columns = ([1.0, -2.0, "skipped", 4.0], [3.0, 0.5, "skipped", None])
-    for beta in (0.0, 0.5, 50.0):
+    for beta in (0.0, 0.1, 0.5, 50.0):
         together = rewards(combined(specs, *columns, how="soft_min", soft_min_beta=beta))
         alone = []
         for row in range(4):

@@ -84,6 +84,13 @@ def test_every_combiner_works_with_what_it_needs():
             "reward.weight_schedules.a has a negative weight",
         ),
         (
+            {
+                "combine": "soft_min",
+                "by_source": {"math": {"models": ["a", "b"], "weights": [1, -2]}},
+            },
+            "reward.by_source.math.weights has a negative weight",
+        ),
+        (
             {"lexicographic_tolerance": 0.5},
             "reward.lexicographic_tolerance belongs to reward.combine=lexicographic",
         ),
@@ -150,6 +157,18 @@ def test_rewards_that_only_a_source_has_are_known():
         "weight_schedules": {"m": [[0, 1]]},
     }
     assert problems("a", combine="gate", gates=["m"], **settings) == []
+
+
+@pytest.mark.parametrize(
+    "other_weights",
+    [
+        {"by_source": {"math": {"models": ["a", "b"]}}},
+        {"weight_schedules": {"a": [[0, 0], [9, 1]]}},
+    ],
+)
+def test_a_weight_of_zero_may_lead_a_fold_where_other_weights_apply(other_weights: dict[str, Any]):
+    folded = {"combine": "fold", "combine_ops": ["add", "mul"], "weights": [0, 1]}
+    assert problems("a", "b", **folded, **other_weights) == []
 
 
 def test_all_problems_are_told_at_once():

@@ -72,3 +72,11 @@ def test_statistics_over_responses_do_not_fit_their_parts():
     ranked = spec("prm", tokens=True, transforms=({"kind": "rank"},))
     with pytest.raises(ConfigError, match=r"to_tokens with the transforms rank\(group\)"):
         combined([ranked], [process(1.0, (4, 1.0))])
+
+
+def test_a_weight_of_zero_that_rises_later_is_checked_from_the_start():
+    specs = [spec("a"), spec("prm", 0.0, tokens=True, transforms=({"kind": "rank"},))]
+    columns = ([1.0], [process(1.0, (4, 1.0))])
+    assert combined(specs, *columns).steps == ()
+    with pytest.raises(ConfigError, match="reward 'prm' has to_tokens with the transforms rank"):
+        combined(specs, *columns, weight_schedules={"prm": [[0, 0], [10, 1]]})

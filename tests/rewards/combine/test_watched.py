@@ -10,9 +10,11 @@ import pytest
 
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import MissingVerdictsError, RewardError
-from rmrl.rewards.combine import takes_part
+from rmrl.rewards.combine import combine, takes_part
 from rmrl.rewards.combine.schedules import Schedule
 from rmrl.rewards.scoring.missing import check_missing
+from rmrl.rewards.transforms import Chain
+from rmrl.types import ScoreResult, Scores
 from tests.rewards.combine.parts import combined, process, rewards, rows, spec
 
 HOWS = ("weighted_sum", "fold", "product", "min", "max", "soft_min")
@@ -115,6 +117,18 @@ def test_the_gates_of_an_ensembles_members_take_part():
     assert takes_part([ensemble, gate], weights_BC, settings=RewardConfig()).tolist() == [
         [True, False]
     ]
+    # The gate has no verdict, so the member behind it leaves no honest number.
+    missing = ScoreResult(value=None, status="timeout")
+    batch = combine(
+        Scores(names=("panel", "g"), results=((ScoreResult(value=2.0),), (missing,))),
+        [ensemble, gate],
+        rows(1),
+        settings=RewardConfig(),
+        weights_BC=weights_BC,
+        transforms=[Chain(), Chain()],
+        parts=[member],
+    )
+    assert rewards(batch) == [None]
 
 
 def test_a_watched_process_reward_sends_nothing_to_tokens():

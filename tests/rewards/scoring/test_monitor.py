@@ -63,7 +63,9 @@ def test_a_correlation_needs_evidence() -> None:
     assert PairMoments.of(np.asarray([1e300, 2e300, 1.0]), np.ones(3)) == PairMoments(
         1, 1.0, 1.0, 0.0, 0.0, 0.0
     )
+    # Fisher's standard error 1 / sqrt(n - 3) exists from four pairs on.
     assert PairMoments(3, 0.0, 0.0, 1.0, 1.0, 1.0).correlation is None
+    assert PairMoments(4, 0.0, 0.0, 1.0, 1.0, 1.0).correlation == 1.0
     assert PairMoments(100, 5.0, 0.0, 0.0, 1.0, 0.0).correlation is None
     assert (
         PairMoments(100, 1e9, 0.0, 1e-6, 1.0, 1e-3).correlation is None
@@ -144,6 +146,14 @@ def test_other_failures_are_not_parse_failures() -> None:
         *([ScoreResult(value=None, status="skipped")] * 8),
     ]
     assert monitor().observe(1, scores(judge=column), LENGTHS) == []
+
+
+def test_rows_that_were_not_asked_for_do_not_count_among_the_verdicts() -> None:
+    skipped = ScoreResult(value=None, status="skipped")
+    column = [*([None] * 16), *([skipped] * 16)]
+    # 16 of 16: 16 / (16 + 16) = 0.5 is above 0.4; 16 of 32 would be (0.75 - 0.43) / 1.5 = 0.21
+    [hint] = monitor(unparseable=0.4).observe(3, scores(judge=column), LENGTHS)
+    assert "16 of 16 verdicts of judge could not be read" in hint
 
 
 def test_a_rate_of_the_past_is_said_without_samples_of_today() -> None:

@@ -17,8 +17,11 @@ from rmrl.errors import RewardFunctionError
 from rmrl.rewards.kinds.ensemble import Ensemble
 from rmrl.rewards.scoring.order import graph_of
 from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.scoring.session import Session
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec, SourceWeights
+from rmrl.types import ScoreItem, ScoreResult
 from tests.rewards.parts import JUDGE, engine, judge, make_scorer, rows, rule, scalar
+from tests.rewards.scoring.test_broker import make
 
 RECORDING = engine(name="tests.rewards.parts:RecordingEngine", kwargs={"text": "7"})
 POOLED = engine(name="tests.rewards.parts:RecordingEngine", kwargs={"text": "7"}, pool="judges")
@@ -236,6 +239,29 @@ async def test_the_first_error_ends_the_step_with_its_own_words(
         ):
             await scorer.score(rows("a"))
     assert time.monotonic() - started < 15
+
+
+class _Broken:
+    """A reward that fails at once."""
+
+    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
+        raise RewardFunctionError(f"broken on {len(items)} responses")
+
+
+async def test_an_error_before_the_last_response_arrives_is_raised_at_the_end() -> None:
+    broker, _ = make()
+    specs = [RewardSpec(name="broken", kind="rule", weight=1.0)]
+    session = Session(
+        specs,
+        graph_of(specs, how="weighted_sum"),
+        broker,
+        kind=lambda _: _Broken(),  # type: ignore[return-value]
+        gate_above=0.0,
+    )
+    session.add(0, rows("a")[0])
+    await asyncio.sleep(0.01)
+    with pytest.raises(RewardFunctionError, match="broken on 1 responses"):
+        await session.finish()
 
 
 async def test_a_block_that_raises_leaves_nothing_running(opened: Opened, tmp_path: Path) -> None:

@@ -109,6 +109,10 @@ def test_shapes_that_are_no_transform(raw: Any):
             {"kind": "piecewise", "points": [[0, 1], [1, 2]], "rate": 0.0},
             "rate=0: give a number other than 0",
         ),
+        (
+            {"kind": "piecewise", "points": [[0, 1], [1, 2]], "rate": -101.0},
+            "rate=-101: give a number other than 0, at most 100 in size",
+        ),
         ({"kind": "rank", "by": "grup"}, "by='grup': not a choice; did you mean 'group'?"),
         ("standardize", "standardize needs by, e.g. {kind: standardize, by: group}"),
         ({"kind": "standardize", "by": "all"}, "by='all': not a choice"),
@@ -116,6 +120,10 @@ def test_shapes_that_are_no_transform(raw: Any):
         (
             {"kind": "standardize", "by": "running", "decay": 1.0},
             "decay=1: give a share between 0 and 1",
+        ),
+        (
+            {"kind": "standardize", "by": "running", "decay": 0.0},
+            "decay=0: give a share between 0 and 1",
         ),
         ({"kind": "standardize", "by": "batch", "eps": -1}, "eps=-1: must not be negative"),
         ({"kind": "overlong", "max_length": 10, "buffer": 11}, "buffer=11 with max_length=10"),

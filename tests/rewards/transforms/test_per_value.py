@@ -47,6 +47,8 @@ def test_a_negative_rate_rises_at_once():
     early = piecewise(np.asarray([0.5]), [[0, 0], [1, 1]], "exponential", rate=-2.0)
     assert float(late[0]) == pytest.approx(0.268941421)  # (e - 1) / (e^2 - 1) = 1 / (e + 1)
     assert float(early[0]) == pytest.approx(0.731058579)
+    typed = {"kind": "piecewise", "points": [[0, 0], [1, 1]], "shape": "exponential", "rate": -2}
+    assert run(typed, [0.5]) == [0.731058579]
 
 
 @pytest.mark.parametrize("shape", ["linear", "exponential"])
