@@ -35,10 +35,10 @@ def key(**changes: Any) -> str:
 
 
 def checkpoint(folder: Path, sizes: dict[str, int], *, changed: str = "") -> Path:
-    """A safetensors checkpoint; the tensor `changed` differs in its first bytes."""
+    """A safetensors checkpoint with metadata; the tensor `changed` differs in its first bytes."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}', encoding="utf-8")
-    entries: dict[str, Any] = {}
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     body = b""
     for name, size in sizes.items():
         entries[name] = {

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from rmrl.rewards.judging.echoes import Prompt
 from rmrl.rewards.judging.verdicts import last_choice, last_number
 
 EXAMPLE = 'Is the reply kind? Reply with "Score: 10" if it is, and with a lower number if not.'
@@ -64,6 +65,12 @@ def test_a_json_example_repeated_is_no_verdict() -> None:
     assert last_number('{"score": 10}', 0, 10, prompt=prompt) is None
     assert last_number('{"score": 10}\n{"score": 4}', 0, 10, prompt=prompt) == 4
     assert last_number('It has padding in places.\n{"score": 10}', 0, 10, prompt=prompt) == 10
+
+
+def test_a_level_of_the_prompt_is_a_quotation_of_it_only_where_it_is_the_only_one() -> None:
+    line = "5: a perfect answer to the question"
+    assert Prompt(f"Give a number.\n{line}\n").has(line)
+    assert not Prompt(f"Give a number.\n{line}\n1: a useless answer\n").has(line)
 
 
 def test_long_prompts_and_texts_are_read_in_linear_time() -> None:

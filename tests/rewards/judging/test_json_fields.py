@@ -11,6 +11,8 @@ def test_objects_are_found_between_words_and_broken_ones_are_passed_over():
     text = 'First {"a": 1}, then {broken, {"b": {"c": 2}} and the end.'
     assert list(outermost_objects(text)) == [{"a": 1}, {"b": {"c": 2}}]
     assert list(outermost_objects("no brace")) == []
+    # Too deep to be read, behind a long text.
+    assert list(outermost_objects("x" * 2_000 + '{"a":' * 20_000)) == []
 
 
 def test_an_outer_field_precedes_an_inner_one():

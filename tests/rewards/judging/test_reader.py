@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rmrl.rewards.judging.reader import read_choice, read_number
+from rmrl.rewards.judging.reading import ends_mid_sentence
 from rmrl.rewards.judging.thinking import strip_thinking
 from rmrl.rewards.judging.verdicts import last_choice, last_number
 
@@ -47,6 +48,8 @@ def test_the_last_mention_is_not_taken_for_the_verdict():
     ("text", "form"),
     [
         ("[[A]]", "marked"),
+        ("[[A>B]]", "marked"),
+        ("[[B << A]]", "marked"),
         ('{"winner": "A"}', "marked"),
         ("**Winner:** Assistant A\nB is good, too.", "label"),
         ("A\n\nB repeats itself.", "first line"),
@@ -186,3 +189,33 @@ def test_a_term_of_a_sum_and_half_of_a_decimal_number_are_no_score(text: str):
 def test_a_number_in_bold_and_one_with_thousands_are_still_read():
     assert last_number("Score: **7** * 10 is the maximum", 0, 10) == 7
     assert last_number("1,000", 0, 2000) == 1000
+
+
+def test_a_choice_that_is_the_whole_text_counts_unless_a_longer_one_was_cut():
+    assert read_choice("good", ["good", "goodish"]).form == "marked"
+    assert read_choice("good", ["good", "goodish"], cut=True).verdict is None
+    assert read_choice("A", PAIR, cut=True).form == "marked"
+
+
+@pytest.mark.parametrize("link", ["or", "vs", "versus", "/"])
+def test_one_of_two_is_not_both(link: str):
+    """ "Both are good" would be a tie; one of them is not."""
+    assert read_choice(f"A {link} B is good.", PAIR).verdict is None
+    assert read_choice("Both A and B are good.", PAIR).verdict == "tie"
+
+
+def test_a_lone_mention_counts_in_a_casual_text_without_a_full_stop():
+    sentence = "ssistant A gives everything a reader wants"
+    assert read_choice(f"a{sentence}", PAIR).verdict == "A"
+    assert read_choice(f"A{sentence}", PAIR).reason == "cut off"
+
+
+@pytest.mark.parametrize("text", ["打7分", "打分:7"])
+def test_a_chinese_label_needs_a_unit_or_a_colon(text: str):
+    assert read_number(text, 0, 10).form == "label"
+    assert read_number("打分7", 0, 10).form == "lone mention"
+
+
+def test_lines_without_full_stops_do_not_make_the_last_one_break_off():
+    assert ends_mid_sentence("A sentence. Another. And a tail here")
+    assert not ends_mid_sentence("One line\nAnother line\nA sentence. And a tail here")

@@ -12,6 +12,8 @@ def test_no_curve_and_a_rising_one_have_no_problem():
     assert curve_problems([], "exponential") == []
     assert curve_problems([[0.0, 0.1], [1.0, 1.0]], "exponential") == []
     assert curve_problems([[0.0, -1.0], [1.0, 1.0]], "linear") == []
+    # A cosine may lie below the score before it.
+    assert curve_problems([[0.1, 0.5], [0.3, 1.0]], "linear") == []
 
 
 def test_cosines_that_do_not_rise_and_scores_below_zero_are_two_problems():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rmrl.rewards.kinds.pieces import Pieces, kept_numbers
@@ -10,6 +12,15 @@ from rmrl.rewards.kinds.pieces import Pieces, kept_numbers
 def test_the_tokens_of_all_texts_of_a_passage():
     pieces = Pieces.of(["a bc", "d"], None)
     assert pieces.spans == [(0, 0, 1), (0, 2, 4), (1, 0, 1)]
+
+
+def test_special_tokens_are_no_part_of_a_text():
+    def tokenizer(text: str, *, add_special_tokens: bool, **_: Any) -> dict[str, Any]:
+        special = [(0, 0)] if add_special_tokens else []
+        return {"offset_mapping": [*special, (0, len(text))]}
+
+    tokenizer.is_fast = True  # type: ignore[attr-defined]
+    assert Pieces.of(["a bc"], tokenizer).spans == [(0, 0, 4)]
 
 
 @pytest.mark.parametrize(

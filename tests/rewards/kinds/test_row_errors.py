@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import RewardFunctionError
-from rmrl.rewards.kinds.row_errors import Batched
+from rmrl.rewards.kinds.row_errors import QUOTED_CHARACTERS, Batched, quoted
 from rmrl.rewards.rules.verdict import RowError
 from tests.rewards.parts import JUDGE, judge, make_scorer, rows
 
@@ -32,6 +32,12 @@ def entries(
         ).rows(),
         sizes,
     )
+
+
+def test_a_response_is_quoted_whole_up_to_a_length():
+    whole = "x" * QUOTED_CHARACTERS
+    assert quoted(whole) == f"the response '{whole}'"
+    assert quoted(f"{whole}y") == f"the response '{whole}...'"
 
 
 def test_what_does_not_raise_is_called_once():

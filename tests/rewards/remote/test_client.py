@@ -268,7 +268,7 @@ def test_event_loops_may_follow_one_another() -> None:
     assert server.seen[1].at - begun >= 0.95  # one a second, over both loops
 
 
-@pytest.mark.parametrize("body", [b"<html>hello</html>", b"", b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b"", b"[" * 100_000, b"caf\xe9"])
 async def test_an_answer_that_is_no_json(body: bytes) -> None:
     with serving(script(Reply(body))) as server:
         error = await failure_of(client_of(server))

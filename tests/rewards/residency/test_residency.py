@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmrl.cluster.fake import FakeHost
+from rmrl.cluster.fake import FakeHost, FakeProcess
 from rmrl.errors import (
     ConfigError,
     EngineLoadError,
@@ -402,6 +403,27 @@ async def test_many_users_at_once_never_hold_more_than_the_budget() -> None:
     assert len(living) == 30
 
 
+class SlowHost(FakeHost):
+    """Takes a moment to start a process."""
+
+    async def spawn(self, factory: str, settings: Mapping[str, Any], *, name: str) -> FakeProcess:
+        await asyncio.sleep(0.01)
+        return await super().spawn(factory, settings, name=name)
+
+
+async def test_an_engine_that_is_being_loaded_counts_for_the_budget() -> None:
+    host = SlowHost()
+    residency = residency_of(*three(put_away="unload"), host=host, room=Room(10, 10))
+    living = []
+
+    async def user(key: Any) -> None:
+        async with residency.use(key):
+            living.append(len(host.living))
+
+    await asyncio.wait_for(asyncio.gather(*map(user, residency.order())), 10.0)
+    assert living == [1, 1, 1]
+
+
 async def test_pools_have_budgets_of_their_own() -> None:
     host, specs = FakeHost(), three()
     away = scalar(
@@ -572,6 +594,11 @@ def test_turns_link_engines_through_shared_devices() -> None:
     ]
     found = [turns(plans)[plan.key] for plan in plans]
     assert found == [("", 0), ("", 0), ("", 0), ("", 2)]  # a and b share nothing but wide
+    chain = [
+        dataclasses.replace(p, devices=d)
+        for p, d in zip(plans[:3], [(0, 1), (1, 2), (0,)], strict=True)
+    ]
+    assert set(turns(chain).values()) == {("", 0)}
 
 
 async def test_disjoint_devices_neither_wait_nor_evict_one_another() -> None:
@@ -639,3 +666,18 @@ async def test_reading_ahead_is_measured_and_only_for_what_must_be_read(tiny_lla
     residency.read_ahead(first)  # awake: nothing to do
     await residency.close()
     assert not [key for key in residency.take_metrics() if "read_ahead" in key]
+
+
+@pytest.mark.parametrize(("put_away", "reads"), [("sleep1", False), ("sleep2", True)])
+async def test_weights_that_a_sleep_dropped_are_read_ahead(
+    tiny_llama: Path, put_away: str, reads: bool
+) -> None:
+    settings = engine(str(tiny_llama), device="cuda")
+    plans = sized(plan_engines([on_demand(engine=settings, put_away=put_away)]))
+    residency = Residency(lambda plan: FakeHost(), placed(plans, {"": 1}))
+    await use(residency)
+    assert residency.states == {"scalar": "asleep"}
+    residency.take_metrics()
+    residency.read_ahead(residency.order()[0])
+    await residency.close()
+    assert ("engine/scalar/read_ahead_s" in residency.take_metrics()) == reads

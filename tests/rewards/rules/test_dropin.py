@@ -213,6 +213,8 @@ def test_a_function_of_a_package_is_a_rule(write, monkeypatch):
     dropin = load_function("my_rules_package:exact", "exact")
     assert (dropin.kind, dropin.path) == ("rule", path)
     assert dropin.compute_score("a", "a") is True
+    path.write_text("class Rules:\n    @staticmethod\n    def length(s):\n        return len(s)\n")
+    assert FunctionSource(str(path), "Rules.length").load()("four") == 4
     with pytest.raises(RewardFunctionError, match="did you mean 'exact'"):
         load_function("my_rules_package:exacd", "exact")
     with pytest.raises(RewardFunctionError, match="No module named 'no_such_package'"):

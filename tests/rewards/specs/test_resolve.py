@@ -115,6 +115,15 @@ def test_a_drop_in_rule(place: Place):
     assert spec.function.code == RULE
 
 
+@pytest.mark.parametrize("attribute", ["", ":compute_score"])
+def test_a_file_without_an_attribute_is_read_as_a_drop_in(place: Place, attribute: str):
+    path = place.write("fine", RULE, folder=".")
+    spec = place.one("mine", specs={"mine": {"function": f"{path}{attribute}"}})
+    assert spec.kind == "rule"
+    assert spec.function is not None
+    assert (spec.function.code, spec.function.attribute) == (RULE, "compute_score")
+
+
 def test_a_function_of_a_package(place: Place, monkeypatch: pytest.MonkeyPatch):
     (place.root / "their_rules.py").write_text(
         "def rate(solution_str, **rest):\n    return 1\n", encoding="utf-8"

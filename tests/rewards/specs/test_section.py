@@ -53,6 +53,22 @@ def test_a_rule_has_nothing_to_cut_and_samples_nothing() -> None:
     assert section("rule").sampling(REWARD_KINDS["rule"]) is None
 
 
+@pytest.mark.parametrize(
+    ("entries", "sentence"),
+    [
+        ({"n": 0}, r"sampling\.n=0: give at least 1 vote"),
+        ({"max_tokens": 0}, r"sampling\.max_tokens=0: give at least 1 token"),
+        ({"temperature": -0.5}, r"sampling\.temperature=-0\.5: must not be negative"),
+        ({"top_p": 0.0}, r"sampling\.top_p=0\.0: give a share above 0 and at most 1"),
+        ({"top_p": 1.5}, r"sampling\.top_p=1\.5: give a share above 0 and at most 1"),
+        ({"n": 3}, r"n=3 with temperature=0 gives 3 equal votes"),
+    ],
+)
+def test_votes_that_cannot_be_sampled(entries: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        section(sampling=entries).sampling(REWARD_KINDS["generative"])
+
+
 def test_transforms_stand_in_one_place_only() -> None:
     assert section("rule").transforms() == ({"kind": "sigmoid"},)
     assert section("generative", transform="rank").transforms() == ({"kind": "rank"},)
