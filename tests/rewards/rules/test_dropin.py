@@ -227,6 +227,7 @@ def test_a_function_of_a_package_is_a_rule(write, monkeypatch):
         ("decimal:Decimal", "is a class without __call__"),
         ("operator:itemgetter", r"itemgetter\(\) raised TypeError"),
         ("math:pi", "is float; name a function"),
+        ("operator:floordiv", r"needs a, b, which no rule is given"),
     ],
 )
 def test_what_cannot_be_called_is_no_rule(target, part):

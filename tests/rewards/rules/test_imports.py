@@ -84,6 +84,14 @@ def test_a_part_of_verl_that_is_not_here_is_named_with_its_line(tmp_path: Path):
     )
 
 
+def test_a_package_of_verl_without_files_has_only_what_stands_beside_the_file(tmp_path: Path):
+    (tmp_path / "mine.py").write_text("from verl.utils.reward_score import other\n" + RULE)
+    with pytest.raises(RewardFunctionError, match=r"no other\.py beside the file"):
+        load_module(tmp_path / "mine.py")
+    (tmp_path / "all.py").write_text("from verl.utils.reward_score import *\n" + RULE)
+    assert load_module(tmp_path / "all.py").compute_score is not None
+
+
 INNER = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return helper(solution_str)

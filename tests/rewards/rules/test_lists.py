@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from rmrl.rewards.rules.forms import rule_form
 from rmrl.rewards.rules.lists import (
+    InLists,
     MisfitError,
     checked_entries,
     log,
@@ -51,6 +53,21 @@ def test_the_reference_has_three_names_and_extra_info_takes_precedence():
     assert (columns["ground_truth"], columns["solution"]) == ("4", "4")
     assert (columns["answer"], columns["level"]) == ("four", 2)
     assert "solution_str" not in columns
+
+
+def test_a_rule_that_takes_any_column_gets_no_tokens_and_no_logs():
+    names: list[str] = []
+
+    def reward(completions: list[Any], **columns: Any) -> list[float]:
+        names.extend(columns)
+        return [1.0] * len(completions)
+
+    form = rule_form(reward, "here")
+    assert isinstance(form, InLists)
+    rows = [offered("4", plain_text=False, completion_ids=[7, 8])]
+    assert form.call_group(rows) == [1.0]
+    assert {"prompts", "answer", "level"} <= set(names)
+    assert not {"completion_ids", "log_extra", "log_metric"} & set(names)
 
 
 def test_a_column_is_written_row_by_row_or_repeated():
