@@ -16,6 +16,7 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
         "eval": "rmrl.main_eval:main",
         "calibrate": "rmrl.main_calibrate:main",
         "check": "rmrl.main_check:main",
+        "doctor": "rmrl.main_doctor:main",
         "show": "rmrl.main_show:main",
         "report": "rmrl.main_report:main",
         "cache": "rmrl.main_cache:main",

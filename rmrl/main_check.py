@@ -4,10 +4,11 @@
     rmrl check <the arguments of rmrl train>
 
 The first takes rows with responses, as `rmrl score` does; the second takes the prompts of training,
-with the reference answer as the response. Displayed for each row and reward: what the reward reads,
-what it answers, the score read out of that, and the seconds it took. Rewards that compute in
-bfloat16 or float16 are scored on a few rows (--shift-rows) together and one by one: how far do
-their scores move?
+with the reference answer as the response. Displayed for a row of every data source and each reward:
+what the reward reads, what it answers, the score read out of that, and the seconds it took. Rewards
+that compute in bfloat16 or float16 are scored on a few rows (--shift-rows) together and one by one:
+how far do their scores move? Last comes an estimate: seconds and tokens of one step of the run, or
+of a thousand responses of the file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ import dataclasses
 import itertools
 import logging
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmrl.config.installed import refuse_other_rmrl
@@ -29,39 +33,56 @@ from rmrl.exit import ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
 
 if TYPE_CHECKING:
+    from rmrl.data.responses import AnsweredRow
     from rmrl.offline.check import CheckedScoring
+    from rmrl.offline.estimate import Workload
     from rmrl.rewards.scoring.items import ResponseRow
     from rmrl.rewards.specs.spec import RewardSpec
+    from rmrl.trainer.check import Checked
     from rmrl.types import Prompt
-
-    Plan = tuple[CheckedScoring, list[ResponseRow], list[ResponseRow]]
-    """The checked configuration, the rows to display, and those on which the dependence of scores
-    on their batch is measured."""
 
 _log = logging.getLogger("rmrl.main_check")  # under python -m its __name__ is another
 
-_OTHER_ANSWER = "I do not know."
-"""Second response for rewards that compare several."""
+_SCANNED_ROWS = 10_000
+"""Rows of a file in which the first ones of every data source are looked for."""
+_ESTIMATED_RESPONSES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a check displays and measures."""
+
+    checked: CheckedScoring
+    rows: list[ResponseRow]
+    """Responses to display."""
+    compared: list[ResponseRow]
+    """Responses on which the dependence of scores on their batch is measured."""
+    workload: Workload | None
+    """Responses for which the cost is estimated; None without an estimate."""
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Check the configuration, start the engines and print the scores."""
     refuse_other_rmrl()
     from rmrl.cluster.watch import unless_lost
+    from rmrl.offline.estimate import estimate
     from rmrl.offline.score import open_scorer
     from rmrl.offline.show import for_looking, show
 
     keys = {text.lstrip("+~").partition("=")[0] for text in arguments.overrides}
     if keys & {"data.train_files", "actor_rollout_ref.model.path"}:
-        checked, rows, compared = _of_training(arguments)
+        plan = _of_training(arguments)
     else:
-        checked, rows, compared = _of_scoring(arguments)
+        plan = _of_scoring(arguments)
 
-    async def go() -> str:
-        async with open_scorer(for_looking(checked)) as scorer:
-            return await unless_lost(show(scorer, rows, compared=compared))
+    async def go() -> None:
+        async with open_scorer(for_looking(plan.checked)) as scorer:
+            print(await unless_lost(show(scorer, plan.rows, compared=plan.compared)), flush=True)
+            if plan.workload is not None:
+                lines = await unless_lost(estimate(scorer, plan.workload))
+                print("\n" + "\n  ".join(lines))
 
-    print(asyncio.run(go()))
+    asyncio.run(go())
 
 
 def _begin(log_level: str) -> None:
@@ -72,27 +93,40 @@ def _begin(log_level: str) -> None:
 def _of_scoring(arguments: argparse.Namespace) -> Plan:
     from rmrl.data.responses import answered_rows
     from rmrl.offline.check import check_scoring
+    from rmrl.offline.estimate import first_of_each, of_rows
     from rmrl.offline.response_rows import response_rows
     from rmrl.offline.score import token_counter
 
     config = compose_config(arguments.overrides, ScoreConfig)
     _begin(config.trainer.log_level)
     checked = check_scoring(config, shipped_functions=shipped("reward_functions"), needs_out=False)
-    counts = _row_counts(arguments, checked.specs)
+    compared_count = _compared_count(arguments, checked.specs)
     answered = answered_rows(config.data, count_tokens=token_counter(checked))
-    first = list(itertools.islice(answered, max(counts)))
+    scanned = list(itertools.islice(answered, _SCANNED_ROWS))
+    sources = [row.prompt.data_source for row in scanned]
+    displayed = [scanned[position] for position in first_of_each(sources, arguments.rows)]
 
-    def rows(count: int) -> list[ResponseRow]:
+    def rows(answered: Sequence[AnsweredRow]) -> list[ResponseRow]:
         if not arguments.response:
-            return response_rows(first[:count])
-        prompts = [row.prompt for row in first[:count]]
+            return response_rows(answered)
+        prompts = [row.prompt for row in answered]
         return _response_rows(prompts, [arguments.response] * len(prompts))
 
-    return checked, rows(counts[0]), rows(counts[1])
+    workload = None
+    if arguments.estimate_rows:
+        measured = rows(scanned[: arguments.estimate_rows])
+        workload = of_rows(measured, responses=_ESTIMATED_RESPONSES)
+    return Plan(
+        checked=checked,
+        rows=rows(displayed),
+        compared=rows(scanned[:compared_count]),
+        workload=workload,
+    )
 
 
 def _of_training(arguments: argparse.Namespace) -> Plan:
     from rmrl.offline.check import CheckedScoring, depends_on_batch, needs_whole_groups
+    from rmrl.offline.estimate import OTHER_ANSWER, first_of_each
     from rmrl.trainer.check import check
 
     config = compose_config(arguments.overrides, Config)
@@ -114,25 +148,71 @@ def _of_training(arguments: argparse.Namespace) -> Plan:
         whole_groups=groups,
         by_batch=depends_on_batch(training.specs),
     )
-    row_count, compared_count = _row_counts(arguments, training.specs)
-    prompts = list(training.train_prompts[: max(row_count, compared_count)])
-    texts: list[list[str]] = []
-    for prompt in prompts:
-        answers = [prompt.ground_truth or _OTHER_ANSWER]
-        if groups:
-            answers.append(_OTHER_ANSWER)
-        texts.append(arguments.response or answers)
-    rows = _response_rows(prompts[:row_count], texts[:row_count])
-    return checked, rows, _response_rows(prompts[:compared_count], texts[:compared_count])
+    table = training.train_prompts
+    displayed = [table[i] for i in first_of_each(table.data_sources(), arguments.rows)]
+    compared = table[: _compared_count(arguments, training.specs)]
+
+    def rows(prompts: Sequence[Prompt]) -> list[ResponseRow]:
+        texts: list[list[str]] = []
+        for prompt in prompts:
+            answers = [prompt.ground_truth or OTHER_ANSWER]
+            if groups:
+                answers.append(OTHER_ANSWER)
+            texts.append(arguments.response or answers)
+        return _response_rows(prompts, texts)
+
+    workload = None
+    if arguments.estimate_rows:
+        workload = _step(training, count=arguments.estimate_rows)
+    return Plan(checked=checked, rows=rows(displayed), compared=rows(compared), workload=workload)
 
 
-def _row_counts(arguments: argparse.Namespace, specs: Sequence[RewardSpec]) -> tuple[int, int]:
-    """Numbers of rows to display, and to score in two ways: none where no reward computes in
-    reduced precision."""
+def _step(training: Checked, *, count: int) -> Workload:
+    """Return one step of a run; each reward is measured on `count` responses."""
+    from rmrl.offline.estimate import Workload, step_rows
+    from rmrl.telemetry.clock import rough_duration
+    from rmrl.tokenizer import policy_tokenizer
+    from rmrl.trainer.cost import policy_cost
+
+    assert training.train_prompts is not None
+    config = training.config
+    table = training.train_prompts
+    cost = policy_cost(
+        config,
+        device=training.device,
+        reference=training.needs_reference,
+        prompt_tokens=float(table.lengths.mean()),
+    )
+    seconds = "its seconds on a GPU are not estimated"
+    if cost.seconds is not None:
+        seconds = f"about {rough_duration(cost.seconds)}"
+    measured = partial(
+        step_rows,
+        table,
+        count=count,
+        group_size=config.actor_rollout_ref.rollout.n,
+        tokens=config.data.max_response_length,
+        coder=policy_tokenizer(config.actor_rollout_ref.model),
+    )
+    return Workload(
+        title=f"one step with all {cost.responses:,} responses at full length",
+        responses=cost.responses,
+        sources=Counter(table.data_sources()),
+        rows_of=measured,
+        before=(
+            f"policy: {cost.prompt_tokens:,} tokens of prompts and {cost.response_tokens:,} of"
+            f" responses, {seconds}",
+        ),
+        seconds_before=cost.seconds,
+    )
+
+
+def _compared_count(arguments: argparse.Namespace, specs: Sequence[RewardSpec]) -> int:
+    """Return the number of rows to score in two ways: none where no reward computes in reduced
+    precision."""
     from rmrl.offline.shift import reduced_types
 
-    is_reduced = any(map(reduced_types, specs))
-    return arguments.rows, arguments.shift_rows if is_reduced else 0
+    return arguments.shift_rows if any(map(reduced_types, specs)) else 0
 
 
 def _trainer(config: Config) -> ScoreTrainerConfig:
@@ -176,7 +256,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="rmrl check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--rows", type=_positive, default=1, metavar="N", help="rows to show (default: %(default)s)"
+        "--rows",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="rows to show of every data source (default: %(default)s)",
     )
     parser.add_argument(
         "--shift-rows",
@@ -186,6 +270,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=(
             "rows that rewards in reduced precision score together and one by one; 0: none"
             " (default: %(default)s)"
+        ),
+    )
+    parser.add_argument(
+        "--estimate-rows",
+        type=_not_negative,
+        default=8,
+        metavar="N",
+        help=(
+            "responses on which each reward is timed, to estimate seconds and tokens of a step, or"
+            f" of {_ESTIMATED_RESPONSES:,} responses of a file; 0: none (default: %(default)s)"
         ),
     )
     parser.add_argument(

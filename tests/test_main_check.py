@@ -91,6 +91,38 @@ def test_the_arguments_of_training(
     ]  # "four" is the shorter of it and "I do not know."
 
 
+def test_a_row_of_every_data_source_and_the_cost_of_a_step(
+    tmp_path: Path, common: list[str], tiny_llama: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows: list[dict[str, object]] = []
+    for source in ("a", "a", "b", "b"):
+        rows.append(
+            {"prompt": "q", "data_source": source, "reward_model": {"ground_truth": source}}
+        )
+    write_rows(tmp_path / "sources.parquet", rows, overwrite=False)
+    training = [
+        f"data.train_files={tmp_path}/sources.parquet",
+        "data.train_batch_size=4",
+        "data.max_response_length=10",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        "actor_rollout_ref.rollout.n=2",
+        f"actor_rollout_ref.model.path={tiny_llama}",
+        f"trainer.default_local_dir={tmp_path}/run",
+    ]
+    assert main([*common, *training]) == 0
+    out = capsys.readouterr().out
+    assert heads(out) == [
+        "=== sources.parquet:0, data source a",
+        "=== sources.parquet:2, data source b",
+    ]
+    # 4 prompts, 2 responses of 10 tokens each
+    assert "one step with all 8 responses at full length\n  policy: " in out
+    assert " and 80 of responses, about 1 s\n  length: 8 responses in about 1 s (" in out
+    assert "\n  together: about " in out
+    assert main([*common, *training, "--estimate-rows", "0"]) == 0
+    assert "one step" not in capsys.readouterr().out
+
+
 def test_mistakes(tmp_path: Path, common: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*common, "data.fils=x"]) == 2
     assert "did you mean 'files'" in capsys.readouterr().err

@@ -10,8 +10,9 @@ from rmrl.errors import ConfigError
 OWN_DISTRIBUTION = "rmrl-toolkit"
 
 
-def refuse_other_rmrl() -> None:
-    """Raise ConfigError where another distribution installs files into the import package `rmrl`.
+def other_rmrl_problem() -> str:
+    """Return a sentence where another distribution installs files into the import package `rmrl`,
+    else "".
 
     The name `rmrl` of the public index is another program. Installed into one environment, the
     files of the two overwrite each other.
@@ -21,10 +22,18 @@ def refuse_other_rmrl() -> None:
         normalised = re.sub(r"[-_.]+", "-", name).lower()
         owners.add(normalised)
     others = sorted(owners - {OWN_DISTRIBUTION})
-    if others:
-        names = ", ".join(others)
-        raise ConfigError(
-            f"the distribution {names}, another program, installs an import package named rmrl too,"
-            f" and the files of the two mix; this one is {OWN_DISTRIBUTION}: pip uninstall"
-            f" {' '.join(others)}, then pip install --force-reinstall --no-deps {OWN_DISTRIBUTION}"
-        )
+    if not others:
+        return ""
+    names = ", ".join(others)
+    return (
+        f"the distribution {names}, another program, installs an import package named rmrl too,"
+        f" and the files of the two mix; this one is {OWN_DISTRIBUTION}: pip uninstall"
+        f" {' '.join(others)}, then pip install --force-reinstall --no-deps {OWN_DISTRIBUTION}"
+    )
+
+
+def refuse_other_rmrl() -> None:
+    """Raise ConfigError with the sentence of `other_rmrl_problem`."""
+    problem = other_rmrl_problem()
+    if problem:
+        raise ConfigError(problem)

@@ -36,6 +36,10 @@ class PromptTable(Sequence[Prompt]):
         """Tokens of each prompt, int64, shape [P]."""
         return self._tokens.lengths
 
+    def data_sources(self) -> list[str]:
+        """Return the data source of each prompt."""
+        return [row.data_source for row in self._rows]
+
     def __len__(self) -> int:
         return len(self._rows)
 

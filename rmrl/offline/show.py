@@ -39,8 +39,11 @@ async def show(
     batch = await scorer.score(rows, learn=False)
     sections: list[str] = []
     for b, row in enumerate(rows):
+        title = f"=== {row.prompt.id}"
+        if row.prompt.data_source:
+            title += f", data source {row.prompt.data_source}"
         lines = [
-            f"=== {row.prompt.id}",
+            title,
             *_block("response", row.text),
             f"reference: {row.prompt.ground_truth!r}",
         ]

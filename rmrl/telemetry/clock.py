@@ -97,3 +97,11 @@ class StepClock:
         if tokens > 0 and step_s > 0:
             out[TOKENS_PER_S] = tokens / step_s
         return out
+
+
+def rough_duration(seconds: float) -> str:
+    """Format with two digits at most: "40 s", "12 min", "9 h", "3 days"."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 1):.0f} s"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
+
 from rmrl.cluster.devices import cores
 from rmrl.config.schema import Config
 from rmrl.models.checkpoint_inspect import parameter_count
+from rmrl.telemetry.clock import rough_duration
 
 CPU_FLOPS_PER_CORE = 45e9
 """Floating-point operations per second and core over a whole step: 81 tokens per second on 2 cores
@@ -19,36 +23,58 @@ _FORWARD = 2
 _LONG_S = 600
 
 
-def step_cost(config: Config, *, device: str, reference: bool, prompt_tokens: float) -> str:
-    """Describe the cost in one sentence, with advice where a step on CPU takes more than ten
-    minutes; `prompt_tokens`: mean tokens of a prompt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyCost:
+    """Cost of one step without its rewards."""
+
+    responses: int
+    prompt_tokens: int
+    """Of all prompts, each counted for every response to it."""
+    response_tokens: int
+    """At full length."""
+    seconds: float | None
+    """At full length; None on a GPU, where this is not estimated."""
+
+
+def policy_cost(
+    config: Config, *, device: str, reference: bool, prompt_tokens: float
+) -> PolicyCost:
+    """Estimate the cost of sampling and training in one step; `prompt_tokens`: mean tokens of a
+    prompt."""
     data = config.data
     part = config.actor_rollout_ref
     responses = data.train_batch_size * part.rollout.n
-    sentence = (
-        f"one step samples and trains on {responses:,} responses of up to"
-        f" {data.max_response_length:,} tokens"
+    cost = PolicyCost(
+        responses=responses,
+        prompt_tokens=round(responses * prompt_tokens),
+        response_tokens=responses * data.max_response_length,
+        seconds=None,
     )
     if device != "cpu":
-        return sentence
+        return cost
     per_token = _SAMPLING + _TRAINING * part.actor.ppo_epochs
     if reference:
         per_token += _FORWARD
     tokens = responses * (prompt_tokens + data.max_response_length)
     operations = per_token * parameter_count(str(part.model.path)) * tokens
-    seconds = operations / (CPU_FLOPS_PER_CORE * cores())
-    sentence += (
-        f": at full length about {duration(seconds)} on this CPU ({cores()} cores), rewards on top"
+    return dataclasses.replace(cost, seconds=operations / (CPU_FLOPS_PER_CORE * cores()))
+
+
+def step_cost(config: Config, *, device: str, reference: bool, prompt_tokens: float) -> str:
+    """Describe the cost in one sentence, with advice where a step on CPU takes more than ten
+    minutes; arguments of `policy_cost`."""
+    cost = policy_cost(config, device=device, reference=reference, prompt_tokens=prompt_tokens)
+    sentence = (
+        f"one step samples and trains on {cost.responses:,} responses of up to"
+        f" {config.data.max_response_length:,} tokens"
     )
-    if seconds <= _LONG_S:
+    if cost.seconds is None:
+        return sentence
+    sentence += (
+        f": at full length about {rough_duration(cost.seconds)} on this CPU ({cores()} cores),"
+        " rewards on top"
+    )
+    if cost.seconds <= _LONG_S:
         return sentence
     small = "data.train_batch_size=8 actor_rollout_ref.rollout.n=4 data.max_response_length=64"
     return f"{sentence}; to try things out: {small}"
-
-
-def duration(seconds: float) -> str:
-    """Format with two digits at most: "40 s", "12 min", "9 h", "3 days"."""
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 1):.0f} s"

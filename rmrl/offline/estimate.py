@@ -1,0 +1,193 @@
+"""Seconds and tokens that rewards take for many responses, estimated by scoring a few."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rmrl.data.dataset import PromptTable
+from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.telemetry.clock import rough_duration
+from rmrl.types import ScoreResult
+
+OTHER_ANSWER = "I do not know."
+"""A response where a row has no reference answer, and the second one of rewards that compare."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Responses for which the cost is estimated."""
+
+    title: str
+    responses: int
+    sources: Mapping[str, int]
+    """Data source -> number of rows in the data."""
+    rows_of: Callable[[RewardSpec], Sequence[ResponseRow]]
+    """Rows on which a reward is measured; those of data sources with other rewards are left out."""
+    before: tuple[str, ...] = ()
+    """Lines on what is done before the rewards."""
+    seconds_before: float | None = 0.0
+    """Seconds of that; None where they are not estimated."""
+
+    def responses_of(self, spec: RewardSpec) -> int:
+        """Return the number of responses that a reward scores, by the shares of the sources."""
+        rows = 0
+        for source, count in self.sources.items():
+            if counts_for(spec, source):
+                rows += count
+        return round(self.responses * rows / max(sum(self.sources.values()), 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardCost:
+    """Cost of one reward on the rows on which it was measured."""
+
+    name: str
+    rows: int
+    seconds: float
+    tokens_in: int
+    tokens_out: int
+    missing: Mapping[str, int]
+    """Status -> number of rows without a verdict."""
+
+
+def counts_for(spec: RewardSpec, source: str) -> bool:
+    """Return whether a reward scores the rows of a data source."""
+    return spec.sources is None or source in spec.sources
+
+
+def first_of_each(sources: Sequence[str], count: int) -> list[int]:
+    """Return the positions of the first `count` rows of every data source, in order."""
+    taken: Counter[str] = Counter()
+    positions: list[int] = []
+    for position, source in enumerate(sources):
+        taken[source] += 1
+        if taken[source] <= count:
+            positions.append(position)
+    return positions
+
+
+def of_rows(rows: Sequence[ResponseRow], *, responses: int) -> Workload:
+    """Return `responses` responses like the given ones."""
+
+    def rows_of(spec: RewardSpec) -> list[ResponseRow]:
+        return [row for row in rows if counts_for(spec, row.prompt.data_source)]
+
+    return Workload(
+        title=f"{responses:,} responses like these",
+        responses=responses,
+        sources=Counter(row.prompt.data_source for row in rows),
+        rows_of=rows_of,
+    )
+
+
+def step_rows(
+    prompts: PromptTable, spec: RewardSpec, *, count: int, group_size: int, tokens: int, coder: Any
+) -> list[ResponseRow]:
+    """Return about `count` responses of full length to prompts that are spread evenly over the data
+    and that the reward scores.
+
+    `tokens`: length of a response, which is the reference answer again and again; `coder`: the
+    policy's tokenizer. Rewards that compare get whole groups of `group_size` responses.
+    """
+    positions: list[int] = []
+    for position, source in enumerate(prompts.data_sources()):
+        if counts_for(spec, source):
+            positions.append(position)
+    if not positions:
+        return []
+    each = 1
+    if kind_facts(spec.kind).whole_groups:
+        each = group_size
+    groups = min(max(count // each, 1), len(positions))
+    spread = np.linspace(0, len(positions) - 1, groups).round().astype(int)
+    rows: list[ResponseRow] = []
+    for group, index in enumerate(spread.tolist()):
+        prompt = prompts[positions[index]]
+        for number in range(each):
+            # Equal texts would be scored once.
+            answer = f"({number + 1}) {prompt.ground_truth or OTHER_ANSWER}\n"
+            ids = coder(answer, add_special_tokens=False)["input_ids"] or [0]
+            repeated = (ids * (tokens // len(ids) + 1))[:tokens]
+            text = coder.decode(repeated, skip_special_tokens=True)
+            rows.append(ResponseRow(prompt=prompt, text=text, tokens=tokens, group=group))
+    return rows
+
+
+async def estimate(scorer: Scorer, workload: Workload) -> list[str]:
+    """Measure every reward of a loaded scorer, one after another, and return the lines to print."""
+    lines = list(workload.before)
+    total = workload.seconds_before
+    for c, spec in enumerate(scorer.parts):
+        if kind_facts(spec.kind).combines:
+            continue
+        rows = workload.rows_of(spec)
+        responses = workload.responses_of(spec)
+        if not rows or not responses:
+            lines.append(f"{spec.name}: counts for none of these rows")
+            continue
+        _log.info(f"{spec.name} scores {len(rows)} responses for the estimate")
+        # The first time may start a worker, or wake an engine that another one has displaced.
+        # Servers may charge for every request.
+        if not kind_facts(spec.kind).scores_on_server:
+            await scorer.results_of(c, rows)
+        start = time.perf_counter()
+        results = await scorer.results_of(c, rows)
+        cost = _cost(spec.name, results, time.perf_counter() - start)
+        seconds = cost.seconds / cost.rows * responses
+        if total is not None:
+            total += seconds
+        lines.append(cost_line(cost, responses))
+    if total is None:
+        lines.append("the rewards are added up one after another; the policy's time comes on top")
+    else:
+        lines.append(f"together: about {rough_duration(total)}, one after another")
+    return [workload.title, *lines]
+
+
+def cost_line(cost: RewardCost, responses: int) -> str:
+    """Format the cost of `responses` responses."""
+    seconds = cost.seconds / cost.rows * responses
+    line = (
+        f"{cost.name}: {responses:,} responses in about {rough_duration(seconds)} ({cost.rows} took"
+        f" {cost.seconds:.3g} s)"
+    )
+    if cost.tokens_in:
+        line += (
+            f", {responses * cost.tokens_in / cost.rows:,.0f} tokens in and"
+            f" {responses * cost.tokens_out / cost.rows:,.0f} out"
+        )
+    if cost.missing:
+        statuses = ", ".join(f"{count} {status}" for status, count in sorted(cost.missing.items()))
+        line += f"; without a verdict: {statuses}"
+    return line
+
+
+def _cost(name: str, results: Sequence[ScoreResult], seconds: float) -> RewardCost:
+    tokens_in = 0
+    tokens_out = 0
+    missing: Counter[str] = Counter()
+    for result in results:
+        tokens_in += result.tokens_in
+        tokens_out += result.tokens_out
+        if result.value is None:
+            missing[result.status] += 1
+    return RewardCost(
+        name=name,
+        rows=len(results),
+        seconds=seconds,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        missing=missing,
+    )

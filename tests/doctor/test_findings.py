@@ -1,0 +1,117 @@
+"""What `rmrl doctor` concludes from what it sees."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from rmrl.config import installed
+from rmrl.doctor import packages
+from rmrl.doctor.devices import device_findings
+from rmrl.doctor.machine import open_files
+from rmrl.doctor.storage import disk, leftovers, model_cache, shared_memory
+
+
+def test_a_requirement_holds_is_missing_or_has_another_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packages, "version_or_none", {"torch": "2.5.1", "ray": "2.60.0"}.get)
+    assert packages.unmet(Requirement("ray>=2.44")) == ""
+    assert packages.unmet(Requirement("torch>=2.6")) == "torch 2.5.1 is installed; need >=2.6"
+    assert packages.unmet(Requirement("nothere")) == "nothere is not installed"
+
+
+def test_a_development_version_counts_as_its_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "version_or_none", {"torch": "2.14.0.dev20260901"}.get)
+    assert packages.unmet(Requirement("torch>=2.6")) == ""
+
+
+def test_the_clash_with_the_other_rmrl_is_the_first_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        installed, "packages_distributions", lambda: {"rmrl": ["rmrl", "rmrl_toolkit"]}
+    )
+    first = packages.check_packages()[0]
+    assert first.level == "problem"
+    assert "pip uninstall rmrl, then" in first.text
+
+
+def test_what_this_environment_lacks_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = dict.fromkeys(("torch", "ray", "wandb", "mlflow", "swanlab"), "99")
+    monkeypatch.setattr(packages, "version_or_none", versions.get)
+    findings = packages.check_packages()
+    advice = [finding.advice for finding in findings if finding.level == "problem"]
+    assert "pip install 'transformers>=5'" in advice
+    assert not any("torch" in text for text in advice)
+    extras = [finding.text for finding in findings if finding.level == "note"]
+    assert "extra trackers: trackio is not installed" in extras
+
+
+@pytest.mark.parametrize(
+    ("driver", "torch_gpus", "cuda", "level", "part"),
+    [
+        ([], [], None, "ok", "no GPU"),
+        (["H200, 1"], ["H200, 140 GiB"], "13.0", "ok", "GPU 0: H200, 140 GiB"),
+        (["H200, 1"], [], None, "problem", "built without CUDA"),
+        (["H200, 1"], [], "13.0", "problem", "built for CUDA 13.0"),
+    ],
+)
+def test_gpus_of_the_driver_that_torch_does_not_see_are_a_problem(
+    driver: list[str], torch_gpus: list[str], cuda: str | None, level: str, part: str
+) -> None:
+    findings = device_findings(
+        driver=driver, torch_gpus=torch_gpus, torch_version="2.13", torch_cuda=cuda
+    )
+    assert [finding.level for finding in findings] == [level]
+    assert part in findings[0].text
+
+
+def test_dockers_shared_memory_is_too_small() -> None:
+    """Docker's default: 64 MiB."""
+    finding = shared_memory(0.0625, 0.0625)
+    assert finding.level == "problem"
+    assert "docker run --shm-size=16g" in finding.advice
+    assert shared_memory(8.0, 16.0).level == "ok"
+
+
+@pytest.mark.parametrize(("free", "level"), [(1.9, "problem"), (2.0, "note"), (20.0, "ok")])
+def test_disks(free: float, level: str) -> None:
+    assert disk(Path("/data"), "checkpoints", free).level == level
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "level", "advice"),
+    [
+        (1024, 1_048_576, "note", "ulimit -n 65536"),
+        (1024, 2048, "note", "ulimit -n 2048"),
+        (4096, 4096, "ok", ""),
+        (-1, -1, "ok", ""),
+    ],
+)
+def test_open_files(soft: int, hard: int, level: str, advice: str) -> None:
+    finding = open_files(soft, hard)
+    assert (finding.level, finding.advice) == (level, advice)
+
+
+def test_weights_of_ended_processes_are_named_those_of_living_ones_are_not(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert leftovers(tmp_path) == []
+    (tmp_path / f"rmrl-weights-{os.getpid()}-3").write_bytes(b"x")
+    gone = tmp_path / f"rmrl-weights-{ended.pid}-7"
+    gone.write_bytes(b"x")
+    finding = leftovers(tmp_path)[0]
+    assert finding.level == "note"
+    assert finding.advice == f"rm {gone}"
+
+
+def test_the_cache_of_models_follows_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_HOME", "/models")
+    assert model_cache() == Path("/models/hub")
+    monkeypatch.setenv("HF_HUB_CACHE", "/elsewhere")
+    assert model_cache() == Path("/elsewhere")
