@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmrl.config.load import normalise, parse
@@ -90,7 +90,27 @@ def to_script(migrated: Migrated, *, preamble: Sequence[str] = ()) -> str:
     variables = set(re.findall(r"\$(\w+)", "\n".join(words)))
     needed = [line for line in preamble if line.partition("=")[0] in variables]
     command = " \\\n    ".join(["rmrl train", *map(_quote, words)])
-    return "\n".join([*needed, command, "", *_differences(migrated)])
+    lines = [*needed, command, ""]
+    records = migrated.applied.records
+    unchanged = 0
+    for record in records:
+        if record.fate == "same" and set(record.becomes) <= set(migrated.overrides):
+            unchanged += 1
+    program = migrated.program or "the list"
+    lines.append(f"# {len(records)} settings of {program}: {unchanged} kept as they are")
+    for note in migrated.notes:
+        lines.append(f"# note: {note}")
+    for record in records:
+        if record.fate in ("renamed", "converted"):
+            becomes = " ".join(record.becomes) or "other keys of the line"
+            lines.append(f"# {record.fate}: {record.setting.text.lstrip('+')} -> {becomes}")
+    for record in records:
+        if record.fate == "no effect":
+            why = record.why or "always the case"
+            lines.append(f"# no effect: {record.setting.text.lstrip('+')} ({why})")
+    for sentence in migrated.refused:
+        lines.append(f"# refused: {sentence}")
+    return "\n".join(lines)
 
 
 def preamble(text: str) -> list[str]:
@@ -142,31 +162,6 @@ def _migrate_command(program: str, words: Sequence[str], notes: Sequence[str]) -
         overrides=tuple(overrides),
         notes=tuple(notes),
     )
-
-
-def _differences(migrated: Migrated) -> Iterator[str]:
-    """Yield comment lines on the settings that are not passed on as they are."""
-    records = migrated.applied.records
-    unchanged = 0
-    for record in records:
-        if record.fate == "same" and set(record.becomes) <= set(migrated.overrides):
-            unchanged += 1
-    program = migrated.program or "the list"
-    yield f"# {len(records)} settings of {program}: {unchanged} kept as they are"
-    for note in migrated.notes:
-        yield f"# note: {note}"
-    for record in records:
-        if record.fate in ("renamed", "converted"):
-            yield (
-                f"# {record.fate}: {record.setting.text.lstrip('+')} ->"
-                f" {' '.join(record.becomes) or 'other keys of the line'}"
-            )
-    for record in records:
-        if record.fate == "no effect":
-            why = record.why or "always the case"
-            yield f"# no effect: {record.setting.text.lstrip('+')} ({why})"
-    for sentence in migrated.refused:
-        yield f"# refused: {sentence}"
 
 
 def _quote(word: str) -> str:

@@ -75,7 +75,17 @@ def local_checkpoint(path: str | Path) -> Path:
                 f"model path '{path}' is not a folder; give a Hugging Face checkpoint folder or a"
                 " hub id such as org/name"
             )
-        folder = _from_hub(str(path))
+        from huggingface_hub import snapshot_download
+
+        patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py"]
+        try:
+            folder = Path(snapshot_download(str(path), allow_patterns=patterns))
+        except (OSError, ValueError) as error:  # the hub's own errors derive from these two
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise ConfigError(
+                f"model '{path}' is no folder here and could not be fetched from the hub"
+                f" ({lines[0]}); give a folder"
+            ) from error
     if not (folder / "config.json").is_file():
         raise ConfigError(
             f"'{folder}' holds no config.json; a checkpoint folder needs config.json and"
@@ -364,18 +374,3 @@ def _weight_files(folder: Path) -> list[Path]:
             " copy it again"
         )
     return files
-
-
-def _from_hub(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py"]
-    try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
-    except (OSError, ValueError) as error:  # the hub's own errors derive from these two
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        reason = lines[0]
-        raise ConfigError(
-            f"model '{name}' is no folder here and could not be fetched from the hub ({reason});"
-            " give a folder"
-        ) from error

@@ -114,7 +114,10 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     with problems.collecting():
         engines, budget = _check_memory(config, rewards.specs, device=device, extras=extras)
     problems.raise_any()
-    total_steps = _total_steps(config, train)
+    total_steps = config.trainer.total_training_steps
+    if total_steps is None:
+        rows = 0 if train is None else len(train)
+        total_steps = rows // config.data.train_batch_size * config.trainer.total_epochs
     folder = out_dir(config)
     if train is not None and not config.trainer.val_only:
         tokens = float(train.lengths.mean())
@@ -375,9 +378,3 @@ def _check_memory(
     _log.info(reward_table(specs))
     _log.info(plan.table())
     return engines, budget_of(plan)
-
-
-def _total_steps(config: Config, train: PromptTable | None) -> int:
-    per_epoch = 0 if train is None else len(train) // config.data.train_batch_size
-    steps = config.trainer.total_training_steps
-    return per_epoch * config.trainer.total_epochs if steps is None else steps

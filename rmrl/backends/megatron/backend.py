@@ -22,7 +22,7 @@ from rmrl.models.loading import load_config
 PACKAGE = "megatron.core"
 
 
-def _missing() -> str:
+def missing() -> str:
     """Look megatron-core up without importing it: the import takes seconds, and only training
     processes need it."""
     try:
@@ -37,7 +37,7 @@ def _missing() -> str:
     )
 
 
-def _row_assignment(trained: TrainedConfig, world_size: int, section: str) -> RowAssignment:
+def row_assignment(trained: TrainedConfig, world_size: int, section: str) -> RowAssignment:
     """Give each data-parallel process rows of its own; the last stage of each pipeline answers."""
     sizes = Sizes.of(trained.megatron, world_size, section=section)
     last = sizes.pipeline - 1
@@ -49,7 +49,7 @@ def _row_assignment(trained: TrainedConfig, world_size: int, section: str) -> Ro
     return RowAssignment(tuple(share_of), tuple(answering))
 
 
-def _sharding_problems(sharding: Sharding) -> list[str]:
+def sharding_problems(sharding: Sharding) -> list[str]:
     """Return reasons why this model cannot be cut. Sizes that do not fit the processes are reported
     with the settings, not here."""
     from rmrl.backends.megatron.shape import Shape
@@ -71,7 +71,7 @@ def _sharding_problems(sharding: Sharding) -> list[str]:
     return []
 
 
-def _together_problems(actor: TrainedConfig, critic: TrainedConfig) -> Iterator[str]:
+def together_problems(actor: TrainedConfig, critic: TrainedConfig) -> Iterator[str]:
     """Yield differences between a critic and the actor whose processes it shares: one process holds
     one set of parallel groups."""
     remedy = (
@@ -108,17 +108,17 @@ MEGATRON = Backend(
     memory=MegatronMemory(),
     reads=("megatron",),
     replacements=REPLACEMENTS,
-    row_assignment=_row_assignment,
+    row_assignment=row_assignment,
     # The optimizer's float32 master weights are stored, whatever the model's dtype.
     saved_dtype=lambda trained: "float32",  # noqa: ARG005
     # One queue of work keeps its order: communication begins beside the matrices it is to overlap
     # with, as megatron-core expects.
     environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
-    missing=_missing,
-    problems=_sharding_problems,
+    missing=missing,
+    problems=sharding_problems,
     settings_problems=lambda sharding: megatron_problems(
         sharding.trained.megatron, sharding.world_size, section=sharding.section
     ),
     model_problems=lambda model, section, key: model_problems(model, section=section, key=key),
-    together_problems=_together_problems,
+    together_problems=together_problems,
 )

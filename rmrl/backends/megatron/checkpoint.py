@@ -68,7 +68,15 @@ def save_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None
             pieces += parameter.pieces(MODEL, parameter.tensor)
     if optimizer is not None:
         pieces += _state_pieces(optimizer, owned)
-        pieces += [whole(STEP, torch.tensor([step])) for step in _steps(optimizer)[:1]]
+        for part in optimizer.parts:
+            if part.optimizer is None or not part.optimizer.state:
+                continue
+            # torch counts per parameter, fused optimizers per group
+            state = next(iter(part.optimizer.state.values()))
+            if "step" not in state:
+                state = part.optimizer.param_groups[0]
+            pieces.append(whole(STEP, torch.tensor([int(state.get("step", 0))])))
+            break
     write_pieces(folder, pieces)
 
 
@@ -87,8 +95,23 @@ def load_tensors(folder: Path, model: MegatronModel, optimizer: Optimizer | None
     if optimizer is not None:
         pieces += [*_state_pieces(optimizer, parameters), whole(STEP, step)]
     read_pieces(folder, pieces)
-    if optimizer is not None:
-        _set_step(optimizer, int(step.item()))
+    if optimizer is None:
+        return
+    count = int(step.item())
+    for part in optimizer.parts:
+        if part.optimizer is None:
+            continue
+        counters = [state for state in part.optimizer.state.values() if "step" in state]
+        # A tensor each: the optimizer adds to every parameter's counter.
+        for state in counters:
+            state["step"] = torch.full_like(state["step"], count)
+        if counters:
+            continue
+        for group in part.optimizer.param_groups:
+            if isinstance(group.get("step"), Tensor):
+                group["step"] = torch.full_like(group["step"], count)
+            else:
+                group["step"] = count
 
 
 # --- parameters
@@ -210,35 +233,3 @@ def _masters(part: Any) -> Iterator[tuple[nn.Parameter, int, Tensor]]:
     for parameters in plain:
         for parameter in parameters:
             yield parameter, 0, parameter
-
-
-def _steps(optimizer: Optimizer) -> list[int]:
-    """Return the optimizer steps so far of each part with parameters in this process: torch counts
-    per parameter, fused optimizers per group."""
-    steps: list[int] = []
-    for part in optimizer.parts:
-        if part.optimizer is None or not part.optimizer.state:
-            continue
-        state = next(iter(part.optimizer.state.values()))
-        if "step" in state:
-            steps.append(int(state["step"]))
-        else:
-            steps.append(int(part.optimizer.param_groups[0].get("step", 0)))
-    return steps
-
-
-def _set_step(optimizer: Optimizer, step: int) -> None:
-    for part in optimizer.parts:
-        if part.optimizer is None:
-            continue
-        counters = [state for state in part.optimizer.state.values() if "step" in state]
-        # A tensor each: the optimizer adds to every parameter's counter.
-        for state in counters:
-            state["step"] = torch.full_like(state["step"], step)
-        if counters:
-            continue
-        for group in part.optimizer.param_groups:
-            if isinstance(group.get("step"), Tensor):
-                group["step"] = torch.full_like(group["step"], step)
-            else:
-                group["step"] = step

@@ -204,7 +204,12 @@ def _with_gradients(
     for stage, chunk in enumerate(chunks):
         ddp = ddp_config(settings)
         wrapped.append(DistributedDataParallel(config, ddp, chunk, disable_bucketing=stage > 0))
-    config.finalize_model_grads_func = _finalize
+
+    def finalize(model: list[nn.Module], num_tokens: Tensor | None = None, **options: Any) -> None:  # noqa: ARG001
+        # without dividing by tokens: losses are normalised before the backward pass
+        finalize_model_grads(model, None, **options)
+
+    config.finalize_model_grads_func = finalize
     if wrapped[0].ddp_config.overlap_grad_reduce:
         # Only the last micro-batch overlaps.
         no_sync: Any = [module.no_sync for module in wrapped]
@@ -212,9 +217,3 @@ def _with_gradients(
             no_sync = wrapped[0].no_sync
         config.no_sync_func = no_sync
     return [*wrapped]
-
-
-def _finalize(model: list[nn.Module], num_tokens: Tensor | None = None, **options: Any) -> None:  # noqa: ARG001
-    """Reduce gradients over processes, without dividing by tokens: losses are normalised before the
-    backward pass."""
-    finalize_model_grads(model, None, **options)

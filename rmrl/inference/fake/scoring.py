@@ -123,10 +123,27 @@ class FakeEngine:
         self._begin("generate")
         outputs: list[list[TextOutput]] = []
         for request in requests:
-            if len(request.token_ids) < self.context_length:
-                outputs.append(self._texts(request))
-            else:
+            count = len(request.token_ids)
+            if count >= self.context_length:
                 outputs.append(overlong_texts(request, self.context_length))
+                continue
+            texts = [content for _, content in request.messages]
+            prompt = [_joined(request.token_ids), request.text, *texts]
+            failure = self._failure(prompt)
+            if failure:
+                outputs.append([TextOutput("", "", count, 0, **failure)] * request.sampling.n)
+                continue
+            words = self._text(request).split(" ")
+            written = words[: request.sampling.max_tokens]
+            finish_reason = "stop"
+            cut = self._script.get("cut", False)
+            if not isinstance(cut, bool):
+                cut = any(part in text for text, part in itertools.product(prompt, cut))
+            if len(written) < len(words) or cut:
+                finish_reason = "length"
+            choices = self._choices(request)
+            output = TextOutput(" ".join(written), finish_reason, count, len(written), choices)
+            outputs.append([output] * request.sampling.n)
         return outputs
 
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
@@ -229,25 +246,6 @@ class FakeEngine:
                     "detail": f"the engine was scripted to answer '{part}' with {status}",
                 }
         return {}
-
-    def _texts(self, request: GenerateRequest) -> list[TextOutput]:
-        count = len(request.token_ids)
-        texts = [content for _, content in request.messages]
-        prompt = [_joined(request.token_ids), request.text, *texts]
-        failure = self._failure(prompt)
-        if failure:
-            return [TextOutput("", "", count, 0, **failure)] * request.sampling.n
-        words = self._text(request).split(" ")
-        written = words[: request.sampling.max_tokens]
-        finish_reason = "stop"
-        cut = self._script.get("cut", False)
-        if not isinstance(cut, bool):
-            cut = any(part in text for text, part in itertools.product(prompt, cut))
-        if len(written) < len(words) or cut:
-            finish_reason = "length"
-        choices = self._choices(request)
-        output = TextOutput(" ".join(written), finish_reason, count, len(written), choices)
-        return [output] * request.sampling.n
 
     def _text(self, request: GenerateRequest) -> str:
         prompt = _joined(request.token_ids)

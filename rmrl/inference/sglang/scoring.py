@@ -117,8 +117,25 @@ class SGLangEngine:
 
         def run(fitting: list[PoolingRequest]) -> list[ValueOutput]:
             values: list[ValueOutput] = []
+            if any(1 in (request.token_type_ids or ()) for request in fitting):
+                raise RewardError(
+                    f"SGLang takes no token types, and the pair encoder '{self.spec.path}' reads"
+                    " them; use engine.name=vllm"
+                )
             for start in range(0, len(fitting), size):
-                values += self._values(fitting[start : start + size])
+                rows = [list(request.token_ids) for request in fitting[start : start + size]]
+                answer = self._answer("/classify", {"input_ids": rows})
+                if isinstance(answer, str):
+                    raise InfrastructureError(
+                        f"the engine of '{self.spec.path}' failed on a batch: {answer}"
+                    )
+                if not isinstance(answer, list) or len(answer) != len(rows):
+                    count = len(answer) if isinstance(answer, list) else 1
+                    raise InfrastructureError(
+                        f"SGLang gave {count} values for {len(rows)} sequences"
+                    )
+                for number, row in zip(answer, rows, strict=True):
+                    values.append(value_output(number, len(row)))
             return values
 
         return answered(
@@ -239,24 +256,6 @@ class SGLangEngine:
         if count < request.sampling.n:
             return texts * request.sampling.n
         return texts
-
-    def _values(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]:
-        if any(1 in (r.token_type_ids or ()) for r in requests):
-            raise RewardError(
-                f"SGLang takes no token types, and the pair encoder '{self.spec.path}' reads them;"
-                " use engine.name=vllm"
-            )
-        rows = [list(request.token_ids) for request in requests]
-        answer = self._answer("/classify", {"input_ids": rows})
-        if isinstance(answer, str):
-            raise InfrastructureError(
-                f"the engine of '{self.spec.path}' failed on a batch: {answer}"
-            )
-        if not isinstance(answer, list) or len(answer) != len(requests):
-            count = len(answer) if isinstance(answer, list) else 1
-            raise InfrastructureError(f"SGLang gave {count} values for {len(requests)} sequences")
-        lengths = map(len, rows)
-        return [value_output(row, length) for row, length in zip(answer, lengths, strict=True)]
 
     def _embed_one(self, request: EmbedRequest) -> EmbedOutput:
         answer = self._answer("/encode", {"text": request.text})

@@ -250,7 +250,22 @@ class VLLMEngine:
             choices = list(request.choice_tokens) or None
             params.append(sampling_params(request.sampling, logprob_token_ids=choices))
         answers = self._llm.generate(prompts, params, use_tqdm=False)
-        return [_outputs(r, answer) for r, answer in zip(requests, answers, strict=True)]
+        outputs: list[list[TextOutput]] = []
+        for request, answer in zip(requests, answers, strict=True):
+            texts: list[TextOutput] = []
+            for sample in answer.outputs:
+                # one mapping from token id to log-probability for each generated token
+                first = sample.logprobs[0] if sample.logprobs else {}
+                logprobs: list[float] = []
+                for token in request.choice_tokens:
+                    logprobs.append(first[token].logprob if token in first else -math.inf)
+                finish_reason = sample.finish_reason or "stop"
+                tokens = (len(request.token_ids), len(sample.token_ids))
+                texts.append(TextOutput(sample.text, finish_reason, *tokens, tuple(logprobs)))
+            if request.sampling.temperature == 0:
+                texts = texts * request.sampling.n  # a greedy prompt is sampled once
+            outputs.append(texts)
+        return outputs
 
     def _pooled(self, requests: Sequence[PoolingRequest]) -> list[Any]:
         """Return a float32 tensor for each request: [labels], [tokens, labels] or [dimensions],
@@ -303,20 +318,3 @@ def _pooler(task: str, path: str) -> dict[str, Any]:
         causal = causal and read_config(path).get("is_causal", True)
         pooler["seq_pooling_type"] = "LAST" if causal else "MEAN"
     return pooler
-
-
-def _outputs(request: GenerateRequest, answer: Any) -> list[TextOutput]:
-    texts: list[TextOutput] = []
-    for sample in answer.outputs:
-        # one mapping from token id to log-probability for each generated token
-        first = sample.logprobs[0] if sample.logprobs else {}
-        choices: list[float] = []
-        for token in request.choice_tokens:
-            choices.append(first[token].logprob if token in first else -math.inf)
-        finish_reason = sample.finish_reason or "stop"
-        tokens = (len(request.token_ids), len(sample.token_ids))
-        texts.append(TextOutput(sample.text, finish_reason, *tokens, tuple(choices)))
-    # a greedy prompt is sampled once
-    if request.sampling.temperature == 0:
-        return texts * request.sampling.n
-    return texts

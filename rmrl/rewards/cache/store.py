@@ -109,23 +109,20 @@ class CacheStore:
             try:
                 yield self._connection
             except sqlite3.Error as error:
-                self._answer(error)
-
-    def _answer(self, error: sqlite3.Error) -> None:
-        code = error_code(error)
-        if code == sqlite3.SQLITE_BUSY:
-            if not self._busy_noticed:
-                _log.warning(
-                    f"the cache {self.path} is held by another process; verdicts that had to wait"
-                    " too long for it are not kept."
-                )
-            self._busy_noticed = True
-            return
-        why = "its disk is full" if code == sqlite3.SQLITE_FULL else str(error)
-        _log.warning(
-            f"the cache {self.path} can no longer be used ({why}); scoring goes on without it."
-        )
-        self._give_up()
+                code = error_code(error)
+                if code != sqlite3.SQLITE_BUSY:
+                    why = "its disk is full" if code == sqlite3.SQLITE_FULL else str(error)
+                    _log.warning(
+                        f"the cache {self.path} can no longer be used ({why}); scoring goes on"
+                        " without it."
+                    )
+                    self._give_up()
+                elif not self._busy_noticed:
+                    _log.warning(
+                        f"the cache {self.path} is held by another process; verdicts that had to"
+                        " wait too long for it are not kept."
+                    )
+                    self._busy_noticed = True
 
     def _give_up(self) -> None:
         connection = self._connection

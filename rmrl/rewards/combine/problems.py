@@ -130,7 +130,17 @@ def _parameters(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]
 def _weights(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]:
     """Yield problems of weights that the combiner cannot apply."""
     del rewards
-    for where, weights in _typed_weights(settings):
+    typed: list[tuple[str, Any]] = [("reward.weights", settings.weights)]
+    for source, raw in settings.by_source.items():
+        typed.append((f"reward.by_source.{source}.weights", _entry(raw, "weights")))
+    for name, points in settings.weight_schedules.items():
+        if not schedule_problems({name: points}, [name]):
+            typed.append((f"reward.weight_schedules.{name}", [weight for _, weight in points]))
+    for where, raw in typed:
+        # Malformed lists are reported by other checks.
+        if not isinstance(raw, list | tuple) or not raw or not all(map(is_number, raw)):
+            continue
+        weights = list(raw)
         if settings.combine == "soft_min" and min(weights) < 0:
             yield (
                 f"{where} has a negative weight and reward.combine=soft_min takes weights as shares"
@@ -188,20 +198,6 @@ def _transforms(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]
             parse_transforms(raw, where)
         except ConfigError as error:
             yield from error.problems
-
-
-def _typed_weights(settings: RewardConfig) -> Iterator[tuple[str, list[float]]]:
-    """(key, weights) wherever a list of plain numbers was typed. Malformed lists are reported by
-    other checks."""
-    typed: list[tuple[str, Any]] = [("reward.weights", settings.weights)]
-    for source, raw in settings.by_source.items():
-        typed.append((f"reward.by_source.{source}.weights", _entry(raw, "weights")))
-    for name, points in settings.weight_schedules.items():
-        if not schedule_problems({name: points}, [name]):
-            typed.append((f"reward.weight_schedules.{name}", [weight for _, weight in points]))
-    for where, weights in typed:
-        if isinstance(weights, list | tuple) and weights and all(map(is_number, weights)):
-            yield where, list(weights)
 
 
 def _is_names(value: Any) -> bool:

@@ -136,7 +136,18 @@ class SimilarityReward:
             count = 0 if each.missing else len(each.texts)
             vectors.append(list(islice(remaining, count)))
         all_cosines = list(map(cosines_of, vectors))
-        scores = self._scores(items, all_cosines)
+        # The curve at the best cosine, or what rm_postprocess makes of that cosine.
+        rows = [i for i, cosines in enumerate(all_cosines) if cosines]
+        best = list(map(max, take(all_cosines, rows)))
+        verdicts: Sequence[Any] = best
+        if self._dropin is not None and self._dropin.postprocess is not None and rows:
+            verdicts = postprocess(self._dropin, list(best), take(items, rows))
+        elif self._options.curve:
+            curve = self._options.curve
+            verdicts = [curve_value(cosine, curve, self._options.shape) for cosine in best]
+        scores: list[Any] = [None] * len(items)
+        for i, verdict in zip(rows, verdicts, strict=True):
+            scores[i] = verdict
         results = starmap(_result, zip(compared, vectors, all_cosines, scores, strict=True))
         left_out = [each.left_out for each in compared]
         return with_cuts(
@@ -228,23 +239,6 @@ class SimilarityReward:
             f" list of references {origin.seen_on(item.response)}"
         )
         return Compared(item.response, missing=problem)
-
-    def _scores(self, items: Sequence[ScoreItem], cosines: Sequence[Sequence[float]]) -> list[Any]:
-        """The curve at the best cosine, or what rm_postprocess makes of that cosine; None where
-        there is none."""
-        rows = [i for i, values in enumerate(cosines) if values]
-        best = list(map(max, take(cosines, rows)))
-        if self._dropin is not None and self._dropin.postprocess is not None and rows:
-            verdicts = postprocess(self._dropin, list(best), take(items, rows))
-        elif self._options.curve:
-            curve = self._options.curve
-            verdicts = [curve_value(cosine, curve, self._options.shape) for cosine in best]
-        else:
-            verdicts = best
-        scores: list[Any] = [None] * len(items)
-        for i, score in zip(rows, verdicts, strict=True):
-            scores[i] = score
-        return scores
 
 
 def own_references(item: ScoreItem, reference: str) -> Compared:

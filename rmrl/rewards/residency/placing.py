@@ -67,7 +67,21 @@ def assign_devices(
     for plan in sorted(plans, key=lambda plan: (-_width(plan) * plan.awake_bytes, -_width(plan))):
         starts = _starts(plan, devices, per_node or devices)
         if not starts:
-            problems.append(_too_wide(plan, devices, per_node))
+            owner = "the policy has"
+            key = "trainer.n_gpus_per_node"
+            if plan.place:
+                owner = f"pool '{plan.place}' has"
+                key = f"trainer.resource_pools.{plan.place}.n_gpus_per_node"
+            machines = ""
+            if per_node and per_node < devices:
+                machines = f" ({per_node} on a machine)"
+            spec = plan.spec
+            problems.append(
+                f"the engine of {plan.label} needs tensor_parallel_size"
+                f" {spec.tensor_parallel_size} x replicas {spec.replicas} = {_width(plan)} devices"
+                f" and {owner} {devices}{machines}: lower engine.tensor_parallel_size or"
+                f" engine.replicas, or raise {key}"
+            )
             continue
         width = _width(plan)
         start = min(starts, key=lambda s: (max(load[s : s + width]), sum(load[s : s + width]), s))
@@ -118,20 +132,3 @@ def _starts(plan: EnginePlan, devices: int, per_node: int) -> list[int]:
         if all(first // per_node == (first + size - 1) // per_node for first in replicas):
             starts.append(start)
     return starts
-
-
-def _too_wide(plan: EnginePlan, devices: int, per_node: int | None) -> str:
-    owner = "the policy has"
-    key = "trainer.n_gpus_per_node"
-    if plan.place:
-        owner = f"pool '{plan.place}' has"
-        key = f"trainer.resource_pools.{plan.place}.n_gpus_per_node"
-    machines = ""
-    if per_node and per_node < devices:
-        machines = f" ({per_node} on a machine)"
-    spec = plan.spec
-    return (
-        f"the engine of {plan.label} needs tensor_parallel_size {spec.tensor_parallel_size} x"
-        f" replicas {spec.replicas} = {_width(plan)} devices and {owner} {devices}{machines}: lower"
-        f" engine.tensor_parallel_size or engine.replicas, or raise {key}"
-    )

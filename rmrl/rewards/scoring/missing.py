@@ -130,8 +130,22 @@ def check_missing(
         counts = VerdictCounts()
         counts.add(column, takes_part_B)
         for overrun in overruns(counts, allowed=allowed, by_cause=by_cause):
-            judged = list(compress(column, takes_part_B))
-            raise MissingVerdictsError(_message(name, judged, overrun))
+            statuses: Counter[str] = Counter()
+            details: dict[str, None] = {}
+            for result in compress(column, takes_part_B):
+                if is_missing(result.status, overrun.cause):
+                    statuses[result.status] += 1
+                    if result.detail:
+                        details[f"  {result.detail}"] = None
+            causes = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+            listing = "\n".join(details)[:1500]
+            message = (
+                f"reward '{name}' gave no verdict for {overrun.missing} of {overrun.asked}"
+                f" responses ({causes}); {overrun.key}={overrun.allowed:g} allows"
+                f" {overrun.allowed:.0%}. A policy must not learn from a judge that is not there:"
+                f" mend the reward, or raise {overrun.key}.\n{listing}"
+            )
+            raise MissingVerdictsError(message.rstrip())
 
 
 def budget_problems(allowed: float, by_cause: Mapping[str, object]) -> list[str]:
@@ -146,21 +160,3 @@ def budget_problems(allowed: float, by_cause: Mapping[str, object]) -> list[str]
         elif isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             problems.append(f"{key}={share!r} is a share: give a number between 0 and 1")
     return problems
-
-
-def _message(name: str, column: Sequence[ScoreResult], overrun: Overrun) -> str:
-    statuses: Counter[str] = Counter()
-    details: dict[str, None] = {}
-    for result in column:
-        if is_missing(result.status, overrun.cause):
-            statuses[result.status] += 1
-            if result.detail:
-                details[f"  {result.detail}"] = None
-    counts = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
-    listing = "\n".join(details)[:1500]
-    key = overrun.key
-    return (
-        f"reward '{name}' gave no verdict for {overrun.missing} of {overrun.asked} responses"
-        f" ({counts}); {key}={overrun.allowed:g} allows {overrun.allowed:.0%}. A policy must not"
-        f" learn from a judge that is not there: mend the reward, or raise {key}.\n{listing}"
-    ).rstrip()
