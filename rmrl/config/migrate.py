@@ -68,9 +68,11 @@ def migrate(text: str) -> list[Migrated]:
         notes.append('the script passes its own arguments on ("$@"): put them behind the command')
     commands: list[Migrated] = []
     for words in script.statements:
-        place = _place_of_program(words)
-        if place is not None:
-            commands.append(_migrate_command(words[place], words[place + 1 :], tuple(notes)))
+        for place in range(1, len(words)):
+            word = words[place]
+            if _TRAINS.fullmatch(word) and (words[place - 1] == "-m" or word.endswith(".py")):
+                commands.append(_migrate_command(word, words[place + 1 :], tuple(notes)))
+                break
     if commands:
         return commands
     every_word = itertools.chain.from_iterable(script.statements)
@@ -116,15 +118,6 @@ def to_script(migrated: Migrated, *, preamble: Sequence[str] = ()) -> str:
 def preamble(text: str) -> list[str]:
     """Return the assignments of the variables that replace expansions of the script."""
     return [f"{name}={command}" for name, command in read_script(text).unknown.items() if command]
-
-
-def _place_of_program(words: Sequence[str]) -> int | None:
-    """Position of a trainer's program among the words of a statement, None without one."""
-    for place in range(1, len(words)):
-        word = words[place]
-        if _TRAINS.fullmatch(word) and (words[place - 1] == "-m" or word.endswith(".py")):
-            return place
-    return None
 
 
 def _migrate_command(program: str, words: Sequence[str], notes: Sequence[str]) -> Migrated:

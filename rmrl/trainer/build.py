@@ -4,7 +4,7 @@ starts the processes."""
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from functools import cache
@@ -140,6 +140,13 @@ def _run(
     loader = None
     if checked.train_prompts is not None and not config.trainer.val_only:
         loader = prompt_loader(config, checked.train_prompts)
+    model = config.actor_rollout_ref.model
+    # Decodes the policy's tokens into the text that rewards read; loaded on first use.
+    tokenizer = cache(
+        lambda: load_tokenizer(
+            str(model.tokenizer_path or model.path), trust_remote_code=model.trust_remote_code
+        )
+    )
     return Run(
         config=config,
         out_dir=checked.out_dir,
@@ -153,21 +160,9 @@ def _run(
         controller=KLController(config.algorithm.kl_ctrl),
         open_telemetry=lambda resume_step: _telemetry(checked, resume_step),
         config_fingerprint=claim.config_fingerprint,
-        decode=_decoder(checked),
+        decode=lambda tokens: tokenizer().decode(list(tokens), skip_special_tokens=True),
         monitor=Monitor(config.reward.monitor) if config.reward.monitor.enable else None,
     )
-
-
-def _decoder(checked: Checked) -> Callable[[Sequence[int]], str]:
-    """Return a function from the policy's tokens to the text that rewards read; its tokenizer is
-    loaded on first use."""
-    model = checked.config.actor_rollout_ref.model
-    load = cache(
-        lambda: load_tokenizer(
-            str(model.tokenizer_path or model.path), trust_remote_code=model.trust_remote_code
-        )
-    )
-    return lambda tokens: load().decode(list(tokens), skip_special_tokens=True)
 
 
 def _telemetry(checked: Checked, resume_step: int | None) -> Telemetry:

@@ -109,9 +109,17 @@ def refuse_other_run(path: Path, *, config: object, resume_mode: str) -> Literal
     raised) does not bind the folder.
     """
     _check_before_touching(path)
-    earlier = _read_run(path)
-    if earlier is None:
+    file = path / RUN_FILE
+    if not file.exists():
         return "new"
+    try:
+        earlier = json.loads(file.read_bytes())
+        earlier["config"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OutputDirError(
+            f"{file} cannot be read ({type(error).__name__}: {error}), so it is unknown whose"
+            f" folder it is; {_REMEDY}"
+        ) from error
     identity = identify(config)
     files = [path / name for name in RESULT_FILES]
     has_results = any(file.is_file() and file.stat().st_size for file in files)
@@ -177,18 +185,3 @@ def _lock(path: Path) -> TextIO:
             f"the output folder {path} is in use by another run ({error}); wait for it or stop it,"
             " or choose another trainer.experiment_name"
         ) from error
-
-
-def _read_run(path: Path) -> dict[str, Any] | None:
-    file = path / RUN_FILE
-    if not file.exists():
-        return None
-    try:
-        run = json.loads(file.read_bytes())
-        run["config"].items()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OutputDirError(
-            f"{file} cannot be read ({type(error).__name__}: {error}), so it is unknown whose"
-            f" folder it is; {_REMEDY}"
-        ) from error
-    return run

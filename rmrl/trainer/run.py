@@ -178,9 +178,22 @@ class Run:
         """Save a checkpoint of the last finished step, unless there is one."""
         if self.saved_step == self.step:
             return
+        hf_model = "hf_model"
+
+        async def write(folder: Path) -> None:
+            (folder / "trainer.json").write_text(self._state, encoding="utf-8")
+            async with self._only_training():
+                for name, model in self._saved_models():
+                    await model.save(str(folder / name))
+                if hf_model in self.config.actor_rollout_ref.actor.checkpoint.save_contents:
+                    await self.models.actor.save_hf(str(folder / "hf"))
+                critic = self.models.critic
+                if critic is not None and hf_model in self.critic.checkpoint.save_contents:
+                    await critic.save_hf(str(folder / "hf_critic"))
+
         with self.clock("checkpoint"):
             saved = await checkpoint.save(
-                self.checkpoints, self.step, self._write, config_fingerprint=self.config_fingerprint
+                self.checkpoints, self.step, write, config_fingerprint=self.config_fingerprint
             )
         self.saved_step = self.step
         self._saved_at = time.monotonic()
@@ -196,17 +209,6 @@ class Run:
         yield "policy", self.models.actor
         if self.models.critic is not None:
             yield "critic", self.models.critic
-
-    async def _write(self, folder: Path) -> None:
-        (folder / "trainer.json").write_text(self._state, encoding="utf-8")
-        hf_model = "hf_model"
-        async with self._only_training():
-            for name, model in self._saved_models():
-                await model.save(str(folder / name))
-            if hf_model in self.config.actor_rollout_ref.actor.checkpoint.save_contents:
-                await self.models.actor.save_hf(str(folder / "hf"))
-            if self.models.critic is not None and hf_model in self.critic.checkpoint.save_contents:
-                await self.models.critic.save_hf(str(folder / "hf_critic"))
 
     def _step_is_finished(self) -> None:
         """Record the state of step `step`, which checkpoints contain from here on."""

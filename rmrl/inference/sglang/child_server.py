@@ -86,20 +86,20 @@ def free_port() -> int:
 def guard(command: Sequence[str], grace_s: float) -> int:
     """Run `command` until it or standard input ends; return its exit code."""
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    threading.Thread(target=_end_with_input, args=(server, grace_s), daemon=True).start()
+
+    def end_with_input() -> None:
+        while os.read(0, 4096):
+            pass
+        _signal_group(server.pid, signal.SIGTERM)
+        try:
+            server.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            _signal_group(server.pid, signal.SIGKILL)
+
+    threading.Thread(target=end_with_input, daemon=True).start()
     code = server.wait()
     _signal_group(server.pid, signal.SIGKILL)  # processes it left behind
     return code
-
-
-def _end_with_input(server: subprocess.Popen[bytes], grace_s: float) -> None:
-    while os.read(0, 4096):
-        pass
-    _signal_group(server.pid, signal.SIGTERM)
-    try:
-        server.wait(grace_s)
-    except subprocess.TimeoutExpired:
-        _signal_group(server.pid, signal.SIGKILL)
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

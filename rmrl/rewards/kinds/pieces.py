@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,28 +43,26 @@ class Pieces:
         if count >= total:
             return self.texts
         numbers = set(kept_numbers(total, count, how=how))
-        return [self._cut_text(k, numbers, mark) for k in range(len(self.texts))]
-
-    def _cut_text(self, k: int, numbers: Collection[int], mark: str) -> str:
-        """Text k with those of its tokens whose numbers are in `numbers`; the others are one
-        stretch."""
-        text = self.texts[k]
-        tokens: list[int] = []
-        lost: list[int] = []
-        for number, (place, _, _) in enumerate(self.spans):
-            if place == k:
-                tokens.append(number)
-                if number not in numbers:
-                    lost.append(number)
-        if not lost:
-            return text
-        parts: list[str] = []
-        if lost[0] > tokens[0]:
-            parts.append(text[: self.spans[lost[0] - 1][2]])
-        parts.append(mark)
-        if lost[-1] < tokens[-1]:
-            parts.append(text[self.spans[lost[-1] + 1][1] :])
-        return " ".join(filter(None, parts))
+        texts: list[str] = []
+        for k, text in enumerate(self.texts):
+            tokens: list[int] = []
+            lost: list[int] = []  # one stretch of them
+            for number, (place, _, _) in enumerate(self.spans):
+                if place == k:
+                    tokens.append(number)
+                    if number not in numbers:
+                        lost.append(number)
+            if not lost:
+                texts.append(text)
+                continue
+            parts: list[str] = []
+            if lost[0] > tokens[0]:
+                parts.append(text[: self.spans[lost[0] - 1][2]])
+            parts.append(mark)
+            if lost[-1] < tokens[-1]:
+                parts.append(text[self.spans[lost[-1] + 1][1] :])
+            texts.append(" ".join(filter(None, parts)))
+        return texts
 
 
 def kept_numbers(total: int, count: int, *, how: str) -> list[int]:
