@@ -10,7 +10,13 @@ import pytest
 from rmrl.config.schema import Config, MegatronConfig
 from rmrl.rewards.rules.dropin import FunctionSource
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.trainer.check import _advice, _part_problems, _settings_problems, _vocabulary_problems
+from rmrl.trainer.check import (
+    _advice,
+    _package_problems,
+    _part_problems,
+    _settings_problems,
+    _vocabulary_problems,
+)
 from rmrl.trainer.check_algorithm import (
     _estimator_problems,
     _group_problems,
@@ -55,6 +61,27 @@ def test_the_critic_takes_over_what_is_not_said() -> None:
     )
     assert critic.model.trust_remote_code
     assert critic.optim.lr == 1e-5
+
+
+def test_the_critic_reads_with_the_policys_tokenizer() -> None:
+    made = config("gae")
+    made.critic.model.path = "critic"
+    assert critic_settings(made).model.tokenizer_path == "policy"
+    made.actor_rollout_ref.model.tokenizer_path = "tokens"
+    assert critic_settings(made).model.tokenizer_path == "tokens"
+    made.critic.model.tokenizer_path = "its own"
+    assert critic_settings(made).model.tokenizer_path == "its own"
+
+
+def test_a_server_needs_no_package_of_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmrl.trainer.check.package_problem", lambda key, name, *_, **__: name)
+    made = config("grpo")
+    made.trainer.logger = ["jsonl"]
+    assert list(_package_problems(made, "cpu")) == ["jsonl", "vllm"]
+    made.actor_rollout_ref.rollout.engine_kwargs = {"vllm": {"base_url": "http://127.0.0.1:8000"}}
+    assert list(_package_problems(made, "cpu")) == ["jsonl"]
+    made.actor_rollout_ref.rollout.name = "sglang"
+    assert list(_package_problems(made, "cpu")) == ["jsonl", "sglang"]
 
 
 def test_the_critic_has_the_actors_layout_where_it_names_none() -> None:
@@ -225,6 +252,8 @@ def test_older_samples_without_correction_are_pointed_out() -> None:
     made.trainer.max_staleness = 1
     (advice,) = _advice(made)
     assert "rollout_correction.rollout_is=token" in advice
+    made.algorithm.rollout_correction.rollout_is = "token"
+    assert not list(_advice(made))
 
 
 def checkpoint(folder: Path, vocabulary: int) -> str:

@@ -152,6 +152,20 @@ def test_what_is_not_installed_is_said(config: Config, monkeypatch: pytest.Monke
     )
 
 
+def test_a_package_of_the_critic_alone_is_named_by_its_key(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmrl.backends.megatron.backend.PACKAGE", "megatron_that_is_not_there.core")
+    strategies = {
+        "actor_rollout_ref.actor.strategy": "fsdp2",
+        "critic.strategy": "megatron",
+        **POOL,
+    }
+    messages = problems(config, strategies, critic=True)
+    assert messages[0].startswith("critic.strategy=megatron needs megatron-core")
+    assert not any("actor.strategy" in message for message in messages)
+
+
 MIXTURE = {
     "model_type": "qwen3_moe",
     "head_dim": 16,

@@ -22,6 +22,10 @@ from rmrl.trainer.cost import step_cost
         (720, "12 min"),
         (9 * 3600, "9 h"),
         (3 * 86400, "3 days"),
+        (120, "2 min"),
+        (7199, "120 min"),
+        (7200, "2 h"),
+        (2 * 86400, "2 days"),
     ],
 )
 def test_durations_have_one_unit(seconds: float, text: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import CheckpointError, EngineLostError, Interrupted
+from rmrl.telemetry.sinks import Sinks
 from rmrl.trainer.loop import train
 from tests.trainer.fake_run import (
     NOTHING,
@@ -101,6 +102,27 @@ def test_stops_at_total_steps_and_saves_when_asked(tmp_path: Path) -> None:
     assert [row["policy_version"] for row in records(out / "samples.jsonl")] == [
         v for v in range(5) for _ in range(16)
     ]
+
+
+@pytest.mark.parametrize(("every", "steps"), [(2, [1, 2, 4]), (0, [])])
+def test_a_sample_is_displayed_in_the_first_step_and_at_every_multiple(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int, steps: list[int]
+) -> None:
+    displayed: list[int] = []
+    monkeypatch.setattr(Sinks, "text", lambda _, step, text: displayed.append(step))
+    go(tmp_path, 4, trainer__log_sample_freq=every)
+    assert displayed == steps
+
+
+def test_the_end_of_a_run_closes_trackers_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Sinks] = []
+    monkeypatch.setattr(Sinks, "close", lambda sinks: closed.append(sinks))
+    run = fake_run(tmp_path, total_steps=1)
+    asyncio.run(train_and_close(run))
+    assert run.telemetry is not None
+    assert closed == [run.telemetry.sinks]
 
 
 def test_weights_are_published_before_the_first_step_and_after_each(tmp_path: Path) -> None:

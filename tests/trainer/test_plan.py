@@ -12,7 +12,7 @@ from rmrl.errors import MemoryPlanError
 from rmrl.rewards.residency import plan_engines, sized
 from rmrl.rewards.residency.sizes import BATCH_BYTES, ENGINE_PROCESS_BYTES
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.scoring.memory import budget_of, plan_of, scoring_plan
+from rmrl.scoring.memory import budget_of, gpu, plan_of, scoring_plan
 from rmrl.trainer.check_algorithm import critic_settings
 from rmrl.trainer.plan import (
     TRAIN_PROCESS_BYTES,
@@ -72,6 +72,10 @@ def test_a_critic_in_a_pool_has_processes_of_its_own(tiny_llama: Path) -> None:
     made.trainer.resource_pools, made.critic.pool = {"values": {"n_gpus_per_node": 3}}, "values"
     critic = plan(made, extras=Extras(critic=critic_settings(made))).claims[1]
     assert critic.away_bytes == PARAMETERS * 4 * 4 + 3 * TRAIN_PROCESS_BYTES["cpu"]
+    made.actor_rollout_ref.rollout.name = "hf"
+    claims = policy_claims(made, device="cuda", extras=Extras(critic=critic_settings(made)))
+    assert claims[1].devices == tuple(gpu("values", number) for number in range(3))
+    assert claims[0].devices == tuple(gpu("", number) for number in range(2))
 
 
 def test_megatron_processes_hold_copies_and_a_reference_beside_them(tiny_llama: Path) -> None:
@@ -180,8 +184,13 @@ def test_a_transformers_rollout_engine_on_a_gpu_moves_its_weights_away(tiny_llam
         PARAMETERS * 4 + ENGINE_PROCESS_BYTES["cuda"] + BATCH_BYTES, rel=0.001
     )
     assert rollout.away_bytes == ENGINE_PROCESS_BYTES["cuda"]
-    asleep = [claim for claim in claims if claim.what == "weights, asleep"]
-    assert len(asleep) == 1
+    (asleep,) = [claim for claim in claims if claim.what == "weights, asleep"]
+    one = asleep.awake_bytes
+    # Four devices on two machines: one engine of two devices on each.
+    made.trainer.nnodes = 2
+    assert _policy_host(made, Extras())[-1].awake_bytes == one
+    made.actor_rollout_ref.rollout.tensor_parallel_size = 1
+    assert _policy_host(made, Extras())[-1].awake_bytes == 2 * one
 
 
 def test_sglang_on_cpu_frees_nothing_in_its_sleep(tiny_llama: Path) -> None:

@@ -136,6 +136,18 @@ def test_activations_are_split_along_the_sequence(model: ModelConfig) -> None:
     assert activation_bytes(model, unsplit, 4, tokens=4096) == layers + logits // 2
 
 
+def test_activations_are_the_layers_inputs_and_one_layer_or_all_layers(model: ModelConfig) -> None:
+    # 2 layers of width 128 in bf16; a layer keeps 34 numbers per token and width; 1024 logits of
+    # 4 bytes, three times
+    layer = 34 * 128 * 2
+    logits = 1024 * 4 * 3
+    assert activation_bytes(model, ActorConfig(), 1, tokens=10) == 10 * (
+        2 * 128 * 2 + layer + logits
+    )
+    model.enable_gradient_checkpointing = False
+    assert activation_bytes(model, ActorConfig(), 1, tokens=10) == 10 * (2 * layer + logits)
+
+
 def test_the_plan_names_the_layout() -> None:
     assert layout(ActorConfig(), 4) == "fsdp2 x4"
     assert (

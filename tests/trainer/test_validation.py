@@ -4,6 +4,8 @@ wrote."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry import at_k
 from rmrl.trainer.collector import Collector
 from rmrl.types import Prompt, Sampling
@@ -143,3 +147,19 @@ def test_validating_changes_nothing_else_and_repeats(tmp_path: Path) -> None:
     assert records(first / "samples.jsonl") == records(never / "samples.jsonl")
     last = Path("checkpoints") / "step_000003" / "policy" / "toy.safetensors"
     assert (first / last).read_bytes() == (never / last).read_bytes()
+
+
+class RunningStatistics(Scorer):
+    """A scorer whose rewards are standardized by all scores so far."""
+
+    def __init__(self, specs: Sequence[RewardSpec], *settings: Any, **more: Any) -> None:
+        entry = {"kind": "standardize", "by": "running"}
+        specs = [dataclasses.replace(spec, transforms=(entry,)) for spec in specs]
+        super().__init__(specs, *settings, **more)
+
+
+def test_running_statistics_learn_from_training_alone(tmp_path: Path) -> None:
+    out = go(tmp_path, 2, trainer__test_freq=1, scorer=RunningStatistics)
+    state = json.loads((out / "checkpoints" / "step_000002" / "trainer.json").read_text())
+    # Two steps of 4 prompts with 4 responses; each of the 3 validations adds 6 rows.
+    assert state["rewards"]["parity"]["0:standardize"]["count"] == 2 * 4 * 4

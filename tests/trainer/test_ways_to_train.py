@@ -13,6 +13,8 @@ import pytest
 
 from rmrl.errors import Interrupted
 from rmrl.trainer.checkpoint import prune
+from rmrl.trainer.collector import Collector
+from rmrl.types import Sampling
 from tests.trainer.fake_run import FakeParts, fake_run, records, rollout_engine, train_and_close
 from tests.trainer.test_batches import scored, with_old
 
@@ -193,10 +195,24 @@ def test_a_step_in_which_no_group_has_contrast_trains_on_nothing(
 # --- estimators and corrections
 
 
-def test_remax_samples_a_greedy_response_for_each_prompt(tmp_path: Path) -> None:
+def test_remax_samples_a_greedy_response_for_each_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samplings: list[tuple[str, int, float, int | None]] = []
+    sample_and_score = Collector.sample_and_score
+
+    async def recorded(
+        self: Collector, stage: str, prompts: Any, sampling: Sampling, **more: Any
+    ) -> Any:
+        seed = None if sampling.seed is None else 0
+        samplings.append((stage, sampling.n, sampling.temperature, seed))
+        return await sample_and_score(self, stage, prompts, sampling, **more)
+
+    monkeypatch.setattr(Collector, "sample_and_score", recorded)
     parts = FakeParts()
     out = go(tmp_path, 3, parts, algorithm__adv_estimator="remax", actor_rollout_ref__rollout__n=1)
     assert parts.engines[0].calls.count("generate") == 6  # a batch and its baseline in each step
+    assert samplings == [("generate", 1, 1.0, 0), ("baseline", 1, 0.0, None)] * 3
     assert len(metric(out, "policy/loss")) == 3
     assert not metric(out, "time/validate_s")  # what it costs is sampling and scoring
 
