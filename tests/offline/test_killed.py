@@ -122,9 +122,9 @@ def command(folder: Path, suffix: str, settings: tuple[str, ...]) -> Command:
     return Command(folder, suffix, settings)
 
 
-def kill_at_random(job: Command, *, kills: int, seed: int) -> int:
-    """Start the command and kill it `kills` times at most, each some time after it has begun to
-    score; then let it end.
+def kill_at_random(job: Command, *, kills: int, seed: int, longest_s: float = 0.8) -> int:
+    """Start the command and kill it `kills` times at most, each up to `longest_s` after it has
+    begun to score; then let it end.
 
     Returns how many rows were scored more than once. Fails where a row of a finished part is scored
     again.
@@ -143,7 +143,7 @@ def kill_at_random(job: Command, *, kills: int, seed: int) -> int:
         process = job.start("killed")
         if job.runs <= kills:
             job.wait_for_rows(process)
-            time.sleep(draw.uniform(0.0, 0.8))
+            time.sleep(draw.uniform(0.0, longest_s))
             process.kill()
             process.communicate(timeout=LIMIT_S)
             ended = process.returncode == 0
@@ -180,6 +180,26 @@ def test_killed_at_random_points_the_output_is_that_of_a_clean_run(
     again = kill_at_random(job, kills=6, seed=11)
     print(f"{again} of {ROWS} rows were scored again")
     assert job.bytes_of("killed") == job.bytes_of("clean")
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_killed_at_twenty_random_points_the_output_is_that_of_a_clean_run(tmp_path: Path) -> None:
+    further = ("select=best", "export=dpo", "data.on_bad_row=quarantine")
+    job = command(tmp_path, "jsonl", (*RUNNING, *further))
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write('{"prompt": "cut off\n[]\n')
+    job.finish(job.start("clean"))
+    job.runs = 0
+    for log in tmp_path.glob("scored-*.log"):
+        log.unlink()
+    again = kill_at_random(job, kills=20, seed=23, longest_s=0.25)
+    print(f"{again} of {ROWS} rows were scored again")
+    assert job.runs == 21
+    assert job.bytes_of("killed") == job.bytes_of("clean")
+    for file in ("{}.best.jsonl", "{}.dpo.jsonl", "{}.jsonl.quarantine.jsonl"):
+        content = (tmp_path / file.format("killed")).read_bytes()
+        assert content == (tmp_path / file.format("clean")).read_bytes()
+        assert content
     assert not list(tmp_path.glob("*.parts"))
 
 
