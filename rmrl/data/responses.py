@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +66,17 @@ def answered_rows(
 
     Raises DataError naming file, row and column, ConfigError for data.files.
     """
-    every_row = numbered_rows(settings, file_list(settings.files, "data.files"), count_tokens)
+    reader = ResponseReader(settings, count_tokens)
+    every_row = numbered_rows(reader, file_list(settings.files, "data.files"))
     return (row for _, row in every_row if isinstance(row, AnsweredRow))
 
 
 def numbered_rows(
-    settings: ScoreDataConfig, paths: Sequence[Path], count_tokens: CountTokens | None = None
+    reader: ResponseReader, paths: Sequence[Path]
 ) -> Iterator[tuple[int, AnsweredRow | BadRow]]:
     """Yield (position of the file, row) for all rows, at most `data.max_rows`; readable ones are
     numbered from 0. Raises DataError for a bad row, unless data.on_bad_row=quarantine."""
-    reader = ResponseReader(settings, count_tokens)
+    settings = reader.settings
     sorts_out = settings.on_bad_row == "quarantine"
     read = 0
     readable = 0
@@ -122,10 +124,18 @@ def batches(
 class ResponseReader:
     """Reader and checker of the rows of one file after another."""
 
-    def __init__(self, settings: ScoreDataConfig, count_tokens: CountTokens | None = None) -> None:
+    def __init__(
+        self,
+        settings: ScoreDataConfig,
+        count_tokens: CountTokens | None = None,
+        *,
+        with_groups: bool = True,
+    ) -> None:
+        """Without `with_groups` the group of a row is b"", unless data.group_key names columns."""
         self.settings = settings
         self._count_tokens = count_tokens
         self._group_columns = group_columns(settings.group_key)
+        self._with_groups = with_groups or bool(self._group_columns)
 
     def rows(
         self,
@@ -198,9 +208,14 @@ class ResponseReader:
         values = row.fields
         if row.text_cells:
             values = values_of(values, response_key=key)
-        names = (key, _SEVERAL, "response_tokens", "finish_reason", "ground_truth")
-        fields = {name: plain(values.get(name)) for name in names}
+        fields: dict[str, Any] = {}
+        for name in (key, _SEVERAL, "response_tokens", "finish_reason", "ground_truth"):
+            value = values.get(name)
+            fields[name] = value if row.is_plain else plain(value)
         texts, several = _texts(row.fields, fields, key)
+        group = b""
+        if self._with_groups:
+            group = group_of(row.fields, checked.messages, self._group_columns)
         return AnsweredRow(
             prompt=_prompt(checked, fields["ground_truth"]),
             texts=texts,
@@ -208,11 +223,16 @@ class ResponseReader:
             tokens=_token_counts(fields["response_tokens"], texts, self._count_tokens),
             several=several,
             number=number,
-            group=group_of(row.fields, checked.messages, self._group_columns),
-            file=Path(row.file),
+            group=group,
+            file=_path(row.file),
             fields=row.fields,
             size=row.size,
         )
+
+
+@lru_cache(maxsize=64)
+def _path(file: str) -> Path:
+    return Path(file)
 
 
 def _bad(row: Row, reason: str) -> BadRow:

@@ -57,6 +57,8 @@ class Row:
     parquet file."""
     text_cells: bool = False
     """Whether `fields` are the text cells of a csv file, which `rmrl.data.csv_cells` converts."""
+    is_plain: bool = False
+    """Whether `fields` hold nothing but plain Python types, as the rows of files do."""
     problem: str = ""
     """Why the row could not be read, of a row without `fields`; "" for all others."""
     text: str = ""
@@ -142,6 +144,7 @@ def read_rows(
             line=raw.line,
             size=raw.size,
             text_cells=path.suffix == csv_cells.SUFFIX,
+            is_plain=True,
             problem=str(raw.problem or ""),
             text=raw.text,
         )
@@ -152,7 +155,7 @@ def read_rows(
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Raw:
     number: int
     fields: dict[str, Any]

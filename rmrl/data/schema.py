@@ -110,7 +110,8 @@ class _Fields:
         fields = self.row.fields
         if self.row.text_cells:
             fields = values_of(fields, prompt_key=self.prompt_key)
-        fields = plain(fields)
+        if not self.row.is_plain:
+            fields = plain(fields)
         messages, plain_text = self._try(prompt_messages, fields, self.prompt_key) or ((), False)
         rm_prompts: dict[str, str | Messages] = {}
         for column, value in fields.items():

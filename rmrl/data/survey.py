@@ -135,7 +135,8 @@ def survey(
     columns: dict[str, None] = {}
     responses = 0
     several = False
-    for read, (position, row) in enumerate(numbered_rows(settings, paths)):
+    reader = ResponseReader(settings, with_groups=by_group or shard.by_group)
+    for read, (position, row) in enumerate(numbered_rows(reader, paths)):
         fates = files[position].fates
         if isinstance(row, BadRow):
             fates.append(_BAD if shard.holds(read) else _OF_OTHERS)

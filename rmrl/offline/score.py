@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain, islice, repeat
 
 from rmrl.cluster.watch import keep_in_mind, unless_lost
-from rmrl.data.responses import CountTokens, batches
+from rmrl.data.responses import AnsweredRow, CountTokens, batches
 from rmrl.data.survey import bad_rows, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
 from rmrl.offline.assemble import assemble
@@ -30,6 +31,7 @@ from rmrl.offline.summary import Summary
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.scoring.build import standalone_scorer
 from rmrl.telemetry.progress import watching
+from rmrl.types import RewardBatch
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +40,9 @@ OpenScorer = Callable[[], AbstractAsyncContextManager[Scorer]]
 _FIRST_BATCHES = (16, 32, 64, 128)
 """Responses of the first batches, where no score depends on the batch: the first results of a slow
 judge are kept early."""
+
+_BATCHES_OF_RULES = 3
+"""Batches in the workers' queues at a time, where all rewards are rules."""
 
 
 def score_files(checked: CheckedScoring, opened: OpenScorer) -> Summary:
@@ -145,6 +150,8 @@ async def _score_left(job: Job, opened: OpenScorer) -> None:
 
 
 async def _batches(job: Job, scorer: Scorer) -> None:
+    """Score batch after batch. The next ones are read and sent to the workers while one is scored,
+    where no score depends on the order, so that the workers always have calls."""
     checked = job.checked
     scorer.load_state_dict(job.state)
     rows = rows_to_score(
@@ -155,15 +162,31 @@ async def _batches(job: Job, scorer: Scorer) -> None:
         count_tokens=token_counter(checked),
     )
     sizes = batch_sizes(checked, done=job.batches_done)
+    stream = batches(rows, sizes, whole_groups=checked.whole_groups)
+    at_once = _BATCHES_OF_RULES
+    if checked.by_batch or any(spec.needs_model for spec in checked.specs):
+        at_once = 1
+    current: deque[_Scoring] = deque()
+
+    def done_so_far() -> int:
+        at_work = sum(scoring.responses for scoring in current)
+        return job.responses_done + int(at_work * scorer.share_done())
+
     try:
         with counting(job.survey.responses, done=job.responses_done) as update:
-            for batch in batches(rows, sizes, whole_groups=checked.whole_groups):
-                rows_B = response_rows(batch)
-                async with watching(partial(_done_so_far, job, scorer, len(rows_B)), update):
-                    rewards = await scorer.score(rows_B, within_budget=False)
-                job.add(batch, rewards, scorer.state_dict())
-                update(job.responses_done)
+            async with watching(done_so_far, update):
+                while True:
+                    for batch in islice(stream, at_once - len(current)):
+                        current.append(_Scoring.start(batch, scorer))
+                    if not current:
+                        break
+                    rewards = await current[0].rewards
+                    job.add(current.popleft().batch, rewards, scorer.state_dict())
+                    update(job.responses_done)
     except BaseException:
+        for scoring in current:
+            scoring.rewards.cancel()
+        await asyncio.gather(*[each.rewards for each in current], return_exceptions=True)
         # If the disk is the cause of the end, the first error is reported.
         with suppress(DataError):
             job.close_part()
@@ -171,9 +194,20 @@ async def _batches(job: Job, scorer: Scorer) -> None:
     job.close_part()
 
 
-def _done_so_far(job: Job, scorer: Scorer, at_work: int) -> int:
-    """Count the scored responses, and those of the current batch by its share of verdicts."""
-    return job.responses_done + int(at_work * scorer.share_done())
+@dataclass(frozen=True, slots=True)
+class _Scoring:
+    """A batch that is being scored."""
+
+    batch: list[AnsweredRow]
+    responses: int
+    rewards: asyncio.Task[RewardBatch]
+
+    @classmethod
+    def start(cls, batch: list[AnsweredRow], scorer: Scorer) -> _Scoring:
+        """Begin to score the batch."""
+        rows_B = response_rows(batch)
+        task = asyncio.create_task(scorer.score(rows_B, within_budget=False))
+        return cls(batch, len(rows_B), task)
 
 
 def batch_sizes(checked: CheckedScoring, *, done: int) -> Iterator[int]:
