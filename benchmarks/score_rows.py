@@ -15,7 +15,9 @@ of its own that reads the rows from a jsonl file and writes them with their scor
 The sides take turns in every round. Seconds count from the start of a process to its end; those of
 the same side with a hundredth of the rows are subtracted, so that neither imports nor the start of
 Ray count. The ratio is the median over rounds of (our rows per second / theirs): at 1, rmrl is as
-fast. Memory is the peak of the driver process.
+fast. The same is stated per second of processor time of a side's processes, which other programs on
+the machine disturb less (not for Ray, whose processes outlive it). Memory is the peak of the driver
+process.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -118,19 +121,34 @@ class Case:
             path = self.folder / f"{self.rule}-{count}.jsonl"
             write_rows(path, count, self.rule)
             files.append((path, count))
-        speeds: dict[str, list[float]] = {side: [] for side in self.sides}
+        counted = files[0][1] - files[1][1]
+        wall: dict[str, list[float]] = {side: [] for side in self.sides}
+        cpu: dict[str, list[float]] = {side: [] for side in self.sides}
         for number in range(rounds):
             order = list(self.sides) if number % 2 else list(reversed(self.sides))
             for side in order:
-                (many_s, _), (few_s, _) = (timed(side, path, self.rule) for path, _ in files)
-                counted = files[0][1] - files[1][1]
-                speeds[side].append(round(counted / (many_s - few_s), 1))
-            print(f"{self.rule} round {number}: {speeds}", file=sys.stderr, flush=True)
+                many = timed(side, files[0][0], self.rule)
+                few = timed(side, files[1][0], self.rule)
+                wall[side].append(round(counted / (many.seconds - few.seconds), 1))
+                cpu[side].append(round(counted / (many.cpu_s - few.cpu_s), 1))
+            print(f"{self.rule} round {number}: {wall} {cpu}", file=sys.stderr, flush=True)
         ratios: dict[str, float] = {}
         for other in self.sides[1:]:
-            shares = [a / b for a, b in zip(speeds["rmrl"], speeds[other], strict=True)]
-            ratios[f"rmrl_over_{other}"] = round(statistics.median(shares), 3)
-        return {"rows": self.rows, "workers": WORKERS, "rows_per_s": speeds, **ratios}
+            ratios[f"rmrl_over_{other}"] = ratio(wall["rmrl"], wall[other])
+        ratios["rmrl_over_pool_per_cpu_second"] = ratio(cpu["rmrl"], cpu["pool"])
+        return {
+            "rows": self.rows,
+            "workers": WORKERS,
+            "rows_per_s": wall,
+            "rows_per_cpu_s": {side: cpu[side] for side in ("rmrl", "pool")},
+            **ratios,
+        }
+
+
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    """Median over the rounds."""
+    shares = [a / b for a, b in zip(ours, theirs, strict=True)]
+    return round(statistics.median(shares), 3)
 
 
 def memory(folder: Path, counts: list[int]) -> list[dict[str, Any]]:
@@ -139,12 +157,12 @@ def memory(folder: Path, counts: list[int]) -> list[dict[str, Any]]:
     for count in counts:
         path = folder / f"rows-{count}.jsonl"
         write_rows(path, count, "gsm8k")
-        seconds, peak = timed("rmrl", path, "gsm8k")
+        run = timed("rmrl", path, "gsm8k")
         entry = {
             "rows": count,
             "file_mib": round(path.stat().st_size / 2**20),
-            "seconds": round(seconds, 1),
-            "driver_peak_mib": round(peak / 2**20),
+            "seconds": round(run.seconds, 1),
+            "driver_peak_mib": round(run.peak_bytes / 2**20),
         }
         print(entry, file=sys.stderr, flush=True)
         measured.append(entry)
@@ -179,8 +197,19 @@ def made_up(count: int, draw: random.Random, ending: str) -> Iterator[dict[str, 
         }
 
 
-def timed(side: str, path: Path, rule: str) -> tuple[float, int]:
-    """Return (seconds, peak bytes of the driver process) of one run of a side."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run of a side took."""
+
+    seconds: float
+    cpu_s: float
+    """Processor time of the process and of its children."""
+    peak_bytes: int
+    """Of the driver process."""
+
+
+def timed(side: str, path: Path, rule: str) -> Run:
+    """Run a side to its end."""
     out = path.with_name(f"{path.stem}-{side}.jsonl")
     ours = [
         "-m",
@@ -196,6 +225,7 @@ def timed(side: str, path: Path, rule: str) -> tuple[float, int]:
     ]
     peer = ["-m", "benchmarks.score_rows_peers", side, str(path), str(out), rule, str(WORKERS)]
     commands = {"rmrl": ours, "rmrl_ray": [*ours, "score.engine=ray_data"]}
+    cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, *commands.get(side, peer)],
@@ -210,7 +240,9 @@ def timed(side: str, path: Path, rule: str) -> tuple[float, int]:
     seconds = time.perf_counter() - started
     if process.returncode:
         raise RuntimeError(f"{side} ended with {process.returncode}:\n{errors[-3000:]}")
-    return seconds, peak.bytes
+    cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = cpu.ru_utime + cpu.ru_stime - cpu_before.ru_utime - cpu_before.ru_stime
+    return Run(seconds, cpu_s, peak.bytes)
 
 
 class _Peak:

@@ -119,7 +119,7 @@ class WorkerProcess:
         is_open = True
         try:
             while is_open:
-                data = self.channel.recv(1 << 20)
+                data = self.channel.recv(1 << 16)
                 self._buffer += data
                 is_open = bool(data)
         except BlockingIOError:

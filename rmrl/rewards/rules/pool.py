@@ -35,9 +35,13 @@ from rmrl.types import ScoreResult
 LOAD_TIMEOUT_S = 120.0
 """Deadline of starting a process and importing the function in it; apart from the calls'
 deadlines."""
-CHUNK_S = 0.01
-"""Calls are sent in chunks that take about this long, as measured on the job's earlier calls."""
+CHUNK_S = 0.05
+"""Calls are sent in chunks that take about this long, as measured on the job's earlier calls, and
+that leave calls for the other workers."""
 CHUNK_LIMIT = 32
+GATHER_S = 0.004
+"""Messages are read this seldom while every worker is known to be busy for longer: the thread that
+reads them and the one that sends calls share one processor."""
 LOSSES_ALLOWED = 1
 """How often a call is retried after its worker died in it, and a job after a worker died importing
 its function."""
@@ -66,12 +70,13 @@ class _Job:
     """Moving average of one call; None before the first."""
     load_losses: int = 0
 
-    def chunk(self) -> list[_Call]:
+    def chunk(self, workers: int) -> list[_Call]:
         """Take the next calls: one until their cost is known, then about CHUNK_S worth of them."""
-        if self.call_s is None:
-            size = 1
-        else:
-            size = max(1, min(CHUNK_LIMIT, int(CHUNK_S / max(self.call_s, 1e-6))))
+        size = 1
+        if self.call_s is not None:
+            worth = int(CHUNK_S / max(self.call_s, 1e-6))
+            fair = len(self.waiting) // (2 * workers)
+            size = max(1, min(CHUNK_LIMIT, worth, fair))
         return [self.waiting.popleft() for _ in range(min(size, len(self.waiting)))]
 
     def settle(self, call: _Call, result: ScoreResult) -> None:
@@ -111,6 +116,12 @@ class _Worker(WorkerProcess):
         self.loading = True
         self.deadline = time.monotonic() + LOAD_TIMEOUT_S
         self.send(pickle.dumps((chunk[0].job.source, [c.payload for c in chunk])))
+
+    def busy_for(self) -> float:
+        """Seconds that the calls behind the running one will take, as far as known."""
+        if len(self.calls) < 2:
+            return 0.0
+        return (len(self.calls) - 1) * (self.calls[0].job.call_s or 0.0)
 
     def overdue(self, now: float) -> bool:
         """Whether a call runs past its deadline."""
@@ -281,7 +292,7 @@ class _Dispatcher:
             if job.future.done():
                 continue
             worker = worker or self._start(job.source)
-            chunk = job.chunk()
+            chunk = job.chunk(self.limit)
             if job.waiting:
                 self._ready.append(job)
             try:
@@ -305,6 +316,10 @@ class _Dispatcher:
 
     def _listen(self) -> None:
         """Wait for messages until the next deadline, and act on them."""
+        if len(self.workers) == self.limit:
+            idle_in = min(worker.busy_for() for worker in self.workers)
+            if idle_in > GATHER_S:
+                time.sleep(GATHER_S)
         busy = [w.deadline for w in self.workers if w.calls]
         wait = IDLE_WAIT_S
         if busy:
