@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 CHUNK = 32
 """Rows per message of the pool; about what rmrl's own pool sends at most."""
@@ -69,7 +69,7 @@ def ray_data(rows: Path, out: Path, rule: str, workers: int) -> None:
 
     shutil.rmtree(out, ignore_errors=True)
     data = ray.data.read_json(str(rows), lines=True)
-    data.map_batches(score, batch_size=256).write_json(str(out))
+    data.map_batches(cast(Any, score), batch_size=256).write_json(str(out))
 
 
 if __name__ == "__main__":

@@ -126,51 +126,30 @@ def survey(
     records the group of each row. A shard's types and columns are those of all rows.
     """
     paths = file_list(settings.files, "data.files")
-    shard = shard or Shard()
-    files = [_FileRows() for _ in paths]
+    counts = _Counts(shard or Shard(), files=len(paths), by_group=by_group)
     types = _Types() if for_parquet else None
-    groups = GroupTable() if by_group else None
-    first_rows: dict[bytes, int] = {}
-    examples: list[BadRow] = []
-    columns: dict[str, None] = {}
-    responses = 0
-    several = False
-    reader = ResponseReader(settings, with_groups=by_group or shard.by_group)
+    reader = ResponseReader(settings, with_groups=by_group or counts.shard.by_group)
     for read, (position, row) in enumerate(numbered_rows(reader, paths)):
-        fates = files[position].fates
         if isinstance(row, BadRow):
-            fates.append(_BAD if shard.holds(read) else _OF_OTHERS)
-            if len(examples) < _EXAMPLES:
-                examples.append(row)
+            counts.add_bad(row, read, file=position)
             continue
-        columns |= dict.fromkeys(row.fields)
-        several = several or row.several
         if types is not None:
             types.add(row)
-        place = row.number
-        if shard.by_group:
-            place = first_rows.setdefault(row.group, len(first_rows))
-        if not shard.holds(place):
-            fates.append(_OF_OTHERS)
-            continue
-        fates.append(_SCORED)
-        responses += len(row.texts)
-        if groups is not None:
-            groups.add(row.group, responses=len(row.texts), size=row.size, file=position)
-    rows_of_files = tuple(file.count(_SCORED) for file in files)
+        counts.add(row, file=position)
+    rows_of_files = tuple(file.count(_SCORED) for file in counts.files)
     if not sum(rows_of_files):
-        raise _nothing_left(settings, shard, examples, readable=bool(columns))
+        raise _nothing_left(settings, counts)
     return Survey(
         rows=sum(rows_of_files),
-        responses=responses,
+        responses=counts.responses,
         rows_of_files=rows_of_files,
-        several=several,
+        several=counts.several,
         schema=types.schema(paths) if types is not None else None,
-        columns=tuple(columns),
-        groups=groups,
-        masks=tuple(file.mask() for file in files),
-        bad_masks=tuple(file.bad_mask() for file in files),
-        bad_rows=sum(file.count(_BAD) for file in files),
+        columns=tuple(counts.columns),
+        groups=counts.groups,
+        masks=tuple(file.mask() for file in counts.files),
+        bad_masks=tuple(file.bad_mask() for file in counts.files),
+        bad_rows=sum(file.count(_BAD) for file in counts.files),
     )
 
 
@@ -237,6 +216,42 @@ def _selected_rows(
         first += count
 
 
+class _Counts:
+    """What is known of the rows read so far."""
+
+    def __init__(self, shard: Shard, *, files: int, by_group: bool) -> None:
+        self.shard = shard
+        self.files = [_FileRows() for _ in range(files)]
+        self.groups = GroupTable() if by_group else None
+        self.columns: dict[str, None] = {}
+        self.responses = 0
+        self.several = False
+        self.examples: list[BadRow] = []
+        """The first bad rows."""
+        self._number_of: dict[bytes, int] = {}
+
+    def add(self, row: AnsweredRow, *, file: int) -> None:
+        """Add a readable row."""
+        self.columns |= dict.fromkeys(row.fields)
+        self.several = self.several or row.several
+        place = row.number
+        if self.shard.by_group:
+            place = self._number_of.setdefault(row.group, len(self._number_of))
+        if not self.shard.holds(place):
+            self.files[file].fates.append(_OF_OTHERS)
+            return
+        self.files[file].fates.append(_SCORED)
+        self.responses += len(row.texts)
+        if self.groups is not None:
+            self.groups.add(row.group, responses=len(row.texts), size=row.size, file=file)
+
+    def add_bad(self, row: BadRow, position: int, *, file: int) -> None:
+        """Add a bad row; `position`: among all rows of the files."""
+        self.files[file].fates.append(_BAD if self.shard.holds(position) else _OF_OTHERS)
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(row)
+
+
 class _Types:
     """Types of the columns of all rows, for parquet."""
 
@@ -268,19 +283,18 @@ class _Types:
         return unified(schemas)
 
 
-def _nothing_left(
-    settings: ScoreDataConfig, shard: Shard, examples: Sequence[BadRow], *, readable: bool
-) -> DataError:
-    """Return the error for a job without rows; `readable`: whether any row of the files is."""
-    if readable:
+def _nothing_left(settings: ScoreDataConfig, counts: _Counts) -> DataError:
+    """Return the error for a job without rows."""
+    shard = counts.shard
+    if counts.columns:
         unit = "groups of rows" if shard.by_group else "readable rows"
         return DataError(
             f"shard={shard.number}/{shard.count} has no row to score: there are fewer {unit} than"
             " shards; give a smaller n"
         )
-    if examples:
-        lines = [f"row {row.row}, {row.reason}" for row in examples]
-        return file_error(examples[0].file, ["no row can be scored", *lines])
+    if counts.examples:
+        lines = [f"row {row.row}, {row.reason}" for row in counts.examples]
+        return file_error(counts.examples[0].file, ["no row can be scored", *lines])
     return DataError(
         f"data.max_rows={settings.max_rows} leaves no row to score; give 1 or more, or -1 for all"
     )
