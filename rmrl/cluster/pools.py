@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmrl.config.schema import TrainerConfig
 from rmrl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,6 +48,16 @@ def pool_sizes(resource_pools: Mapping[str, Any]) -> dict[str, PoolSize]:
     if problems:
         raise ConfigError(problems)
     return sizes
+
+
+def device_count(trainer: TrainerConfig, pool: str | None) -> int:
+    """Return the number of devices of `pool` (None: the policy's own); on CPU, of processes.
+
+    Raises ConfigError for malformed pools, KeyError for one that does not exist.
+    """
+    if pool is None:
+        return trainer.world_size
+    return pool_sizes(trainer.resource_pools)[pool].devices
 
 
 def _pool_problems(name: Any, entries: Any) -> list[str]:

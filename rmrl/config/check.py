@@ -186,7 +186,7 @@ def _placement(config: Config) -> Iterator[str]:
 
 def _backend(config: Config) -> Iterator[str]:
     rollout = config.actor_rollout_ref.rollout
-    devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
+    devices = config.trainer.world_size
     if (
         config.trainer.device == "cuda"
         and rollout.pool is None

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 async def build(checked: Checked, *, config_text: str) -> AsyncIterator[Run]:
     """Claim the output folder, start the processes; all of them end with the block."""
     config = checked.config
-    world = checked.config.trainer.n_gpus_per_node * checked.config.trainer.nnodes
+    world = config.trainer.world_size
     async with AsyncExitStack() as stack:
         claim = stack.enter_context(
             output_dir.claim(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rmrl.backends import backend_of
 from rmrl.backends.descriptor import Sharding
-from rmrl.cluster.pools import pool_sizes
+from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config, CriticConfig
 from rmrl.errors import ConfigError
 
@@ -58,9 +58,7 @@ def layout_problems(config: Config, critic: CriticConfig | None, *, device: str)
 def processes(config: Config, pool: str | None) -> int | None:
     """Return the number of processes that train in `pool` (None: the policy's own); None for a pool
     that does not exist, which another check reports."""
-    if pool is None:
-        return config.trainer.nnodes * config.trainer.n_gpus_per_node
     try:
-        return pool_sizes(config.trainer.resource_pools)[pool].devices
+        return device_count(config.trainer, pool)
     except (ConfigError, KeyError):
         return None

@@ -25,7 +25,7 @@ def strategy_problems(config: Config, *, device: str) -> Iterator[str]:
     strategy = config.critic.strategy or actor.strategy
     yield from _unread_problems(config.critic, strategy, section="critic")
     backend = backend_of(actor.strategy)
-    world_size = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    world_size = config.trainer.world_size
     sharding = Sharding(
         model=policy, trained=actor, world_size=world_size, section=_ACTOR, device=device
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmrl.cluster.devices import total_bytes
 from rmrl.cluster.ledger import MEMORY, PHASES, Claim, MemoryPlan
-from rmrl.cluster.pools import pool_sizes
+from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config, CriticConfig, ModelConfig, TrainedConfig
 from rmrl.inference.engine_facts import rollout_facts
 from rmrl.models.checkpoint_inspect import weight_bytes
@@ -63,7 +63,7 @@ def policy_claims(config: Config, *, device: str, extras: Extras) -> list[Claim]
         held = _held(config, critic.model, critic, device=device, pool=critic.pool)
         if critic.pool is None:
             # It shares the policy's processes.
-            shared = _count(config, None) if device == "cpu" else 1
+            shared = device_count(config.trainer, None) if device == "cpu" else 1
             held -= shared * TRAIN_PROCESS_BYTES[device]
         claims.append(
             _claim(
@@ -80,13 +80,7 @@ def _devices(config: Config, pool: str | None, device: str) -> tuple[str, ...]:
     """Return the devices of a pool, or the policy's own."""
     if device == "cpu":
         return (MEMORY,)
-    return tuple(gpu(pool or "", number) for number in range(_count(config, pool)))
-
-
-def _count(config: Config, pool: str | None) -> int:
-    if pool is None:
-        return config.trainer.n_gpus_per_node * config.trainer.nnodes
-    return pool_sizes(config.trainer.resource_pools)[pool].devices
+    return tuple(gpu(pool or "", number) for number in range(device_count(config.trainer, pool)))
 
 
 def _training(config: Config, device: str, with_reference: bool) -> Claim:
@@ -96,7 +90,7 @@ def _training(config: Config, device: str, with_reference: bool) -> Claim:
     held = _held(config, part.model, part.actor, device=device, pool=None)
     frozen = 0
     if with_reference:
-        world = _count(config, None)
+        world = device_count(config.trainer, None)
         shards = 1 if device == "cpu" else world
         frozen = frozen_bytes(part.model, part.actor, world) // shards
     return _claim(
@@ -115,7 +109,7 @@ def _held(
     config: Config, model: ModelConfig, trained: TrainedConfig, *, device: str, pool: str | None
 ) -> int:
     """Return the bytes of a process and its training state; on CPU of all processes together."""
-    world = _count(config, pool)
+    world = device_count(config.trainer, pool)
     total = state(model, trained, world).total
     if device == "cpu":
         return total + world * TRAIN_PROCESS_BYTES[device]
@@ -136,7 +130,7 @@ def _claim(
 ) -> Claim:
     """Return the claim of a model that trains. `stays`: bytes of `held` that stay on the devices
     even where the model is offloaded."""
-    world = _count(config, pool)
+    world = device_count(config.trainer, pool)
     longest = config.data.max_prompt_length + config.data.max_response_length
     rows = trained.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
     tokens = max(longest, min(trained.ppo_max_token_len_per_gpu, rows * longest))
@@ -210,12 +204,14 @@ def _policy_host(config: Config, extras: Extras) -> list[Claim]:
     for who, model, settings, pool in trained:
         if not offloads_state(settings):
             continue
-        waiting = waits_bytes(model, settings, _count(config, pool))
+        waiting = waits_bytes(model, settings, device_count(config.trainer, pool))
         if waiting:
             what = f"{Path(str(model.path)).name} {settings.strategy}, offloaded"
             claims.append(host(who, what, waiting // nodes))
     if rollout_sleeps(config, device="cuda"):
-        engines = max(1, _count(config, None) // nodes // rollout.tensor_parallel_size)
+        engines = max(
+            1, device_count(config.trainer, None) // nodes // rollout.tensor_parallel_size
+        )
         weights = weight_bytes(str(part.model.path), rollout.dtype)
         claims.append(host("rollout", "weights, asleep", engines * weights))
     return claims

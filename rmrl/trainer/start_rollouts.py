@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rmrl.cluster.engine_client import EngineClient
-from rmrl.cluster.pools import pool_sizes
+from rmrl.cluster.pools import device_count, pool_sizes
 from rmrl.cluster.relay import node_files
 from rmrl.inference.engine_facts import rollout_facts
 from rmrl.inference.environment import engine_environment
@@ -25,10 +25,7 @@ def replicas(checked: Checked) -> int:
     trainer = checked.config.trainer
     if checked.device == "cpu":
         return rollout.data_parallel_size
-    devices = trainer.n_gpus_per_node * trainer.nnodes
-    if rollout.pool is not None:
-        devices = pool_sizes(trainer.resource_pools)[rollout.pool].devices
-    return max(1, devices // rollout.tensor_parallel_size)
+    return max(1, device_count(trainer, rollout.pool) // rollout.tensor_parallel_size)
 
 
 async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutPool:

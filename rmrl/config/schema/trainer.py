@@ -73,3 +73,8 @@ class TrainerConfig:
     needs rollout.pool."""
     stall_timeout_s: float = positive(3600.0, may_change=True)
     """Deadline of a stage; a longer one ends the run with exit code 5."""
+
+    @property
+    def world_size(self) -> int:
+        """Training processes on all machines."""
+        return self.nnodes * self.n_gpus_per_node

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from rmrl.config.numbers import is_number
@@ -36,15 +36,14 @@ def combine_problems(settings: RewardConfig, names: Sequence[str]) -> list[str]:
             f"reward.combine={settings.combine!r}: not a"
             f" choice{did_you_mean(settings.combine, list(COMBINERS))}"
         ]
-    checks: tuple[Callable[[RewardConfig, Sequence[str]], Iterator[str]], ...] = (
-        _gates,
-        _parameters,
-        _weights,
-        _transforms,
-    )
-    problems = [*_fold(settings, names), *_by_source(settings)]
-    for check in checks:
-        problems += check(settings, rewards)
+    problems = [
+        *_fold(settings, names),
+        *_by_source(settings),
+        *_gates(settings, rewards),
+        *_parameters(settings),
+        *_weights(settings),
+        *_transforms(settings, rewards),
+    ]
     for name in rewards:
         to_tokens = _entry(settings.specs.get(name), "to_tokens") is True
         if to_tokens and settings.combine != "weighted_sum":
@@ -111,8 +110,7 @@ def _gates(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]:
         yield f"reward.gate_above={settings.gate_above}: give a finite number"
 
 
-def _parameters(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]:
-    del rewards
+def _parameters(settings: RewardConfig) -> Iterator[str]:
     for key, default, how in (
         ("soft_min_beta", 1.0, "soft_min"),
         ("lexicographic_tolerance", 0.0, "lexicographic"),
@@ -127,9 +125,8 @@ def _parameters(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]
             )
 
 
-def _weights(settings: RewardConfig, rewards: Sequence[str]) -> Iterator[str]:
+def _weights(settings: RewardConfig) -> Iterator[str]:
     """Yield problems of weights that the combiner cannot apply."""
-    del rewards
     typed: list[tuple[str, Any]] = [("reward.weights", settings.weights)]
     for source, raw in settings.by_source.items():
         typed.append((f"reward.by_source.{source}.weights", _entry(raw, "weights")))
