@@ -114,6 +114,13 @@ def test_a_sample_is_displayed_in_the_first_step_and_at_every_multiple(
     assert displayed == steps
 
 
+def test_a_run_describes_its_last_checkpoint(tmp_path: Path) -> None:
+    run = fake_run(tmp_path, total_steps=1)
+    assert run.last_checkpoint(tmp_path).startswith("there is no checkpoint")
+    asyncio.run(train_and_close(run))
+    assert run.last_checkpoint(tmp_path).startswith(f"the last checkpoint is {tmp_path}, and")
+
+
 def test_the_end_of_a_run_closes_trackers_and_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,22 @@ async def test_tries_end() -> None:
     assert f"{server.url}/score" in error.detail
 
 
+async def test_the_pause_between_tries_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def recorded(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    with serving(script(Reply(1, 500))) as server:
+        client = HTTPClient(HTTPSpec(url=server.url, wire="slime", max_tries=4), backoff_s=0.25)
+        monkeypatch.setattr(client_module.random, "uniform", lambda low, high: high)
+        monkeypatch.setattr(client_module.asyncio, "sleep", recorded)
+        await failure_of(client)
+    assert [pause for pause in pauses if pause] == [0.25, 0.5, 1.0]
+
+
 async def test_the_pause_between_tries_grows() -> None:
     with serving(script(Reply(1, 500))) as server:
         client = HTTPClient(HTTPSpec(url=server.url, wire="slime", max_tries=4), backoff_s=0.1)

@@ -200,6 +200,30 @@ def test_the_working_directory_is_importable_as_under_python_m(
     assert FunctionSource("own_package_of_mine").load()("", "", "") == 1.0
 
 
+def test_a_file_of_the_working_directory_imports_its_siblings_by_the_names_of_verl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "package_beside_words.py").write_text(
+        "from verl.utils.reward_score.words_of_mine import WORDS\n" + RULE
+    )
+    (tmp_path / "words_of_mine.py").write_text("WORDS = ['a', 'b']\n")
+    monkeypatch.chdir(tmp_path)
+    assert FunctionSource("package_beside_words").load()("", "", "") == 2.0
+
+
+def test_a_model_rewards_functions_import_nothing_of_verl_that_is_not_beside_them(tmp_path: Path):
+    path = tmp_path / "judge.py"
+    path.write_text(
+        "def rm_preprocess(text_prompts, text_responses, tgt_tokenizer):\n"
+        "    from verl.utils.hdfs_io import copy\n"
+        "    return text_responses\n\n"
+        "def rm_postprocess(results):\n"
+        "    return results\n"
+    )
+    with pytest.raises(RewardFunctionError, match=r"no hdfs_io\.py beside the file"):
+        load_dropin(path, "judge")
+
+
 def test_a_file_never_shadows_a_package(tmp_path: Path):
     (tmp_path / "hashlib.py").write_text("raise RuntimeError('the wrong one')\n")
     path = tmp_path / "mine.py"
