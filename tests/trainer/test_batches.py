@@ -225,6 +225,9 @@ def test_logprob_difference_by_hand() -> None:
         "policy/rollout_logprob_diff_max": pytest.approx(1.0),
     }
     assert logprob_difference(batch.train) == {}
+    nothing = Ragged.of([[], []], np.float32)
+    empty = dataclasses.replace(batch.train, rollout_logprobs=nothing, old_logprobs=nothing)
+    assert logprob_difference(empty) == {}
 
 
 def test_what_dynamic_sampling_left_out_does_not_train() -> None:

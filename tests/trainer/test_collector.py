@@ -1,4 +1,4 @@
-"""The lock on the policy's devices while rewards are scored."""
+"""Locks, clocks and the engines' sleep around the scoring of a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rmrl.rewards.scoring.scorer import Scorer
-from tests.trainer.fake_run import fake_run, train_and_close
+from rmrl.trainer.rollouts import RolloutPool
+from tests.trainer.fake_run import fake_run, records, train_and_close
 
 
 @pytest.mark.parametrize("on_policy_devices", [True, False])
@@ -28,3 +29,32 @@ def test_the_devices_are_locked_while_a_reward_model_there_scores(
     monkeypatch.setattr(Scorer, "finish", recorded)
     asyncio.run(train_and_close(run))
     assert locked == [on_policy_devices]
+
+
+def test_engines_keep_their_weights_while_rewards_are_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    sleep = RolloutPool.sleep
+    finish = Scorer.finish
+
+    async def sleeping(self: RolloutPool, *, level: int = 1) -> None:
+        calls.append(f"sleep {level}")
+        await sleep(self, level=level)
+
+    async def scoring(self: Scorer, *batch: Any, **settings: Any) -> Any:
+        calls.append("score")
+        return await finish(self, *batch, **settings)
+
+    monkeypatch.setattr(RolloutPool, "sleep", sleeping)
+    monkeypatch.setattr(Scorer, "finish", scoring)
+    asyncio.run(train_and_close(fake_run(tmp_path, total_steps=1)))
+    assert calls[calls.index("score") - 1] == "sleep 1"
+
+
+def test_sampling_and_scoring_have_clocks_of_their_own(tmp_path: Path) -> None:
+    run = fake_run(tmp_path, total_steps=2)
+    asyncio.run(train_and_close(run))
+    for line in records(run.out_dir / "metrics.jsonl"):
+        assert line["time/generate_s"] > 0
+        assert line["time/score_s"] > 0

@@ -83,6 +83,13 @@ def test_contrast_of_scores_is_that_before_transforms() -> None:
     assert contrast(rollouts, shaped, "acc").tolist() == [False, False, True, True]
 
 
+def test_contrast_of_scores_weighs_them() -> None:
+    """2 * 1 + 0 and 0 + 1 * 2 are equal; 2 * 1 + 1 and 0 + 1 are not."""
+    rollouts, rewards = sampled_round([1, 0, 1, 0], other=[0, 2, 1, 1])
+    weighted = dataclasses.replace(rewards, weights_C=np.asarray([2.0, 1.0]))
+    assert contrast(rollouts, weighted, "score").tolist() == [False, False, True, True]
+
+
 def test_contrast_of_acc_is_what_the_rule_returned_beside_its_score() -> None:
     """Scores 0.5 and 1 of two right answers: acc is 1 for both."""
     rollouts, rewards = sampled_round([0.5, 1, -1, 1])
