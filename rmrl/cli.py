@@ -15,6 +15,7 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
         "score": "rmrl.main_score:main",
         "eval": "rmrl.main_eval:main",
         "calibrate": "rmrl.main_calibrate:main",
+        "compare": "rmrl.main_compare:main",
         "check": "rmrl.main_check:main",
         "doctor": "rmrl.main_doctor:main",
         "show": "rmrl.main_show:main",

@@ -20,6 +20,8 @@ from rmrl.config.schema import (
     BenchmarkConfig,
     CalibrateConfig,
     CalibrationConfig,
+    CompareConfig,
+    ComparisonConfig,
     Config,
     EvalConfig,
     EvalDataConfig,
@@ -64,6 +66,10 @@ OF_CALIBRATION = """# Calibration
 
 `python -m rmrl.main_calibrate` (`rmrl calibrate`, [calibration](calibration.md)) has the sections `reward`, `ray_kwargs` and the `data` and `trainer` of scoring, and these."""
 
+OF_COMPARISONS = """# Comparisons
+
+`python -m rmrl.main_compare` (`rmrl compare`, [comparing](comparing.md)) takes two files with a section `reward`, and has `ray_kwargs`, the `data` and `trainer` of scoring, and these."""
+
 
 def page() -> str:
     """The whole page."""
@@ -98,7 +104,12 @@ def page() -> str:
         _table("the maps", CalibrateConfig),
         _table("`calibrate`", CalibrationConfig),
     ]
-    parts = [*training, *of_a_reward, *scoring, *evaluation, *calibration]
+    comparisons = [
+        OF_COMPARISONS,
+        _table("the comparison", CompareConfig),
+        _table("`compare`", ComparisonConfig),
+    ]
+    parts = [*training, *of_a_reward, *scoring, *evaluation, *calibration, *comparisons]
     sections = [section for section in parts if section]
     return wrap(HEAD + "\n" + "\n\n".join(sections))
 

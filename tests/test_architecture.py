@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "main_score",
         "main_eval",
         "main_calibrate",
+        "main_compare",
         "main_check",
         "main_doctor",
         "main_show",

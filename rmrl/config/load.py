@@ -25,14 +25,14 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rmrl.config.schema import CalibrateConfig, Config, EvalConfig, ScoreConfig
+from rmrl.config.schema import CalibrateConfig, CompareConfig, Config, EvalConfig, ScoreConfig
 from rmrl.config.verl import Setting, apply
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
 
 _log = logging.getLogger(__name__)
 
-Root = TypeVar("Root", Config, ScoreConfig, EvalConfig, CalibrateConfig)
+Root = TypeVar("Root", Config, ScoreConfig, EvalConfig, CalibrateConfig, CompareConfig)
 
 RECIPE = "recipe"
 """configs/recipe/<name>.yaml, the keys that make an algorithm: `+recipe=dapo`, several as
@@ -42,6 +42,7 @@ CONFIG_NAMES: dict[type, str] = {
     ScoreConfig: "score",
     EvalConfig: "eval",
     CalibrateConfig: "calibrate",
+    CompareConfig: "compare",
 }
 """Root dataclass -> the file in configs/ that its composition starts from."""
 
@@ -79,6 +80,7 @@ def register() -> None:
     ConfigStore.instance().store(name="rmrl_score_defaults", node=ScoreConfig)
     ConfigStore.instance().store(name="rmrl_eval_defaults", node=EvalConfig)
     ConfigStore.instance().store(name="rmrl_calibrate_defaults", node=CalibrateConfig)
+    ConfigStore.instance().store(name="rmrl_compare_defaults", node=CompareConfig)
 
 
 def compose_config(overrides: Sequence[str], root: type[Root] = Config) -> Root:

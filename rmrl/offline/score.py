@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -174,6 +175,7 @@ async def _batches(job: Job, scorer: Scorer) -> None:
 
     try:
         with counting(job.survey.responses, done=job.responses_done) as update:
+            since = time.monotonic()
             async with watching(done_so_far, update):
                 while True:
                     for batch in islice(stream, at_once - len(current)):
@@ -181,6 +183,9 @@ async def _batches(job: Job, scorer: Scorer) -> None:
                     if not current:
                         break
                     rewards = await current[0].rewards
+                    now = time.monotonic()
+                    job.summary.seconds += now - since
+                    since = now
                     job.add(current.popleft().batch, rewards, scorer.state_dict())
                     update(job.responses_done)
     except BaseException:

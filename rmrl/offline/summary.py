@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from rmrl.rewards.scoring.missing import VerdictCounts
-from rmrl.types import RewardBatch
+from rmrl.types import RewardBatch, ScoreResult
 
 
 @dataclass(slots=True)
@@ -49,6 +50,41 @@ class ScoreMoments:
 
 
 @dataclass(slots=True)
+class Cost:
+    """What one component's verdicts took: those that were computed, and those from the cache."""
+
+    computed: int = 0
+    """Verdicts, missing ones included."""
+    cached: int = 0
+    tokens_in: int = 0
+    """Tokens that a model read, of computed verdicts."""
+    tokens_out: int = 0
+    cached_tokens_in: int = 0
+    """Tokens that the cache saved."""
+    cached_tokens_out: int = 0
+    latency_s: float = 0.0
+    """Sum over the computed verdicts that have one; verdicts of a batch are computed at the same
+    time."""
+
+    def add(self, results: Sequence[ScoreResult]) -> None:
+        """Add results; skipped ones cost nothing."""
+        computed: list[ScoreResult] = []
+        for result in results:
+            if result.status == "skipped":
+                continue
+            if result.cached:
+                self.cached += 1
+                self.cached_tokens_in += result.tokens_in
+                self.cached_tokens_out += result.tokens_out
+            else:
+                computed.append(result)
+        self.computed += len(computed)
+        self.tokens_in += sum(map(attrgetter("tokens_in"), computed))
+        self.tokens_out += sum(map(attrgetter("tokens_out"), computed))
+        self.latency_s += sum(map(attrgetter("latency_s"), computed))
+
+
+@dataclass(slots=True)
 class Summary:
     """Mean and standard deviation (of the population) of the reward and of each component, and what
     is missing."""
@@ -62,6 +98,9 @@ class Summary:
     in_reward: dict[str, VerdictCounts] = field(default_factory=dict)
     """Verdicts on responses where the component takes part in the reward, to which budgets
     apply."""
+    costs: dict[str, Cost] = field(default_factory=dict)
+    seconds: float = 0.0
+    """Time in which rows were scored, loading of engines included."""
     rows_read: int | None = None
     """Rows of the files, the quarantined ones included; None where none are quarantined but a bad
     row ends the job."""
@@ -77,6 +116,7 @@ class Summary:
         ):
             self.components.setdefault(name, ScoreMoments()).add(rewards.scores.values_BC[:, c])
             self.verdicts.setdefault(name, VerdictCounts()).add(results)
+            self.costs.setdefault(name, Cost()).add(results)
             takes_part_B = None if rewards.takes_part_BC is None else rewards.takes_part_BC[:, c]
             self.in_reward.setdefault(name, VerdictCounts()).add(results, takes_part_B)
 
@@ -110,6 +150,8 @@ class Summary:
             "components": {name: moments.to_json() for name, moments in self.components.items()},
             "verdicts": {name: counts.to_json() for name, counts in self.verdicts.items()},
             "in_reward": {name: counts.to_json() for name, counts in self.in_reward.items()},
+            "costs": {name: asdict(cost) for name, cost in self.costs.items()},
+            "seconds": self.seconds,
         }
 
     @classmethod
@@ -124,4 +166,7 @@ class Summary:
             summary.verdicts[name] = VerdictCounts.from_json(counts)
         for name, counts in content["in_reward"].items():
             summary.in_reward[name] = VerdictCounts.from_json(counts)
+        for name, cost in content.get("costs", {}).items():
+            summary.costs[name] = Cost(**cost)
+        summary.seconds = content.get("seconds", 0.0)
         return summary

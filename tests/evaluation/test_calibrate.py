@@ -25,9 +25,9 @@ from rmrl.evaluation.calibrate.check import (
     without_calibrations,
 )
 from rmrl.evaluation.calibrate.fit import curve_problem, isotonic, label_problem, platt, unseen
-from rmrl.evaluation.calibrate.labels import labelled_rows, scored_labels
 from rmrl.evaluation.calibrate.run import map_files, run_calibrate
 from rmrl.evaluation.calibrate.table import console
+from rmrl.evaluation.labels import labelled_rows, scored_labels
 from rmrl.main_calibrate import main
 from rmrl.offline.check import check_scoring
 from rmrl.rewards.calibration.probability_map import ProbabilityMap, read_map

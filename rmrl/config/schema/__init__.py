@@ -21,6 +21,7 @@ from rmrl.config.schema.algorithm import (
     RolloutCorrectionConfig,
 )
 from rmrl.config.schema.calibration import CalibrateConfig, CalibrationConfig
+from rmrl.config.schema.comparison import CompareConfig, ComparisonConfig
 from rmrl.config.schema.data import DataConfig
 from rmrl.config.schema.evaluation import BenchmarkConfig, EvalConfig, EvalDataConfig
 from rmrl.config.schema.reward import (
@@ -36,7 +37,7 @@ from rmrl.config.schema.score import ScoreConfig, ScoreDataConfig, ScoreTrainerC
 from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
-    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "BenchmarkConfig", "CalibrateConfig", "CalibrationConfig", "CheckpointConfig", "ClusterConfig", "Config", "CriticConfig",
+    "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "BenchmarkConfig", "CalibrateConfig", "CalibrationConfig", "CheckpointConfig", "ClusterConfig", "CompareConfig", "ComparisonConfig", "Config", "CriticConfig",
     "CriticMegatronConfig", "DataConfig", "EvalConfig", "EvalDataConfig", "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "MegatronConfig", "ModelConfig",
     "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig",
     "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreTrainerConfig",

@@ -16,7 +16,7 @@ from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import CalibrateConfig, RewardConfig, ScoreConfig
 from rmrl.errors import DataError, Problems
 from rmrl.evaluation.calibrate.fit import label_problem
-from rmrl.evaluation.calibrate.labels import labelled_rows
+from rmrl.evaluation.labels import labelled_rows
 from rmrl.evaluation.scored_once import is_finished
 from rmrl.offline.check import CheckedScoring, check_scoring
 from rmrl.rewards.calibration.digest import reward_digest

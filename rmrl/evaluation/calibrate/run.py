@@ -27,7 +27,7 @@ from rmrl.evaluation.calibrate.fit import (
     unseen,
     verdicts_of,
 )
-from rmrl.evaluation.calibrate.labels import labelled_rows, scored_labels
+from rmrl.evaluation.labels import labelled_rows, scored_labels
 from rmrl.evaluation.plot import draw_reliability
 from rmrl.evaluation.read_items import free_name
 from rmrl.evaluation.scored import cannot_write

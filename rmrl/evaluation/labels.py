@@ -27,29 +27,40 @@ def labelled_rows(
     if max_rows >= 0:
         most = max_rows
     for place, values in islice(raw_rows(files, "data.files"), most):
-        typed = json_value(value_at(values, column))
-        listed: Sequence[Any] = (typed,)
-        if isinstance(typed, list | tuple):
-            listed = typed
-        labels: list[bool | None] = []
-        for each in listed:
-            labels.append(_label(each, good_from, f"{place}, '{column}'"))
-        yield place, values, tuple(labels)
+        yield place, values, labels_of(values, column, good_from, place=place)
 
 
-def _label(value: Any, good_from: float | None, place: str) -> bool | None:
-    """Return the label that a value states; None for null and for an empty cell."""
-    value = json_value(value)
-    if value is None or value == "":
-        return None
-    if good_from is None and value in (0, 1):
-        return bool(value)
-    if good_from is not None and is_number(value):
-        return value >= good_from
-    need = "true or false, 1 or 0; for marks give the least good one: calibrate.good_from=..."
+def labels_of(
+    values: Mapping[str, Any],
+    column: str,
+    good_from: float | None,
+    *,
+    place: str,
+    section: str = "calibrate",
+) -> Labels:
+    """Return the labels of a row, one None where it has none. `good_from`: least good mark; None:
+    labels are true or false. `section`: of the configuration, for messages.
+
+    Raises DataError for what is no label.
+    """
+    typed = json_value(value_at(values, column))
+    listed: Sequence[Any] = (typed,)
+    if isinstance(typed, list | tuple):
+        listed = typed
+    need = f"true or false, 1 or 0; for marks give the least good one: {section}.good_from=..."
     if good_from is not None:
-        need = f"a number, good from {good_from:g} on (calibrate.good_from)"
-    raise DataError(f"{place}: saw {value!r:.80}; need {need}")
+        need = f"a number, good from {good_from:g} on ({section}.good_from)"
+    labels: list[bool | None] = []
+    for each in map(json_value, listed):
+        if each is None or each == "":
+            labels.append(None)
+        elif good_from is None and each in (0, 1):
+            labels.append(bool(each))
+        elif good_from is not None and is_number(each):
+            labels.append(each >= good_from)
+        else:
+            raise DataError(f"{place}, '{column}': saw {each!r:.80}; need {need}")
+    return tuple(labels)
 
 
 def scored_labels(

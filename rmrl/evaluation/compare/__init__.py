@@ -1,0 +1,1 @@
+"""`rmrl compare`: two reward sections on the same rows."""

@@ -1,0 +1,159 @@
+"""Everything about a comparison that can be found wrong before an engine is started."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmrl.config.load import config_of
+from rmrl.config.plain_checks import field_problems
+from rmrl.config.schema import CompareConfig, RewardConfig, ScoreConfig
+from rmrl.config.yaml_file import read_yaml
+from rmrl.data.responses import answered_rows
+from rmrl.errors import ConfigError, DataError, Problems
+from rmrl.evaluation.labels import labels_of
+from rmrl.evaluation.scored_once import is_finished
+from rmrl.offline.check import CheckedScoring, check_scoring
+
+_log = logging.getLogger(__name__)
+
+NAMES = ("a", "b")
+"""The two sections in reports and names of files."""
+CACHE = "verdicts.sqlite"
+_NEEDS_LABELS = ("accuracy", "pairs", "best")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedComparison:
+    """A comparison without known problems."""
+
+    config: CompareConfig
+    out: Path
+    sections: tuple[Path, Path]
+    scorings: tuple[CheckedScoring, CheckedScoring]
+    """Of each section, into out/a.jsonl and out/b.jsonl."""
+
+
+def check_comparison(
+    config: CompareConfig, sections: Sequence[Path], *, shipped_functions: Path
+) -> CheckedComparison:
+    """Check the configuration, the labels, and both sections as `rmrl score` does.
+
+    Raises ConfigError with every problem of a round, DataError for rows and labels that cannot be
+    read, and what `check_scoring` does.
+    """
+    problems = Problems()
+    problems.add(config_problems(config))
+    rewards: list[RewardConfig] = []
+    for path in sections:
+        with problems.collecting():
+            rewards.append(read_section(path))
+    problems.raise_any()
+    assert config.out is not None
+    out = Path(config.out).expanduser()
+    _check_labels(config)
+    share_cache(rewards, out)
+    scorings: list[CheckedScoring] = []
+    for name, path, reward in zip(NAMES, sections, rewards, strict=True):
+        _log.info(f"{name} is {path}")
+        scoring = scoring_config(config, reward, out / f"{name}.jsonl")
+        with problems.collecting():
+            try:
+                scorings.append(check_scoring(scoring, shipped_functions=shipped_functions))
+            except ConfigError as error:
+                raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from error
+    problems.raise_any()
+    first, second = scorings
+    return CheckedComparison(
+        config=config, out=out, sections=(sections[0], sections[1]), scorings=(first, second)
+    )
+
+
+def config_problems(config: CompareConfig) -> Iterator[str]:
+    """Yield a sentence for each wrong value of the configuration, before any file is read."""
+    settings = config.compare
+    if config.data.files is None:
+        yield "data.files is empty: give rows with responses, e.g. data.files=responses.jsonl"
+    if not config.out:
+        yield "out is empty: give a folder for the report, e.g. out=runs/compare"
+    elif Path(config.out).expanduser().is_file():
+        yield f"out={config.out} is a file; give a folder for the report"
+    if settings.figure in _NEEDS_LABELS and settings.label is None:
+        yield (
+            f"compare.figure={settings.figure} needs people's labels: name their column,"
+            " compare.label=..., or take compare.figure=mean"
+        )
+    if not 0 < settings.confidence < 1:
+        yield f"compare.confidence={settings.confidence}: give a number between 0 and 1, e.g. 0.95"
+    yield from field_problems(config)
+
+
+def read_section(path: Path) -> RewardConfig:
+    """Return the section `reward` of a YAML file, which may be that section itself, or hold it
+    among others, as the config.yaml of a run does. Raises ConfigError."""
+    content = read_yaml(path.expanduser())
+    section = content.get("reward", content)
+    try:
+        return config_of({"reward": section}, ScoreConfig).reward
+    except ConfigError as error:
+        raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from error
+
+
+def share_cache(rewards: Sequence[RewardConfig], out: Path) -> None:
+    """Give both sections one cache, in place, so that what they share is computed once. Two
+    different ones are left as they are."""
+    paths: set[str] = set()
+    for reward in rewards:
+        if reward.cache.path is not None:
+            paths.add(reward.cache.path)
+    if len(paths) > 1:
+        _log.warning(
+            "the sections have different caches, so a judge that both have is asked twice; give"
+            " them one reward.cache.path, or none"
+        )
+        return
+    path = str(out / CACHE)
+    if paths:
+        (path,) = paths
+    for reward in rewards:
+        reward.cache.path = path
+
+
+def scoring_config(config: CompareConfig, reward: RewardConfig, out: Path) -> ScoreConfig:
+    """Return the configuration of `rmrl score` for the rows and one section."""
+    return ScoreConfig(
+        data=config.data,
+        out=str(out),
+        # Finished scores are compared with this job in `score_once`, not refused for being there.
+        overwrite=config.overwrite or is_finished(out),
+        over_budget=config.over_budget,
+        reward=reward,
+        trainer=config.trainer,
+        ray_kwargs=config.ray_kwargs,
+    )
+
+
+def _check_labels(config: CompareConfig) -> None:
+    """Raise DataError for a label that cannot be read, and where no row has any."""
+    settings = config.compare
+    if settings.label is None:
+        return
+    has_label = False
+    columns: dict[str, None] = {}
+    for row in answered_rows(config.data):
+        columns |= dict.fromkeys(row.fields)
+        labels = labels_of(
+            row.fields,
+            settings.label,
+            settings.good_from,
+            place=row.prompt.id,
+            section="compare",
+        )
+        has_label |= set(labels) != {None}
+    if not has_label:
+        raise DataError(
+            f"data.files, '{settings.label}': saw no label; name their column: compare.label=... of"
+            f" {', '.join(columns)}"
+        )

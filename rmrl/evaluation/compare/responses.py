@@ -1,0 +1,125 @@
+"""The rewards of two sections, response by response."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rmrl.config.schema import CompareConfig
+from rmrl.data.responses import AnsweredRow, answered_rows
+from rmrl.data.rows import read_rows
+from rmrl.errors import DataError
+from rmrl.evaluation.labels import labels_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Responses:
+    """N responses in the order of the rows, with the rewards of A sections (here two)."""
+
+    rewards_AN: np.ndarray
+    """float64; NaN: no reward."""
+    prompt_N: np.ndarray
+    """int64, number of the prompt: equal for responses that are compared with each other."""
+    good_N: np.ndarray
+    """float64: 1 good, 0 bad, NaN without a label."""
+    row_N: np.ndarray
+    """int64, position of the row."""
+    place_N: np.ndarray
+    """int64, position of the response in its row."""
+
+    def __len__(self) -> int:
+        return len(self.prompt_N)
+
+    def with_rewards(self) -> Responses:
+        """Return the responses that have every reward."""
+        return self.select(~np.isnan(self.rewards_AN.sum(axis=0)))
+
+    def select(self, index: np.ndarray) -> Responses:
+        """Return the responses at `index`, numbers or bool."""
+        return Responses(
+            rewards_AN=self.rewards_AN[:, index],
+            prompt_N=self.prompt_N[index],
+            good_N=self.good_N[index],
+            row_N=self.row_N[index],
+            place_N=self.place_N[index],
+        )
+
+
+def read_responses(config: CompareConfig, scored: Sequence[Path]) -> Responses:
+    """Read the rewards of the scored files, which hold the same rows. Memory: 48 bytes per response
+    and 100 per prompt.
+
+    Raises DataError where the files have different rows, or labels do not fit the responses.
+    """
+    settings = dataclasses.replace(
+        config.data, files=str(scored[0]), max_rows=-1, on_bad_row="fail"
+    )
+    rewards: list[list[float]] = [[] for _ in scored]
+    prompts: list[int] = []
+    labels: list[float] = []
+    rows: list[int] = []
+    places: list[int] = []
+    number_of: dict[bytes, int] = {}
+    others = zip(*map(read_rows, scored), strict=True)
+    for row, both in zip(answered_rows(settings), others, strict=True):
+        prompt = number_of.setdefault(row.group, len(number_of))
+        count = len(row.texts)
+        for column, each in zip(rewards, both, strict=True):
+            column += _numbers(each.fields["reward"], count, str(each.file))
+        prompts += [prompt] * count
+        labels += _labels(row, config)
+        rows += [row.number] * count
+        places += range(count)
+    return Responses(
+        rewards_AN=np.asarray(rewards, dtype=np.float64),
+        prompt_N=np.asarray(prompts, dtype=np.int64),
+        good_N=np.asarray(labels, dtype=np.float64),
+        row_N=np.asarray(rows, dtype=np.int64),
+        place_N=np.asarray(places, dtype=np.int64),
+    )
+
+
+def _numbers(value: Any, count: int, file: str) -> list[float]:
+    """Return the rewards of a row with NaN for null. Raises DataError for another number of
+    them."""
+    values = value
+    if not isinstance(value, list):
+        values = [value]
+    if len(values) != count:
+        raise DataError(f"{file} has other rows than the file beside it; score with overwrite=true")
+    numbers: list[float] = []
+    for each in values:
+        if each is None:
+            numbers.append(np.nan)
+        else:
+            numbers.append(float(each))
+    return numbers
+
+
+def _labels(row: AnsweredRow, config: CompareConfig) -> list[float]:
+    column = config.compare.label
+    count = len(row.texts)
+    if column is None:
+        return [np.nan] * count
+    labels = labels_of(
+        row.fields, column, config.compare.good_from, place=row.prompt.id, section="compare"
+    )
+    if labels == (None,):
+        labels = (None,) * count
+    if len(labels) != count:
+        raise DataError(
+            f"{row.prompt.id}, '{column}': saw {len(labels)} labels for {count} responses; need one"
+            " each"
+        )
+    numbers: list[float] = []
+    for label in labels:
+        if label is None:
+            numbers.append(np.nan)
+        else:
+            numbers.append(float(label))
+    return numbers
