@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmrl.config.schema import BenchmarkConfig
+from rmrl.evaluation.calibrated import calibrated_numbers
 from rmrl.evaluation.comparing import between_judges, between_people, with_labels, with_values
 from rmrl.evaluation.counts import Counting, Numbers
 from rmrl.evaluation.formats import Format, Judged
@@ -16,6 +17,7 @@ from rmrl.evaluation.judgements import Judgement, Outcome, TieRule, outcome_of
 from rmrl.evaluation.measures.calibration import of_choices
 from rmrl.evaluation.measures.length import controls, length_bias
 from rmrl.evaluation.measures.weights import best_weights
+from rmrl.rewards.calibration.probability_map import ProbabilityMap
 
 COMBINED = "reward"
 """Name of the combined reward among the judges, where there are several components."""
@@ -37,8 +39,11 @@ def evaluate(
     form: Format,
     ties: TieRule,
     settings: BenchmarkConfig,
+    calibrations: Mapping[str, ProbabilityMap] | None = None,
 ) -> Evaluation:
-    """Count, compare with people, compare the judges, and put blind controls beside them."""
+    """Count, compare with people, compare the judges, and put blind controls beside them.
+    `calibrations`: judge -> the map of its scores, for those that have one."""
+    calibrations = calibrations or {}
     counting = Counting(settings.confidence, settings.seed)
     compares = any(item.comparisons for item in items)
     judges: dict[str, Judged] = {}
@@ -47,6 +52,10 @@ def evaluate(
         judges[name] = judged(items, each, form, ties)
         figures = form.figures(items, judges[name])
         numbers = judge_numbers(items, judges[name], counting, settings)
+        if name in calibrations:
+            numbers["calibrated"] = calibrated_numbers(
+                items, judges[name], calibrations[name], counting, bins=settings.bins
+            )
         reports[name] = {"figures": figures, **numbers}
     blind: dict[str, Judged] = {}
     blind_reports: Numbers = {}

@@ -24,6 +24,8 @@ from rmrl.evaluation.scored import cannot_write, read_judgements
 from rmrl.evaluation.scored_once import score_once
 from rmrl.files import write_whole
 from rmrl.offline.score import OpenScorer, judge_missing, open_scorer
+from rmrl.rewards.calibration.check import maps_of
+from rmrl.rewards.calibration.probability_map import ProbabilityMap
 
 _log = logging.getLogger(__name__)
 
@@ -39,12 +41,14 @@ def run_eval(checked: CheckedEval, *, opened: OpenScorer | None = None) -> Evalu
     """
     summary = None
     judges = checked.recorded
+    calibrations: dict[str, ProbabilityMap] = {}
     if judges is None:
         assert checked.scoring is not None
         opened = opened or partial(open_scorer, checked.scoring)
         overwrite = checked.config.overwrite
         summary = score_once(checked.scoring, opened, overwrite=overwrite)
         threshold = checked.config.eval.step_threshold
+        calibrations = maps_of(checked.scoring.specs)
         judges = read_judgements(checked.scoring, checked.items, step_threshold=threshold)
     evaluation = evaluate(
         checked.items,
@@ -52,6 +56,7 @@ def run_eval(checked: CheckedEval, *, opened: OpenScorer | None = None) -> Evalu
         form=checked.form,
         ties=checked.ties,
         settings=checked.config.eval,
+        calibrations=calibrations,
     )
     write_report(checked, evaluation)
     _log.info(f"wrote {checked.out / REPORT}")

@@ -93,6 +93,10 @@ def details(judges: Mapping[str, Any]) -> str:
         "consistent in both orders": ("position", "consistent", "value"),
         "Brier": ("calibration", "brier"),
         "ECE": ("calibration", "ece"),
+        "Brier of P(good)": ("calibrated", "calibration", "brier"),
+        "ECE of P(good)": ("calibrated", "calibration", "ece"),
+        "share of good": ("calibrated", "good", "value"),
+        "the same, estimated": ("calibrated", "corrected", "value"),
         "picks the longer": ("length", "picks_longer", "value"),
         "label is the longer": ("length", "label_longer", "value"),
     }

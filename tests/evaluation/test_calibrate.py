@@ -30,6 +30,7 @@ from rmrl.evaluation.calibrate.table import console
 from rmrl.evaluation.labels import labelled_rows, scored_labels
 from rmrl.main_calibrate import main
 from rmrl.offline.check import check_scoring
+from rmrl.rewards.calibration.corrected import corrected_share
 from rmrl.rewards.calibration.probability_map import ProbabilityMap, read_map
 
 DIGITS = """
@@ -367,7 +368,7 @@ def test_a_map_of_another_reward_is_refused_everywhere(
 
     calibrated(folder)
     other = ["reward.models=[other]", use(folder, "other")]
-    sentence = "was made for other scores, those of 'digits': different are the code of"
+    sentence = "was made for other scores, those of 'digits'; what differs: the code of"
     pairs = write(folder / "pairs.jsonl", [{"prompt": "p", "chosen": "1", "rejected": "2"}])
     commands = {
         main_score.main: scoring(folder, *other),
@@ -386,6 +387,30 @@ def test_a_map_of_another_reward_is_refused_everywhere(
         printed = capsys.readouterr().err
         assert sentence in printed, command
         assert "rmrl calibrate with the same section reward" in printed
+
+
+def test_an_evaluation_tries_the_map_on_labels_it_has_not_seen(folder: Path) -> None:
+    made = calibrated(folder)["digits"]
+    scores_N, good_N = drawn(200, seed=11)
+    rows: list[dict[str, Any]] = []
+    for score, good in zip(scores_N.tolist(), good_N.tolist(), strict=True):
+        rows.append({"prompt": "p", "response": f"{score}", "value": good})
+    write(folder / "other.jsonl", rows)
+    given = [
+        *words(folder, use(folder)), f"data.files={folder}/other.jsonl", "eval.format=absolute",
+        f"out={folder}/eval",
+    ]  # fmt: skip
+    assert main_eval.main(given) == 0
+    report = json.loads((folder / "eval" / "report.json").read_text())
+    numbers = report["judges"]["digits"]["calibrated"]
+    probabilities_N = made.curve.apply(scores_N)
+    assert numbers["calibration"]["brier"] == pytest.approx(
+        ((probabilities_N - good_N) ** 2).mean()
+    )
+    assert numbers["good"]["value"] == pytest.approx(good_N.mean())
+    accepted = int(made.accepted(scores_N).sum())
+    assert numbers["corrected"]["value"] == corrected_share(accepted, 200, made.verdicts).value
+    assert numbers["corrected"]["low"] <= good_N.mean() <= numbers["corrected"]["high"]
 
 
 def test_a_map_behind_another_transform_is_refused(folder: Path) -> None:

@@ -92,6 +92,7 @@ def test_agreement_is_that_of_scipy_and_scikit_learn(seed: int) -> None:
     )
     assert figures["equal"] == pytest.approx(accuracy_score(first, second))
     assert overall(drawn(seed))["kappa"] is None
+    assert overall(drawn(seed, prompts=2, values=3))["kappa"] is None
 
 
 def test_order_within_prompts_by_hand() -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rmrl.rewards.calibration.corrected import corrected_share
+from rmrl.rewards.calibration.probability_map import Curve, ProbabilityMap, Verdicts
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry import at_k
@@ -163,3 +165,32 @@ def test_running_statistics_learn_from_training_alone(tmp_path: Path) -> None:
     state = json.loads((out / "checkpoints" / "step_000002" / "trainer.json").read_text())
     # Two steps of 4 prompts with 4 responses; each of the 3 validations adds 6 rows.
     assert state["rewards"]["parity"]["0:standardize"]["count"] == 2 * 4 * 4
+
+
+def test_a_calibrated_reward_has_its_corrected_share_in_validation(tmp_path: Path) -> None:
+    calibration = ProbabilityMap(
+        curve=Curve(method="isotonic", points=((0.0, 0.1), (1.0, 0.9))),
+        reward="parity",
+        kind="rule",
+        digest={},
+        threshold=0.5,
+        verdicts=Verdicts(good=100, good_accepted=90, bad=100, bad_accepted=20),
+    )
+    file = tmp_path / "parity.json"
+    file.write_text(json.dumps(calibration.to_json()))
+
+    class CalibratedScorer(Scorer):
+        def __init__(self, specs: Sequence[RewardSpec], *settings: Any, **more: Any) -> None:
+            entry = {"kind": "calibrated", "file": str(file)}
+            changed = [dataclasses.replace(spec, transforms=(entry,)) for spec in specs]
+            super().__init__(changed, *settings, **more)
+
+    out = go(tmp_path, 1, scorer=CalibratedScorer)
+    (metrics,) = validated(out).values()
+    rows = [row for row in records(out / "val_samples.jsonl") if row["step"] == 0]
+    scores = np.asarray([row["scores"]["parity"]["score"] for row in rows])
+    accepted = int((0.1 + 0.8 * scores >= 0.5).sum())
+    expected = corrected_share(accepted, len(rows), calibration.verdicts)
+    assert metrics["val/parity/corrected"] == pytest.approx(expected.value)
+    assert metrics["val/parity/corrected_low"] == pytest.approx(expected.low)
+    assert metrics["val/reward"] == pytest.approx((0.1 + 0.8 * scores).mean())

@@ -16,15 +16,18 @@ from rmrl.evaluation.measures.agreement import kappa
 from rmrl.evaluation.measures.correlation import correlation
 
 MOST_VERDICTS = 10
-"""Rewards with at most so many values are verdicts, of which Cohen's kappa is taken."""
+LEAST_OF_A_VERDICT = 5
+"""Rewards with at most 10 values, and at least 5 responses per value, are verdicts, of which
+Cohen's kappa is taken."""
 
 
 def overall(responses: Responses) -> dict[str, Any]:
     """Return {count, pearson, spearman, kendall (tau-b), kappa, equal: share of equal rewards};
-    null where a figure is not defined, kappa also for rewards of more than 10 values."""
+    null where a figure is not defined, kappa also for rewards that are no verdicts."""
     first, second = responses.rewards_AN.tolist()
     agreement = None
-    if len({*first, *second}) <= MOST_VERDICTS:
+    values = len({*first, *second})
+    if values <= MOST_VERDICTS and len(first) >= LEAST_OF_A_VERDICT * values:
         agreement = kappa(list(map(str, first)), list(map(str, second)))
     equal = None
     if first:

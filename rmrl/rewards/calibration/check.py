@@ -53,7 +53,7 @@ def calibration_problems(specs: Sequence[RewardSpec]) -> Iterator[str]:
             if parts:
                 yield (
                     f"reward '{spec.name}': {transform.file} was made for other scores, those of"
-                    f" '{transform.map.reward}': different are {' and '.join(parts)}; make a"
+                    f" '{transform.map.reward}'; what differs: {' and '.join(parts)}; make a"
                     " calibration of this reward (rmrl calibrate with the same section reward), or"
                     " take the transform out"
                 )

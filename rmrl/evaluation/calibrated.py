@@ -1,0 +1,49 @@
+"""A calibrated reward on labelled responses that its map has not seen: do its promises hold?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from rmrl.evaluation.counts import Counting, Numbers
+from rmrl.evaluation.formats import Judged
+from rmrl.evaluation.items import Item
+from rmrl.evaluation.measures.calibration import curve
+from rmrl.rewards.calibration.corrected import corrected_share
+from rmrl.rewards.calibration.probability_map import ProbabilityMap
+
+
+def calibrated_numbers(
+    items: Sequence[Item],
+    judge: Judged,
+    made: ProbabilityMap,
+    counting: Counting,
+    *,
+    bins: int,
+) -> Numbers | None:
+    """Return {calibration: Brier, ECE and curve of P(good), good: share of good responses by
+    people's labels, corrected: the same estimated from the reward's verdicts alone}; None unless
+    people's values are 0 and 1."""
+    scores: list[float] = []
+    good: list[float] = []
+    for item, judgement in zip(items, judge.judgements, strict=True):
+        for score, value in zip(judgement.scores, item.values, strict=False):
+            if score is not None:
+                scores.append(score)
+                good.append(value)
+    if not set(good) or not set(good) <= {0.0, 1.0}:
+        return None
+    scores_N = np.asarray(scores)
+    estimate = corrected_share(
+        int(made.accepted(scores_N).sum()),
+        len(scores),
+        made.verdicts,
+        confidence=counting.confidence,
+    )
+    return {
+        "calibration": curve(made.curve.apply(scores_N).tolist(), good, bins=bins),
+        "good": counting.share(good),
+        "corrected": asdict(estimate),
+    }
