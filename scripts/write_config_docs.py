@@ -27,6 +27,7 @@ from rmrl.config.schema import (
     EvalDataConfig,
     ScoreConfig,
     ScoreDataConfig,
+    ScoreEngineConfig,
     ScoreTrainerConfig,
 )
 from rmrl.config.schema.fields import may_change, rule_of
@@ -56,7 +57,7 @@ Below `reward.specs.<name>`, besides those that every kind has ([rewards](reward
 [kind](rewards/kinds.md)."""
 OF_SCORING = """# Offline scoring
 
-`python -m rmrl.main_score` (`rmrl score`) has the sections `reward` and `ray_kwargs` and the older names as above, and these."""
+`python -m rmrl.main_score` (`rmrl score`, [scoring files](scoring.md)) has the sections `reward` and `ray_kwargs` and the older names as above, and these."""
 
 OF_EVALUATION = """# Evaluation
 
@@ -90,6 +91,7 @@ def page() -> str:
     ]
     scoring += [
         _table("`data` of scoring", ScoreDataConfig),
+        _table("`score`", ScoreEngineConfig),
         _table("`trainer` of scoring", ScoreTrainerConfig),
     ]
     older = ("reward_model", "custom_reward_function")

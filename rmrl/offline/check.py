@@ -19,6 +19,7 @@ from rmrl.data.rows import file_list
 from rmrl.data.survey import Shard, Survey, shard_numbers, survey
 from rmrl.data.table_writer import SUFFIXES
 from rmrl.errors import ConfigError, DataError, Problems
+from rmrl.inference.engine_facts import engine_facts
 from rmrl.offline.columns import FURTHER
 from rmrl.offline.manifest import export_file, output_file, parts_folder
 from rmrl.offline.response_rows import response_rows
@@ -246,6 +247,27 @@ def refuse_existing(out: Path, *, overwrite: bool) -> None:
         )
 
 
+def _problems_on_cluster(config: ScoreConfig, specs: Sequence[RewardSpec]) -> list[str]:
+    """Return why the actors of a cluster cannot score these rewards one batch at a time."""
+    key = "score.engine=ray_data"
+    problems: list[str] = []
+    if depends_on_batch(specs) or needs_whole_groups(specs, config.reward):
+        problems.append(
+            f"{key} scores batches apart from each other, and here responses are compared with"
+            " others (a transform by group, batch or running, a group judge, lexicographic): use"
+            " score.engine=local"
+        )
+    for spec in specs:
+        for engine in spec.engines.values():
+            if not engine_facts(engine.name).single_process and "base_url" not in engine.kwargs:
+                problems.append(
+                    f"{key}: reward '{spec.name}' runs on the engine {engine.name}, whose processes"
+                    " rmrl places itself: use score.engine=local, which takes machines from"
+                    " trainer.nnodes, an engine of one process (hf), or a server"
+                )
+    return problems
+
+
 def _own_problems(
     config: ScoreConfig, specs: list[RewardSpec], *, needs_out: bool, needs_files: bool
 ) -> list[str]:
@@ -279,6 +301,8 @@ def _own_problems(
             " or running), and a shard has other batches than the whole file: score the file as a"
             " whole, or compare by group"
         )
+    if config.score.engine == "ray_data":
+        problems += _problems_on_cluster(config, specs)
     if config.reward.weight_schedules:
         problems.append(
             "reward.weight_schedules follow the steps of training: give reward.weights here"

@@ -24,8 +24,11 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
+import pyarrow as pa
+
 from rmrl.data.responses import AnsweredRow
 from rmrl.data.surrogates import escaped
+from rmrl.data.table_writer import score_types
 from rmrl.types import RewardBatch, ScoreResult
 
 FURTHER: Mapping[str, Callable[[ScoreResult], str]] = {
@@ -34,6 +37,27 @@ FURTHER: Mapping[str, Callable[[ScoreResult], str]] = {
     "steps": lambda result: json.dumps([[step.end, step.value] for step in result.steps]),
 }
 """Names that `columns` accepts, with the text of each."""
+
+
+ROW = "row"
+SEVERAL = "several"
+"""Further columns of `score_table`."""
+
+
+def score_table(
+    batch: Sequence[AnsweredRow], rewards: RewardBatch, *, further: Sequence[str] = ()
+) -> pa.Table:
+    """Return the added columns as lists with a value per response, the number of each row (`row`),
+    and whether it holds a list of responses (`several`)."""
+    columns = score_columns(batch, rewards, further=further)
+    arrays = {
+        ROW: pa.array([row.number for row in batch], type=pa.int64()),
+        SEVERAL: pa.array([row.several for row in batch], type=pa.bool_()),
+    }
+    types = score_types(rewards.scores.names, several=True, further=further)
+    for name, type_ in types.items():
+        arrays[name] = pa.array(columns[name], type=type_)
+    return pa.table(arrays)
 
 
 def score_columns(

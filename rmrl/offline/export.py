@@ -1,11 +1,11 @@
 """Files beside the output, made of its scores: the best response of every prompt, pairs for DPO,
 examples for SFT.
 
-    select=best    <out>.best.jsonl   the row of the best response: its columns and its scores
-    export=dpo     <out>.dpo.jsonl    {"prompt", "chosen", "rejected", "score_chosen",
-                                      "score_rejected"}: best and worst response of a prompt
-    export=sft     <out>.sft.jsonl    {"prompt", "completion"}: every response with a reward, with
-                                      select=best the best ones
+    select=best    <name>.best.jsonl   the row of the best response: its columns and its scores
+    export=dpo     <name>.dpo.jsonl    {"prompt", "chosen", "rejected", "score_chosen",
+                                       "score_rejected"}: best and worst response of a prompt
+    export=sft     <name>.sft.jsonl    {"prompt", "completion"}: every response with a reward, with
+                                       select=best the best ones
 
 The prompts are those of `data.group_key`. The columns of dpo and sft are those that TRL reads
 (https://huggingface.co/docs/trl/dataset_formats): texts where the prompt is a text, lists of

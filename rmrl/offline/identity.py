@@ -33,7 +33,7 @@ def identity_of(checked: CheckedScoring) -> Identity:
     Raises DataError where a data file cannot be read, ConfigError where a checkpoint cannot.
     """
     config = identify(checked.config, MAY_CHANGE)
-    rewards = {spec.name: _reward(spec) for spec in checked.specs}
+    rewards = reward_digests(checked.specs)
     files: list[dict[str, Any]] = []
     for path in checked.files:
         try:
@@ -44,6 +44,12 @@ def identity_of(checked: CheckedScoring) -> Identity:
                 f"{path} cannot be read ({error}); check the path and its permissions"
             ) from error
     return {"rmrl": rmrl.__version__, "config": config, "rewards": rewards, "files": files}
+
+
+def reward_digests(specs: Sequence[RewardSpec]) -> dict[str, str]:
+    """Return name -> sha256 of everything besides the configuration on which the scores depend:
+    code, models, server. Reads a few MiB of each model."""
+    return {spec.name: _reward(spec) for spec in specs}
 
 
 def what_differs(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:

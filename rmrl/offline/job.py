@@ -30,7 +30,7 @@ from rmrl.errors import DataError, OutputDirError
 from rmrl.files import LockedError, digest_of, lock, put_in_place, unlock
 from rmrl.logs import write_to
 from rmrl.offline.check import CheckedScoring, refuse_existing
-from rmrl.offline.columns import score_columns
+from rmrl.offline.columns import ROW, SEVERAL, score_table
 from rmrl.offline.identity import Identity, identity_of, what_differs
 from rmrl.offline.manifest import (
     LOCK_FILE,
@@ -54,8 +54,6 @@ PART_SECONDS = 20.0
 """A part is closed at this number of rows or bytes, or at this age. The first part after a start is
 closed at once, so that a disk that cannot be written is noticed early."""
 
-_ROW = "row"
-_SEVERAL = "several"
 _PARTIAL = "out.partial"
 _LINES_PARTIAL = "lines.partial"
 _LISTED = 12
@@ -99,17 +97,17 @@ class Job:
     ) -> None:
         """Add a batch. `state`: of the scorer after the batch. Raises DataError where a part cannot
         be written."""
-        columns = score_columns(batch, rewards, further=self.checked.config.columns)
-        arrays = {
-            _ROW: pa.array([row.number for row in batch], type=pa.int64()),
-            _SEVERAL: pa.array([row.several for row in batch], type=pa.bool_()),
-        }
-        for name, type_ in self.types.items():
-            arrays[name] = pa.array(columns[name], type=type_)
-        self._pending.append(pa.table(arrays))
+        summary = Summary()
+        summary.add(rewards)
+        table = score_table(batch, rewards, further=self.checked.config.columns)
+        self.add_table(table, summary, state)
+
+    def add_table(self, table: pa.Table, summary: Summary, state: Mapping[str, Any]) -> None:
+        """Add the `score_table` of a batch and the summary of its rewards; otherwise as `add`."""
+        self._pending.append(table)
         self._pending_state = state
-        self.summary.add(rewards)
-        self.responses_done += len(rewards.rewards_B)
+        self.summary.merge(summary)
+        self.responses_done += summary.rows
         self.batches_done += 1
         rows = sum(map(len, self._pending))
         size = sum(table.nbytes for table in self._pending)
@@ -145,12 +143,12 @@ class Job:
         for part in self.manifest.parts:
             if part.first_row < last and part.last_row >= first:
                 table = pq.read_table(self.folder / part.file)
-                rows = table[_ROW].to_numpy()
+                rows = table[ROW].to_numpy()
                 tables.append(table.filter(pa.array((rows >= first) & (rows < last))))
-        table = pa.concat_tables(tables).sort_by(_ROW)
-        if table[_ROW].to_pylist() != list(range(first, last)):
+        table = pa.concat_tables(tables).sort_by(ROW)
+        if table[ROW].to_pylist() != list(range(first, last)):
             raise self._lacking(first, last)
-        several = table[_SEVERAL].to_pylist()
+        several = table[SEVERAL].to_pylist()
         columns: dict[str, list[Any]] = {}
         for name in self.types:
             values = table[name].to_pylist()
@@ -165,9 +163,9 @@ class Job:
         where the parts lack rows."""
         parts: list[pa.Table] = []
         for part in self.manifest.parts:
-            parts.append(pq.read_table(self.folder / part.file, columns=[_ROW, "reward"]))
-        table = pa.concat_tables(parts).sort_by(_ROW).combine_chunks()
-        if not np.array_equal(table[_ROW].to_numpy(), np.arange(self.survey.rows)):
+            parts.append(pq.read_table(self.folder / part.file, columns=[ROW, "reward"]))
+        table = pa.concat_tables(parts).sort_by(ROW).combine_chunks()
+        if not np.array_equal(table[ROW].to_numpy(), np.arange(self.survey.rows)):
             raise self._lacking(0, self.survey.rows)
         lists = table["reward"]
         return Rewards.of_lists(lists.chunk(0))
@@ -232,7 +230,7 @@ class Job:
         fresh = self.folder / f".{name}.tmp"
         pq.write_table(table, fresh)
         put_in_place(fresh, self.folder / name)
-        rows = table[_ROW].to_numpy()
+        rows = table[ROW].to_numpy()
         return Part(
             file=name,
             bytes=(self.folder / name).stat().st_size,

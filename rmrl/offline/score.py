@@ -58,7 +58,11 @@ def score_files(checked: CheckedScoring, opened: OpenScorer) -> Summary:
     with claim(checked) as job:
         _quarantine(job)
         try:
-            if job.rows_left:
+            if job.rows_left and checked.config.score.engine == "ray_data":
+                from rmrl.offline.on_cluster import score_on_cluster  # it imports this module
+
+                score_on_cluster(job)
+            elif job.rows_left:
                 asyncio.run(_score_left(job, opened))
             if not job.in_place:
                 assemble(job)

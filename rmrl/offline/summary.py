@@ -29,14 +29,19 @@ class ScoreMoments:
         if not len(finite):
             return
         mean = float(finite.mean())
-        count = self.count + len(finite)
-        delta = mean - self.mean
+        squares = float(((finite - mean) ** 2).sum())
+        self.merge(ScoreMoments(len(finite), mean, squares))
+
+    def merge(self, other: ScoreMoments) -> None:
+        """Add the numbers of another one."""
+        if not other.count:
+            return
+        count = self.count + other.count
+        delta = other.mean - self.mean
         # Merged batch by batch (Chan et al.): the difference of two large sums of squares would
         # lose the digits that matter.
-        self.squares += (
-            float(((finite - mean) ** 2).sum()) + delta**2 * self.count * len(finite) / count
-        )
-        self.mean += delta * len(finite) / count
+        self.squares += other.squares + delta**2 * self.count * other.count / count
+        self.mean += delta * other.count / count
         self.count = count
 
     def to_json(self) -> dict[str, float]:
@@ -119,6 +124,18 @@ class Summary:
             self.costs.setdefault(name, Cost()).add(results)
             takes_part_B = None if rewards.takes_part_BC is None else rewards.takes_part_BC[:, c]
             self.in_reward.setdefault(name, VerdictCounts()).add(results, takes_part_B)
+
+    def merge(self, other: Summary) -> None:
+        """Add the batches of another one."""
+        self.rows += other.rows
+        self.kept += other.kept
+        self.reward.merge(other.reward)
+        for name, moments in other.components.items():
+            self.components.setdefault(name, ScoreMoments()).merge(moments)
+        for name, counts in other.verdicts.items():
+            self.verdicts.setdefault(name, VerdictCounts()).merge(counts)
+        for name, counts in other.in_reward.items():
+            self.in_reward.setdefault(name, VerdictCounts()).merge(counts)
 
     def table(self) -> str:
         """Format one line per component and one for the reward."""

@@ -33,13 +33,18 @@ from rmrl.config.schema.reward import (
 )
 from rmrl.config.schema.rollout import RolloutConfig, ValSamplingConfig
 from rmrl.config.schema.root import ActorRolloutRefConfig, Config
-from rmrl.config.schema.score import ScoreConfig, ScoreDataConfig, ScoreTrainerConfig
+from rmrl.config.schema.score import (
+    ScoreConfig,
+    ScoreDataConfig,
+    ScoreEngineConfig,
+    ScoreTrainerConfig,
+)
 from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
     "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "BenchmarkConfig", "CalibrateConfig", "CalibrationConfig", "CheckpointConfig", "ClusterConfig", "CompareConfig", "ComparisonConfig", "Config", "CriticConfig",
     "CriticMegatronConfig", "DataConfig", "EvalConfig", "EvalDataConfig", "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "MegatronConfig", "ModelConfig",
     "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig",
-    "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreTrainerConfig",
+    "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreEngineConfig", "ScoreTrainerConfig",
     "TrainedConfig", "TrainerConfig", "ValSamplingConfig",
 ]  # fmt: skip

@@ -38,6 +38,17 @@ class ScoreDataConfig:
 
 
 @dataclass(kw_only=True, slots=True)
+class ScoreEngineConfig:
+    engine: str = choice("local", among=("local", "ray_data"), may_change=True)
+    """local: this process, with the engines of the reward section; ray_data: actors of Ray Data on
+    all nodes of a cluster (`ray_kwargs.ray_init.address`, or RAY_ADDRESS), each with rule workers
+    and engines of its own."""
+    actors: int | None = positive(None, may_change=True)
+    """Number of actors of ray_data, each with `reward.rule_workers` (there 1 by default) CPUs, and
+    a GPU where an engine needs one; null: as many as the CPUs allow."""
+
+
+@dataclass(kw_only=True, slots=True)
 class ScoreTrainerConfig:
     """Keys of section `trainer` that scoring shares with training."""
 
@@ -71,13 +82,14 @@ class ScoreConfig:
     shard: str | None = None
     """i/n: score the i-th (1 to n) of n parts of the rows, into <name>-<i>-of-<n>.<suffix> for
     `out`; null: all rows."""
+    score: ScoreEngineConfig = field(default_factory=ScoreEngineConfig)
     select: str | None = choice(None, among=(None, "best"), may_change=True)
-    """best: write <out>.best.jsonl as well, with the best response to every prompt
+    """best: write <name>.best.jsonl beside `out` too, with the best response to every prompt
     (`data.group_key`)."""
     export: str | None = choice(None, among=(None, "dpo", "sft"), may_change=True)
-    """dpo: write <out>.dpo.jsonl as well, the best and the worst response to every prompt as a
-    pair; sft: <out>.sft.jsonl, the responses with a reward as examples (with select=best the best
-    ones)."""
+    """dpo: write <name>.dpo.jsonl beside `out` too, the best and the worst response to every prompt
+    as a pair; sft: <name>.sft.jsonl, the responses with a reward as examples (with select=best the
+    best ones)."""
     export_margin: float = not_negative(0.0, may_change=True)
     """Least difference of the two rewards of a pair; equal rewards never make one."""
     columns: list[str] = field(default_factory=list)

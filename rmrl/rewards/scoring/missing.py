@@ -47,6 +47,13 @@ class VerdictCounts:
             if result.status not in _NOT_MISSING and result.detail:
                 self.examples.setdefault(result.status, result.detail)
 
+    def merge(self, other: VerdictCounts) -> None:
+        """Add the counts of further batches."""
+        self.rows += other.rows
+        self.statuses += other.statuses
+        for status, detail in other.examples.items():
+            self.examples.setdefault(status, detail)
+
     def to_json(self) -> dict[str, Any]:
         """Return the counts as plain JSON for `from_json`."""
         return {"rows": self.rows, "statuses": dict(self.statuses), "examples": dict(self.examples)}

@@ -1,0 +1,157 @@
+"""A stream of records through a pool of actors by Ray Data, which reads, schedules, holds back
+readers that are ahead of the actors, and repeats what a lost process or node had.
+
+    readers (tasks) -> records -> worker(*arguments)(record) (actors on all nodes) -> results, in
+      the order of the readers and of their records
+"""
+
+# pyright: basic
+# Ray Data ships incomplete types.
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import ray
+import ray.data
+from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
+from ray.data.block import BlockMetadata
+from ray.exceptions import RayError
+
+from rmrl.errors import InfrastructureError, RmrlError
+
+Record = Mapping[str, Any]
+"""Numbers, texts, bytes, and lists of numbers."""
+Reader = Callable[[], Iterable[Record]]
+Worker = Callable[[Record], Record]
+
+_BLOCK_BYTES = 2**16
+"""Records of this size travel by themselves: an actor takes one at a time, and a result is there as
+soon as it is finished."""
+_READER_CPUS = 0.1
+"""A reader mostly waits for the disk. It is not merged into the actors, which have other needs."""
+
+
+def stream(
+    readers: Sequence[Reader],
+    worker: Callable[..., Worker],
+    arguments: Sequence[Any],
+    *,
+    workers: int,
+    cpus: float,
+    gpus: float = 0.0,
+) -> Iterator[Record]:
+    """Yield the result of every record. Ray runs already.
+
+    `worker` makes the object of an actor from `arguments`; `workers`: number of actors, each with
+    `cpus` and `gpus`. Raises the RmrlErrors of readers and workers unchanged, InfrastructureError
+    for what Ray cannot repeat.
+    """
+    with _context():
+        data = ray.data.read_datasource(
+            _Source(readers),
+            override_num_blocks=len(readers),
+            num_cpus=_READER_CPUS,
+        )
+        data = data.map_batches(
+            _OnTables,
+            fn_constructor_args=(worker, tuple(arguments)),
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ActorPoolStrategy(size=workers),
+            num_cpus=max(cpus - _READER_CPUS, 0.0),
+            num_gpus=gpus or None,
+        )
+        try:
+            tables: Any = data.iter_batches(batch_size=None, batch_format="pyarrow")
+            for table in tables:
+                yield from table.to_pylist()
+        except RayError as error:
+            raise _own_error(error) from error
+
+
+def cluster_cpus() -> int:
+    """Number of CPUs of all nodes."""
+    return int(ray.cluster_resources().get("CPU", 1))
+
+
+class _Source(Datasource):
+    """A source with a task for every reader."""
+
+    def __init__(self, readers: Sequence[Reader]) -> None:
+        super().__init__()
+        self._readers = readers
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        return None
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
+    ) -> list[ReadTask]:
+        del parallelism, data_context
+        tasks: list[ReadTask] = []
+        for reader in self._readers:
+            metadata = BlockMetadata(
+                num_rows=None, size_bytes=None, input_files=None, exec_stats=None
+            )
+            blocks = partial(_blocks, reader)
+            tasks.append(ReadTask(blocks, metadata, per_task_row_limit=per_task_row_limit))
+        return tasks
+
+
+def _blocks(reader: Reader) -> Iterator[pa.Table]:
+    for record in reader():
+        yield pa.Table.from_pylist([dict(record)])
+
+
+class _OnTables:
+    """The object of an actor; takes and returns records as Arrow tables."""
+
+    def __init__(self, worker: Callable[..., Worker], arguments: Sequence[Any]) -> None:
+        self._worker = worker(*arguments)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        results: list[dict[str, Any]] = []
+        for record in table.to_pylist():
+            results.append(dict(self._worker(record)))
+        return pa.Table.from_pylist(results)
+
+
+@contextmanager
+def _context() -> Iterator[None]:
+    """Set Ray Data's options for the block."""
+    before = DataContext.get_current()
+    context = before.copy()
+    context.execution_options.preserve_order = True
+    context.target_max_block_size = _BLOCK_BYTES
+    context.target_min_block_size = 1
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    logger = logging.getLogger("ray.data")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    DataContext._set_current(context)
+    try:
+        yield
+    finally:
+        DataContext._set_current(before)
+        logger.setLevel(level)
+
+
+def _own_error(error: BaseException) -> RmrlError:
+    """Return the error of rmrl that Ray's error carries; InfrastructureError without one."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, RmrlError):
+            return inner
+        inner = getattr(inner, "cause", None) or inner.__cause__
+    words = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    return InfrastructureError(f"Ray Data could not finish the job: {words}")

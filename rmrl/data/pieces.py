@@ -1,0 +1,128 @@
+"""Rows of files in pieces that can be sent to another process and are the same rows there.
+
+A piece holds some rows of one file as Arrow's IPC bytes: the lines of a jsonl file, the cells of a
+csv file as JSON, the columns of a parquet file with their types.
+"""
+
+# pyright: basic
+# pyarrow ships no types.
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmrl.data import csv_cells
+from rmrl.data.rows import Row
+
+_TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Some rows of a file."""
+
+    file: int
+    """Number of the file in `data.files`, from 0."""
+    first: int
+    """Position of the first row among the rows to score; the others follow it."""
+    places: Sequence[int]
+    """Position of each row in its file."""
+    lines: Sequence[int]
+    """Line of each row; 0 in parquet."""
+    content: bytes
+
+
+def pieces(
+    path: Path, *, file: int, first: int, wanted_N: np.ndarray, rows: int
+) -> Iterator[Piece]:
+    """Yield the rows of a file where `wanted_N` is true, `rows` of them in a piece; the last piece,
+    and those of parquet, may have fewer. They were checked before."""
+    if path.suffix == ".parquet":
+        yield from _of_parquet(path, file=file, first=first, wanted_N=wanted_N, rows=rows)
+        return
+    read = _csv_texts if path.suffix == csv_cells.SUFFIX else _json_texts
+    texts = (entry for entry in read(path, len(wanted_N)) if wanted_N[entry[0]])
+    while entries := list(islice(texts, rows)):
+        places, lines, contents = zip(*entries, strict=True)
+        table = pa.table({_TEXT: pa.array(contents, type=pa.large_string())})
+        yield Piece(file=file, first=first, places=places, lines=lines, content=ipc_bytes(table))
+        first += len(entries)
+
+
+def rows_of(piece: Piece, path: Path, label: str) -> Iterator[Row]:
+    """Yield the rows of a piece of the file `path`, as `read_rows` reads them."""
+    table = table_of(piece.content)
+    texts = path.suffix != ".parquet"
+    columns = table.to_pylist(maps_as_pydicts="strict")
+    for place, line, fields in zip(piece.places, piece.lines, columns, strict=True):
+        yield Row(
+            file=str(path),
+            label=label,
+            number=place,
+            fields=json.loads(fields[_TEXT]) if texts else fields,
+            line=line or None,
+            is_plain=True,
+            text_cells=path.suffix == csv_cells.SUFFIX,
+        )
+
+
+def ipc_bytes(table: pa.Table) -> bytes:
+    """Return the table as bytes for `table_of`."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def table_of(content: bytes) -> pa.Table:
+    """Return the table of `ipc_bytes`."""
+    return pa.ipc.open_stream(content).read_all()
+
+
+def _json_texts(path: Path, count: int) -> Iterator[tuple[int, int, str]]:
+    """Yield (place, line, text) of the first `count` rows; the text of an unreadable line may hold
+    lone surrogates."""
+    place = 0
+    with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
+        for line, text in enumerate(file, start=1):
+            if place == count:
+                return
+            if text.strip():
+                yield place, line, text
+                place += 1
+
+
+def _csv_texts(path: Path, count: int) -> Iterator[tuple[int, int, str]]:
+    for place, (line, cells) in enumerate(islice(csv_cells.read_records(path), count)):
+        # A record that is not a mapping of cells is a bad row, which is never wanted.
+        yield place, line, json.dumps(cells, default=str)
+
+
+def _of_parquet(
+    path: Path, *, file: int, first: int, wanted_N: np.ndarray, rows: int
+) -> Iterator[Piece]:
+    start = 0
+    with pq.ParquetFile(path) as parquet:
+        for batch in parquet.iter_batches(batch_size=rows):
+            if start >= len(wanted_N):
+                return
+            places = start + np.flatnonzero(wanted_N[start : start + len(batch)])
+            if len(places):
+                chosen = batch.take(pa.array(places - start))
+                yield Piece(
+                    file=file,
+                    first=first,
+                    places=places.tolist(),
+                    lines=[0] * len(places),
+                    content=ipc_bytes(pa.Table.from_batches([chosen])),
+                )
+            first += len(places)
+            start += len(batch)

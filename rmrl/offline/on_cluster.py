@@ -1,0 +1,173 @@
+"""score.engine=ray_data: the batches of a scoring job on all nodes of a Ray cluster.
+
+    files -> pieces (Ray Data's tasks) -> PieceScorer (Ray Data's actors) -> scores -> durable parts
+
+The rows of a piece are scored by the code of the local engine and come back in the order of the
+rows, so that parts, resuming and the output are those of any other job. Every node sees the files
+and the reward functions under the same paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rmrl.config.load import shipped
+from rmrl.config.schema import ScoreConfig
+from rmrl.data.pieces import Piece, ipc_bytes, pieces, rows_of, table_of
+from rmrl.data.responses import ResponseReader
+from rmrl.data.rows import file_labels
+from rmrl.errors import ConfigError, DataError
+from rmrl.offline.check import CheckedScoring, check_scoring
+from rmrl.offline.columns import score_table
+from rmrl.offline.identity import reward_digests
+from rmrl.offline.job import Job
+from rmrl.offline.progress import counting
+from rmrl.offline.response_rows import response_rows
+from rmrl.offline.score import open_scorer, token_counter
+from rmrl.offline.summary import Summary
+from rmrl.rewards.scoring.scorer import Scorer
+
+_CPUS_PER_ACTOR = 1
+
+
+def score_on_cluster(job: Job) -> None:
+    """Score the remaining rows with Ray Data. Raises the errors of `Scorer.score`, ConfigError
+    where a node has other rewards, InfrastructureError where Ray cannot finish."""
+    from rmrl.cluster.ray_data import cluster_cpus, stream  # they import Ray
+    from rmrl.cluster.session import ray_session
+
+    checked = job.checked
+    config = checked.config
+    workers = config.reward.rule_workers or _CPUS_PER_ACTOR
+    reward = dataclasses.replace(config.reward, rule_workers=workers)
+    arguments = (
+        dataclasses.replace(config, reward=reward, out=None),
+        tuple(map(str, checked.files)),
+        reward_digests(checked.specs),
+    )
+    try:
+        with (
+            ray_session(config.ray_kwargs.ray_init, processes=1),
+            counting(job.survey.responses, done=job.responses_done) as update,
+        ):
+            actors = config.score.actors or max(1, cluster_cpus() // workers)
+            results = stream(
+                _readers(job),
+                PieceScorer,
+                arguments,
+                workers=actors,
+                cpus=workers,
+                gpus=float(checked.device == "cuda" and bool(checked.engines)),
+            )
+            for result in results:
+                summary = Summary.from_json(json.loads(result["summary"]))
+                job.add_table(table_of(result["scores"]), summary, {})
+                update(job.responses_done)
+    except BaseException:
+        # If the disk is the cause of the end, the first error is reported.
+        with suppress(DataError):
+            job.close_part()
+        raise
+    job.close_part()
+
+
+def _readers(job: Job) -> list[Any]:
+    """Return a reader per file with rows that are not scored yet."""
+    readers: list[Any] = []
+    first = 0
+    for position, path in enumerate(job.checked.files):
+        count = job.survey.rows_of_files[position]
+        mask = job.survey.masks[position]
+        places = np.arange(count) if mask is None else np.flatnonzero(mask)
+        done = min(max(job.rows_done - first, 0), count)
+        if done < count:
+            wanted_N = np.zeros(int(places[-1]) + 1, dtype=bool)
+            wanted_N[places[done:]] = True
+            reader = _FileReader(
+                path=path,
+                file=position,
+                first=first + done,
+                wanted_N=wanted_N,
+                rows=job.checked.config.data.batch_size,
+            )
+            readers.append(reader)
+        first += count
+    return readers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileReader:
+    """The rows to score of one file."""
+
+    path: Path
+    file: int
+    first: int
+    wanted_N: np.ndarray
+    rows: int
+
+    def __call__(self) -> Iterator[Mapping[str, Any]]:
+        """Yield pieces as records."""
+        options: dict[str, Any] = {"file": self.file, "first": self.first, "rows": self.rows}
+        for piece in pieces(self.path, wanted_N=self.wanted_N, **options):
+            yield dataclasses.asdict(piece)
+
+
+class PieceScorer:
+    """Scores pieces in a process of its own, with engines and workers of its own."""
+
+    def __init__(
+        self, config: ScoreConfig, files: Sequence[str], digests: Mapping[str, str]
+    ) -> None:
+        """`digests`: of the rewards as the driver has them. Raises ConfigError where this node has
+        others."""
+        self._checked = check_scoring(
+            config,
+            shipped_functions=shipped("reward_functions"),
+            needs_out=False,
+            needs_files=False,
+        )
+        _require_same(self._checked, digests)
+        self._reader = ResponseReader(self._checked.config.data, token_counter(self._checked))
+        self._paths = list(map(Path, files))
+        self._labels = file_labels(self._paths)
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self._scorer: Scorer | None = None
+
+    def __call__(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the scores of a piece, and their summary."""
+        return self._runner.run(self._score(Piece(**record)))
+
+    async def _score(self, piece: Piece) -> dict[str, Any]:
+        if self._scorer is None:
+            self._scorer = await self._stack.enter_async_context(open_scorer(self._checked))
+        path = self._paths[piece.file]
+        raw_rows = rows_of(piece, path, self._labels[piece.file])
+        numbers = range(piece.first, piece.first + len(piece.places))
+        rows = list(self._reader.answered(raw_rows, numbers=numbers))
+        rewards = await self._scorer.score(response_rows(rows), within_budget=False)
+        summary = Summary()
+        summary.add(rewards)
+        table = score_table(rows, rewards, further=self._checked.config.columns)
+        return {"scores": ipc_bytes(table), "summary": json.dumps(summary.to_json())}
+
+
+def _require_same(checked: CheckedScoring, digests: Mapping[str, str]) -> None:
+    different = [
+        name for name, digest in reward_digests(checked.specs).items() if digests[name] != digest
+    ]
+    if different:
+        raise ConfigError(
+            f"the code or the model of {', '.join(different)} is another one on a node of the"
+            " cluster: make reward functions and checkpoints the same on all nodes, or put them on"
+            " a disk that all of them share"
+        )

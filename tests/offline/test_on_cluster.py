@@ -1,0 +1,200 @@
+"""score.engine=ray_data: the rows and the numbers of the local engine, on a real cluster of two
+nodes (two raylets on this machine)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.errors import ConfigError
+from tests.offline.conftest import Bench
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LIMIT_S = 240.0
+ROWS = 400
+RULE = """
+import os, time
+from pathlib import Path
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    # the worker's parent is an actor, and that one's the raylet of its node
+    stat = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+    with open(os.environ["SCORED_LOG"], "a") as log:
+        log.write(f"{stat[1]} {solution_str[-4:]}\\n")
+    time.sleep(float(os.environ.get("SLOW_S", "0.01")))
+    if solution_str == "silent":
+        return None
+    return {"score": len(solution_str) / 7, "first": solution_str[:1]}
+"""
+RAISES = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return 1.0 if len(solution_str) < 9 else None
+"""
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[str]:
+    """Address of a cluster with two CPUs on each of its two nodes."""
+    from ray.cluster_utils import Cluster
+
+    options: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 100 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
+    cluster.add_node(**options)
+    cluster.wait_for_nodes()
+    yield str(cluster.address)
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("cluster")
+    (made / "functions").mkdir()
+    (made / "functions" / "slow.py").write_text(RULE)
+    (made / "functions" / "raises.py").write_text(RAISES)
+    rows = [
+        {"prompt": f"q{i % 7}", "response": f"{'é' * (i % 13)} {i:04d}", "n": i / 3}
+        for i in range(ROWS)
+    ]
+    rows[5]["response"] = "silent"
+    lines = [json.dumps(row) for row in rows]
+    lines[3:3] = ["{", '{"prompt": "q"}']
+    (made / "rows.jsonl").write_text("\n".join(lines))
+    return made
+
+
+def start(folder: Path, out: str, *keys: str, slow_s: float = 0.01) -> subprocess.Popen[str]:
+    arguments = [
+        f"data.files={folder}/rows.jsonl",
+        f"out={folder}/{out}",
+        f"reward.functions_dir={folder}/functions",
+        "reward.models=[slow]",
+        "data.batch_size=20",
+        "data.on_bad_row=quarantine",
+        "trainer.device=cpu",
+        "overwrite=true",
+        *keys,
+    ]
+    log = {"SCORED_LOG": str(folder / f"{out}.scored"), "SLOW_S": str(slow_s)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "rmrl.main_score", *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, **log},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def finish(process: subprocess.Popen[str], code: int = 0) -> str:
+    printed, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == code, printed[-3000:]
+    return printed
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+class TestOnTwoNodes:
+    @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
+    def test_rows_and_numbers_are_those_of_the_local_engine(
+        self, folder: Path, two_nodes: str, suffix: str
+    ) -> None:
+        local = finish(start(folder, f"local.{suffix}", "columns=[raw]", "select=best"))
+        cluster = ("score.engine=ray_data", f"ray_kwargs.ray_init.address={two_nodes}")
+        # The scored file itself is the input of the next one, in another format.
+        data = f"data.files={folder}/local.{suffix}"
+        printed = finish(start(folder, f"ray.{suffix}", "columns=[raw]", "select=best", *cluster))
+        again = f"again.{suffix}"
+        finish(start(folder, f"local-{again}", data))
+        finish(start(folder, f"ray-{again}", data, *cluster))
+        assert (folder / f"ray.{suffix}").read_bytes() == (folder / f"local.{suffix}").read_bytes()
+        for name in ("best.jsonl", f"{suffix}.quarantine.jsonl"):
+            content = (folder / f"ray.{name}").read_bytes()
+            assert content == (folder / f"local.{name}").read_bytes()
+        assert (folder / f"ray-{again}").read_bytes() == (folder / f"local-{again}").read_bytes()
+        assert "402 rows read = 400 scored + 2 quarantined" in printed
+        table = local[local.index("scores\n") :]
+        assert printed[printed.index("scores\n") :] == table
+
+    def test_both_nodes_score(self, folder: Path, two_nodes: str) -> None:
+        address = f"ray_kwargs.ray_init.address={two_nodes}"
+        finish(start(folder, "nodes.jsonl", "score.engine=ray_data", address))
+        raylets = [
+            line.split()[0] for line in (folder / "nodes.jsonl.scored").read_text().splitlines()
+        ]
+        # the trial calls of the checks were made by processes of no raylet
+        assert sum(raylets.count(raylet) > 20 for raylet in set(raylets)) == 2
+
+    def test_a_killed_job_goes_on_and_scores_no_finished_row_again(
+        self, folder: Path, two_nodes: str
+    ) -> None:
+        keys = ("score.engine=ray_data", f"ray_kwargs.ray_init.address={two_nodes}")
+        finish(start(folder, "clean.parquet"))
+        process = start(folder, "killed.parquet", *keys, slow_s=0.1)
+        manifest = folder / "killed.parquet.parts" / "manifest.json"
+        deadline = time.monotonic() + LIMIT_S
+        while not manifest.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.kill()
+        process.communicate()
+        done = json.loads(manifest.read_text())["parts"][-1]["rows_done"]
+        assert 0 < done < ROWS
+        time.sleep(3)  # the cluster ends the actors of the lost driver
+        log = folder / "killed.parquet.scored"
+        log.unlink()
+        printed = finish(start(folder, "killed.parquet", *keys))
+        assert f"resuming: {done} of {ROWS} rows were scored before" in printed
+        assert (folder / "killed.parquet").read_bytes() == (folder / "clean.parquet").read_bytes()
+        scored = [line.split()[1:] for line in log.read_text().splitlines()]
+        numbers = {int(words[0]) for words in scored if words and words[0].isdigit()}
+        # the trial calls of the checks take the first rows
+        assert not {number for number in numbers if 8 < number < done}
+
+    def test_an_error_of_an_actor_keeps_its_type(self, folder: Path, two_nodes: str) -> None:
+        printed = finish(
+            start(
+                folder,
+                "error.jsonl",
+                "reward.models=[raises]",
+                "reward.on_missing=fail",
+                "score.engine=ray_data",
+                f"ray_kwargs.ray_init.address={two_nodes}",
+            ),
+            code=3,
+        )
+        assert "reward 'raises'" in printed
+        assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (("reward.transforms.length={kind: standardize, by: group}",), "compared with others"),
+        (("reward.transforms.length={kind: standardize, by: running}",), "compared with others"),
+        (("reward.combine=lexicographic",), "compared with others"),
+        (
+            (
+                "reward.models=[judge]",
+                "reward.specs.judge.path={folder}/judge-model",
+                "reward.specs.judge.engine.name=vllm",
+            ),
+            r"reward 'judge' runs on the engine vllm, .*score\.engine=local",
+        ),
+        (("score.actors=0",), r"score\.actors=0: must be greater than 0"),
+    ],
+)
+def test_what_the_cluster_cannot_score_is_a_sentence(
+    bench: Bench, keys: tuple[str, ...], words: str
+) -> None:
+    data = bench.rows("a")
+    out = f"out={bench.folder}/s.jsonl"
+    given = [key.format(folder=bench.folder) if "{folder}" in key else key for key in keys]
+    with pytest.raises(ConfigError, match=words):
+        bench.checked(f"data.files={data}", out, "score.engine=ray_data", *given)
