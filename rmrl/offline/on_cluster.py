@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -68,7 +69,11 @@ def score_on_cluster(job: Job) -> None:
                 cpus=workers,
                 gpus=float(checked.device == "cuda" and bool(checked.engines)),
             )
+            since = time.monotonic()
             for result in results:
+                now = time.monotonic()
+                job.summary.seconds += now - since
+                since = now
                 summary = Summary.from_json(json.loads(result["summary"]))
                 job.add_table(table_of(result["scores"]), summary, {})
                 update(job.responses_done)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
@@ -88,6 +88,12 @@ class Cost:
         self.tokens_out += sum(map(attrgetter("tokens_out"), computed))
         self.latency_s += sum(map(attrgetter("latency_s"), computed))
 
+    def merge(self, other: Cost) -> None:
+        """Add the verdicts of further batches."""
+        for entry in fields(self):
+            total = getattr(self, entry.name) + getattr(other, entry.name)
+            setattr(self, entry.name, total)
+
 
 @dataclass(slots=True)
 class Summary:
@@ -136,6 +142,9 @@ class Summary:
             self.verdicts.setdefault(name, VerdictCounts()).merge(counts)
         for name, counts in other.in_reward.items():
             self.in_reward.setdefault(name, VerdictCounts()).merge(counts)
+        for name, cost in other.costs.items():
+            self.costs.setdefault(name, Cost()).merge(cost)
+        self.seconds += other.seconds
 
     def table(self) -> str:
         """Format one line per component and one for the reward."""

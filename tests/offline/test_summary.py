@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rmrl.offline.progress import counting
-from rmrl.offline.summary import ScoreMoments, Summary
+from rmrl.offline.summary import Cost, ScoreMoments, Summary
 from rmrl.types import RewardBatch, ScoreResult, Scores
 
 
@@ -79,3 +79,21 @@ def test_moments_ignore_what_is_no_number() -> None:
     moments.add(np.asarray([np.nan, 3.0]))
     assert str(moments) == "3 +- 0"
     assert moments.count == pytest.approx(1)
+
+
+def test_merged_parts_are_the_whole() -> None:
+    draw = np.random.default_rng(5)
+    whole = Cost()
+    merged = ScoreMoments()
+    numbers = draw.normal(1e6, 1e-3, size=1000)
+    for part in np.split(numbers, [10, 400]):
+        moments = ScoreMoments()
+        moments.add(part)
+        merged.merge(moments)
+    merged.merge(ScoreMoments())
+    assert merged.count == 1000
+    assert merged.mean == pytest.approx(numbers.mean(), rel=1e-15)
+    assert merged.squares / 1000 == pytest.approx(numbers.var(), rel=1e-6)
+    whole.merge(Cost(computed=2, cached=1, tokens_in=5, latency_s=0.5))
+    whole.merge(Cost(computed=3, tokens_in=7, latency_s=0.25))
+    assert whole == Cost(computed=5, cached=1, tokens_in=12, latency_s=0.75)
