@@ -19,6 +19,7 @@ import pytest
 
 from rmrl.errors import CheckpointError, EngineLostError, Interrupted
 from rmrl.telemetry.sinks import Sinks
+from rmrl.trainer.checkpoint import newest_complete
 from rmrl.trainer.loop import train
 from tests.trainer.fake_run import (
     NOTHING,
@@ -112,6 +113,17 @@ def test_a_sample_is_displayed_in_the_first_step_and_at_every_multiple(
     monkeypatch.setattr(Sinks, "text", lambda _, step, text: displayed.append(step))
     go(tmp_path, 4, trainer__log_sample_freq=every)
     assert displayed == steps
+
+
+def test_a_checkpoint_is_known_by_its_configuration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = go(tmp_path, 1)
+    saved = newest_complete(out / "checkpoints")
+    assert saved is not None
+    assert saved.config_fingerprint == "fake"
+    go(tmp_path, 2)
+    assert not any("another configuration" in message for message in caplog.messages)
 
 
 def test_a_run_describes_its_last_checkpoint(tmp_path: Path) -> None:

@@ -95,6 +95,12 @@ def test_leading_characters_that_the_text_lost_are_counted() -> None:
     assert placed([(1, 1.0)], [2, 3], "2+2") == [1.0, 0]  # decoded " 2+2", stripped by the sampler
 
 
+def test_a_lost_leading_space_shifts_every_end_to_the_right() -> None:
+    # " 2", "+2", " is", " 4" without its first space: "2+2" ends with token 1, "2" with token 0.
+    assert placed([(3, 1.0)], [2, 3, 5, 6], "2+2 is 4") == [0, 1.0, 0, 0]
+    assert placed([(1, 1.0)], [2, 3, 5, 6], "2+2 is 4") == [1.0, 0, 0, 0]
+
+
 def test_rows_keep_their_lengths() -> None:
     rows = step_token_rewards(
         [[], [Step(2, 1.0)], [Step(0, 1.0)]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import EngineLoadError, InfrastructureError, StallError
-from rmrl.rewards.scoring.broker import Broker, call_deadlines
+from rmrl.rewards.scoring.broker import Broker, _Ask, call_deadlines
 
 
 class LoggedEngine:
@@ -193,6 +194,28 @@ async def test_a_reward_that_gave_up_a_request_counts_as_working_again() -> None
     await asyncio.gather(impatient(), judge(broker, "A", ["1"]))
     await broker.idle()
     assert residency.log == ["wake A", "A.ask(1,2) <5s", "put away A"]
+
+
+async def test_a_reward_cancelled_when_its_answer_is_there_counts_as_working_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, _ = make()
+    settle = _Ask.settle
+
+    def settle_and_cancel(self: _Ask, results: Any = None, error: Any = None) -> None:
+        settle(self, results, error)
+        if self.requests == ["1"]:
+            task.cancel()
+
+    async def reward() -> list[Any]:
+        with broker.participant():
+            with contextlib.suppress(asyncio.CancelledError):
+                await broker.ask("a", "ask", ["1"])
+            return await broker.ask("a", "ask", ["2"])
+
+    monkeypatch.setattr(_Ask, "settle", settle_and_cancel)
+    task = asyncio.create_task(reward())
+    assert await asyncio.wait_for(task, 5.0) == ["a:2"]
 
 
 async def test_an_engine_that_fails_fails_those_who_asked_it_and_nobody_else() -> None:

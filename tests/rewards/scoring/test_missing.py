@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rmrl.errors import MissingVerdictsError
-from rmrl.rewards.scoring.missing import CAUSES, budget_problems, check_missing
+from rmrl.rewards.scoring.missing import CAUSES, VerdictCounts, budget_problems, check_missing
 from rmrl.types import STATUSES, ScoreResult, Scores
 
 
@@ -18,6 +18,15 @@ def column(*statuses: str) -> tuple[ScoreResult, ...]:
 
 def scores(*statuses: str) -> Scores:
     return Scores(names=("judge",), results=(column(*statuses),))
+
+
+def test_counts_keep_the_first_detail_of_each_failure() -> None:
+    counts = VerdictCounts()
+    counts.add(column("ok", "timeout", "skipped"))
+    counts.add((ScoreResult(value=None, status="timeout", detail="later"),))
+    counts.add((ScoreResult(value=None, status="provider_error"),))
+    assert (counts.rows, counts.asked, counts.missing()) == (5, 4, 3)
+    assert counts.examples == {"timeout": "timeout happened"}
 
 
 def test_every_status_of_a_failure_has_one_cause() -> None:
