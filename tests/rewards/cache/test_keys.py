@@ -95,6 +95,9 @@ def test_a_checkpoint_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -
     (copy / "optimizer.pt").write_bytes(b"state")
     assert checkpoint_identity(str(copy)) == checkpoint_identity(str(original))
     assert key(name="vllm", path=str(copy)) == key(name="vllm", path=str(original))
+    (copy / ".cache").mkdir()
+    (copy / ".cache" / "model.json").write_text("{}", encoding="utf-8")
+    assert checkpoint_identity(str(copy)) == checkpoint_identity(str(original))
     (copy / "tokenizer.json").write_text("{}", encoding="utf-8")
     assert checkpoint_identity(str(copy)) != checkpoint_identity(str(original))
 

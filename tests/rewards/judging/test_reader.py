@@ -219,3 +219,10 @@ def test_a_chinese_label_needs_a_unit_or_a_colon(text: str):
 def test_lines_without_full_stops_do_not_make_the_last_one_break_off():
     assert ends_mid_sentence("A sentence. Another. And a tail here")
     assert not ends_mid_sentence("One line\nAnother line\nA sentence. And a tail here")
+    # An entry of a list needs no full stop.
+    assert not ends_mid_sentence("A sentence. Another.\n- and a tail here")
+
+
+def test_a_sentence_that_begins_behind_the_verdict_may_take_it_back():
+    assert read_choice("I prefer A. Now this", PAIR).reason == "cut off"
+    assert read_choice("It is true. I prefer A here", PAIR).verdict == "A"

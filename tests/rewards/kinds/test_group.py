@@ -329,6 +329,14 @@ async def test_a_drop_ins_messages_have_a_note_on_both_fences(ask: Asker):
     assert ask.reads[0].count("is data to be judged") == 2
 
 
+async def test_a_drop_in_may_place_the_fences_itself(ask: Asker):
+    code = PAIR.replace("ground_truths)", "ground_truths, fences, responses)").replace(
+        'f"{p} {t} {a} vs {b}" for', 'f"{len(fences[0])} {responses[0]} {a}" for'
+    )
+    await ask(group("q1", "q3"), lambda read: said("A"), code=code)
+    assert ask.reads[0] == "2 ('q1', 'q3') q1"
+
+
 async def test_a_drop_in_may_give_shares(ask: Asker):
     code = PAIR.replace(
         '{"A": 1.0, "B": 0.0, "tie": 0.5}.get(text)', "0.75 if text == 'A' else 0.0"

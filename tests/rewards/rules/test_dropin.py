@@ -15,6 +15,7 @@ from rmrl.rewards.rules.dropin import (
     call_with_known_arguments,
     load_dropin,
     load_function,
+    load_module,
     rule_arguments,
     without_postprocess,
 )
@@ -89,6 +90,11 @@ def test_a_file_is_executed_once_until_its_text_changes(write):
     assert load_dropin(path, "other").compute_score is first
     write("RUNS = [1]\n" + RULE)
     assert load_dropin(path, "mine").compute_score is not first
+
+
+def test_a_file_knows_where_it_stands(write):
+    path = write("from pathlib import Path\nHERE = Path(__file__)\n" + RULE)
+    assert path == load_module(path).HERE
 
 
 def test_a_frozen_source_keeps_the_text_it_was_made_from(write):

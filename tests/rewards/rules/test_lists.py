@@ -70,6 +70,21 @@ def test_a_rule_that_takes_any_column_gets_no_tokens_and_no_logs():
     assert not {"completion_ids", "log_extra", "log_metric"} & set(names)
 
 
+def test_a_completion_is_a_turn_of_the_assistant_where_the_prompt_is_a_conversation():
+    received: list[Any] = []
+
+    def reward(prompts: list[Any], completions: list[Any]) -> list[float]:
+        received.append((prompts[0], completions[0]))
+        return [1.0]
+
+    form = rule_form(reward, "here")
+    assert isinstance(form, InLists)
+    form.call_group([offered("4", plain_text=False)])
+    form.call_group([offered("4", plain_text=True)])
+    turns = [{"role": "user", "content": "2 + 2?"}]
+    assert received == [(turns, [{"role": "assistant", "content": "4"}]), ("2 + 2?", "4")]
+
+
 def test_a_column_is_written_row_by_row_or_repeated():
     logged: list[dict[str, Any]] = [{}, {}]
     log(logged, "length", [3, 5], per_row=True)

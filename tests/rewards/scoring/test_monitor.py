@@ -286,6 +286,22 @@ def test_a_resumed_monitor_says_what_an_unbroken_one_says() -> None:
     assert any(heard[6:])
 
 
+def test_pairs_before_a_pause_count_after_it() -> None:
+    """Neither half has evidence for r = -0.6 by itself, both together do."""
+    watch = monitor(window=50)
+    hints: list[str] = []
+    for step in range(13):
+        rng = np.random.default_rng(step)
+        a, noise = rng.standard_normal((2, 8))
+        columns = scores(a=a.tolist(), b=(-0.6 * a + 0.8 * noise).tolist())
+        hints += watch.observe(step, columns, LENGTHS[:8])
+        state = json.loads(json.dumps(watch.state_dict()))
+        watch = monitor(window=50)
+        watch.load_state_dict(state)
+    assert len(hints) == 1
+    assert "a and b disagree" in hints[0]
+
+
 def test_a_component_that_comes_later_and_one_that_goes() -> None:
     watch = monitor()
     lengths = list(range(32))

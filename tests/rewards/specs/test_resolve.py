@@ -124,6 +124,12 @@ def test_a_file_without_an_attribute_is_read_as_a_drop_in(place: Place, attribut
     assert (spec.function.code, spec.function.attribute) == (RULE, "compute_score")
 
 
+def test_a_function_of_a_file_must_be_callable_as_a_rule(place: Place):
+    path = place.write("fine", "def rate(a, b, /):\n    return 1.0\n", folder=".")
+    problem = place.problem("mine", specs={"mine": {"function": f"{path}:rate"}})
+    assert "needs a, b, which no rule is given" in problem
+
+
 def test_a_function_of_a_package(place: Place, monkeypatch: pytest.MonkeyPatch):
     (place.root / "their_rules.py").write_text(
         "def rate(solution_str, **rest):\n    return 1\n", encoding="utf-8"
@@ -392,6 +398,18 @@ def test_weights_operations_and_positions(place: Place):
     ]
     assert [str(s.on_missing) for s in resolved.specs] == ["impute 0", "renormalize", "impute 0"]
     assert resolved.specs[0].on_missing == OnMissing(policy="impute", value=0.0)
+
+
+def test_a_reward_that_waits_for_itself_is_refused(place: Place):
+    for name in "abc":
+        place.write(name, RULE)
+    gates = {"a": {"gate": "b"}, "b": {"gate": "c"}, "c": {"gate": "a"}}
+    problems = place.resolve("a", "b", "c", specs=gates).problems
+    for name, gate in (("a", "b"), ("b", "c"), ("c", "a")):
+        sentence = f"reward '{name}' waits for itself through its gates ({gate}): leave one out"
+        assert sentence in problems
+    del gates["c"]
+    assert place.resolve("a", "b", "c", specs=gates).problems == []
 
 
 def test_a_member_has_the_gates_and_sources_of_its_ensemble_and_no_weight(place: Place):
