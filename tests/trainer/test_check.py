@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmrl.config.schema import Config, MegatronConfig
+from rmrl.errors import Problems
 from rmrl.rewards.rules.dropin import FunctionSource
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.trainer.check import (
@@ -15,6 +16,7 @@ from rmrl.trainer.check import (
     _package_problems,
     _part_problems,
     _settings_problems,
+    _settle,
     _vocabulary_problems,
 )
 from rmrl.trainer.check_algorithm import (
@@ -71,6 +73,14 @@ def test_the_critic_reads_with_the_policys_tokenizer() -> None:
     assert critic_settings(made).model.tokenizer_path == "tokens"
     made.critic.model.tokenizer_path = "its own"
     assert critic_settings(made).model.tokenizer_path == "its own"
+
+
+def test_a_cpu_trains_in_one_process_where_no_number_is_typed() -> None:
+    made = config("grpo")
+    made.trainer.device = "cpu"
+    made.trainer.n_gpus_per_node = -1
+    assert _settle(made, Problems()) == "cpu"
+    assert made.trainer.n_gpus_per_node == 1
 
 
 def test_a_server_needs_no_package_of_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:

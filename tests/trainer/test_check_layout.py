@@ -166,6 +166,17 @@ def test_a_package_of_the_critic_alone_is_named_by_its_key(
     assert not any("actor.strategy" in message for message in messages)
 
 
+@pytest.mark.parametrize(("actor", "critic"), [("fsdp2", "megatron"), ("megatron", "fsdp2")])
+def test_strategies_that_cannot_share_processes_are_reported_once(
+    config: Config, actor: str, critic: str
+) -> None:
+    strategies = {"actor_rollout_ref.actor.strategy": actor, "critic.strategy": critic}
+    messages = problems(config, strategies, critic=True)
+    shared = [message for message in messages if "share their processes" in message]
+    assert len(shared) == 1
+    assert shared[0].startswith(f"critic.strategy={critic} and ")
+
+
 MIXTURE = {
     "model_type": "qwen3_moe",
     "head_dim": 16,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ CHAINS: dict[str, dict[str, Any]] = {
     "overlong": {"max_length": 20, "buffer": 10},
     "length": {"target": 5, "per_token": 0.1},
     "cosine_length": {"max_length": 20},
+    "calibrated": {"file": str(Path(__file__).with_name("calibration.json"))},
 }
 RUNS = settings(
     max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

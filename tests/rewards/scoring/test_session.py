@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmrl.errors import RewardFunctionError
+from rmrl.errors import RewardFunctionError, StallError
 from rmrl.rewards.kinds.ensemble import Ensemble
 from rmrl.rewards.scoring.order import graph_of
 from rmrl.rewards.scoring.scorer import Scorer
@@ -248,17 +248,44 @@ class _Broken:
         raise RewardFunctionError(f"broken on {len(items)} responses")
 
 
-async def test_an_error_before_the_last_response_arrives_is_raised_at_the_end() -> None:
+class _Silent:
+    """A reward that returns no score."""
+
+    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
+        return []
+
+
+class _Late:
+    """A reward that is overdue."""
+
+    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
+        raise StallError("no answer")
+
+
+def session_of(kind: Any) -> Session:
+    """A session of one reward with one response added."""
+    specs = [RewardSpec(name="broken", kind="rule", weight=1.0, timeout_s=3.0)]
+    graph = graph_of(specs, how="weighted_sum")
     broker, _ = make()
-    specs = [RewardSpec(name="broken", kind="rule", weight=1.0)]
-    session = Session(
-        specs,
-        graph_of(specs, how="weighted_sum"),
-        broker,
-        kind=lambda _: _Broken(),  # type: ignore[return-value]
-        gate_above=0.0,
-    )
+    session = Session(specs, graph, broker, kind=lambda _: kind, gate_above=0.0)
     session.add(0, rows("a")[0])
+    return session
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (_Silent(), "reward 'broken' returned 0 scores for 1 responses"),
+        (_Late(), "reward 'broken' took longer than its 3 s: no answer"),
+    ],
+)
+async def test_a_count_and_a_deadline_are_those_of_a_named_reward(kind: Any, sentence: str) -> None:
+    with pytest.raises((RewardFunctionError, StallError), match=sentence):
+        await session_of(kind).finish()
+
+
+async def test_an_error_before_the_last_response_arrives_is_raised_at_the_end() -> None:
+    session = session_of(_Broken())
     await asyncio.sleep(0.01)
     with pytest.raises(RewardFunctionError, match="broken on 1 responses"):
         await session.finish()
