@@ -94,15 +94,21 @@ def main() -> None:
     if given.out.exists():
         result = json.loads(given.out.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
-        if given.only == "memory":
-            counts = given.rows or [10_000, 100_000, 1_000_000]
-            result["memory"] = memory(Path(folder), counts)
+        counts = given.rows or [10_000, 100_000, 1_000_000]
+        for count in counts if given.only == "memory" else ():
+            result.setdefault("memory", {})[str(count)] = memory(Path(folder), count)
+            save(result, given.out)
         for rule in given.rules if given.only == "speed" else ():
             count = (given.rows or [{"math_verify": 8_000}.get(rule, 100_000)])[0]
             case = Case(Path(folder), rule, count, tuple(given.sides))
             result[rule] = case.speeds(given.rounds)
+            save(result, given.out)
     print(json.dumps(result, indent=1))
-    given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def save(result: dict[str, Any], path: Path) -> None:
+    """Write the result."""
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,22 +157,19 @@ def ratio(ours: list[float], theirs: list[float]) -> float:
     return round(statistics.median(shares), 3)
 
 
-def memory(folder: Path, counts: list[int]) -> list[dict[str, Any]]:
-    """Peak memory of the driver and speed by number of rows, with the rule gsm8k."""
-    measured: list[dict[str, Any]] = []
-    for count in counts:
-        path = folder / f"rows-{count}.jsonl"
-        write_rows(path, count, "gsm8k")
-        run = timed("rmrl", path, "gsm8k")
-        entry = {
-            "rows": count,
-            "file_mib": round(path.stat().st_size / 2**20),
-            "seconds": round(run.seconds, 1),
-            "driver_peak_mib": round(run.peak_bytes / 2**20),
-        }
-        print(entry, file=sys.stderr, flush=True)
-        measured.append(entry)
-        path.unlink()
+def memory(folder: Path, count: int) -> dict[str, Any]:
+    """Peak memory of the driver and seconds for `count` rows, with the rule gsm8k."""
+    path = folder / f"rows-{count}.jsonl"
+    write_rows(path, count, "gsm8k")
+    run = timed("rmrl", path, "gsm8k")
+    measured = {
+        "file_mib": round(path.stat().st_size / 2**20),
+        "seconds": round(run.seconds, 1),
+        "cpu_s": round(run.cpu_s, 1),
+        "driver_peak_mib": round(run.peak_bytes / 2**20),
+    }
+    print(count, measured, file=sys.stderr, flush=True)
+    path.unlink()
     return measured
 
 

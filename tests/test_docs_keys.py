@@ -171,8 +171,10 @@ def test_settings_worth_changing_compose():
         row = fate_of(key, TABLE)
         if row is None or row.fate != "refused":
             # Some keys of section data are those of scoring alone.
-            root = Config if unknown_key(Config, key) is None else ScoreConfig
-            compose_config([setting], root)
+            if unknown_key(Config, key) is None:
+                compose_config([setting], Config)
+            else:
+                compose_config([setting], ScoreConfig)
 
 
 def code_spans(page: Path) -> str:
