@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.config.load import shipped
-from rmrl.config.schema import ScoreConfig
+from rmrl.config.schema import ClusterConfig, ScoreConfig
 from rmrl.data.pieces import Piece, ipc_bytes, pieces, rows_of, table_of
 from rmrl.data.responses import ResponseReader
 from rmrl.data.rows import file_labels
@@ -51,7 +52,8 @@ def score_on_cluster(job: Job) -> None:
     workers = config.reward.rule_workers or _CPUS_PER_ACTOR
     reward = dataclasses.replace(config.reward, rule_workers=workers)
     arguments = (
-        dataclasses.replace(config, reward=reward, out=None),
+        # An actor's engines are processes of its machine, which join no cluster.
+        dataclasses.replace(config, reward=reward, out=None, ray_kwargs=ClusterConfig()),
         tuple(map(str, checked.files)),
         reward_digests(checked.specs),
     )
@@ -134,6 +136,7 @@ class PieceScorer:
     ) -> None:
         """`digests`: of the rewards as the driver has them. Raises ConfigError where this node has
         others."""
+        os.environ.pop("RAY_ADDRESS", None)
         self._checked = check_scoring(
             config,
             shipped_functions=shipped("reward_functions"),

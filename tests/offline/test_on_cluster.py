@@ -157,6 +157,27 @@ class TestOnTwoNodes:
         # the trial calls of the checks take the first rows
         assert not {number for number in numbers if 8 < number < done}
 
+    def test_an_engine_of_one_process_is_in_every_actor(
+        self, folder: Path, two_nodes: str, tiny_reward_llama: Path
+    ) -> None:
+        model = (
+            "reward.models=[quality]",
+            f"reward.specs.quality.path={tiny_reward_llama}",
+            "reward.specs.quality.kind=bradley_terry",
+            "reward.specs.quality.engine.name=hf",
+            "data.max_rows=60",
+        )
+        cluster = ("score.engine=ray_data", f"ray_kwargs.ray_init.address={two_nodes}")
+        finish(start(folder, "local-model.jsonl", *model))
+        finish(start(folder, "ray-model.jsonl", *model, *cluster, "score.actors=2"))
+        pairs = []
+        for name in ("local", "ray"):
+            lines = (folder / f"{name}-model.jsonl").read_text().splitlines()
+            pairs.append([json.loads(line)["reward"] for line in lines])
+        assert len(pairs[0]) == 58
+        # float32: rounding by the size of a batch alone
+        assert pairs[1] == pytest.approx(pairs[0], abs=1e-5)
+
     def test_an_error_of_an_actor_keeps_its_type(self, folder: Path, two_nodes: str) -> None:
         printed = finish(
             start(
