@@ -13,7 +13,21 @@ from rmrl.main_eval import main as rmrl_eval
 HERE = Path(__file__).resolve().parent
 work = Path(tempfile.mkdtemp())
 random.seed(0)
-WORDS = "well let us think about this question one small step at a time".split()
+WORDS = [
+    "well",
+    "let",
+    "us",
+    "think",
+    "about",
+    "this",
+    "question",
+    "one",
+    "small",
+    "step",
+    "at",
+    "a",
+    "time",
+]
 
 
 def response(answer: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +38,12 @@ class ProcessIdentity:
 def _build(factory: str, settings: Mapping[str, Any]) -> Any:
     make: Any = load_attribute(factory)
     return make(**settings)
+
+
+def progress_of(made: Any) -> int:
+    """Return the number that an object's method `progress` gives, 0 where it has none."""
+    count: Callable[[], int] | None = getattr(made, "progress", None)
+    return 0 if count is None else count()
 
 
 def _process_identity() -> ProcessIdentity:
@@ -74,13 +80,23 @@ def _end_children() -> None:
 class SyncProcess:
     """Runs one object's methods one after another, always on the same thread."""
 
+    def __init__(self) -> None:
+        self._object: Any = None
+        self._before = 0
+
     def make(self, factory: str, settings: Mapping[str, Any]) -> ProcessIdentity:
         """Build the object."""
         self._object = _build(factory, settings)
         return _process_identity()
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        self._before = progress_of(self._object)
         return getattr(self._object, method)(*args, **kwargs)
+
+    @ray.method(concurrency_group=CONTROL)
+    def progress(self) -> int:
+        """Return how far the present call is; 0 where the object does not count."""
+        return progress_of(self._object) - self._before
 
     def pid(self) -> int:
         return os.getpid()
@@ -141,6 +157,11 @@ class AsyncProcess:
 
     async def pid(self) -> int:
         return os.getpid()
+
+    @ray.method(concurrency_group=CONTROL)
+    async def progress(self) -> int:
+        """Return 0: calls run side by side, and streams have a deadline for each part."""
+        return 0
 
     @ray.method(concurrency_group=CONTROL)
     async def stacks(self) -> ProcessStacks:

@@ -24,6 +24,7 @@ import psutil
 
 from rmrl.cluster.family import end_family, family_of
 from rmrl.cluster.local_child import BOOT, MAKE
+from rmrl.cluster.patience import with_progress
 from rmrl.errors import EngineLostError, StallError
 
 SPAWN_TIMEOUT_S = 300.0
@@ -69,17 +70,22 @@ class LocalProcess:
         self._channel: Connection[Any, Any] = Connection(parent_end.detach())
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"rmrl-{name}")
         self._number = 0
+        self._progress = 0
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """Result of the method.
 
-        Raises EngineLostError when the process dies, StallError past the deadline, RmrlErrors of
-        the method unchanged and any other error as InfrastructureError.
+        The deadline counts from the last progress of the call, where the object counts it (method
+        `progress`), see `with_progress`. Raises EngineLostError when the process dies, StallError
+        past the deadline, RmrlErrors of the method unchanged and any other error as
+        InfrastructureError.
         """
         loop = asyncio.get_running_loop()
         try:
             waiting = loop.run_in_executor(self._threads, self._exchange, method, args, kwargs)
-            succeeded, result = await asyncio.wait_for(waiting, timeout_s)
+            succeeded, result = await with_progress(
+                waiting, timeout_s=timeout_s, progress=self._present_progress
+            )
         except TimeoutError as error:
             raise StallError(
                 f"{self.name}.{method} did not finish within {timeout_s:g} s"
@@ -107,11 +113,17 @@ class LocalProcess:
     ) -> tuple[bool, Any]:
         """One call and its answer; answers to calls that nobody waits for are passed over."""
         self._number += 1
+        self._progress = 0
         self._channel.send((self._number, method, args, dict(kwargs)))
         while True:
             number, succeeded, result = self._channel.recv()
-            if number == self._number:
+            if number == self._number and succeeded is None:
+                self._progress = result
+            elif number == self._number:
                 return succeeded, result
+
+    async def _present_progress(self) -> int:
+        return self._progress
 
     def _release(self) -> None:
         """Reap the process, which has ended, and close what belongs to it."""

@@ -4,21 +4,25 @@ another, for the parent that started it.
 Both directions carry pickles over a socket pair that only this process and its parent hold, through
 `multiprocessing.connection`:
     down   (number, method, args, kwargs); the method MAKE builds the object of (factory, settings)
-    up     (number, True, result) or (number, False, error)
+    up     (number, True, result) or (number, False, error); before it, while the call advances,
+           (number, None, progress), at most one per REPORT_S
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import threading
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
 from rmrl.errors import InfrastructureError, RmrlError
 from rmrl.registry import load_attribute
 
+REPORT_S = 1.0
 MAKE = ""
 """Stands for a method: build the object."""
 BOOT = """import sys, json
@@ -48,10 +52,39 @@ def serve(parent: Connection[Any, Any]) -> None:
                 instance = make(**settings)
                 answer: tuple[int, bool, Any] = (number, True, os.getpid())
             else:
-                answer = (number, True, getattr(instance, method)(*args, **kwargs))
+                with _reporting(parent, number, instance):
+                    result = getattr(instance, method)(*args, **kwargs)
+                answer = (number, True, result)
         except Exception as error:
             answer = (number, False, _portable(error, method))
         parent.send(answer)
+
+
+@contextmanager
+def _reporting(parent: Connection[Any, Any], number: int, instance: Any) -> Iterator[None]:
+    """Send the progress of the call in the block, on a thread that is the only one to send then."""
+    if not callable(getattr(instance, "progress", None)):
+        yield
+        return
+    ended = threading.Event()
+    before = instance.progress()
+
+    def report() -> None:
+        reported = 0
+        with suppress(OSError):  # the parent has hung up
+            while not ended.wait(REPORT_S):
+                progress = instance.progress() - before
+                if progress > reported:
+                    parent.send((number, None, progress))
+                    reported = progress
+
+    reports = threading.Thread(target=report, daemon=True)
+    reports.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        reports.join()
 
 
 def _portable(error: Exception, method: str) -> RmrlError:

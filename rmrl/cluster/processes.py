@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import (
 
 from rmrl.cluster.actors import CONTROL, AsyncProcess, ProcessIdentity, SyncProcess
 from rmrl.cluster.family import end_family, family_of
+from rmrl.cluster.patience import with_progress
 from rmrl.cluster.stacks import ProcessStacks, write_stacks
 from rmrl.cluster.watch import loss, unless_lost
 from rmrl.errors import EngineLostError, InfrastructureError, RmrlError, StallError
@@ -49,8 +50,9 @@ class RayProcess:
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """Return the result of the method.
 
-        Raises EngineLostError when the process dies, StallError past the deadline, and RmrlErrors
-        of the method unchanged.
+        The deadline counts from the last progress of the call, where the object counts it (method
+        `progress`), see `with_progress`. Raises EngineLostError when the process dies, StallError
+        past the deadline, and RmrlErrors of the method unchanged.
         """
         try:
             return await self.result(method, *args, timeout_s=timeout_s, **kwargs)
@@ -66,7 +68,13 @@ class RayProcess:
             self.actor.call.remote(method, *args, **kwargs),
             call_name(self.name, method, args),
             timeout_s,
+            progress=self._progress,
         )
+
+    async def _progress(self) -> int:
+        with contextlib.suppress(RayError, TimeoutError):
+            return await asyncio.wait_for(_future(self.actor.progress.remote()), _STACKS_TIMEOUT_S)
+        return 0
 
     async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
         """Yield parts of an async generator as they come; the deadline holds for each part."""
@@ -174,11 +182,21 @@ async def finish(reference: Any, *, what: str, timeout_s: float) -> Any:
         raise StallError(f"{what} did not finish within {timeout_s:g} s") from error
 
 
-async def _result(reference: Any, what: str, timeout_s: float) -> Any:
+async def _no_progress() -> int:
+    return 0
+
+
+async def _result(
+    reference: Any,
+    what: str,
+    timeout_s: float,
+    *,
+    progress: Callable[[], Awaitable[int]] = _no_progress,
+) -> Any:
     """Return the result of an object reference; raises TimeoutError past the deadline and in no
     other case."""
     try:
-        return await asyncio.wait_for(_future(reference), timeout_s)
+        return await with_progress(_future(reference), timeout_s=timeout_s, progress=progress)
     # Before TimeoutError: one raised by the method itself arrives as both.
     except RayError as error:
         raise our_error(error, what) from error

@@ -180,6 +180,11 @@ class RewardEngine(Protocol):
         """Resident memory of the process on CPU, device bytes of the process on CUDA."""
         ...
 
+    def progress(self) -> int:
+        """Return a number that has grown whenever requests have come a step further since the last
+        time; read by another thread while a call runs."""
+        ...
+
     def ping(self) -> str:
         """Return the state in a word, such as "awake", within milliseconds."""
         ...

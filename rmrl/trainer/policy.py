@@ -20,10 +20,15 @@ class TrainGroup:
     """Processes that act together; each has its part of one or several models
     (rmrl.backends.worker.TrainWorker)."""
 
-    def __init__(self, workers: WorkerGroup, *, timeout_s: float, offloads: bool) -> None:
+    def __init__(
+        self, workers: WorkerGroup, *, timeout_s: float, offloads: bool, shares_gpus: bool = False
+    ) -> None:
+        """`offloads`: the training state waits in host memory between phases; `shares_gpus`:
+        engines use the same GPUs between phases."""
         self._workers = workers
         self._timeout_s = timeout_s
         self._offloads = offloads
+        self._releases = offloads or shares_gpus
 
     @property
     def size(self) -> int:
@@ -51,13 +56,16 @@ class TrainGroup:
         """Move the training state to its devices for the block, and to host memory after it where
         offloading is configured.
 
+        On GPUs that engines use as well, memory that torch has cached is given back after the block
+        even where nothing is offloaded: an engine that wakes allocates outside of torch's cache.
+
         After an error it stays: the run ends, and a process that still waits for a failed one would
         answer only at the deadline.
         """
         if self._offloads:
             await self.call("onload")
         yield
-        if self._offloads:
+        if self._releases:
             await self.call("offload")
 
     async def close(self) -> None:

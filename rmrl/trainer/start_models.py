@@ -75,7 +75,10 @@ async def _start_group(
         )
 
     workers = WorkerGroup(await all_or_none(*(spawn(rank) for rank in range(world))))
-    return TrainGroup(workers, timeout_s=timeout_s, offloads=offloads and checked.device == "cuda")
+    on_gpus = checked.device == "cuda"
+    return TrainGroup(
+        workers, timeout_s=timeout_s, offloads=offloads and on_gpus, shares_gpus=on_gpus
+    )
 
 
 def train_settings(checked: Checked) -> dict[str, TrainSettings]:

@@ -103,3 +103,19 @@ class StuckEngine:
 
     async def block_the_loop(self) -> None:
         time.sleep(60)
+
+
+class Steps:
+    """Counts how far it is."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def work(self, items: int, seconds: float) -> int:
+        for _ in range(items):
+            time.sleep(seconds)
+            self.count += 1
+        return items
+
+    def progress(self) -> int:
+        return self.count

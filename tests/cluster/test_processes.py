@@ -92,6 +92,14 @@ async def test_past_the_deadline_is_a_stall() -> None:
     await process.kill()
 
 
+async def test_a_call_that_advances_may_take_longer_than_its_deadline() -> None:
+    process = await RayHost().spawn(f"{PARTS}:Steps", {}, name="steps")
+    assert await process.call("work", 8, 0.25, timeout_s=0.6) == 8
+    with pytest.raises(StallError, match=r"steps\.work did not finish within 0\.6 s"):
+        await process.call("work", 1, 60.0, timeout_s=0.6)
+    await process.kill()
+
+
 async def test_a_stall_says_where_the_process_stands(tmp_path: Path) -> None:
     process = await RayHost(stack_folder=tmp_path).spawn(f"{PARTS}:Stuck", {}, name="train-0")
     with pytest.raises(StallError) as caught:

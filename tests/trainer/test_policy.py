@@ -64,10 +64,13 @@ def batch(lengths: list[int]) -> TrainBatch:
     )
 
 
-def policy(workers: int, *, offloads: bool = False) -> tuple[TrainedModel, list[Echo]]:
+def policy(
+    workers: int, *, offloads: bool = False, shares_gpus: bool = False
+) -> tuple[TrainedModel, list[Echo]]:
     echoes = [Echo() for _ in range(workers)]
     processes = WorkerGroup([FakeProcess(echo, f"train-{i}") for i, echo in enumerate(echoes)])  # type: ignore[arg-type]
-    return TrainedModel(TrainGroup(processes, timeout_s=1.0, offloads=offloads), "actor"), echoes
+    group = TrainGroup(processes, timeout_s=1.0, offloads=offloads, shares_gpus=shares_gpus)
+    return TrainedModel(group, "actor"), echoes
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -128,6 +131,17 @@ def test_offloading_only_where_asked(offloads: bool, wanted: list[str]) -> None:
 
     asyncio.run(go())
     assert echoes[0].log == wanted
+
+
+def test_on_shared_gpus_cached_memory_is_given_back_also_without_offloading() -> None:
+    ours, echoes = policy(1, shares_gpus=True)
+
+    async def go() -> None:
+        async with ours.on_device():
+            pass
+
+    asyncio.run(go())
+    assert echoes[0].log == ["off"]  # an engine's `offload` moves nothing then, and frees the cache
 
 
 def test_an_error_is_not_held_up_by_a_process_that_waits_for_the_failed_one() -> None:

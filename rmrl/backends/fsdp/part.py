@@ -131,11 +131,13 @@ class FSDPPart:
 
     def move(self, device: torch.device) -> None:
         fsdp = self._settings.trained.fsdp_config
-        if self.device.type == "cpu" or fsdp.offload_policy:
+        if self.device.type == "cpu":
             return  # everything is in host memory already
-        if fsdp.param_offload:
+        # With offload_policy FSDP2 keeps the state in host memory itself.
+        if fsdp.param_offload and not fsdp.offload_policy:
             compat.move_model(self.model, device)
-        if fsdp.optimizer_offload and self._optimizer is not None:
+        optimizer_moves = fsdp.optimizer_offload and not fsdp.offload_policy
+        if optimizer_moves and self._optimizer is not None:
             compat.move_optimizer(self._optimizer, device)
         compat.settle()
 

@@ -125,7 +125,7 @@ class RewardConfig:
     """Separate budgets for infrastructure (timeout, provider_error, worker_lost, cancelled), data
     (unparseable, ...) and user (user_error)."""
     timeout_s: float = positive(600.0, may_change=True)
-    """Deadline of one component on one step's responses."""
+    """Longest time in which an engine finishes none of a component's requests."""
     rule_timeout_s: float = positive(10.0, may_change=True)
     """Deadline of one rule on one response."""
     rule_workers: int | None = changeable(None)

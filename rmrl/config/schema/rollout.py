@@ -81,7 +81,7 @@ class RolloutConfig:
     log_prob_max_token_len_per_gpu: int | None = changeable(None)
     """Padded tokens per forward pass when old logprobs are computed; null: the actor's."""
     timeout_s: float = positive(1800.0, may_change=True)
-    """Deadline of one step's generation."""
+    """Longest time in which an engine finishes no response."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """{vllm: {...}, sglang: {...}}, passed to the engine unchanged."""
     val_kwargs: ValSamplingConfig = changeable(factory=ValSamplingConfig)

@@ -15,6 +15,7 @@ import torch
 from rmrl.errors import ConfigError, EngineLoadError
 from rmrl.inference.fitting import answered, overlong_logits, sorted_batches
 from rmrl.inference.hf.resident_model import ResidentModel
+from rmrl.inference.progress import Progress
 from rmrl.inference.scoring_base import (
     EmbedOutput,
     EmbedRequest,
@@ -52,6 +53,7 @@ class HFEngine:
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
         self.context_length = 0
+        self._progress = Progress()
         self._resident = ResidentModel(spec, self._load)
         self._tokenizer: Any = None
 
@@ -121,6 +123,10 @@ class HFEngine:
         """See `RewardEngine.resident_bytes`."""
         return self._resident.resident_bytes()
 
+    def progress(self) -> int:
+        """See `RewardEngine.progress`."""
+        return self._progress.count
+
     def ping(self) -> str:
         """Return "cold", "awake" or "asleep <level>"."""
         return self._resident.state()
@@ -184,6 +190,7 @@ class HFEngine:
             computed = compute(model, [requests[i] for i in batch])
             for i, result in zip(batch, computed, strict=True):
                 results[i] = result
+            self._progress.add(len(batch))
         return results
 
     @torch.inference_mode()
@@ -221,6 +228,7 @@ class HFEngine:
         for row in generated.sequences[:, length:].tolist():
             text, tokens, finish_reason = decoded(row, self._tokenizer, sampling)
             texts.append(TextOutput(text, finish_reason, length, len(tokens), choices))
+        self._progress.add()
         if greedy:
             return texts * sampling.n
         return texts

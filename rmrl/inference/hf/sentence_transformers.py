@@ -15,6 +15,7 @@ import torch
 from rmrl.errors import ConfigError, EngineLoadError
 from rmrl.inference.fitting import overlong_vector, sorted_batches
 from rmrl.inference.hf.resident_model import ResidentModel
+from rmrl.inference.progress import Progress
 from rmrl.inference.scoring_base import (
     EmbedOutput,
     EmbedRequest,
@@ -49,6 +50,7 @@ class SentenceTransformersEngine:
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
         self.context_length = 0
+        self._progress = Progress()
         self._resident = ResidentModel(spec, self._load)
 
     def start(self) -> None:
@@ -90,6 +92,7 @@ class SentenceTransformersEngine:
             units = torch.nn.functional.normalize(vectors.float(), dim=-1).tolist()
             for i, unit in zip(indices, units, strict=True):
                 outputs[i] = EmbedOutput(tuple(unit), lengths[i])
+            self._progress.add(len(batch))
         return outputs
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:  # noqa: ARG002
@@ -115,6 +118,10 @@ class SentenceTransformersEngine:
     def resident_bytes(self) -> int:
         """See `RewardEngine.resident_bytes`."""
         return self._resident.resident_bytes()
+
+    def progress(self) -> int:
+        """See `RewardEngine.progress`."""
+        return self._progress.count
 
     def ping(self) -> str:
         """Return "cold", "awake" or "asleep <level>"."""

@@ -31,6 +31,7 @@ import httpx
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RewardError
 from rmrl.inference.fitting import answered
+from rmrl.inference.progress import Progress
 from rmrl.inference.scoring_base import (
     EmbedOutput,
     EmbedRequest,
@@ -69,6 +70,7 @@ class SGLangEngine:
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
         self.context_length = 0
+        self._progress = Progress()
         self._http: httpx.Client | None = None
         self._asleep = 0
         self._server = Server(
@@ -136,6 +138,7 @@ class SGLangEngine:
                     )
                 for number, row in zip(answer, rows, strict=True):
                     values.append(value_output(number, len(row)))
+                self._progress.add(len(rows))
             return values
 
         return answered(
@@ -186,6 +189,10 @@ class SGLangEngine:
         if self._asleep and self._server.saves_memory:
             return 0
         return device_bytes(self._get("/get_server_info"))
+
+    def progress(self) -> int:
+        """See `RewardEngine.progress`."""
+        return self._progress.count
 
     def ping(self) -> str:
         """Return "cold", "awake" or "asleep <level>". Raises InfrastructureError when the server
@@ -275,8 +282,12 @@ class SGLangEngine:
         self._connected()
         if not requests:
             return []
+        answers: list[Any] = []
         with ThreadPoolExecutor(min(len(requests), self.spec.max_num_seqs)) as pool:
-            return list(pool.map(send, requests))
+            for answer in pool.map(send, requests):
+                answers.append(answer)
+                self._progress.add()
+        return answers
 
     def _answer(self, path: str, body: Mapping[str, Any]) -> Any:
         """Return the parsed answer; a string where the server refuses this very request (4xx)."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from rmrl.inference.settings import EngineSettings
 
 CPU_WORKER = "rmrl.inference.vllm.cpu_worker.SleepingCPUWorker"
+GPU_WORKER = "rmrl.inference.vllm.gpu_worker.SleepingGPUWorker"
 WORKER_EXTENSION = "rmrl.inference.vllm.worker_extension.WorkerExtension"
 
 
@@ -53,5 +54,6 @@ def engine_arguments(
         device = {
             "gpu_memory_utilization": settings.gpu_memory_utilization,
             "enable_sleep_mode": True,
+            "worker_cls": GPU_WORKER,
         }
     return {**common, **device, **settings.kwargs}

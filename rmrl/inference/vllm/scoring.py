@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RmrlError
 from rmrl.inference.fitting import answered, overlong_logits, overlong_vector
+from rmrl.inference.progress import Progress
 from rmrl.inference.scoring_base import (
     EmbedOutput,
     EmbedRequest,
@@ -62,6 +63,7 @@ class VLLMEngine:
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
         self.context_length = 0
+        self._progress = Progress()
         self._llm: Any = None
         self._asleep = 0
         self._task = ""
@@ -204,6 +206,10 @@ class VLLMEngine:
         """Return the sum over the workers of a tensor-parallel group."""
         return sum(self._guarded(lambda: self._llm.collective_rpc("worker_bytes")))
 
+    def progress(self) -> int:
+        """See `RewardEngine.progress`."""
+        return self._progress.count
+
     def ping(self) -> str:
         """Return "cold", "awake" or "asleep <level>"."""
         if self._llm is None:
@@ -249,7 +255,7 @@ class VLLMEngine:
         for request in requests:
             choices = list(request.choice_tokens) or None
             params.append(sampling_params(request.sampling, logprob_token_ids=choices))
-        answers = self._llm.generate(prompts, params, use_tqdm=False)
+        answers = self._llm.generate(prompts, params, use_tqdm=self._progress.bar)
         outputs: list[list[TextOutput]] = []
         for request, answer in zip(requests, answers, strict=True):
             texts: list[TextOutput] = []
@@ -284,7 +290,7 @@ class VLLMEngine:
         task = self._task
         outputs = self._guarded(
             lambda: self._llm.encode(
-                prompts, pooling_params=params, pooling_task=task, use_tqdm=False
+                prompts, pooling_params=params, pooling_task=task, use_tqdm=self._progress.bar
             )
         )
         return [output.outputs.data.float() for output in outputs]

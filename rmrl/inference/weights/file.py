@@ -41,6 +41,12 @@ def manifest_bytes(manifest: Manifest) -> int:
     return sum(_as_dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in manifest)
 
 
+def largest_bytes(manifest: Manifest) -> int:
+    """Number of bytes of the largest tensor of `manifest`; 0 without tensors."""
+    sizes = [_as_dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in manifest]
+    return max(sizes, default=0)
+
+
 def write_weights(
     path: Path, manifest: Manifest, tensors: Iterable[tuple[str, torch.Tensor]]
 ) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from rmrl.inference.weights.file import manifest_bytes
+from rmrl.inference.weights.file import Manifest, largest_bytes, manifest_bytes
 from rmrl.registry import load_attribute
 
 INIT_INFOS = {
@@ -21,6 +21,10 @@ INIT_INFOS = {
     "nccl": "vllm.distributed.weight_transfer.nccl_engine:NCCLTrainerInitInfo",
 }
 """Transport -> vLLM's settings of its training side; they name the backend of the same name."""
+
+
+PACKED_BUFFER_BYTES = 2**30
+"""vLLM's own size of the buffer in which tensors are packed for IPC."""
 
 
 class WeightClient(Protocol):
@@ -74,8 +78,9 @@ class WeightSender:
         make_info: Any = load_attribute(INIT_INFOS[link.transport])
         self._link = link
         self._weights = weights
+        options = transfer_options(link.options, weights.manifest(link.dtype))
         self._engine: Any = WeightTransferTrainerFactory.trainer_init(
-            make_info(rank=link.rank, **link.options),
+            make_info(rank=link.rank, **options),
             client=link.client,
             source=_source(weights, link.dtype),
         )
@@ -90,6 +95,15 @@ class WeightSender:
     def close(self) -> None:
         """Leave the group of processes that exchange weights."""
         self._engine.shutdown()
+
+
+def transfer_options(options: Mapping[str, Any], manifest: Manifest) -> dict[str, Any]:
+    """Return vLLM's settings for the tensors of `manifest`. A packed tensor must fit the buffer:
+    embeddings of models with 7 billion parameters exceed vLLM's 1 GiB."""
+    largest = largest_bytes(manifest)
+    if options.get("packed") and largest > PACKED_BUFFER_BYTES:
+        return {**options, "packed_buffer_size_bytes": largest}
+    return dict(options)
 
 
 def _source(weights: Weights, dtype: str) -> Any:

@@ -28,7 +28,8 @@ def test_cuda_sleeps_by_itself() -> None:
     made = arguments(device="cuda")
     assert made["enable_sleep_mode"] is True
     assert made["gpu_memory_utilization"] == 0.4
-    assert not {"worker_cls", "kv_cache_memory_bytes", "enforce_eager"} & made.keys()
+    assert made["worker_cls"] == "rmrl.inference.vllm.gpu_worker.SleepingGPUWorker"
+    assert not {"kv_cache_memory_bytes", "enforce_eager"} & made.keys()
 
 
 def test_a_step_holds_a_whole_sequence() -> None:

@@ -20,7 +20,7 @@ from rmrl.cluster.engine_client import EngineClient
 from rmrl.config.schema.rollout import RolloutConfig
 from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.inference.vllm.rollout import VLLMRollout
-from rmrl.inference.weights.sender import INIT_INFOS, TransferLink, WeightSender
+from rmrl.inference.weights.sender import INIT_INFOS, TransferLink, WeightSender, transfer_options
 from rmrl.registry import load_attribute
 from rmrl.types import Generation, Sampling
 from tests.engine_models import write_llama
@@ -241,9 +241,24 @@ def test_the_calls_come_in_vllms_order(found: dict[str, Any]) -> None:
     assert found["bytes"] > 1000
 
 
+@pytest.mark.parametrize(
+    ("rows", "buffer"),
+    [(1000, None), (2**29, None), (2**29 + 1, 2**30 + 2), (152_064 * 3584, 1_089_994_752)],
+)
+def test_the_largest_tensor_fits_the_packed_buffer(rows: int, buffer: int | None) -> None:
+    """bfloat16: two bytes each. The last one is the embedding of a model with 7 billion
+    parameters: 152,064 * 3,584 * 2 bytes, more than vLLM's 2**30."""
+    manifest = [("small", torch.bfloat16, (3,)), ("embedding", torch.bfloat16, (rows,))]
+    sizes = {"packed": True}
+    if buffer is not None:
+        sizes["packed_buffer_size_bytes"] = buffer
+    assert transfer_options({"packed": True}, manifest) == sizes
+    assert transfer_options({"master_port": 1}, manifest) == {"master_port": 1}
+
+
 def test_our_settings_fit_vllms_training_side() -> None:
     ipc, nccl = (load_attribute(INIT_INFOS[name]) for name in ("ipc", "nccl"))
-    assert ipc(rank=1, packed=True).is_sender is False
+    assert ipc(rank=1, packed=True, packed_buffer_size_bytes=2**31).is_sender is False
     made = nccl(rank=0, master_address="10.0.0.1", master_port=29500, world_size=5)
     assert made.is_sender
     assert (made.backend, ipc.backend) == ("nccl", "ipc")
