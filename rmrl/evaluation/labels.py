@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from rmrl.config.numbers import is_number
+from rmrl.data.responses import AnsweredRow
 from rmrl.errors import DataError
 from rmrl.evaluation.formats.fields import json_value, value_at
 from rmrl.evaluation.read_items import raw_rows
@@ -61,6 +62,23 @@ def labels_of(
         else:
             raise DataError(f"{place}, '{column}': saw {each!r:.80}; need {need}")
     return tuple(labels)
+
+
+def response_labels(
+    row: AnsweredRow, column: str, good_from: float | None, *, section: str
+) -> Labels:
+    """Return the label of each response of a row. Raises DataError as `labels_of` does, and for
+    another number of labels than of responses."""
+    count = len(row.texts)
+    place = row.prompt.id
+    labels = labels_of(row.fields, column, good_from, place=place, section=section)
+    if labels == (None,):
+        return (None,) * count
+    if len(labels) != count:
+        raise DataError(
+            f"{place}, '{column}': saw {len(labels)} labels for {count} responses; need one each"
+        )
+    return labels
 
 
 def scored_labels(

@@ -264,6 +264,15 @@ def test_rows_without_a_label_get_a_corrected_share(folder: Path) -> None:
     assert estimate["low"] <= good_N[:60].mean() <= estimate["high"]
 
 
+def test_bad_rows_can_be_sorted_out(folder: Path) -> None:
+    with (folder / "rows.jsonl").open("a") as file:
+        file.write("no JSON\n")
+    with pytest.raises(DataError, match=r"rows\.jsonl"):
+        calibrated(folder)
+    made = calibrated(folder, "data.on_bad_row=quarantine")["digits"]
+    assert made.figures["count"] == 120
+
+
 def test_a_missing_verdict_is_counted_and_not_fitted(folder: Path) -> None:
     rows = labelled()
     rows[0]["response"] = "silent"
@@ -285,6 +294,11 @@ MISTAKES: dict[str, tuple[list[str], type[RmrlError], str]] = {
     "a method": (["calibrate.method=isotnic"], ConfigError, "did you mean 'isotonic'"),
     "no labels": (["calibrate.label=lable"], DataError, "calibrate.label=... of prompt, response"),
     "few labels": (["data.max_rows=49"], DataError, "saw 49 labels; need at least 50"),
+    "labels of some responses": (
+        ["data.files={folder}/several.jsonl"],
+        DataError,
+        "saw 1 labels for 2 responses",
+    ),
     "a reward": (["reward.models=[digit]"], ConfigError, "did you mean 'digits'"),
     "a scored reward": (
         ["reward.models=[digit]", "calibrate.scored=true"],
@@ -297,7 +311,9 @@ MISTAKES: dict[str, tuple[list[str], type[RmrlError], str]] = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_sentences_before_anything_is_scored(folder: Path, name: str) -> None:
     overrides, error, sentence = MISTAKES[name]
-    config = compose_config(words(folder, *overrides), CalibrateConfig)
+    write(folder / "several.jsonl", [{"prompt": "p", "responses": ["1", "2"], "label": True}])
+    given = [text.format(folder=folder) for text in overrides]
+    config = compose_config(words(folder, *given), CalibrateConfig)
     with pytest.raises(error, match=re.escape(sentence)):
         check_calibration(config, shipped_functions=folder)
     assert not (folder / "out").exists()

@@ -216,6 +216,15 @@ def test_prompts_are_drawn_and_not_responses() -> None:
     assert (tested["high"] - tested["low"]) / 2 == pytest.approx(half, rel=0.15)
 
 
+def test_the_terms_of_a_prompt_are_drawn_with_their_number() -> None:
+    # Every response gains 1, in prompts of 1 to 20 responses: so does every resample.
+    prompts = np.repeat(np.arange(20), np.arange(1, 21))
+    made = responses([0.0] * 210, [1.0] * 210, prompts.tolist())
+    tested = difference(mean(made, 0.0), resamples=200, confidence=0.95, seed=1)
+    assert tested is not None
+    assert (tested["low"], tested["high"]) == (pytest.approx(1), pytest.approx(1))
+
+
 def test_equal_rewards_and_too_few_prompts_have_a_plain_answer() -> None:
     made = responses([1, 2, 3], [1, 2, 3], [0, 1, 2])
     tested = difference(mean(made, 0.0), resamples=100, confidence=0.95, seed=1)
@@ -334,6 +343,11 @@ MISTAKES: dict[str, tuple[list[str], type[RmrlError], str]] = {
     "a figure": (["compare.figure=pears"], ConfigError, "did you mean 'pairs'"),
     "a figure without labels": (["compare.figure=best"], ConfigError, "needs people's labels"),
     "a label": (["compare.label=god"], DataError, "compare.label=... of prompt, responses, good"),
+    "labels of some responses": (
+        ["compare.label=good", "data.files={folder}/several.jsonl"],
+        DataError,
+        "saw 1 labels for 2 responses",
+    ),
     "marks": (
         ["compare.label=good", "compare.good_from=2", "data.files={folder}/marks.jsonl"],
         DataError,
@@ -347,6 +361,8 @@ def test_mistakes_are_sentences_before_anything_is_scored(folder: Path, name: st
     overrides, error, sentence = MISTAKES[name]
     marks = {"prompt": "p", "response": "r", "good": "high"}
     (folder / "marks.jsonl").write_text(json.dumps(marks) + "\n")
+    several = {"prompt": "p", "responses": ["r", "s"], "good": True}
+    (folder / "several.jsonl").write_text(json.dumps(several) + "\n")
     with pytest.raises(error, match=re.escape(sentence)):
         compared(folder, *(text.format(folder=folder) for text in overrides))
     assert not (folder / "out").exists()

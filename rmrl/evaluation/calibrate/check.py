@@ -14,9 +14,10 @@ from rmrl.cluster.devices import resolve_device
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.plain_checks import field_problems
 from rmrl.config.schema import CalibrateConfig, RewardConfig, ScoreConfig
+from rmrl.data.responses import answered_rows
 from rmrl.errors import DataError, Problems
 from rmrl.evaluation.calibrate.fit import label_problem
-from rmrl.evaluation.labels import labelled_rows
+from rmrl.evaluation.labels import Labels, labelled_rows, response_labels
 from rmrl.evaluation.scored_once import is_finished
 from rmrl.offline.check import CheckedScoring, check_scoring
 from rmrl.rewards.calibration.digest import reward_digest
@@ -142,11 +143,8 @@ def _count_labels(config: CalibrateConfig) -> None:
     settings = config.calibrate
     labelled: list[bool] = []
     columns: dict[str, None] = {}
-    rows = labelled_rows(
-        config.data.files, settings.label, settings.good_from, max_rows=config.data.max_rows
-    )
     unlabelled = 0
-    for _, values, labels in rows:
+    for values, labels in _rows(config):
         columns |= dict.fromkeys(values)
         for label in labels:
             if label is None:
@@ -160,6 +158,21 @@ def _count_labels(config: CalibrateConfig) -> None:
             problem += f", or name their column: calibrate.label=... of {', '.join(columns)}"
         raise DataError(f"{where}: {problem}")
     _log.info(f"{len(labelled)} responses with a label; {unlabelled} labels are null or absent")
+
+
+def _rows(config: CalibrateConfig) -> Iterator[tuple[Mapping[str, Any], Labels]]:
+    """Yield columns and labels of each row; where it is to be scored, as scoring reads it."""
+    column = config.calibrate.label
+    good_from = config.calibrate.good_from
+    if config.calibrate.scored:
+        max_rows = config.data.max_rows
+        for _, values, labels in labelled_rows(
+            config.data.files, column, good_from, max_rows=max_rows
+        ):
+            yield values, labels
+        return
+    for row in answered_rows(config.data):
+        yield row.fields, response_labels(row, column, good_from, section="calibrate")
 
 
 def _resolved(config: CalibrateConfig, shipped_functions: Path) -> tuple[RewardSpec, ...]:

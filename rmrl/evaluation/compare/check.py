@@ -13,7 +13,7 @@ from rmrl.config.schema import CompareConfig, RewardConfig, ScoreConfig
 from rmrl.config.yaml_file import read_yaml
 from rmrl.data.responses import answered_rows
 from rmrl.errors import ConfigError, DataError, Problems
-from rmrl.evaluation.labels import labels_of
+from rmrl.evaluation.labels import response_labels
 from rmrl.evaluation.scored_once import is_finished
 from rmrl.offline.check import CheckedScoring, check_scoring
 
@@ -144,13 +144,7 @@ def _check_labels(config: CompareConfig) -> None:
     columns: dict[str, None] = {}
     for row in answered_rows(config.data):
         columns |= dict.fromkeys(row.fields)
-        labels = labels_of(
-            row.fields,
-            settings.label,
-            settings.good_from,
-            place=row.prompt.id,
-            section="compare",
-        )
+        labels = response_labels(row, settings.label, settings.good_from, section="compare")
         has_label |= set(labels) != {None}
     if not has_label:
         raise DataError(

@@ -14,7 +14,7 @@ from rmrl.config.schema import CompareConfig
 from rmrl.data.responses import AnsweredRow, answered_rows
 from rmrl.data.rows import read_rows
 from rmrl.errors import DataError
-from rmrl.evaluation.labels import labels_of
+from rmrl.evaluation.labels import response_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,19 +103,9 @@ def _numbers(value: Any, count: int, file: str) -> list[float]:
 
 def _labels(row: AnsweredRow, config: CompareConfig) -> list[float]:
     column = config.compare.label
-    count = len(row.texts)
     if column is None:
-        return [np.nan] * count
-    labels = labels_of(
-        row.fields, column, config.compare.good_from, place=row.prompt.id, section="compare"
-    )
-    if labels == (None,):
-        labels = (None,) * count
-    if len(labels) != count:
-        raise DataError(
-            f"{row.prompt.id}, '{column}': saw {len(labels)} labels for {count} responses; need one"
-            " each"
-        )
+        return [np.nan] * len(row.texts)
+    labels = response_labels(row, column, config.compare.good_from, section="compare")
     numbers: list[float] = []
     for label in labels:
         if label is None:
