@@ -10,6 +10,7 @@ readers that are ahead of the actors, and repeats what a lost process or node ha
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,8 @@ from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 from ray.exceptions import RayError
 
-from rmrl.errors import InfrastructureError, RmrlError
+from rmrl import errors
+from rmrl.errors import ConfigError, InfrastructureError, RmrlError
 
 Record = Mapping[str, Any]
 """Numbers, texts, bytes, and lists of numbers."""
@@ -33,6 +35,7 @@ Worker = Callable[[Record], Record]
 _BLOCK_BYTES = 2**16
 """Records of this size travel by themselves: an actor takes one at a time, and a result is there as
 soon as it is finished."""
+_ERROR = "error of the worker"
 _READER_CPUS = 0.1
 """A reader mostly waits for the disk. It is not merged into the actors, which have other needs."""
 
@@ -49,8 +52,8 @@ def stream(
     """Yield the result of every record. Ray runs already.
 
     `worker` makes the object of an actor from `arguments`; `workers`: number of actors, each with
-    `cpus` and `gpus`. Raises the RmrlErrors of readers and workers unchanged, InfrastructureError
-    for what Ray cannot repeat.
+    `cpus` and `gpus`. Raises the RmrlErrors of workers, InfrastructureError for what Ray cannot
+    repeat.
     """
     with _context():
         data = ray.data.read_datasource(
@@ -70,9 +73,13 @@ def stream(
         try:
             tables: Any = data.iter_batches(batch_size=None, batch_format="pyarrow")
             for table in tables:
-                yield from table.to_pylist()
+                for record in table.to_pylist():
+                    if record[_ERROR]:
+                        raise _error_of(record[_ERROR])
+                    yield record
         except RayError as error:
-            raise _own_error(error) from error
+            words = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            raise InfrastructureError(f"Ray Data could not finish the job: {words}") from error
 
 
 def cluster_cpus() -> int:
@@ -115,13 +122,21 @@ def _blocks(reader: Reader) -> Iterator[pa.Table]:
 class _OnTables:
     """The object of an actor; takes and returns records as Arrow tables."""
 
-    def __init__(self, worker: Callable[..., Worker], arguments: Sequence[Any]) -> None:
-        self._worker = worker(*arguments)
+    def __init__(self, make: Callable[..., Worker], arguments: Sequence[Any]) -> None:
+        self._make = make
+        self._arguments = arguments
+        self._worker: Worker | None = None
 
     def __call__(self, table: pa.Table) -> pa.Table:
         results: list[dict[str, Any]] = []
         for record in table.to_pylist():
-            results.append(dict(self._worker(record)))
+            try:
+                if self._worker is None:
+                    self._worker = self._make(*self._arguments)
+                results.append({**self._worker(record), _ERROR: ""})
+            except RmrlError as error:
+                # As a result, since Ray Data keeps neither the type nor the words of an exception.
+                results.append({_ERROR: _described(error)})
         return pa.Table.from_pylist(results)
 
 
@@ -137,7 +152,7 @@ def _context() -> Iterator[None]:
     context.print_on_execution_start = False
     logger = logging.getLogger("ray.data")
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     DataContext._set_current(context)
     try:
         yield
@@ -146,12 +161,15 @@ def _context() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _own_error(error: BaseException) -> RmrlError:
-    """Return the error of rmrl that Ray's error carries; InfrastructureError without one."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, RmrlError):
-            return inner
-        inner = getattr(inner, "cause", None) or inner.__cause__
-    words = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-    return InfrastructureError(f"Ray Data could not finish the job: {words}")
+def _described(error: RmrlError) -> str:
+    content: Any = str(error)
+    if isinstance(error, ConfigError):
+        content = error.problems
+    return json.dumps([type(error).__name__, content])
+
+
+def _error_of(text: str) -> RmrlError:
+    """Return the error that `_described` wrote."""
+    name, content = json.loads(text)
+    kind = getattr(errors, name, RmrlError)
+    return kind(content)

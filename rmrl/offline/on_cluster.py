@@ -51,9 +51,13 @@ def score_on_cluster(job: Job) -> None:
     config = checked.config
     workers = config.reward.rule_workers or _CPUS_PER_ACTOR
     reward = dataclasses.replace(config.reward, rule_workers=workers)
+    # An actor tries no rows by itself, and its engines are processes of its machine, which join no
+    # cluster.
+    data = dataclasses.replace(config.data, files=None)
     arguments = (
-        # An actor's engines are processes of its machine, which join no cluster.
-        dataclasses.replace(config, reward=reward, out=None, ray_kwargs=ClusterConfig()),
+        dataclasses.replace(
+            config, reward=reward, data=data, out=None, shard=None, ray_kwargs=ClusterConfig()
+        ),
         tuple(map(str, checked.files)),
         reward_digests(checked.specs),
     )

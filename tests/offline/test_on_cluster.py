@@ -4,7 +4,6 @@ nodes (two raylets on this machine)."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -24,12 +23,15 @@ RULE = """
 import os, time
 from pathlib import Path
 
+LOG = Path(__file__).with_name("scored.log")
+SLOW_S = float(Path(__file__).with_name("seconds").read_text())
+
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     # the worker's parent is an actor, and that one's the raylet of its node
     stat = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
-    with open(os.environ["SCORED_LOG"], "a") as log:
+    with LOG.open("a") as log:
         log.write(f"{stat[1]} {solution_str[-4:]}\\n")
-    time.sleep(float(os.environ.get("SLOW_S", "0.01")))
+    time.sleep(SLOW_S)
     if solution_str == "silent":
         return None
     return {"score": len(solution_str) / 7, "first": solution_str[:1]}
@@ -82,15 +84,20 @@ def start(folder: Path, out: str, *keys: str, slow_s: float = 0.01) -> subproces
         "overwrite=true",
         *keys,
     ]
-    log = {"SCORED_LOG": str(folder / f"{out}.scored"), "SLOW_S": str(slow_s)}
+    (folder / "functions" / "seconds").write_text(str(slow_s))
+    scored_log(folder).unlink(missing_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "rmrl.main_score", *arguments],
         cwd=REPOSITORY,
-        env={**os.environ, **log},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
+
+
+def scored_log(folder: Path) -> Path:
+    """Raylet and row of each call since the last start."""
+    return folder / "functions" / "scored.log"
 
 
 def finish(process: subprocess.Popen[str], code: int = 0) -> str:
@@ -126,9 +133,7 @@ class TestOnTwoNodes:
     def test_both_nodes_score(self, folder: Path, two_nodes: str) -> None:
         address = f"ray_kwargs.ray_init.address={two_nodes}"
         finish(start(folder, "nodes.jsonl", "score.engine=ray_data", address))
-        raylets = [
-            line.split()[0] for line in (folder / "nodes.jsonl.scored").read_text().splitlines()
-        ]
+        raylets = [line.split()[0] for line in scored_log(folder).read_text().splitlines()]
         # the trial calls of the checks were made by processes of no raylet
         assert sum(raylets.count(raylet) > 20 for raylet in set(raylets)) == 2
 
@@ -147,12 +152,10 @@ class TestOnTwoNodes:
         done = json.loads(manifest.read_text())["parts"][-1]["rows_done"]
         assert 0 < done < ROWS
         time.sleep(3)  # the cluster ends the actors of the lost driver
-        log = folder / "killed.parquet.scored"
-        log.unlink()
         printed = finish(start(folder, "killed.parquet", *keys))
         assert f"resuming: {done} of {ROWS} rows were scored before" in printed
         assert (folder / "killed.parquet").read_bytes() == (folder / "clean.parquet").read_bytes()
-        scored = [line.split()[1:] for line in log.read_text().splitlines()]
+        scored = [line.split()[1:] for line in scored_log(folder).read_text().splitlines()]
         numbers = {int(words[0]) for words in scored if words and words[0].isdigit()}
         # the trial calls of the checks take the first rows
         assert not {number for number in numbers if 8 < number < done}
