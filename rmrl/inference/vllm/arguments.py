@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from typing import Any, Literal
 
 from rmrl.inference.settings import EngineSettings
 
 CPU_WORKER = "rmrl.inference.vllm.cpu_worker.SleepingCPUWorker"
 GPU_WORKER = "rmrl.inference.vllm.gpu_worker.SleepingGPUWorker"
+NEWER = frozenset({"sleep_mode_offload_cudagraph"})
+"""Arguments that save memory, and that not every version of vLLM has."""
 WORKER_EXTENSION = "rmrl.inference.vllm.worker_extension.WorkerExtension"
 
 
@@ -55,5 +58,17 @@ def engine_arguments(
             "gpu_memory_utilization": settings.gpu_memory_utilization,
             "enable_sleep_mode": True,
             "worker_cls": GPU_WORKER,
+            # Memory of CUDA graphs, 0.5 GB and more, is given back as well while it sleeps.
+            "sleep_mode_offload_cudagraph": True,
         }
     return {**common, **device, **settings.kwargs}
+
+
+def known_arguments(arguments: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    """Return the arguments without those of NEWER that this version of vLLM does not know.
+    `known`: fields of its EngineArgs."""
+    kept: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name in known or name not in NEWER:
+            kept[name] = value
+    return kept

@@ -32,7 +32,7 @@ from rmrl.inference.rollout_base import (
     sample_seed,
 )
 from rmrl.inference.vllm import batch_invariance
-from rmrl.inference.vllm.arguments import engine_arguments
+from rmrl.inference.vllm.arguments import engine_arguments, known_arguments
 from rmrl.inference.vllm.sampling import sampling_params
 from rmrl.types import Generation, Sampling
 
@@ -241,7 +241,9 @@ class VLLMRollout(TaggedSleep):
             max_model_len=settings.max_model_len,
             tokenizer=settings.tokenizer,
         )
-        self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        self._engine = LLMEngine.from_engine_args(
+            EngineArgs(**known_arguments(arguments, EngineArgs.__dataclass_fields__))
+        )
         self._logprobs_before_filters = all(self._engine.collective_rpc("report_tempered_logprobs"))
 
     def _submit(

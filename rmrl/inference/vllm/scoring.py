@@ -28,7 +28,7 @@ from rmrl.inference.scoring_base import (
     overlong_value,
 )
 from rmrl.inference.vllm import batch_invariance
-from rmrl.inference.vllm.arguments import engine_arguments
+from rmrl.inference.vllm.arguments import engine_arguments, known_arguments
 from rmrl.inference.vllm.sampling import sampling_params
 from rmrl.models.checkpoint_inspect import (
     architecture,
@@ -101,9 +101,10 @@ class VLLMEngine:
             # have.
             os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         try:
-            from vllm import LLM
+            from vllm import LLM, EngineArgs
 
-            self._llm = LLM(**arguments)
+            fields = EngineArgs.__dataclass_fields__
+            self._llm = LLM(**known_arguments(arguments, fields))
             if self._is_exact:
                 self._llm.collective_rpc("pair_lone_rows")
         except Exception as error:  # vLLM raises every kind of error here

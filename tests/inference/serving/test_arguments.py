@@ -1,7 +1,9 @@
 from typing import Any
 
+import pytest
+
 from rmrl.inference.settings import EngineSettings
-from rmrl.inference.vllm.arguments import engine_arguments
+from rmrl.inference.vllm.arguments import engine_arguments, known_arguments
 
 GIVEN: dict[str, Any] = {
     "path": "m", "device": "cpu", "threads": 1, "dtype": "bfloat16", "max_model_len": None,
@@ -47,3 +49,21 @@ def test_kwargs_win() -> None:
         "enforce_eager": False,
         "block_size": 32,
     }
+
+
+def test_an_older_vllm_gets_no_argument_that_it_does_not_know() -> None:
+    made = arguments(device="cuda")
+    assert made["sleep_mode_offload_cudagraph"] is True
+    assert known_arguments(made, made.keys()) == made
+    older = known_arguments(made, {"model"})
+    assert made.keys() - older.keys() == {"sleep_mode_offload_cudagraph"}
+    # A mistyped name of a user's own reaches vLLM, which refuses it.
+    assert known_arguments({"typo": 1}, {"model"}) == {"typo": 1}
+
+
+@pytest.mark.slow
+def test_the_installed_vllm_knows_every_argument() -> None:
+    from vllm import EngineArgs
+
+    assert arguments(device="cuda").keys() <= EngineArgs.__dataclass_fields__.keys()
+    assert arguments().keys() <= EngineArgs.__dataclass_fields__.keys()
