@@ -28,7 +28,7 @@ class TrainGroup:
         self._workers = workers
         self._timeout_s = timeout_s
         self._offloads = offloads
-        self._releases = offloads or shares_gpus
+        self._shares_gpus = shares_gpus
 
     @property
     def size(self) -> int:
@@ -65,7 +65,7 @@ class TrainGroup:
         if self._offloads:
             await self.call("onload")
         yield
-        if self._releases:
+        if self._offloads or self._shares_gpus:
             await self.call("offload")
 
     async def close(self) -> None:
