@@ -32,9 +32,9 @@ Record = Mapping[str, Any]
 Reader = Callable[[], Iterable[Record]]
 Worker = Callable[[Record], Record]
 
-_BLOCK_BYTES = 2**16
-"""Records of this size travel by themselves: an actor takes one at a time, and a result is there as
-soon as it is finished."""
+_BLOCK_BYTES = 1
+"""Every record travels by itself: an actor takes one at a time, so that all actors have work, and a
+result is there as soon as it is finished."""
 _ERROR = "error of the worker"
 _READER_CPUS = 0.1
 """A reader mostly waits for the disk. It is not merged into the actors, which have other needs."""
