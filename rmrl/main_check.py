@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from rmrl.config.installed import refuse_other_rmrl
 from rmrl.config.load import compose_config, shipped
 from rmrl.config.schema import Config, ScoreConfig, ScoreTrainerConfig
-from rmrl.errors import ConfigError
+from rmrl.errors import ConfigError, DataError
 from rmrl.exit import ends_with_its_reader, exit_code
 from rmrl.logs import begin_run
 
@@ -103,6 +103,11 @@ def _of_scoring(arguments: argparse.Namespace) -> Plan:
     compared_count = _compared_count(arguments, checked.specs)
     answered = answered_rows(config.data, count_tokens=token_counter(checked))
     scanned = list(itertools.islice(answered, _SCANNED_ROWS))
+    if not scanned:
+        raise DataError(
+            "data.files has no row that can be read, so there is nothing to show; without"
+            " data.on_bad_row=quarantine the first bad row is named"
+        )
     sources = [row.prompt.data_source for row in scanned]
     displayed = [scanned[position] for position in first_of_each(sources, arguments.rows)]
 

@@ -19,9 +19,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from rmrl.doctor import CHECKS, NAMES
+from rmrl.doctor import CHECKS, NAMES, findings_of
 from rmrl.doctor.finding import Finding
+from rmrl.errors import ConfigError
 from rmrl.exit import ends_with_its_reader, exit_code
+from rmrl.registry import did_you_mean
 
 _log = logging.getLogger("rmrl.main_doctor")  # under python -m its __name__ is another
 
@@ -32,13 +34,15 @@ _PROBLEMS = 2
 def run(names: Sequence[str], *, as_json: bool) -> int:
     """Print the findings of the named checks; return the number of problems. Raises ConfigError for
     an unknown name."""
-    checks = {name: CHECKS[name] for name in names}  # an unknown name is refused here
+    for name in names:
+        if name not in CHECKS:
+            raise ConfigError(f"nothing to check is named '{name}'{did_you_mean(name, NAMES)}")
     console = Console(highlight=False, soft_wrap=True)
     findings: list[Finding] = []
-    for name, check in checks.items():
+    for name in names:
         if name in ("vllm", "ray", "collectives"):
             _log.info(f"{name}: this takes seconds to a minute")
-        for finding in check():
+        for finding in findings_of(name):
             findings.append(finding)
             if not as_json:
                 _print(console, finding)

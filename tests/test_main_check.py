@@ -129,6 +129,10 @@ def test_mistakes(tmp_path: Path, common: list[str], capsys: pytest.CaptureFixtu
     assert main(common) == 2
     assert "data.files is empty" in capsys.readouterr().err
     assert main([*common, f"data.files={tmp_path}/none.jsonl"]) == 6
+    (tmp_path / "bad.jsonl").write_text("no json\n")
+    bad = f"data.files={tmp_path}/bad.jsonl"
+    assert main([*common, bad, "data.on_bad_row=quarantine"]) == 6
+    assert "has no row that can be read" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stopped:
         main(["--rows", "0", *common])
     assert stopped.value.code == 2

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import psutil
 
 _POLL_S = 0.01
+_GIVE_UP_S = 30.0
 
 
 def family_of(process: psutil.Process) -> list[psutil.Process]:
@@ -20,14 +21,16 @@ def family_of(process: psutil.Process) -> list[psutil.Process]:
 
 
 async def end_family(family: Sequence[psutil.Process], *, ends_by_itself_s: float = 0.0) -> None:
-    """Kill all processes of the family and wait until they are gone.
+    """Kill all processes of the family and wait until they are gone, at most `_GIVE_UP_S` for
+    each: one that waits for a device in the kernel cannot be killed.
 
     `ends_by_itself_s`: seconds that the first one has to end before it is killed as well.
     """
     deadline = time.monotonic() + ends_by_itself_s
     for member in family:
         kills = member is not family[0]
-        while _lives(member):
+        give_up = time.monotonic() + ends_by_itself_s + _GIVE_UP_S
+        while _lives(member) and time.monotonic() < give_up:
             if kills or time.monotonic() > deadline:
                 kills = True
                 with contextlib.suppress(psutil.Error):

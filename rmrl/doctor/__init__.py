@@ -21,3 +21,13 @@ _TABLE = {
 CHECKS: Registry[Check] = Registry("check", _TABLE)
 NAMES = tuple(_TABLE)
 """Checks in the order of their lines."""
+
+
+def findings_of(name: str) -> Sequence[Finding]:
+    """Run a check. One that cannot be imported or fails is a problem of the machine too: its error
+    becomes the finding."""
+    try:
+        return CHECKS[name]()
+    except Exception as error:
+        words = (str(error).strip().splitlines() or [""])[0]
+        return [Finding("problem", f"{name}: {type(error).__name__}: {words}")]

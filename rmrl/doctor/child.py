@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -18,6 +19,7 @@ from rmrl.errors import RmrlError
 from rmrl.registry import load_attribute
 
 _MARK = "rmrl-doctor:"
+_LAST_WORDS_S = 5.0
 
 
 def run(
@@ -40,7 +42,8 @@ def run(
         output, errors = process.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired as late:
         asyncio.run(end_family(family_of(psutil.Process(process.pid))))
-        process.communicate()
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_LAST_WORDS_S)
         raise RmrlError(f"no answer within {deadline_s:.0f} s") from late
     for line in output.splitlines():
         if line.startswith(_MARK):

@@ -22,9 +22,29 @@ _DEADLINE_S = 120.0
 
 def check_devices() -> list[Finding]:
     """Compare the GPUs that torch sees with those of the driver."""
+    driver = driver_gpus()
+    if driver is None:
+        return [
+            Finding(
+                "note",
+                "nvidia-smi is there and gives no answer: the driver does not run, or hangs",
+                "nvidia-smi; in a container: docker run --gpus all ...",
+            )
+        ]
+    try:
+        seen = torch_gpus()
+    except RuntimeError as error:
+        words = (str(error).strip().splitlines() or [""])[0]
+        return [
+            Finding(
+                "problem",
+                f"torch {torch.__version__} cannot use the GPUs: {words}",
+                "a newer driver, or a build of torch for the driver's CUDA version",
+            )
+        ]
     return device_findings(
-        driver=driver_gpus(),
-        torch_gpus=torch_gpus(),
+        driver=driver,
+        torch_gpus=seen,
         torch_version=torch.__version__,
         torch_cuda=torch.version.cuda,
     )
@@ -39,9 +59,9 @@ def check_collectives() -> list[Finding]:
     return findings
 
 
-def driver_gpus() -> list[str]:
-    """Return a line for each GPU that `nvidia-smi` lists; [] without the program or without an
-    answer."""
+def driver_gpus() -> list[str] | None:
+    """Return a line for each GPU that `nvidia-smi` lists; [] without the program, None where it
+    gives no answer."""
     if shutil.which("nvidia-smi") is None:
         return []
     try:
@@ -51,7 +71,7 @@ def driver_gpus() -> list[str]:
             capture_output=True, text=True, timeout=30, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
-        return []
+        return None
     return [line.strip() for line in listed.stdout.splitlines() if line.strip()]
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from rmrl.config import installed
-from rmrl.doctor import packages
+from rmrl.doctor import devices, packages
 from rmrl.doctor.devices import device_findings
 from rmrl.doctor.machine import open_files
-from rmrl.doctor.storage import disk, leftovers, model_cache, shared_memory
+from rmrl.doctor.storage import disk, leftovers, model_cache, place_findings, shared_memory
 
 
 def test_a_requirement_holds_is_missing_or_has_another_version(
@@ -104,9 +105,51 @@ def test_weights_of_ended_processes_are_named_those_of_living_ones_are_not(tmp_p
     (tmp_path / f"rmrl-weights-{os.getpid()}-3").write_bytes(b"x")
     gone = tmp_path / f"rmrl-weights-{ended.pid}-7"
     gone.write_bytes(b"x")
+    assert leftovers(tmp_path) == []  # of another container, perhaps: it is new
+    hours_ago = time.time() - 7200
+    for path in tmp_path.iterdir():
+        os.utime(path, (hours_ago, hours_ago))
     finding = leftovers(tmp_path)[0]
     assert finding.level == "note"
-    assert finding.advice == f"rm {gone}"
+    assert finding.advice == f"where no other container uses them: rm {gone}"
+
+
+def test_a_folder_that_does_not_exist_is_judged_by_the_one_above(tmp_path: Path) -> None:
+    findings = place_findings(tmp_path / "a" / "b", "models")
+    assert len(findings) == 1
+    assert findings[0].text.startswith(f"{tmp_path}/a/b: ")
+
+
+def test_a_folder_behind_a_closed_one_is_a_problem_and_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: object, mode: int) -> bool:
+        return mode == os.R_OK
+
+    monkeypatch.setattr(os, "access", refused)
+    finding = place_findings(tmp_path / "hub", "models")[1]
+    assert finding.level == "problem"
+    assert f"{tmp_path}/hub cannot be written by this user" in finding.text
+
+
+def test_a_driver_without_an_answer_is_no_machine_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devices, "driver_gpus", lambda: None)
+    assert [finding.level for finding in devices.check_devices()] == ["note"]
+
+
+def test_a_driver_too_old_for_torch_is_a_problem_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def old() -> list[str]:
+        raise RuntimeError("The NVIDIA driver on your system is too old\nmore")
+
+    monkeypatch.setattr(devices, "driver_gpus", lambda: ["H200"])
+    monkeypatch.setattr(devices, "torch_gpus", old)
+    finding = devices.check_devices()[0]
+    assert finding.level == "problem"
+    assert finding.text.endswith("cannot use the GPUs: The NVIDIA driver on your system is too old")
 
 
 def test_the_cache_of_models_follows_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:

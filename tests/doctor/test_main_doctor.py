@@ -47,9 +47,23 @@ def test_a_problem_is_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table: Registry[doctor.Check] = Registry("check", {"machine": f"{__name__}:bad"})
-    monkeypatch.setattr("rmrl.main_doctor.CHECKS", table)
+    monkeypatch.setattr("rmrl.doctor.CHECKS", table)
     assert main(["machine"]) == 2
     assert "problem  it is broken; mend it" in capsys.readouterr().out
+
+
+def test_a_check_that_cannot_be_imported_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torch without its libraries, for example."""
+    table: Registry[doctor.Check] = Registry(
+        "check", {"devices": "nothing_of_this_name:check", "machine": f"{__name__}:bad"}
+    )
+    monkeypatch.setattr("rmrl.doctor.CHECKS", table)
+    assert main(["devices", "machine"]) == 2
+    out = capsys.readouterr().out
+    assert "problem  devices: ModuleNotFoundError: No module named 'nothing_of_this_name'" in out
+    assert "it is broken" in out
 
 
 def test_an_unknown_check_is_refused_before_any_runs(capsys: pytest.CaptureFixture[str]) -> None:
