@@ -18,6 +18,8 @@ EVERYWHERE = ("cpu", "cuda")
 class EngineFacts:
     """Class attributes of an engine, with what holds where its class does not state them."""
 
+    runners: tuple[str, ...] = ("generate", "pooling", "token_pooling", "embed")
+    """Kinds of models that it runs, see `EngineSpec.runner`."""
     sleeps_on: tuple[str, ...] = EVERYWHERE
     """Devices on which `sleep` is worth more than ending the process and starting it again."""
     reserves_gpu_share: bool = True

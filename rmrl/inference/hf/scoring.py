@@ -45,6 +45,7 @@ class HFEngine:
     batch_invariant (a row at a time).
     """
 
+    runners: ClassVar[tuple[str, ...]] = ("generate", "pooling", "token_pooling")
     sleeps_on: ClassVar[tuple[str, ...]] = ()
     reserves_gpu_share: ClassVar[bool] = False
     loads_checkpoint: ClassVar[bool] = True

@@ -42,6 +42,7 @@ class SentenceTransformersEngine:
     """
 
     package: ClassVar[str] = "sentence_transformers"
+    runners: ClassVar[tuple[str, ...]] = ("embed",)
     sleeps_on: ClassVar[tuple[str, ...]] = ()
     reserves_gpu_share: ClassVar[bool] = False
     loads_checkpoint: ClassVar[bool] = True

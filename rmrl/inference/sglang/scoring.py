@@ -63,6 +63,7 @@ class SGLangEngine:
     """A `RewardEngine` on SGLang's native server, attached to or started."""
 
     package: ClassVar[str] = "sglang"
+    runners: ClassVar[tuple[str, ...]] = ("generate", "pooling", "embed")
     sleeps_on: ClassVar[tuple[str, ...]] = ("cuda",)
     loads_checkpoint: ClassVar[bool] = True
     batch_invariant_on: ClassVar[tuple[str, ...]] = ()

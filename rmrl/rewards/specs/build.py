@@ -9,6 +9,7 @@ from typing import Any
 
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import ConfigError
+from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.precision import check_batch_invariant, resolve_dtype
 from rmrl.inference.scoring_base import EngineSpec, Runner
 from rmrl.models.checkpoint_inspect import (
@@ -170,8 +171,14 @@ def _engine(
     if runner == "generate":
         check_writes_text(path)
     name = settings["name"]
-    if runner == "embed" and name == "vllm":
+    runs = engine_facts(name).runners
+    if runner == "embed" and (name == "vllm" or runner not in runs):
         name = "sentence_transformers"
+    elif runner not in runs:
+        raise ConfigError(
+            f"{where}.engine.name={name}: this engine runs {' and '.join(runs)} models, and"
+            f" '{path}' is to run as a {runner} model; use engine.name=vllm"
+        )
     device = section.surroundings.device
     if settings["batch_invariant"]:
         check_batch_invariant(name, device=device, where=f"{where}.engine.batch_invariant")

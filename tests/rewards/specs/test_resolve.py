@@ -610,3 +610,25 @@ def test_batch_invariance_of_vllm_on_cpu_is_refused_before_anything_starts(place
     ).engine
     assert engine is not None
     assert engine.batch_invariant
+
+
+@pytest.mark.parametrize("engine", ["vllm", "hf", "sentence_transformers"])
+def test_embeddings_run_on_an_engine_that_makes_them(place: Place, engine: str) -> None:
+    entries = {
+        "kind": "similarity",
+        "path": str(checkpoint(place.root / "encoder")),
+        "engine": {"name": engine},
+    }
+    spec = place.one("close", specs={"close": entries})
+    assert [made.name for made in spec.engines.values()] == ["sentence_transformers"]
+
+
+def test_an_engine_without_the_runner_is_refused_before_anything_starts(place: Place) -> None:
+    entries = {
+        "kind": "bradley_terry",
+        "path": str(checkpoint(place.root / "scalar", head=True)),
+        "engine": {"name": "sentence_transformers"},
+    }
+    problem = place.problem("good", specs={"good": entries})
+    assert "engine.name=sentence_transformers: this engine runs embed models" in problem
+    assert problem.endswith("use engine.name=vllm")
