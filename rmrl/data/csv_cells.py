@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from rmrl.data.json_text import json_text
 from rmrl.data.problems import shown
 from rmrl.errors import DataError
 
@@ -112,7 +113,7 @@ class CsvWriter:
                 if value is None:
                     cells.append("")
                 elif isinstance(value, list | dict | bool | int | float):
-                    cells.append(json.dumps(value, ensure_ascii=False, default=str))
+                    cells.append(json_text(value))
                 else:
                     cells.append(str(value))
             self._writer.writerow(cells)

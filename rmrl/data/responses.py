@@ -34,6 +34,7 @@ from rmrl.data.schema import PromptRow, check_row, check_rows, ground_truth, is_
 from rmrl.types import Prompt
 
 _SEVERAL = "responses"
+_MOST_TOKENS = 2**31 - 1
 
 CountTokens = Callable[[str], int]
 
@@ -81,17 +82,20 @@ def numbered_rows(
     read = 0
     readable = 0
     for position, (path, label) in enumerate(zip(paths, file_labels(paths), strict=True)):
+        # What is behind the last row is not even opened: it may be malformed.
+        if read == settings.max_rows:
+            return
         if sorts_out:
             rows = reader.sorted_out(path, label, first=readable)
         else:
             rows = reader.rows(path, label, numbers=itertools.count(readable))
         for row in rows:
-            if read == settings.max_rows:
-                return
             read += 1
             if isinstance(row, AnsweredRow):
                 readable += 1
             yield position, row
+            if read == settings.max_rows:
+                return
 
 
 def answered(
@@ -319,12 +323,11 @@ def _finish_reasons(value: Any, texts: Sequence[str]) -> tuple[str, ...]:
 
 def _is_count(number: Any) -> bool:
     """Accept whole floats too: pandas converts integers to floats where a column has gaps."""
-    return (
-        isinstance(number, int | float)
-        and not isinstance(number, bool)
-        and number >= 0
-        and number == int(number)
-    )
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return False
+    # Neither infinity nor NaN is an integer.
+    is_whole = isinstance(number, int) or number.is_integer()
+    return is_whole and 0 <= number <= _MOST_TOKENS
 
 
 def _one_each(requirement: str, texts: Sequence[str]) -> str:

@@ -6,7 +6,6 @@ temporary name until the file is complete."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from rmrl.data import csv_cells
 from rmrl.data.csv_cells import CsvWriter
+from rmrl.data.json_text import json_text
 from rmrl.data.source_table import SourceTables
 from rmrl.errors import DataError
 from rmrl.files import put_in_place
@@ -46,7 +46,7 @@ class JsonlWriter:
             record = dict(row)
             for name, values in added.items():
                 record[name] = values[i]
-            self._file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+            self._file.write(json_text(record) + "\n")
 
     def close(self) -> None:
         """Flush and close."""

@@ -21,7 +21,7 @@ from rmrl.data.table_writer import SUFFIXES
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.offline.columns import FURTHER
-from rmrl.offline.manifest import export_file, output_file, parts_folder
+from rmrl.offline.manifest import export_file, output_file, parts_folder, quarantine_file
 from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.residency import Budget, EnginePlan
@@ -147,6 +147,7 @@ def _first_round(
     if config.out and needs_out:
         with problems.collecting():
             out = output_file(config.out, _shard(config))
+            problems.add(_overwritten_inputs(config, out))
             files = [out]
             for kind in (config.select, config.export):
                 if kind is not None:
@@ -161,6 +162,32 @@ def _first_round(
             rows = response_rows(list(islice(answered_rows(config.data), _FIRST_ROWS)))
     problems.add(reward_preflight(specs, rows, device=device))
     problems.raise_any()
+
+
+def _overwritten_inputs(config: ScoreConfig, out: Path) -> list[str]:
+    """Return a problem for each file to write that is one of `data.files`, which are read again
+    after it is written."""
+    try:
+        inputs = {path.resolve() for path in file_list(config.data.files, "data.files")}
+    except (ConfigError, DataError):
+        return []  # reported with the first rows
+    further: dict[str, Path] = {}
+    for key, kind in (("select", config.select), ("export", config.export)):
+        if kind is not None:
+            further[f"{key}={kind}"] = export_file(out, kind)
+    if config.data.on_bad_row == "quarantine":
+        further["data.on_bad_row=quarantine"] = quarantine_file(out)
+    outputs = dict(further)
+    if further:
+        outputs["out"] = out
+    problems: list[str] = []
+    for key, file in outputs.items():
+        if file.resolve() in inputs:
+            problems.append(
+                f"{key} would replace {file}, which data.files names and which is read again for"
+                f" {', '.join(further)}: give another out="
+            )
+    return problems
 
 
 def needs_whole_groups(specs: Sequence[RewardSpec], settings: RewardConfig) -> bool:

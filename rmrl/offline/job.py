@@ -9,7 +9,6 @@ the process.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import time
@@ -23,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmrl.data.json_text import json_text
 from rmrl.data.responses import AnsweredRow
 from rmrl.data.survey import Survey
 from rmrl.data.table_writer import score_types
@@ -193,7 +193,7 @@ class Job:
             with fresh.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 for record in records:
                     count += 1
-                    file.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+                    file.write(json_text(record) + "\n")
             put_in_place(fresh, path)
         except OSError as error:
             raise cannot_write(path, error) from error

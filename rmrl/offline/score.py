@@ -14,8 +14,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
+from typing import Any
 
 from rmrl.cluster.watch import keep_in_mind, unless_lost
+from rmrl.data.json_text import json_text
+from rmrl.data.problems import BadRow
 from rmrl.data.responses import AnsweredRow, CountTokens, batches
 from rmrl.data.survey import bad_rows, rows_to_score
 from rmrl.errors import DataError, Interrupted, MissingVerdictsError
@@ -84,9 +87,20 @@ def _quarantine(job: Job) -> None:
     if not job.survey.bad_rows:
         file.unlink(missing_ok=True)
         return
-    records = map(dataclasses.asdict, bad_rows(settings, job.survey))
+    records = map(_record, bad_rows(settings, job.survey))
     count = job.write_lines(file, records)
     _log.warning(f"{count} rows cannot be read; they are in {file} with the reasons")
+
+
+def _record(row: BadRow) -> dict[str, Any]:
+    """Return the line of a bad row; its `fields` are null where they are nested too deep for
+    JSON."""
+    record = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    try:
+        json_text(record)
+    except RecursionError:
+        record["fields"] = None
+    return record
 
 
 def judge_missing(checked: CheckedScoring, summary: Summary) -> None:

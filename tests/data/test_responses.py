@@ -225,6 +225,20 @@ def test_the_first_rows_of_all_files(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("on_bad_row", ["fail", "quarantine"])
+def test_what_is_behind_the_first_rows_is_not_read(tmp_path: Path, on_bad_row: str) -> None:
+    one = tmp_path / "one.jsonl"
+    one.write_text(json.dumps(row("a")) + "\n{\n")
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    files = [str(one), str(empty)]
+    data = ScoreDataConfig(files=files, max_rows=1, on_bad_row=on_bad_row)
+    assert [r.texts for r in answered_rows(data)] == [("a",)]
+    one.write_text(json.dumps(row("a")) + "\n")
+    assert survey(data, for_parquet=False).rows_of_files == (1, 0)
+    assert list(answered_rows(ScoreDataConfig(files=str(empty), max_rows=0))) == []
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -240,6 +254,10 @@ def test_the_first_rows_of_all_files(tmp_path: Path) -> None:
             r"column 'response_tokens': saw 3 .*for each of 2 responses",
         ),
         ({"response_tokens": -1}, "column 'response_tokens'"),
+        ({"response_tokens": float("inf")}, r"column 'response_tokens': saw inf \(float\)"),
+        ({"response": ["a", "b"], "response_tokens": [1, float("nan")]}, "'response_tokens'"),
+        ({"response_tokens": 1.5}, "column 'response_tokens'"),
+        ({"response_tokens": 10**400}, "column 'response_tokens'"),
         ({"finish_reason": "eos"}, """column 'finish_reason': saw 'eos' .*"stop" or "length";"""),
         ({"prompt": []}, "column 'prompt'"),
         ({"ground_truth": ["4"]}, "column 'reward_model'"),

@@ -3,8 +3,9 @@ breaks off leaves what it has."""
 
 from __future__ import annotations
 
+import csv
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rmrl.data.rows import read_rows
 from rmrl.data.source_table import JsonTypes, SourceTables
 from rmrl.data.table_writer import TableWriter, score_types
 from rmrl.errors import DataError
@@ -143,6 +145,23 @@ def test_jsonl_rows_keep_their_own_keys(tmp_path: Path) -> None:
             "status_a": "ok",
         },
     ]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_keys_of_maps_become_text(tmp_path: Path, suffix: str) -> None:
+    source = tmp_path / "in.parquet"
+    of_dates = pa.array([[(date(2020, 1, 2), 1)]], pa.map_(pa.date32(), pa.int64()))
+    of_bytes = pa.array([[(b"k", [b"v"])]], pa.map_(pa.binary(), pa.list_(pa.binary())))
+    pq.write_table(pa.table({"dates": of_dates, "bytes": of_bytes}), source)
+    writer = made(tmp_path / f"out.{suffix}", types=ADDED, columns=["dates", "bytes"])
+    rows = [row.fields for row in read_rows(source)]
+    written = write_all(writer, rows, [1]).read_text()
+    if suffix == "csv":
+        cells = list(csv.reader(written.splitlines()))[1]
+        assert cells[:2] == ['{"2020-01-02": 1}', """{"b'k'": ["b'v'"]}"""]
+    else:
+        expected = {"dates": {"2020-01-02": 1}, "bytes": {"b'k'": ["b'v'"]}}
+        assert json.loads(written) == expected | {"score_a": 0.0, "status_a": "ok"}
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])

@@ -103,6 +103,30 @@ def test_an_out_that_is_there_is_left_alone(bench: Bench) -> None:
         bench.checked(files, f"out={bench.folder}/there.jsonl")
 
 
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        ("s.jsonl", "select=best"),
+        ("s.jsonl", "export=sft"),
+        ("s.jsonl", "data.on_bad_row=quarantine"),
+        ("s.best.jsonl", "select=best"),
+        ("s.jsonl.quarantine.jsonl", "data.on_bad_row=quarantine"),
+    ],
+)
+def test_no_file_is_replaced_that_is_read_again(bench: Bench, data: str, key: str) -> None:
+    file = bench.rows("a", name=data)
+    (bench.folder / "link").symlink_to(bench.folder)
+    out = f"out={bench.folder}/link/s.jsonl"
+    with pytest.raises(ConfigError, match=rf"would replace .*{data}, which data\.files names"):
+        bench.checked(f"data.files={file}", out, "overwrite=true", key)
+
+
+def test_a_file_can_be_scored_in_place(bench: Bench) -> None:
+    file = bench.rows("a")
+    bench.score(bench.checked(f"data.files={file}", f"out={file}", "overwrite=true"))
+    assert '"reward": 0.1' in file.read_text()
+
+
 def test_no_out_is_asked_of_who_only_looks(bench: Bench) -> None:
     files = f"data.files={bench.rows('a')}"
     checked = bench.checked(files, needs_out=False)

@@ -130,6 +130,30 @@ def test_a_row_of_parquet_that_python_has_no_value_for(bench: Bench) -> None:
     assert aside[1]["fields"]["prompt"] == "q"
 
 
+def test_a_count_of_tokens_that_is_infinite_is_set_aside(bench: Bench) -> None:
+    path = bench.folder / "rows.jsonl"
+    good = '{"prompt": "q", "response": "a"}\n'
+    path.write_text(good + '{"prompt": "q", "response": "a", "response_tokens": 1e400}\n')
+    out = bench.folder / "s.jsonl"
+    summary = bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE))
+    assert (summary.rows, summary.quarantined) == (1, 1)
+    aside = lines(bench.folder / "s.jsonl.quarantine.jsonl")
+    assert "column 'response_tokens': saw inf" in aside[0]["reason"]
+
+
+def test_a_deeply_nested_bad_row_is_set_aside(bench: Bench) -> None:
+    path = bench.folder / "rows.jsonl"
+    good = '{"prompt": "q", "response": "a"}\n'
+    nested = "[" * 600 + "]" * 600
+    path.write_text(good + f'{{"prompt": "q", "response": 4, "x": {nested}}}\n')
+    out = bench.folder / "s.jsonl"
+    summary = bench.score(bench.checked(f"data.files={path}", f"out={out}", QUARANTINE))
+    assert (summary.rows, summary.quarantined) == (1, 1)
+    aside = lines(bench.folder / "s.jsonl.quarantine.jsonl")
+    assert "saw 4 (int)" in aside[0]["reason"]
+    assert str(aside[0]["fields"]["x"]) == nested
+
+
 def test_first_rows_count_what_is_set_aside(bench: Bench) -> None:
     out = bench.folder / "s.jsonl"
     keys = (f"data.files={mixed(bench)}", f"out={out}", QUARANTINE, "data.max_rows=4")

@@ -1,0 +1,30 @@
+"""JSON text of rows whose values or keys JSON lacks (timestamps, decimals, bytes)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+_KEYS = (str, int, float, bool, type(None))
+
+
+def json_text(value: Any) -> str:
+    """Return `value` as JSON. Values and keys of mappings that JSON lacks become text, as `str`
+    writes them. Raises RecursionError where lists or mappings are nested too deep."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except TypeError:
+        # Maps of parquet have keys of any type.
+        return json.dumps(_with_json_keys(value), ensure_ascii=False, default=str)
+
+
+def _with_json_keys(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        entries: dict[Any, Any] = {}
+        for key, item in cast("Mapping[Any, Any]", value).items():
+            entries[key if isinstance(key, _KEYS) else str(key)] = _with_json_keys(item)
+        return entries
+    if isinstance(value, list | tuple):
+        return list(map(_with_json_keys, cast("list[Any]", value)))
+    return value
