@@ -221,7 +221,9 @@ def test_rows_are_scored_and_a_map_with_its_figures_is_written(folder: Path) -> 
     unseen_N = unseen("isotonic", scores_N, good_N, seed=1)
     assert measured["after"]["brier"] == pytest.approx(((unseen_N - good_N) ** 2).mean())
     assert measured["after"]["brier"] < measured["base_brier"]
-    accepted_N = unseen_N >= good_N.mean()
+    # Verdicts are those of the written map, with which responses are accepted.
+    accepted_N = made.accepted(scores_N)
+    assert (accepted_N != (unseen_N >= good_N.mean())).any()
     assert measured["sensitivity"]["value"] == pytest.approx(accepted_N[good_N].mean())
     assert measured["specificity"]["value"] == pytest.approx((~accepted_N[~good_N]).mean())
     assert (folder / "out" / "reliability.png").read_bytes().startswith(b"\x89PNG")

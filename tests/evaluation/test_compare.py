@@ -3,6 +3,7 @@ report."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -255,8 +256,8 @@ def test_texts_are_short_and_harmless() -> None:
 
 def test_scores_of_one_response_of_a_row() -> None:
     row = {"reward": [1.0, 2.0], "score_a": [3.0, 4.0], "status_a": ["ok", "ok"], "prompt": "p"}
-    assert scores_at(row, 1) == {"reward": 2.0, "score_a": 4.0, "status_a": "ok"}
-    assert scores_at({"reward": 1.0}, 0) == {"reward": 1.0}
+    assert scores_at(row, 1, ["a"]) == {"reward": 2.0, "score_a": 4.0, "status_a": "ok"}
+    assert scores_at({"reward": 1.0, "score_b": 2.0}, 0, []) == {"reward": 1.0}
 
 
 # --- the command
@@ -332,6 +333,37 @@ def test_the_same_command_scores_nothing_again(
     assert compared(folder, "overwrite=true", second="a.yaml")["agreement"]["equal"] == 1.0
 
 
+def test_csv_rows_with_several_responses_are_compared(folder: Path) -> None:
+    from_jsonl = compared(folder, "compare.label=good", f"out={folder}/jsonl")
+    with (folder / "rows.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["prompt", "responses", "response_tokens", "good", "extra_info"])
+        for row in ROWS:
+            counts = json.dumps([1] * len(row["responses"]))
+            good = json.dumps(row["good"])
+            further = json.dumps({"good": row["good"]})
+            writer.writerow([row["prompt"], json.dumps(row["responses"]), counts, good, further])
+    for column in ("good", "extra_info.good"):
+        given = [f"data.files={folder}/rows.csv", f"compare.label={column}"]
+        from_csv = compared(folder, *given)
+        assert from_csv["difference"] == from_jsonl["difference"]
+        assert [flip["response"] for flip in from_csv["flips"]] == [
+            flip["response"] for flip in from_jsonl["flips"]
+        ]
+
+
+def test_scores_that_the_rows_had_before_are_not_the_sections_own(folder: Path) -> None:
+    lines: list[str] = []
+    for row in ROWS:
+        lines.append(json.dumps({**row, "score_old": [1.0], "status_code": 200}) + "\n")
+    (folder / "rows.jsonl").write_text("".join(lines))
+    flips = compared(folder)["flips"]
+    assert flips
+    for flip in flips:
+        assert list(flip["a"]) == ["reward", "score_length", "status_length"]
+        assert list(flip["b"]) == ["reward", "score_vowels", "status_vowels"]
+
+
 def test_the_configuration_of_a_run_is_a_section_too(folder: Path) -> None:
     report = compared(folder, "compare.rows=0", second="run.yaml")
     assert report["sections"]["b"]["costs"].keys() == {"vowels"}
@@ -382,13 +414,16 @@ def test_a_mistake_in_either_section_stops_both(folder: Path) -> None:
 
 
 def test_rows_that_do_not_belong_together_are_refused(folder: Path) -> None:
-    config = compose_config(words(folder), CompareConfig)
+    config = compose_config(words(folder, f"data.files={folder}/one.jsonl"), CompareConfig)
     row = {"prompt": "p", "responses": ["x", "y"], "reward": [1.0, 2.0]}
     (folder / "one.jsonl").write_text(json.dumps(row) + "\n")
     (folder / "two.jsonl").write_text(json.dumps({**row, "reward": [1.0]}) + "\n")
     made = read_responses(config, [folder / "one.jsonl", folder / "one.jsonl"])
     assert made.rewards_AN.tolist() == [[1, 2], [1, 2]]
-    with pytest.raises(DataError, match="other rows than the file beside it"):
+    with pytest.raises(DataError, match="saw other rows than those of"):
+        read_responses(config, [folder / "one.jsonl", folder / "two.jsonl"])
+    (folder / "two.jsonl").write_text(2 * (json.dumps(row) + "\n"))
+    with pytest.raises(DataError, match="saw other rows than those of"):
         read_responses(config, [folder / "one.jsonl", folder / "two.jsonl"])
 
 

@@ -43,9 +43,10 @@ def curve_problem(fitted: Curve, scores_N: np.ndarray, good_N: np.ndarray) -> st
     rises = fitted.slope > 0
     if fitted.method == "isotonic":
         rises = fitted.points[-1][1] > fitted.points[0][1]
-    if rises:
-        return ""
     auc = roc_auc_score(good_N, scores_N)
+    # A reversed reward has a rising isotonic map as soon as its highest score is a good response's.
+    if rises and auc > 0.5:
+        return ""
     return (
         "the map would fall or be level: higher scores are not better (a good response has the"
         f" higher score with probability {auc:.2f}); correct the reward, or let it return the"
@@ -128,7 +129,7 @@ def figures(
 ) -> dict[str, Any]:
     """Return {count, good, auc, base_brier: that of the share of good labels for every row,
     before, after: Brier, ECE and reliability curve of the scores (None where they are no
-    probabilities) and of unseen rows' P(good), sensitivity, specificity}."""
+    probabilities) and of P(good) of unseen rows, sensitivity, specificity: of `accepted_N`}."""
     good = good_N.astype(np.float64)
     base = float(good.mean())
     return {

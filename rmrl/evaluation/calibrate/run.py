@@ -126,7 +126,9 @@ def probability_map(checked: CheckedCalibration, name: str, column: Column) -> P
     if threshold is None:
         threshold = float(good_N.mean())
     probabilities_N = unseen(settings.method, scores_N, good_N, seed=settings.seed)
-    accepted_N = probabilities_N >= threshold
+    # The rule of the written map: with that of the folds, sensitivity and specificity would be of
+    # another rule than the accepted share that they correct.
+    accepted_N = fitted.apply(scores_N) >= threshold
     verdicts = verdicts_of(accepted_N, good_N)
     measured = figures(
         scores_N,

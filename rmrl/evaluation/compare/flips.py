@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,12 @@ def with_texts(
     *,
     data: ScoreDataConfig,
     scored: Sequence[Path],
+    components: Sequence[Sequence[str]],
     characters: int,
 ) -> list[dict[str, Any]]:
     """Return {id, prompt, response, good, change, a, b} of the most disputed responses; a and b:
-    their columns reward, score_<name> and status_<name>. `data`: how the rows are read."""
+    their columns reward, score_<name> and status_<name>. `data`: the rows; `scored`: the same with
+    the scores of each section, whose names are in `components`."""
     positions, changes = most_disputed(responses, count)
     rows = set(responses.row_N[positions].tolist())
     columns: dict[int, list[Mapping[str, Any]]] = {row: [] for row in rows}
@@ -45,8 +46,7 @@ def with_texts(
             if row.number in rows:
                 columns[row.number].append(row.fields)
     texts: dict[int, Any] = {}
-    settings = dataclasses.replace(data, files=str(scored[0]), max_rows=-1, on_bad_row="fail")
-    for answered in answered_rows(settings):
+    for answered in answered_rows(data):
         if answered.number in rows:
             texts[answered.number] = answered
     flips: list[dict[str, Any]] = []
@@ -66,22 +66,24 @@ def with_texts(
             "good": label,
             "change": change,
         }
-        for name, fields in zip(NAMES, columns[number], strict=True):
-            flip[name] = scores_at(fields, place)
+        for name, fields, names in zip(NAMES, columns[number], components, strict=True):
+            flip[name] = scores_at(fields, place, names)
         flips.append(flip)
     return flips
 
 
-def scores_at(fields: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """Return reward, score_<name> and status_<name> of the response at `place` of a scored row."""
+def scores_at(fields: Mapping[str, Any], place: int, names: Sequence[str]) -> dict[str, Any]:
+    """Return reward, and score_<name> and status_<name> of `names`, of the response at `place` of a
+    scored row. Further columns of that form are those of the row as it was read."""
+    columns = ["reward"]
+    for name in names:
+        columns += [f"score_{name}", f"status_{name}"]
     scores: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name != "reward" and not name.startswith(("score_", "status_")):
-            continue
+    for column in columns:
+        value = fields[column]
         if isinstance(value, list):
-            scores[name] = value[place]
-        else:
-            scores[name] = value
+            value = value[place]
+        scores[column] = value
     return scores
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -51,22 +51,23 @@ class Responses:
 
 
 def read_responses(config: CompareConfig, scored: Sequence[Path]) -> Responses:
-    """Read the rewards of the scored files, which hold the same rows. Memory: 48 bytes per response
-    and 100 per prompt.
+    """Read the rows of `data.files`, and their rewards from the scored files. Memory: 48 bytes per
+    response and 100 per prompt.
 
     Raises DataError where the files have different rows, or labels do not fit the responses.
     """
-    settings = dataclasses.replace(
-        config.data, files=str(scored[0]), max_rows=-1, on_bad_row="fail"
-    )
     rewards: list[list[float]] = [[] for _ in scored]
     prompts: list[int] = []
     labels: list[float] = []
     rows: list[int] = []
     places: list[int] = []
     number_of: dict[bytes, int] = {}
-    others = zip(*map(read_rows, scored), strict=True)
-    for row, both in zip(answered_rows(settings), others, strict=True):
+    others = zip_longest(*map(read_rows, scored))
+    # The scored files hold the cells of a csv file as texts, so prompts, responses and labels are
+    # those of the rows themselves.
+    for row, both in zip_longest(answered_rows(config.data), others):
+        if row is None or both is None or None in both:
+            raise _other_rows(", ".join(map(str, scored)))
         prompt = number_of.setdefault(row.group, len(number_of))
         count = len(row.texts)
         for column, each in zip(rewards, both, strict=True):
@@ -91,7 +92,7 @@ def _numbers(value: Any, count: int, file: str) -> list[float]:
     if not isinstance(value, list):
         values = [value]
     if len(values) != count:
-        raise DataError(f"{file} has other rows than the file beside it; score with overwrite=true")
+        raise _other_rows(file)
     numbers: list[float] = []
     for each in values:
         if each is None:
@@ -99,6 +100,10 @@ def _numbers(value: Any, count: int, file: str) -> list[float]:
         else:
             numbers.append(float(each))
     return numbers
+
+
+def _other_rows(file: str) -> DataError:
+    return DataError(f"{file}: saw other rows than those of data.files; score with overwrite=true")
 
 
 def _labels(row: AnsweredRow, config: CompareConfig) -> list[float]:

@@ -49,6 +49,7 @@ def run_compare(
     """
     summaries: list[Summary] = []
     scored: list[Path] = []
+    components: list[list[str]] = []
     for position, scoring in enumerate(checked.scorings):
         assert scoring.out is not None
         opener: OpenScorer = partial(open_scorer, scoring)
@@ -57,6 +58,7 @@ def run_compare(
         score_once(scoring, opener, overwrite=checked.config.overwrite)
         summaries.append(finished_summary(scoring.out))
         scored.append(scoring.out)
+        components.append([spec.name for spec in scoring.specs if not spec.part_of])
     responses = read_responses(checked.config, scored)
     report = numbers(checked, responses, summaries)
     both = responses.with_rewards()
@@ -65,6 +67,7 @@ def run_compare(
         checked.config.compare.rows,
         data=checked.config.data,
         scored=scored,
+        components=components,
         characters=checked.config.compare.characters,
     )
     report = finite(report)

@@ -149,13 +149,23 @@ def json_value(value: Any) -> Any:
         return value
 
 
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def at_path(values: Mapping[str, Any], path: str) -> Any:
     """Return the value of a column, or below it: "judgments.0.decision"; `ABSENT` where it is
-    absent."""
+    absent. A text on the way is read as JSON."""
     if path in values:
         return values[path]
     node: Any = values
     for part in path.split("."):
+        if isinstance(node, str):
+            # A cell of a csv file.
+            node = _parsed(node)
         is_list = isinstance(node, Sequence) and not isinstance(node, str)
         if isinstance(node, Mapping) and part in node:
             node = node[part]

@@ -6,8 +6,9 @@ specificity b = P(rejects | bad), p = theta a + (1 - theta) (1 - b), so that
     theta = (p + b - 1) / (a + b - 1)            Rogan and Gladen 1978, Am. J. Epidemiol. 107, 71
 
 clipped to 0 .. 1. The interval takes all three as estimated from independent binomial samples (Lang
-and Reiczigel 2014, Prev. Vet. Med. 113, 13, with their adjustments of the counts). For judges of
-language models see Lee et al. 2025, arXiv:2511.21140.
+and Reiczigel 2014, Prev. Vet. Med. 113, 13, with their adjustments of the counts); where the
+adjusted interval does not reach the estimate, it is widened up to it. For judges of language models
+see Lee et al. 2025, arXiv:2511.21140.
 
 The labelled and the judged responses must be of one kind: a judge that errs more often on the
 judged ones is corrected too little.
@@ -23,12 +24,14 @@ from rmrl.rewards.calibration.probability_map import Verdicts
 
 _ADDED = 2.0
 """Observations added to the samples of sensitivity and specificity, half of them accepted."""
+_LEAST_INFORMEDNESS = 1e-9
+"""a + b - 1 up to which it is 0 but for rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrected:
-    """An estimated share of good responses with its interval; all None where the judge is no better
-    than chance."""
+    """An estimated share of good responses with its interval, low <= value <= high; all None where
+    the judge is no better than chance, as counted or after the adjustment of the counts."""
 
     value: float | None
     low: float | None
@@ -53,18 +56,19 @@ def corrected_share(
     share = accepted / count
     sensitivity = verdicts.good_accepted / verdicts.good
     specificity = 1 - verdicts.bad_accepted / verdicts.bad
-    if sensitivity + specificity <= 1:
-        return Corrected(value=None, low=None, high=None, accepted=share, count=count)
-    value = (share + specificity - 1) / (sensitivity + specificity - 1)
-
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    n = count + z**2
-    p = (accepted + z**2 / 2) / n
     n_good = verdicts.good + _ADDED
     a = (verdicts.good_accepted + _ADDED / 2) / n_good
     n_bad = verdicts.bad + _ADDED
     b = (verdicts.bad - verdicts.bad_accepted + _ADDED / 2) / n_bad
     informedness = a + b - 1
+    # Few rows of one label can turn the sign of one of the two.
+    if min(sensitivity + specificity - 1, informedness) <= _LEAST_INFORMEDNESS:
+        return Corrected(value=None, low=None, high=None, accepted=share, count=count)
+    value = _clipped((share + specificity - 1) / (sensitivity + specificity - 1))
+
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    n = count + z**2
+    p = (accepted + z**2 / 2) / n
     theta = (p + b - 1) / informedness
     of_good = a * (1 - a) / n_good
     of_bad = b * (1 - b) / n_bad
@@ -72,9 +76,9 @@ def corrected_share(
     middle = theta + 2 * z**2 * (theta * of_good - (1 - theta) * of_bad)
     half = z * math.sqrt(variance) / informedness
     return Corrected(
-        value=_clipped(value),
-        low=_clipped(middle - half),
-        high=_clipped(middle + half),
+        value=value,
+        low=min(value, _clipped(middle - half)),
+        high=max(value, _clipped(middle + half)),
         accepted=share,
         count=count,
     )

@@ -28,7 +28,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """Verdicts "P(good) >= threshold" on the rows with a label, of maps that had not seen the row:
+    """Verdicts "P(good) >= threshold" of the map on the rows with a label that it was fitted to:
     counts by label."""
 
     good: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,40 @@ def test_a_judge_no_better_than_chance_has_no_estimate() -> None:
     made = corrected_share(400, 1000, verdicts)
     assert (made.value, made.low, made.high) == (None, None, None)
     assert made.accepted == 0.4
+
+
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        # 18/55 + 27/40 - 1 = 0.002 as counted, 19/57 + 28/42 - 1 = 0 after the adjustment
+        Verdicts(good=55, good_accepted=18, bad=40, bad_accepted=13),
+        # 3/55 + 38/40 - 1 = 0.005 as counted, 4/57 + 39/42 - 1 = -0.001 after the adjustment
+        Verdicts(good=55, good_accepted=3, bad=40, bad_accepted=2),
+    ],
+)
+def test_a_judge_that_the_adjustment_makes_one_by_chance_has_no_estimate(
+    verdicts: Verdicts,
+) -> None:
+    made = corrected_share(30, 100, verdicts)
+    assert (made.value, made.low, made.high) == (None, None, None)
+
+
+def test_the_interval_holds_the_estimate_for_any_counts() -> None:
+    estimates = 0
+    for good, bad in itertools.product((1, 5, 7, 40, 55), (1, 5, 20, 40, 300)):
+        good_steps = range(0, good + 1, max(1, good // 10))
+        bad_steps = range(0, bad + 1, max(1, bad // 10))
+        for good_accepted, bad_accepted in itertools.product(good_steps, bad_steps):
+            verdicts = Verdicts(
+                good=good, good_accepted=good_accepted, bad=bad, bad_accepted=bad_accepted
+            )
+            for accepted in (0, 3, 50, 99, 100):
+                made = corrected_share(accepted, 100, verdicts)
+                if made.value is None or made.low is None or made.high is None:
+                    continue
+                estimates += 1
+                assert 0 <= made.low <= made.value <= made.high <= 1, (verdicts, made)
+    assert estimates > 2000
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.85])
