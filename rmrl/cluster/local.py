@@ -71,6 +71,7 @@ class LocalProcess:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"rmrl-{name}")
         self._number = 0
         self._progress = 0
+        """Progress of all calls so far; it never falls."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """Result of the method.
@@ -83,9 +84,13 @@ class LocalProcess:
         loop = asyncio.get_running_loop()
         try:
             waiting = loop.run_in_executor(self._threads, self._exchange, method, args, kwargs)
-            succeeded, result = await with_progress(
-                waiting, timeout_s=timeout_s, progress=self._present_progress
-            )
+            # The progress of the calls before it counts for a call that waits for them.
+            begun = self._progress
+
+            async def progress() -> int:
+                return self._progress - begun
+
+            succeeded, result = await with_progress(waiting, timeout_s=timeout_s, progress=progress)
         except TimeoutError as error:
             raise StallError(
                 f"{self.name}.{method} did not finish within {timeout_s:g} s"
@@ -113,17 +118,14 @@ class LocalProcess:
     ) -> tuple[bool, Any]:
         """One call and its answer; answers to calls that nobody waits for are passed over."""
         self._number += 1
-        self._progress = 0
+        begun = self._progress
         self._channel.send((self._number, method, args, dict(kwargs)))
         while True:
             number, succeeded, result = self._channel.recv()
             if number == self._number and succeeded is None:
-                self._progress = result
+                self._progress = begun + result
             elif number == self._number:
                 return succeeded, result
-
-    async def _present_progress(self) -> int:
-        return self._progress
 
     def _release(self) -> None:
         """Reap the process, which has ended, and close what belongs to it."""

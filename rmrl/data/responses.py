@@ -253,7 +253,7 @@ def _bad(row: Row, reason: str) -> BadRow:
 def _prompt(checked: PromptRow, truth_column: Any) -> Prompt:
     truth = checked.ground_truth
     if truth is None:
-        truth = ground_truth({"reward_model": truth_column})
+        truth = ground_truth({"ground_truth": truth_column}, "ground_truth")
     return Prompt(
         id=checked.id,
         messages=checked.messages,

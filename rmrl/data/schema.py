@@ -281,10 +281,8 @@ def _rm_prompt(value: Any, column: str) -> str | tuple[Message, ...] | None:
     return value if isinstance(value, str) else (as_messages(value, column) or "")
 
 
-def ground_truth(fields: Mapping[str, Any]) -> str | None:
-    """Return the reference answer in column `reward_model`; numbers become text. Raises
-    FieldError."""
-    column = "reward_model"
+def ground_truth(fields: Mapping[str, Any], column: str = "reward_model") -> str | None:
+    """Return the reference answer in `column`; numbers become text. Raises FieldError."""
     value = fields.get(column)
     if _is_mapping(value):
         close: list[str] = []
@@ -297,7 +295,7 @@ def ground_truth(fields: Mapping[str, Any]) -> str | None:
                 need="the key 'ground_truth'",
                 todo="rename the key",
             )
-        column = "reward_model.ground_truth"
+        column = f"{column}.ground_truth"
         value = value.get("ground_truth")
     if is_null(value):
         return None

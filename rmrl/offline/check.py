@@ -21,7 +21,13 @@ from rmrl.data.table_writer import SUFFIXES
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.offline.columns import FURTHER
-from rmrl.offline.manifest import export_file, output_file, parts_folder, quarantine_file
+from rmrl.offline.manifest import (
+    export_file,
+    exports_of,
+    output_file,
+    parts_folder,
+    quarantine_file,
+)
 from rmrl.offline.response_rows import response_rows
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.residency import Budget, EnginePlan
@@ -148,14 +154,13 @@ def _first_round(
         with problems.collecting():
             out = output_file(config.out, _shard(config))
             problems.add(_overwritten_inputs(config, out))
-            files = [out]
-            for kind in (config.select, config.export):
-                if kind is not None:
-                    files.append(export_file(out, kind))
-            # An unfinished job of this output may have written some of them.
+            # An unfinished job may have written its output and some of its exports.
             if not parts_folder(out).exists():
-                for file in files:
-                    refuse_existing(file, overwrite=config.overwrite)
+                refuse_existing(out, overwrite=config.overwrite)
+            own_exports = exports_of(parts_folder(out))
+            for kind in (config.select, config.export):
+                if kind is not None and export_file(out, kind).name not in own_exports:
+                    refuse_existing(export_file(out, kind), overwrite=config.overwrite)
     rows: list[ResponseRow] = []
     if config.data.files is not None:
         with problems.collecting():

@@ -55,17 +55,17 @@ def export(job: Job) -> None:
     exports = _Exports(job, rewards, picks)
     if config.select == "best":
         file = export_file(job.out, "best")
-        count = job.write_lines(file, exports.best())
+        count = job.write_export(file, exports.best())
         _log.info(f"wrote {file}: the best response to {count} prompts")
     if config.export == "dpo":
         file = export_file(job.out, "dpo")
-        count = job.write_lines(file, exports.pairs())
+        count = job.write_export(file, exports.pairs())
         reasons = [f"{number} {reason}" for reason, number in exports.left_out.items()]
         left_out = ", ".join(reasons) or "none"
         _log.info(f"wrote {file}: {count} pairs; prompts left out: {left_out}")
     if config.export == "sft":
         file = export_file(job.out, "sft")
-        count = job.write_lines(file, exports.examples())
+        count = job.write_export(file, exports.examples())
         _log.info(f"wrote {file}: {count} examples")
 
 
@@ -190,10 +190,11 @@ class _Exports:
 
     def _single(self, row: AnsweredRow, index: int, scores: Mapping[str, Any]) -> Record:
         """Return the columns of one response of a row."""
-        key = self._job.checked.config.data.response_key
+        settings = self._job.checked.config.data
+        key = settings.response_key
         columns = dict(row.fields)
         if row.file.suffix == CSV:
-            columns = values_of(row.fields, response_key=key)
+            columns = values_of(row.fields, prompt_key=settings.prompt_key, response_key=key)
         if row.several:
             columns.pop("responses", None)
             columns[key] = row.texts[index]

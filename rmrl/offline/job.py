@@ -199,6 +199,17 @@ class Job:
             raise cannot_write(path, error) from error
         return count
 
+    def write_export(self, path: Path, records: Iterable[Mapping[str, Any]]) -> int:
+        """Write as `write_lines` does. The manifest records before that the file is one of this
+        job, which may replace it when it is resumed."""
+        if path.name not in self.manifest.exports:
+            self.manifest.exports.append(path.name)
+            try:
+                self.manifest.save(self.folder)
+            except OSError as error:
+                raise cannot_write(self.folder, error) from error
+        return self.write_lines(path, records)
+
     def about_to_place(self) -> None:
         """Record in the manifest that the output is complete, so that the job counts as done if the
         process dies before it removes the parts."""

@@ -62,6 +62,8 @@ class Manifest:
     written: Mapping[str, int] | None = None
     """Size and time stamp of the complete output just before it was renamed; None: not assembled
     yet."""
+    exports: list[str] = field(default_factory=list)
+    """Names of the files of `select` and `export` that the job writes or has written."""
 
     @property
     def rows_done(self) -> int:
@@ -116,6 +118,16 @@ def parts_folder(out: Path) -> Path:
 def log_file(out: Path) -> Path:
     """Return the log file of the commands that write `out`."""
     return out.with_name(out.name + ".log")
+
+
+def exports_of(folder: Path) -> list[str]:
+    """Return the names of the export files of the job in `folder`; [] where there is no readable
+    manifest."""
+    try:
+        manifest = read_manifest(folder)
+    except OutputDirError:
+        return []
+    return [] if manifest is None else manifest.exports
 
 
 def read_manifest(folder: Path) -> Manifest | None:

@@ -67,3 +67,14 @@ async def test_a_process_without_ray_reports_how_far_it_is() -> None:
             await process.call("work", 1, 60.0, timeout_s=2.0)
     finally:
         await process.kill()
+
+
+@pytest.mark.slow
+async def test_a_call_behind_another_one_keeps_its_own_patience() -> None:
+    process = await LocalHost({}).spawn(f"{PARTS}:Steps", {}, name="steps")
+    try:
+        # 4 s at one item per 0.5 s, then 6 s; each is behind the other's count at some time
+        calls = [process.call("work", count, 0.5, timeout_s=1.5) for count in (8, 12)]
+        assert await asyncio.gather(*calls) == [8, 12]
+    finally:
+        await process.kill()

@@ -3,6 +3,7 @@ job."""
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,36 @@ def test_an_export_is_made_by_a_job_that_died_before_it(
     score(bench, data, "select=best")
     assert len(lines(bench.folder / "s.best.jsonl")) == 4
     assert not list(bench.folder.glob("*.parts"))
+
+
+def test_a_job_that_died_after_its_exports_replaces_its_own_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(job: object) -> None:
+        raise KeyboardInterrupt
+
+    data = scattered(bench)
+    foreign = bench.folder / "s.dpo.jsonl"
+    foreign.write_text("precious")
+    with monkeypatch.context() as patched:
+        patched.setattr("rmrl.offline.score.discard", dies)
+        with pytest.raises(KeyboardInterrupt):
+            score(bench, data, "select=best")
+    with pytest.raises(DataError, match=r"s\.dpo\.jsonl exists already and was left alone"):
+        score(bench, data, "select=best", "export=dpo")
+    assert foreign.read_text() == "precious"
+    (bench.folder / "s.best.jsonl").write_text("of the job that died")
+    score(bench, data, "select=best")
+    assert len(lines(bench.folder / "s.best.jsonl")) == 4
+
+
+def test_the_best_rows_of_csv_have_messages_in_any_column_of_the_prompt(bench: Bench) -> None:
+    turns = [{"role": "user", "content": "u"}]
+    data = bench.folder / "rows.csv"
+    with data.open("w", newline="") as file:
+        csv.writer(file).writerows([["ask", "response"], [json.dumps(turns), "a"]])
+    score(bench, data, "select=best", "data.prompt_key=ask")
+    assert lines(bench.folder / "s.best.jsonl")[0]["ask"] == turns
 
 
 def test_picks_by_hand() -> None:
