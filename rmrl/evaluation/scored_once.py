@@ -59,10 +59,12 @@ def score_once(checked: CheckedScoring, opened: OpenScorer, *, overwrite: bool) 
                 " another out=, or overwrite=true to replace them"
             )
         file.unlink()
-    summary = score_files(checked, opened)
-    record = {**identity, _SUMMARY: summary.to_json()}
-    write_whole(file, json.dumps(record, ensure_ascii=False, indent=1) + "\n")
-    return summary
+
+    def record(summary: Summary) -> None:
+        content = {**identity, _SUMMARY: summary.to_json()}
+        write_whole(file, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+    return score_files(checked, opened, on_written=record)
 
 
 def finished_summary(scored: Path) -> Summary:

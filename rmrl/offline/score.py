@@ -49,9 +49,14 @@ _BATCHES_OF_RULES = 3
 """Batches in the workers' queues at a time, where all rewards are rules."""
 
 
-def score_files(checked: CheckedScoring, opened: OpenScorer) -> Summary:
+def score_files(
+    checked: CheckedScoring,
+    opened: OpenScorer,
+    *,
+    on_written: Callable[[Summary], None] | None = None,
+) -> Summary:
     """Score the rows of `data.files` that are not scored yet, and write `out`. `opened` is called
-    if there are any.
+    if there are any; `on_written` as soon as `out` is there, while the job can still be resumed.
 
     Memory does not grow with the number of rows, except for 16 bytes per row and 170 per group
     where responses are compared. After any end, the same call resumes after the last part. Raises
@@ -70,6 +75,8 @@ def score_files(checked: CheckedScoring, opened: OpenScorer) -> Summary:
             if not job.in_place:
                 assemble(job)
             export(job)
+            if on_written is not None:
+                on_written(job.summary)
         except BaseException:
             _log.info(job.standing())
             raise

@@ -7,7 +7,7 @@ prompt.
     val/length                                tokens per response
     val/<component>/corrected                 share of good responses, corrected for the judge's
       mistakes, where the component is calibrated (rmrl.rewards.calibration); 95 % interval in
-      corrected_low and corrected_high
+      corrected_low and corrected_high; of all sources together only
 With n = rollout.val_kwargs.n responses per prompt, n >= 2, below each of val/reward and
 val/<component>:
     mean@<n>, std@<n>                         of a prompt's responses, averaged over prompts
@@ -92,7 +92,8 @@ def validation_metrics(
             for name in by_name:
                 if by_source[source][name]:
                     key = f"val/{source}/{name}"
-                    out |= _of_one(key, by_source[source][name], calibrations.get(name))
+                    # A map's sensitivity is that of all sources together, not of this one.
+                    out |= _of_one(key, by_source[source][name])
     return out
 
 

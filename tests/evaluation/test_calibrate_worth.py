@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from rmrl.config.load import compose_config
-from rmrl.config.schema import CalibrateConfig
-from rmrl.evaluation.calibrate.check import check_calibration
+from rmrl.config.schema import CalibrateConfig, RewardConfig
+from rmrl.evaluation.calibrate.check import check_calibration, without_calibrations
 from rmrl.evaluation.calibrate.fit import curve_problem, isotonic
 from rmrl.evaluation.calibrate.run import Column, probability_map
 from tests.evaluation.test_calibrate import calibrated, drawn, folder, labelled, words
@@ -34,7 +35,7 @@ def test_the_corrected_share_holds_the_true_one_as_often_as_it_states(folder: Pa
         )
         estimate = probability_map(checked, "digits", column).figures["without_label"]
         inside += estimate["low"] <= share <= estimate["high"]
-    # 76 of 80 are expected, with a standard deviation of 2; with the verdicts of the folds 63.
+    # 76 of 80 are expected, with a standard deviation of 2; with the verdicts of the folds 61.
     assert inside >= 72
 
 
@@ -57,3 +58,78 @@ def test_a_reversed_reward_is_refused_though_its_highest_score_is_a_good_one() -
     fitted = isotonic(reversed_N, good_N)
     assert fitted.points[-1][1] > fitted.points[0][1]
     assert "higher scores are not better" in curve_problem(fitted, reversed_N, good_N)
+
+
+# --- ensembles
+
+
+def ensemble_words(folder: Path, calibration: Path) -> list[str]:
+    entry = f"{{kind: calibrated, file: {calibration}}}"
+    return words(
+        folder,
+        "reward.models=[ens]",
+        "reward.specs.ens={kind: ensemble, of: [digits, other]}",
+        f"reward.specs.digits={{transform: {entry}}}",
+    )
+
+
+def ensemble_digest(folder: Path, calibration: Path) -> dict[str, str]:
+    config = compose_config(ensemble_words(folder, calibration), CalibrateConfig)
+    return dict(check_calibration(config, shipped_functions=folder).digests["ens"])
+
+
+def test_an_ensembles_digest_has_the_content_of_its_members_calibrations(folder: Path) -> None:
+    calibrated(folder)
+    file = folder / "out" / "digits.json"
+    first = ensemble_digest(folder, file)
+    elsewhere = folder / "elsewhere.json"
+    elsewhere.write_bytes(file.read_bytes())
+    assert ensemble_digest(folder, elsewhere) == first
+    calibrated(folder, "calibrate.method=platt")
+    changed = ensemble_digest(folder, file)
+    assert changed["members"] != first["members"]
+    assert changed["entries"] == first["entries"]
+
+
+def test_the_order_of_other_rewards_is_no_part_of_an_ensembles_digest(folder: Path) -> None:
+    given = "reward.specs.ens={kind: ensemble, of: [digits, other]}"
+    digests: list[dict[str, str]] = []
+    for models in ("[ens,digits,other]", "[other,digits,ens]", "[ens]"):
+        config = compose_config(words(folder, f"reward.models={models}", given), CalibrateConfig)
+        made = check_calibration(config, shipped_functions=folder)
+        digests.append(dict(made.digests["ens"]))
+    assert digests[0] == digests[1] == digests[2]
+
+
+def test_members_of_an_ensemble_keep_their_calibrations() -> None:
+    calibration = {"kind": "calibrated", "file": "a.json"}
+    reward = RewardConfig(
+        models=["a", "ens"],
+        specs={
+            "a": {"transform": calibration},
+            "ens": {"kind": "ensemble", "of": ["a", "b"], "transform": dict(calibration)},
+        },
+    )
+    assert without_calibrations(reward)
+    assert reward.specs["a"] == {"transform": calibration}
+    assert reward.specs["ens"] == {"kind": "ensemble", "of": ["a", "b"]}
+
+
+# --- an end between output and identity
+
+
+def test_an_end_right_after_the_scores_are_in_place_loses_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(path: Path, text: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rmrl.evaluation.scored_once.write_whole", killed)
+        with pytest.raises(KeyboardInterrupt):
+            calibrated(folder)
+    scored = folder / "out" / "scored.jsonl"
+    before = scored.stat().st_mtime_ns
+    made = calibrated(folder)["digits"]
+    assert made.figures["count"] == 120
+    assert scored.stat().st_mtime_ns == before

@@ -185,6 +185,11 @@ def test_the_figure_follows_from_the_labels() -> None:
     assert chosen_figure(drawn(1)) == "pairs"
     assert chosen_figure(responses([1, 2], [1, 2], [0, 1], [1, 0])) == "accuracy"
     assert chosen_figure(responses([1, 2], [1, 2], [0, 0])) == "mean"
+    # Two of four, then two of five labelled responses are to a prompt with a good and a bad one.
+    four = responses([1, 2, 3, 4], [1, 2, 3, 4], [0, 0, 1, 2], [1, 0, 1, 1])
+    assert chosen_figure(four) == "pairs"
+    five = responses([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [0, 0, 1, 2, 3], [1, 0, 1, 1, 0])
+    assert chosen_figure(five) == "accuracy"
 
 
 def test_a_difference_has_a_paired_interval() -> None:
@@ -313,7 +318,8 @@ def test_two_sections_are_compared(folder: Path) -> None:
     assert (flip["good"], flip["a"]["score_length"], flip["b"]["reward"]) == (False, 6.0, 0.0)
     assert (folder / "out" / "comparison.png").read_bytes().startswith(b"\x89PNG")
     text = console(report)
-    assert re.search(r"^pairs +a +b +b - a", text, flags=re.MULTILINE)
+    # 3 prompts with 2, 1 and 1 pairs
+    assert re.search(r"^pairs +a +b +b - a.* prompts +count *\n.* 3 +4 *$", text, re.MULTILINE)
     assert "labelled bad" in text
     assert "\x1b" not in text
 

@@ -58,8 +58,9 @@ def test_a_calibrated_component_has_its_corrected_share() -> None:
     assert metrics["val/a/corrected"] == pytest.approx(0.5)
     assert metrics["val/a/corrected_low"] < 0.3
     assert metrics["val/a/corrected_high"] > 0.7
-    assert metrics["val/x/a/corrected"] == 1.0
-    assert metrics["val/y/a/corrected"] == 0.0
+    # The judge's sensitivity on one source alone is not known.
+    assert {"val/x/a", "val/y/a"} <= metrics.keys()
+    assert not {"val/x/a/corrected", "val/y/a/corrected"} & metrics.keys()
     assert "val/reward/corrected" not in metrics
     chance = dataclasses.replace(
         calibration, verdicts=Verdicts(good=100, good_accepted=50, bad=100, bad_accepted=50)

@@ -101,9 +101,16 @@ def config_problems(config: CalibrateConfig) -> Iterator[str]:
 
 def without_calibrations(reward: RewardConfig) -> bool:
     """Take the calibrations out of the transforms of `reward.models`, in place, since a new one is
-    of the scores as they are. Return whether there was any."""
+    of the scores as they are. Members of an ensemble keep theirs, which the ensemble's score
+    depends on. Return whether there was any."""
+    members: list[Any] = []
+    for section in reward.specs.values():
+        if isinstance(section, dict) and isinstance(section.get("of"), list | tuple):
+            members += section["of"]
     changed = False
     for name in reward.models:
+        if name in members:
+            continue
         for section, key in ((reward.specs.get(name), "transform"), (reward.transforms, name)):
             if not isinstance(section, dict) or section.get(key) is None:
                 continue

@@ -39,7 +39,7 @@ def pairs(responses: Responses, threshold: float) -> Parts:
     del threshold
     sums: list[np.ndarray] = []
     counts: list[int] = []
-    for rewards_An, good_n in _labelled_groups(responses):
+    for rewards_An, good_n in labelled_groups(responses):
         good_Ag1 = rewards_An[:, good_n][:, :, None]
         bad_A1b = rewards_An[:, ~good_n][:, None, :]
         wins = (np.sign(good_Ag1 - bad_A1b) + 1) / 2
@@ -53,7 +53,7 @@ def best(responses: Responses, threshold: float) -> Parts:
     good one; responses that share the first place count by their share of good ones."""
     del threshold
     sums: list[np.ndarray] = []
-    for rewards_An, good_n in _labelled_groups(responses):
+    for rewards_An, good_n in labelled_groups(responses):
         highest_An = rewards_An == rewards_An.max(axis=1, keepdims=True)
         sums.append((highest_An & good_n).sum(axis=1) / highest_An.sum(axis=1))
     return _parts(sums, [1] * len(sums))
@@ -124,7 +124,7 @@ def _sums(responses: Responses, terms_AN: np.ndarray) -> Parts:
     return sums_AP, counts_P
 
 
-def _labelled_groups(responses: Responses) -> list[tuple[np.ndarray, np.ndarray]]:
+def labelled_groups(responses: Responses) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return (rewards [A, n], good [n] bool) of each prompt with a good and a bad response."""
     labelled = responses.select(~np.isnan(responses.good_N))
     several: list[tuple[np.ndarray, np.ndarray]] = []

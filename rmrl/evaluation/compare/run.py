@@ -21,7 +21,7 @@ import numpy as np
 from rmrl.data.surrogates import escaped
 from rmrl.evaluation.compare.agreement import overall, within_prompts
 from rmrl.evaluation.compare.check import NAMES, CheckedComparison
-from rmrl.evaluation.compare.difference import FIGURES, difference
+from rmrl.evaluation.compare.difference import FIGURES, difference, labelled_groups
 from rmrl.evaluation.compare.flips import with_texts
 from rmrl.evaluation.compare.plot import draw
 from rmrl.evaluation.compare.responses import Responses, read_responses
@@ -123,10 +123,12 @@ def numbers(
 
 
 def chosen_figure(responses: Responses) -> str:
-    """Return pairs where a prompt has a good and a bad response, accuracy with other labels, mean
-    without labels."""
-    if FIGURES["pairs"](responses, 0.0)[1].sum():
+    """Return pairs where the prompts with a good and a bad response have at least half of the
+    labelled responses, accuracy with other labels, mean without labels."""
+    labelled = int((~np.isnan(responses.good_N)).sum())
+    if not labelled:
+        return "mean"
+    in_pairs = sum(len(good_n) for _, good_n in labelled_groups(responses))
+    if 2 * in_pairs >= labelled:
         return "pairs"
-    if not np.isnan(responses.good_N).all():
-        return "accuracy"
-    return "mean"
+    return "accuracy"

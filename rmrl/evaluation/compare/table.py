@@ -101,13 +101,14 @@ def _within(within: Mapping[str, Any]) -> str:
 
 def _difference(report: Mapping[str, Any]) -> str:
     tested = report["difference"]
-    head = [report["figure"], *NAMES, "b - a", "interval", "b is higher"]
+    head = [report["figure"], *NAMES, "b - a", "interval", "b is higher", "prompts", "count"]
     if tested is None:
-        return aligned([head, ["", "-", "-", "-", "-", "-"]])
+        return aligned([head, ["", "-", "-", "-", "-", "-", "0", "0"]])
     values = list(map(number, tested["values"]))
     interval = f"{number(tested['low'])} .. {number(tested['high'])}"
     cells = [number(tested["difference"]), interval, percent(tested["above"])]
-    return aligned([head, ["", *values, *cells]])
+    counts = [str(tested["prompts"]), str(tested["count"])]
+    return aligned([head, ["", *values, *cells, *counts]])
 
 
 def _flips(flips: list[Mapping[str, Any]]) -> Iterator[str]:

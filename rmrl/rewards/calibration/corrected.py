@@ -10,6 +10,9 @@ and Reiczigel 2014, Prev. Vet. Med. 113, 13, with their adjustments of the count
 adjusted interval does not reach the estimate, it is widened up to it. For judges of language models
 see Lee et al. 2025, arXiv:2511.21140.
 
+Responses that are good or bad together, such as several to one prompt, are fewer independent ones:
+the interval is too narrow then.
+
 The labelled and the judged responses must be of one kind: a judge that errs more often on the
 judged ones is corrected too little.
 """

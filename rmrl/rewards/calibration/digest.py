@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.rewards.cache.keys import scorer_key
+from rmrl.rewards.calibration.probability_map import read_map
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.specs.spec import RewardSpec
@@ -31,7 +32,8 @@ def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[st
     """Return part -> sha256 (hex), for the parts that the reward has. `specs`: all rewards, where
     an ensemble finds its members.
 
-    Reads a few MiB of each checkpoint once. Raises ConfigError where one cannot be read.
+    Reads a few MiB of each checkpoint once, and the calibrations of members. Raises ConfigError
+    where one cannot be read.
     """
     digest = {"entries": _hash(_entries(spec))}
     models: list[Any] = []
@@ -54,10 +56,12 @@ def reward_digest(spec: RewardSpec, specs: Sequence[RewardSpec] = ()) -> dict[st
     if code:
         digest["code"] = _hash(code)
     if kind_facts(spec.kind).combines:
+        by_name = {member.name: member for member in specs}
         members: list[Any] = []
-        for member in specs:
-            if member.name in spec.options.of:
-                members.append([member.name, reward_digest(member), member.transforms])
+        for name in spec.options.of:
+            if name in by_name:
+                member = by_name[name]
+                members.append([name, reward_digest(member), _transforms(member)])
         digest["members"] = _hash(members)
     return digest
 
@@ -69,6 +73,18 @@ def differing_parts(first: Mapping[str, str], second: Mapping[str, str]) -> list
         if first.get(part) != second.get(part):
             names.append(PARTS.get(part, part))
     return names
+
+
+def _transforms(member: RewardSpec) -> list[Mapping[str, Any]]:
+    """The entries of a member's transforms, the curve of a calibration in place of its file."""
+    transforms: list[Mapping[str, Any]] = []
+    for entries in member.transforms:
+        if entries["kind"] == "calibrated":
+            curve = read_map(entries["file"]).curve
+            transforms.append({"kind": "calibrated", "curve": dataclasses.asdict(curve)})
+        else:
+            transforms.append(entries)
+    return transforms
 
 
 def _entries(spec: RewardSpec) -> dict[str, Any]:
