@@ -36,6 +36,9 @@ _BLOCK_BYTES = 1
 """Every record travels by itself: an actor takes one at a time, so that all actors have work, and a
 result is there as soon as it is finished."""
 _ERROR = "error of the worker"
+_REPEATS = 3
+"""A record is repeated so often after the process of its actor has died. Without a limit, one that
+ends its process would be repeated forever."""
 _READER_CPUS = 0.1
 """A reader mostly waits for the disk. It is not merged into the actors, which have other needs."""
 
@@ -53,9 +56,9 @@ def stream(
 
     `worker` makes the object of an actor from `arguments`; `workers`: number of actors, each with
     `cpus` and `gpus`. Raises the RmrlErrors of workers, InfrastructureError for what Ray cannot
-    repeat.
+    repeat, or has repeated 3 times.
     """
-    with _context():
+    with execution_options():
         data = ray.data.read_datasource(
             _Source(readers),
             override_num_blocks=len(readers),
@@ -69,6 +72,7 @@ def stream(
             compute=ActorPoolStrategy(size=workers),
             num_cpus=max(cpus - _READER_CPUS, 0.0),
             num_gpus=gpus or None,
+            max_task_retries=_REPEATS,
         )
         try:
             tables: Any = data.iter_batches(batch_size=None, batch_format="pyarrow")
@@ -82,9 +86,23 @@ def stream(
             raise InfrastructureError(f"Ray Data could not finish the job: {words}") from error
 
 
-def cluster_cpus() -> int:
-    """Number of CPUs of all nodes."""
-    return int(ray.cluster_resources().get("CPU", 1))
+def cluster_actors(*, cpus: float, gpus: float = 0.0) -> int:
+    """Return how many actors with `cpus` and `gpus` each the nodes of the cluster have room for."""
+    return actors_that_fit(ray.nodes(), cpus=cpus, gpus=gpus)
+
+
+def actors_that_fit(nodes: Iterable[Mapping[str, Any]], *, cpus: float, gpus: float = 0.0) -> int:
+    """Return the room of `nodes`, as `ray.nodes()` describes them; an actor is on one node."""
+    count = 0
+    for node in nodes:
+        if not node["Alive"]:
+            continue
+        resources = node["Resources"]
+        fitting = resources.get("CPU", 0.0) // cpus
+        if gpus:
+            fitting = min(fitting, resources.get("GPU", 0.0) // gpus)
+        count += int(fitting)
+    return count
 
 
 class _Source(Datasource):
@@ -141,7 +159,7 @@ class _OnTables:
 
 
 @contextmanager
-def _context() -> Iterator[None]:
+def execution_options() -> Iterator[None]:
     """Set Ray Data's options for the block."""
     before = DataContext.get_current()
     context = before.copy()
@@ -150,6 +168,9 @@ def _context() -> Iterator[None]:
     context.target_min_block_size = 1
     context.enable_progress_bars = False
     context.print_on_execution_start = False
+    if hasattr(context, "execution_no_progress_timeout_s"):
+        # Scoring a record may take hours; engines have deadlines of their own.
+        context.execution_no_progress_timeout_s = -1
     logger = logging.getLogger("ray.data")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

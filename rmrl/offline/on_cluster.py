@@ -27,6 +27,7 @@ from rmrl.config.schema import ClusterConfig, ScoreConfig
 from rmrl.data.pieces import Piece, ipc_bytes, pieces, rows_of, table_of
 from rmrl.data.responses import ResponseReader
 from rmrl.data.rows import file_labels
+from rmrl.data.survey import Survey
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.check import CheckedScoring, check_scoring
 from rmrl.offline.columns import score_table
@@ -35,6 +36,7 @@ from rmrl.offline.job import Job
 from rmrl.offline.progress import counting
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.score import open_scorer, token_counter
+from rmrl.offline.stopping import install, signal_handlers
 from rmrl.offline.summary import Summary
 from rmrl.rewards.scoring.scorer import Scorer
 
@@ -43,8 +45,9 @@ _CPUS_PER_ACTOR = 1
 
 def score_on_cluster(job: Job) -> None:
     """Score the remaining rows with Ray Data. Raises the errors of `Scorer.score`, ConfigError
-    where a node has other rewards, InfrastructureError where Ray cannot finish."""
-    from rmrl.cluster.ray_data import cluster_cpus, stream  # they import Ray
+    where a node has other rewards or none has room for an actor, InfrastructureError where Ray
+    cannot finish."""
+    from rmrl.cluster.ray_data import cluster_actors, stream  # they import Ray
     from rmrl.cluster.session import ray_session
 
     checked = job.checked
@@ -61,19 +64,24 @@ def score_on_cluster(job: Job) -> None:
         tuple(map(str, checked.files)),
         reward_digests(checked.specs),
     )
+    gpus = float(checked.device == "cuda" and bool(checked.engines))
+    handlers = signal_handlers()
     try:
         with (
             ray_session(config.ray_kwargs.ray_init, processes=1),
             counting(job.survey.responses, done=job.responses_done) as update,
         ):
-            actors = config.score.actors or max(1, cluster_cpus() // workers)
+            install(handlers)  # Ray handles SIGTERM when it starts
+            room = cluster_actors(cpus=workers, gpus=gpus)
+            if not room:
+                raise _no_room(workers, gpus)
             results = stream(
                 _readers(job),
                 PieceScorer,
                 arguments,
-                workers=actors,
+                workers=config.score.actors or room,
                 cpus=workers,
-                gpus=float(checked.device == "cuda" and bool(checked.engines)),
+                gpus=gpus,
             )
             since = time.monotonic()
             for result in results:
@@ -91,9 +99,25 @@ def score_on_cluster(job: Job) -> None:
     job.close_part()
 
 
+def rows_of_a_piece(survey: Survey, batch_size: int) -> int:
+    """Return the number of rows that hold `batch_size` responses on average; 1 or more."""
+    return max(1, batch_size * survey.rows // survey.responses)
+
+
+def _no_room(cpus: float, gpus: float) -> ConfigError:
+    """Return the error for a cluster whose nodes are all too small for an actor."""
+    needs = f"{cpus:g} CPUs and a GPU" if gpus else f"{cpus:g} CPUs"
+    return ConfigError(
+        f"score.engine=ray_data: an actor needs {needs} on one node (reward.rule_workers), and no"
+        " node of the Ray cluster has them: give fewer reward.rule_workers, start larger nodes, or"
+        " use score.engine=local"
+    )
+
+
 def _readers(job: Job) -> list[Any]:
     """Return a reader per file with rows that are not scored yet."""
     readers: list[Any] = []
+    rows = rows_of_a_piece(job.survey, job.checked.config.data.batch_size)
     first = 0
     for position, path in enumerate(job.checked.files):
         count = job.survey.rows_of_files[position]
@@ -108,7 +132,7 @@ def _readers(job: Job) -> list[Any]:
                 file=position,
                 first=first + done,
                 wanted_N=wanted_N,
-                rows=job.checked.config.data.batch_size,
+                rows=rows,
             )
             readers.append(reader)
         first += count

@@ -7,11 +7,25 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def signal_handlers() -> dict[signal.Signals, Any]:
+    """Return the handlers that are installed, for `install`."""
+    return {number: signal.getsignal(number) for number in _SIGNALS}
+
+
+def install(handlers: Mapping[signal.Signals, Any]) -> None:
+    """Install handlers again after a library has installed its own. Outside the main thread no
+    signals arrive, and nothing is installed."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 class StopSignals:

@@ -4,6 +4,7 @@ nodes (two raylets on this machine)."""
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -12,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.data import DataContext
 
+from rmrl.cluster.ray_data import actors_that_fit, execution_options
 from rmrl.errors import ConfigError
+from rmrl.offline.on_cluster import rows_of_a_piece
+from rmrl.offline.stopping import install, signal_handlers
 from tests.offline.conftest import Bench
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -195,6 +200,52 @@ class TestOnTwoNodes:
         )
         assert "reward 'raises'" in printed
         assert "Traceback" not in printed
+
+    def test_an_actor_larger_than_any_node_is_a_sentence(
+        self, folder: Path, two_nodes: str
+    ) -> None:
+        keys = ("score.engine=ray_data", f"ray_kwargs.ray_init.address={two_nodes}")
+        # two nodes of 2 CPUs
+        printed = finish(start(folder, "large.jsonl", *keys, "reward.rule_workers=3"), code=2)
+        assert "an actor needs 3 CPUs on one node" in printed
+
+
+def test_actors_are_counted_node_by_node() -> None:
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 7.0, "GPU": 1.0}},
+        {"Alive": True, "Resources": {"CPU": 3.0, "GPU": 4.0}},
+        {"Alive": True, "Resources": {"CPU": 16.0}},
+        {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
+    ]
+    # of 2 CPUs: 3 + 1 + 8; with a GPU: 1 + 1 + 0
+    assert actors_that_fit(nodes, cpus=2) == 12
+    assert actors_that_fit(nodes, cpus=2, gpus=1.0) == 2
+    # 26 CPUs in all, but no node has 17
+    assert actors_that_fit(nodes, cpus=17) == 0
+
+
+def test_pieces_hold_a_batch_of_responses(bench: Bench) -> None:
+    files = f"data.files={bench.rows(['a'] * 8, ['b'] * 4)}"
+    surveyed = bench.checked(files, f"out={bench.folder}/s.jsonl").survey
+    assert surveyed is not None
+    # 6 responses per row on average
+    assert rows_of_a_piece(surveyed, 60) == 10
+    assert rows_of_a_piece(surveyed, 5) == 1
+
+
+def test_ray_data_waits_for_a_slow_batch() -> None:
+    with execution_options():
+        assert getattr(DataContext.get_current(), "execution_no_progress_timeout_s", -1) == -1
+
+
+def test_handlers_of_signals_come_back() -> None:
+    before = signal_handlers()
+    try:
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        install(before)
+        assert signal.getsignal(signal.SIGTERM) is before[signal.SIGTERM]
+    finally:
+        install(before)
 
 
 @pytest.mark.parametrize(
