@@ -47,6 +47,16 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
 """
 
 
+KILLS = """
+import os, signal
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    if solution_str.endswith("0399"):
+        os.kill(os.getppid(), signal.SIGKILL)
+    return 1.0
+"""
+
+
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[str]:
     """Address of a cluster with two CPUs on each of its two nodes."""
@@ -66,6 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "functions").mkdir()
     (made / "functions" / "slow.py").write_text(RULE)
     (made / "functions" / "raises.py").write_text(RAISES)
+    (made / "functions" / "kills.py").write_text(KILLS)
     rows = [
         {"prompt": f"q{i % 7}", "response": f"{'é' * (i % 13)} {i:04d}", "n": i / 3}
         for i in range(ROWS)
@@ -200,6 +211,29 @@ class TestOnTwoNodes:
         )
         assert "reward 'raises'" in printed
         assert "Traceback" not in printed
+
+    def test_sigterm_ends_it_as_ctrl_c_does(self, folder: Path, two_nodes: str) -> None:
+        keys = ("score.engine=ray_data", f"ray_kwargs.ray_init.address={two_nodes}")
+        process = start(folder, "ended.jsonl", *keys, slow_s=0.1)
+        manifest = folder / "ended.jsonl.parts" / "manifest.json"
+        deadline = time.monotonic() + LIMIT_S
+        while not manifest.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert "interrupted by SIGTERM" in finish(process, code=130)
+
+    def test_a_batch_that_ends_its_actor_ends_the_job(self, folder: Path, two_nodes: str) -> None:
+        printed = finish(
+            start(
+                folder,
+                "kills.jsonl",
+                "reward.models=[kills]",
+                "score.engine=ray_data",
+                f"ray_kwargs.ray_init.address={two_nodes}",
+            ),
+            code=4,
+        )
+        assert "Ray Data could not finish the job" in printed
 
     def test_an_actor_larger_than_any_node_is_a_sentence(
         self, folder: Path, two_nodes: str
