@@ -49,7 +49,7 @@ bench: models ## measure, and rewrite benchmarks/results
 	$(OFFLINE) $(BIN)/python benchmarks/scoring.py
 	$(OFFLINE) $(BIN)/python benchmarks/judge_agreement.py
 	$(OFFLINE) $(BIN)/python benchmarks/residency.py
-	$(OFFLINE) $(BIN)/python benchmarks/report_page.py
+	$(OFFLINE) $(BIN)/python -m benchmarks.report_page
 	$(OFFLINE) $(BIN)/python -m benchmarks.rewards
 	$(OFFLINE) $(BIN)/python -m benchmarks.training
 	$(OFFLINE) $(BIN)/python -m benchmarks.attacks

@@ -1,7 +1,7 @@
 """How long a report of many responses takes to write and to open.
 
-    python benchmarks/report_page.py                      20,000 responses; writes results/report_page.json
-    python benchmarks/report_page.py --responses 2000 --out /tmp/small.json
+    python -m benchmarks.report_page                    20,000 responses; writes results/report_page.json
+    python -m benchmarks.report_page --responses 2000 --out /tmp/small.json
 
 The responses are made up (500 prompts, texts of 100 to 1,200 characters, a rule, a judge with what
 it read and wrote, and a scalar model). Opening is measured in headless Chromium, from the start of
@@ -22,35 +22,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.words import WORDS
 from rmrl.report.page import render
 from rmrl.report.sources import sources
-
-WORDS = [
-    "the",
-    "sum",
-    "of",
-    "both",
-    "numbers",
-    "is",
-    "then",
-    "checked",
-    "again",
-    "step",
-    "by",
-    "step",
-    "because",
-    "an",
-    "answer",
-    "may",
-    "be",
-    "wrong",
-    "and",
-    "a",
-    "careful",
-    "reader",
-    "counts",
-    "twice",
-]
 
 
 def main() -> None:

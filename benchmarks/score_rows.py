@@ -40,33 +40,9 @@ from typing import Any
 
 import psutil
 
+from benchmarks.words import WORDS
+
 ROOT = Path(__file__).resolve().parent.parent
-WORDS = [
-    "the",
-    "sum",
-    "of",
-    "both",
-    "numbers",
-    "is",
-    "then",
-    "checked",
-    "again",
-    "step",
-    "by",
-    "step",
-    "because",
-    "an",
-    "answer",
-    "may",
-    "be",
-    "wrong",
-    "and",
-    "a",
-    "careful",
-    "reader",
-    "counts",
-    "twice",
-]
 WORKERS = 2
 RULES = {
     # name -> how a response ends

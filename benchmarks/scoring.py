@@ -3,6 +3,9 @@ inputs, as ratios from one run.
 
     python benchmarks/scoring.py --judge .models/smollm2 --scalar .models/ms-marco-minilm --out
     benchmarks/results/scoring.json
+    python benchmarks/scoring.py --cases judge_32_words --items 32
+
+A case is written into the results beside those of other runs.
 
 rmrl's side is the whole reward layer: drop-in, rendering, tokenizing, the engine in its own
 process, parsing, combination. The others get token ids. Sides take turns in every round, each round
@@ -15,20 +18,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.rewards.rig import open_scorer
-from rmrl.cluster.devices import cores, resolve_device
+from rmrl.cluster.devices import cores, local_devices
 from rmrl.cluster.processes import RayHost
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
 from rmrl.inference.environment import engine_environment
 from rmrl.inference.scoring_base import EngineSpec
-from rmrl.inference.vllm.arguments import engine_arguments
+from rmrl.inference.vllm.arguments import (
+    EXACT_ARGUMENTS,
+    EXACT_ENVIRONMENT,
+    engine_arguments,
+)
 from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.types import Prompt
@@ -84,22 +91,87 @@ def texts(path: Path, count: int, seed: int) -> list[ResponseRow]:
     ]
 
 
-def serving(spec: EngineSpec) -> dict[str, Any]:
-    """The bare engine's arguments: those that rmrl's engine of this spec gets."""
+def serving(spec: EngineSpec, *, defaults: bool) -> dict[str, Any]:
+    """The bare engine's arguments: those that rmrl's engine of this spec gets. With `defaults`
+    those that make a score independent of its batch, in float32 on CPU, are left to vLLM."""
     pooling = {"pooler_config": {"use_activation": False}} if spec.runner == "pooling" else {}
     arguments = engine_arguments(spec, runner=spec.runner, max_model_len=spec.context_length())
+    if spec.device == "cpu" and spec.dtype == "float32" and not defaults:
+        arguments = EXACT_ARGUMENTS | arguments
     return arguments | pooling
+
+
+JUDGE = {"kind": "generative", "sampling": {"temperature": 0.0, "max_tokens": 16}}
+RUBRICS = ("correct and complete", "polite and clear", "short, without repetition")
+CASES: dict[str, tuple[int, int]] = {
+    "judge_32_words": (32, 1),
+    "judge_1000_words": (1000, 1),
+    "three_judges_32_words": (32, 3),
+    "scalar_32_words": (32, 0),
+    "scalar_300_words": (300, 0),
+}
+"""Name -> (words of a response, judges on one checkpoint; 0: the scalar model, whose context has
+512 tokens)."""
+
+
+def worded(words: int, count: int, seed: int) -> list[ResponseRow]:
+    """Responses of `words` words; no two begin alike."""
+    draw = random.Random(seed)
+    vocabulary = "the cat sat on a mat and counted seven plus eight while it rained all day".split()  # noqa: SIM905
+    responses: list[ResponseRow] = []
+    for i in range(count):
+        question = f"{draw.random()} What does the cat of house {i} do?"
+        messages: Any = [{"role": "user", "content": question}]
+        prompt = Prompt(id=str(i), messages=messages, token_ids=(), ground_truth="1")
+        text = " ".join([str(draw.random()), *draw.choices(vocabulary, k=words - 1)])
+        responses.append(ResponseRow(prompt=prompt, text=text, group=i))
+    return responses
+
+
+def bare_environment(device: Any, threads: int, args: argparse.Namespace) -> dict[str, str]:
+    """Environment of the processes beside rmrl's."""
+    environment = {**engine_environment(device=device, threads=threads), "PYTHONPATH": str(ROOT)}
+    if not args.bare_defaults:
+        environment |= EXACT_ENVIRONMENT
+    return environment
+
+
+async def measure_case(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One of CASES."""
+    words, judges = CASES[name]
+    device = local_devices("auto").kind
+    threads = args.threads or cores()
+    specs: dict[str, Any] = {}
+    for rubric in RUBRICS[:judges]:
+        engine = {"max_model_len": 2048}
+        specs[f"judge_{len(specs)}"] = {**JUDGE, "path": args.judge, "rubric": rubric, "engine": engine}  # fmt: skip
+    if not judges:
+        specs["relevance"] = {"path": args.scalar}
+    shared: Any = {"residency": "resident", "gpu_memory_utilization": 0.2, "threads": threads}
+    config = RewardConfig(
+        models=list(specs), specs=specs, engine=RewardEngineConfig(**shared), max_missing=1.0
+    )
+    environment = bare_environment(device, threads, args)
+
+    def rows(seed: int) -> list[ResponseRow]:
+        return worded(words, args.items, seed)
+
+    async with open_scorer(config) as scorer:
+        result = await compare(scorer, RayHost(environment=environment), args, rows=rows)
+    settings = {"items": args.items, "words": words, "judges": judges, "threads": threads}
+    return {**settings, "device": device, **result}
 
 
 async def measure(args: argparse.Namespace) -> dict[str, Any]:
     """All ratios of one run."""
-    device, threads = resolve_device("auto"), args.threads or cores()
+    device = local_devices("auto").kind
+    threads = args.threads or cores()
     shared = {"residency": "resident", "gpu_memory_utilization": 0.2, "threads": threads}
     specs = {
         "answer_judge": {"path": args.judge, "engine": {"max_model_len": 2048}},
         "relevance": {"path": args.scalar},
     }
-    environment = engine_environment(device=device, threads=threads) | {"PYTHONPATH": str(ROOT)}  # type: ignore[arg-type]
+    environment = bare_environment(device, threads, args)
     per_model = {}
     for name, entries in specs.items():
         config = RewardConfig(
@@ -119,12 +191,21 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-async def compare(scorer: Scorer, host: RayHost, args: argparse.Namespace) -> dict[str, Any]:
-    """One reward: rmrl, the bare engine, and for scalars Hugging Face, in turns."""
+async def compare(
+    scorer: Scorer,
+    host: RayHost,
+    args: argparse.Namespace,
+    *,
+    rows: Callable[[int], list[ResponseRow]] | None = None,
+) -> dict[str, Any]:
+    """Rewards of one engine: rmrl, the bare engine, and for scalars Hugging Face, in turns.
+    `rows(seed)`: the responses of a round; None: `texts`."""
     spec = scorer.specs[0]
     assert spec.engine is not None
     bare = await host.spawn(
-        "benchmarks.peers:BareVLLM", {"arguments": serving(spec.engine)}, name="bare"
+        "benchmarks.peers:BareVLLM",
+        {"arguments": serving(spec.engine, defaults=args.bare_defaults)},
+        name="bare",
     )
     peers: dict[str, Any] = {"bare_vllm": bare}
     if spec.engine.runner == "pooling":
@@ -139,12 +220,15 @@ async def compare(scorer: Scorer, host: RayHost, args: argparse.Namespace) -> di
     seconds: dict[str, list[float]] = {name: [] for name in ("rmrl", *peers)}
     tokens = 0
     for number in range(args.rounds + 1):
-        rows = texts(Path(args.texts), args.items, seed=number)
-        rendered = [read.token_ids for read in scorer.kind(0).render(scorer.items_for(0, rows))]  # type: ignore[attr-defined]
+        batch = rows(number) if rows else texts(Path(args.texts), args.items, seed=number)
+        rendered: list[tuple[int, ...]] = []
+        for c in range(len(scorer.specs)):
+            kind: Any = scorer.kind(c)
+            rendered += [read.token_ids for read in kind.render(scorer.items_for(c, batch))]
         order = list(seconds) if number % 2 else list(reversed(seconds))
         for name in order:
             spent = await (
-                _ours(scorer, rows) if name == "rmrl" else _theirs(peers[name], rendered, spec)
+                _ours(scorer, batch) if name == "rmrl" else _theirs(peers[name], rendered, spec)
             )
             if number:  # round 0 warms up
                 seconds[name].append(spent)
@@ -157,10 +241,11 @@ async def compare(scorer: Scorer, host: RayHost, args: argparse.Namespace) -> di
     for peer in peers.values():
         await peer.kill()
     ours = seconds["rmrl"]
-    ratios = {
-        f"{n}_over_rmrl": statistics.median(t / o for t, o in zip(seconds[n], ours, strict=True))
-        for n in peers
-    }
+    ratios: dict[str, Any] = {}
+    for name in peers:
+        by_round = [t / o for t, o in zip(seconds[name], ours, strict=True)]
+        ratios[f"{name}_over_rmrl"] = statistics.median(by_round)
+        ratios[f"{name}_by_round"] = by_round
     return {
         "model": Path(spec.engine.path).name,
         "tokens_per_round": tokens // args.rounds,
@@ -231,11 +316,27 @@ def main() -> None:
         default="benchmarks/results/scoring.json",
         help="where the JSON goes; a PNG of the same name beside it",
     )
+    parser.add_argument(
+        "--bare-defaults",
+        action="store_true",
+        help="the bare engine caches prefixes and cuts prompts, as vLLM does by itself",
+    )
+    parser.add_argument(
+        "--cases", nargs="*", default=[], choices=list(CASES), help="measure these alone"
+    )
     args = parser.parse_args()
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    result = asyncio.run(measure(args))
     out = Path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {}
+    if args.cases:
+        for name in args.cases:
+            known.setdefault("cases", {})[name] = asyncio.run(measure_case(name, args))
+            print(name, known["cases"][name]["bare_vllm_over_rmrl"])
+            out.write_text(json.dumps(known, indent=1), encoding="utf-8")
+        return
+    result = asyncio.run(measure(args))
+    if "cases" in known:
+        result["cases"] = known["cases"]
     out.write_text(json.dumps(result, indent=1), encoding="utf-8")
     draw(result, out.with_suffix(".png"))
     for name in ("answer_judge", "relevance"):

@@ -13,6 +13,7 @@ COMMANDS: Registry[Callable[[Sequence[str]], int]] = Registry(
     {
         "train": "rmrl.main_ppo:main",
         "score": "rmrl.main_score:main",
+        "serve": "rmrl.main_serve:main",
         "eval": "rmrl.main_eval:main",
         "calibrate": "rmrl.main_calibrate:main",
         "compare": "rmrl.main_compare:main",

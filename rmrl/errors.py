@@ -159,3 +159,9 @@ class Problems:
                 sentences.append(str(error).replace("\n", "\n  "))
         if sentences:
             raise ConfigError(list(dict.fromkeys(sentences)))
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text; the name of its class where there is none."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0]

@@ -45,7 +45,10 @@ def exit_code() -> Iterator[ExitCode]:
             print(f"\n{text}", file=sys.stderr, flush=True)
             _log.error(text, extra=FILE_ONLY)
             code.value = error.exit_code
-        except (KeyboardInterrupt, asyncio.CancelledError):
+        except KeyboardInterrupt as error:
+            _log.info(str(error) or "interrupted")
+            code.value = 130
+        except asyncio.CancelledError:
             _log.info("interrupted")
             code.value = 130
 
@@ -99,12 +102,15 @@ def _is_unread(stream: TextIO) -> bool:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise Interrupted in the block on SIGTERM and SIGHUP, so that it is cleaned up as after
-    Ctrl-C; ignored signals stay ignored."""
+    """Raise KeyboardInterrupt in the block on SIGTERM and SIGHUP, so that it is cleaned up as after
+    Ctrl-C; ignored signals stay ignored.
+
+    An Exception would be lost where the signal comes inside the `except Exception` of a library.
+    """
 
     def interrupt(number: int, frame: Any) -> None:
         del frame
-        raise Interrupted(f"interrupted by {signal.Signals(number).name}")
+        raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")
 
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():

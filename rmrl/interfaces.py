@@ -42,8 +42,14 @@ class RolloutEngine(Protocol):
         ...
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> AsyncIterator[Generation]: ...
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        only: Sequence[tuple[int, int]] | None = None,
+    ) -> AsyncIterator[Generation]:
+        """Yield `sampling.n` samples for each prompt. `only`: these alone, by the numbers of their
+        prompt and of the sample; they are those that a call for all of them draws."""
+        ...
 
     async def load_weights(self, path: str, *, version: int) -> None: ...
 
@@ -103,5 +109,15 @@ class ProcessHandle(Protocol):
     """A living process. `call` raises EngineLostError when the process died."""
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any: ...
+
+    def remember_family(self) -> None:
+        """Note the process's present children, so that `kill` ends them also where the process
+        itself has died before."""
+        ...
+
+    async def alive(self, *, timeout_s: float) -> None:
+        """Return from a living process. Raises EngineLostError where it has ended, StallError
+        where it does not answer in time, as one that is at work may."""
+        ...
 
     async def kill(self) -> None: ...

@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from rmrl.errors import Interrupted
-
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 """Values of trainer.log_level."""
 
@@ -27,8 +25,6 @@ FILE_ONLY = {"file_only": True}
 _LOGGER = logging.getLogger("rmrl")
 _WAITING = 1000
 """Records kept until the file is known."""
-_TO_THE_COMMAND = (BrokenPipeError, Interrupted)
-"""Errors that end the command: its reader has gone, or a signal came while it wrote."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _STYLES = {"DEBUG": "dim", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 
@@ -94,8 +90,7 @@ class ConsoleHandler(logging.Handler):
         self.addFilter(lambda record: not getattr(record, "file_only", False))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record. Raises BrokenPipeError where nobody reads standard error any more, and
-        Interrupted where a signal comes meanwhile."""
+        """Write one record. Raises BrokenPipeError where nobody reads standard error any more."""
         try:
             from tqdm import tqdm  # with the first message: a program that imports rmrl has none
 
@@ -105,7 +100,7 @@ class ConsoleHandler(logging.Handler):
                     self._write_to_terminal(text, _STYLES.get(record.levelname, ""))
                 else:
                     print(text, file=sys.stderr, flush=True)
-        except _TO_THE_COMMAND:
+        except BrokenPipeError:  # the reader has gone
             raise
         except Exception:
             self.handleError(record)
@@ -180,7 +175,7 @@ class RunFileHandler(logging.Handler):
         try:
             self._file.write(_COLOURS.sub("", self.format(record)) + "\n")
             self._file.flush()
-        except _TO_THE_COMMAND:
+        except BrokenPipeError:  # the reader has gone
             raise
         except OSError as error:
             self._give_up(Path(self._file.name), error)
@@ -191,3 +186,30 @@ class RunFileHandler(logging.Handler):
         self._given_up = True
         self._waiting.clear()
         _LOGGER.warning(f"the log cannot be written to {path} ({error}); it goes on without a file")
+
+
+@contextmanager
+def logged_errors_raised(logger: str) -> Iterator[None]:
+    """Raise RuntimeError after the block, with the first error that a library has logged in it: for
+    libraries that log their errors and go on."""
+    errors = _Errors()
+    log = logging.getLogger(logger)
+    log.addHandler(errors)
+    try:
+        yield
+    finally:
+        log.removeHandler(errors)
+    if errors.messages:
+        raise RuntimeError(errors.messages[0])
+
+
+class _Errors(logging.Handler):
+    """Keeps the messages of errors."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        self.messages.append(record.getMessage())

@@ -131,7 +131,8 @@ def _of_scoring(arguments: argparse.Namespace) -> Plan:
 
 def _of_training(arguments: argparse.Namespace) -> Plan:
     from rmrl.offline.check import CheckedScoring, depends_on_batch, needs_whole_groups
-    from rmrl.offline.estimate import OTHER_ANSWER, first_of_each
+    from rmrl.offline.estimate import first_of_each
+    from rmrl.rewards.scoring.items import OTHER_ANSWER
     from rmrl.trainer.check import check
 
     config = compose_config(arguments.overrides, Config)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import logging
 import sys
 from collections.abc import Sequence
 
@@ -24,8 +23,6 @@ from rmrl.doctor.finding import Finding
 from rmrl.errors import ConfigError
 from rmrl.exit import ends_with_its_reader, exit_code
 from rmrl.registry import did_you_mean
-
-_log = logging.getLogger("rmrl.main_doctor")  # under python -m its __name__ is another
 
 _STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 _PROBLEMS = 2
@@ -40,8 +37,6 @@ def run(names: Sequence[str], *, as_json: bool) -> int:
     console = Console(highlight=False, soft_wrap=True)
     findings: list[Finding] = []
     for name in names:
-        if name in ("vllm", "ray", "collectives"):
-            _log.info(f"{name}: this takes seconds to a minute")
         for finding in findings_of(name):
             findings.append(finding)
             if not as_json:

@@ -19,7 +19,7 @@ from pathlib import Path
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rmrl.errors import ConfigError
+from rmrl.errors import ConfigError, first_line
 from rmrl.exit import ends_with_its_reader, exit_code
 from rmrl.registry import did_you_mean
 
@@ -96,7 +96,7 @@ def parse(arguments: Sequence[str]) -> ExportConfig:
             )
         )
     except OmegaConfBaseException as error:
-        raise ConfigError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{error.full_key}: {first_line(error)}") from error
     assert isinstance(typed, ExportConfig)
     return typed
 

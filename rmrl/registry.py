@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from rmrl.errors import ConfigError
@@ -48,6 +48,13 @@ def missing_package(part: object) -> str:
     """
     package = getattr(part, "package", "")
     return package if package and importlib.util.find_spec(package) is None else ""
+
+
+def version_problem(part: object) -> str:
+    """Return the sentence of `part.version_problem()`, which refuses an installed version of its
+    package, else ""."""
+    problem: Callable[[], str] | None = getattr(part, "version_problem", None)
+    return problem() if problem is not None else ""
 
 
 class Registry(Generic[T]):

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from rmrl.config.schema import ModelConfig
-from rmrl.errors import ConfigError
+from rmrl.errors import ConfigError, first_line
 
 _NEED = (
     "need a folder with tokenizer.json (or tokenizer_config.json), or a hub id such as"
@@ -49,10 +49,9 @@ def load_tokenizer(path: str, *, trust_remote_code: bool, chat_template: str | N
             str(folder) if folder.exists() else path, trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
-        words = (str(error).strip().splitlines() or [""])[0]
         raise ConfigError(
-            f"tokenizer: saw '{path}', which could not be loaded ({type(error).__name__}: {words});"
-            f" {_NEED}"
+            f"tokenizer: saw '{path}', which could not be loaded ({type(error).__name__}:"
+            f" {first_line(error)}); {_NEED}"
         ) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

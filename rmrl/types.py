@@ -11,7 +11,7 @@ This module imports numpy only; tensors are named in annotations but never impor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -116,28 +116,35 @@ class Prompt:
     """Whether the row's prompt is a string; `messages` holds it as one user turn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Response:
     """One sampled answer to one prompt.
 
     Example:
         >>> prompt = Prompt(id="a:0", messages=[{"role": "user", "content": "Hi"}], token_ids=(5,))
-        >>> response = Response(prompt=prompt, text="Hello", token_ids=(7, 2),
-        ...                     logprobs=(-0.1, -0.2), finish_reason="stop", policy_version=0)
-        >>> len(response.token_ids) == len(response.logprobs)
-        True
+        >>> response = Response(prompt=prompt, text="Hello", token_ids=np.array([7, 2]),
+        ...                     logprobs=np.array([-0.1, -0.2]), finish_reason="stop",
+        ...                     policy_version=0)
+        >>> response.token_ids.dtype, len(response.token_ids) == len(response.logprobs)
+        (dtype('int32'), True)
     """
 
     prompt: Prompt
     text: str
-    token_ids: tuple[int, ...]
-    """Response tokens, the end token included where the engine sampled it. Shape [T]."""
-    logprobs: tuple[float, ...] | None
+    token_ids: np.ndarray
+    """Response tokens, the end token included where the engine sampled it. int32, shape [T]."""
+    logprobs: np.ndarray | None
     """rollout_logprobs: computed by the sampling engine, under the distribution before top-k and
-    top-p, shape [T]."""
+    top-p; float32, shape [T]."""
     finish_reason: str
     """"stop" or "length" (cut at the token limit)."""
     policy_version: int
+
+    def __post_init__(self) -> None:
+        _as_arrays(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Response) and _same_fields(self, other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +187,7 @@ class ScoreItem:
     """Number of the prompt's group: responses of one group are compared with each other."""
     plain_text: bool = False
     """Whether the row's prompt is a string."""
-    token_ids: tuple[int, ...] = ()
+    token_ids: Sequence[int] | np.ndarray = ()
     """Tokens of a response sampled by the policy; () for responses given as text."""
 
 
@@ -343,6 +350,8 @@ class LossInputs:
     rollout_weights_BT: torch.Tensor | None = None
     """Importance weights of rollout correction, >= 0; multiply the policy loss."""
     entropy_BT: torch.Tensor | None = None
+    nll_weights_BT: torch.Tensor | None = None
+    """Weight of -log pi_new in the loss, >= 0 and 0 but for successful responses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,11 +378,15 @@ class TrainBatch:
     """float32, lengths T: the last T of the S tokens are the response. Rewards and every statistic
     of them count these tokens."""
     kept_mask: Ragged | None = None
-    """float32, lengths T: `response_mask` without the tokens that rollout correction rejected;
-    None: none were rejected."""
+    """float32, lengths T: `response_mask` without the tokens that rollout correction rejected
+    and the truncated responses that are masked; None: none were left out."""
     rollout_logprobs: Ragged | None = None
     rollout_weights: Ragged | None = None
     """Importance weights of rollout correction."""
+    nll_weights: Ragged | None = None
+    """Weight of the negative log-likelihood of each token; 0 but for successful responses."""
+    prompt_tokens: Ragged | None = None
+    """Tokens of `loss_mask` of all responses to the row's prompt, the same number at each token."""
     old_logprobs: Ragged | None = None
     ref_logprobs: Ragged | None = None
     advantages: Ragged | None = None
@@ -386,6 +399,8 @@ class TrainBatch:
         "kept_mask",
         "rollout_logprobs",
         "rollout_weights",
+        "nll_weights",
+        "prompt_tokens",
         "old_logprobs",
         "ref_logprobs",
         "advantages",
@@ -438,7 +453,7 @@ class Sampling:
     """Structured output: the text is JSON of this schema (itself JSON text)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Generation:
     """One finished sample of an engine."""
 
@@ -447,7 +462,36 @@ class Generation:
     sample_index: int
     """0 .. sampling.n - 1."""
     text: str
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...] | None
+    token_ids: np.ndarray
+    """int32, shape [T]."""
+    logprobs: np.ndarray | None
+    """float32, shape [T]."""
     finish_reason: str
     policy_version: int = 0
+
+    def __post_init__(self) -> None:
+        _as_arrays(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Generation) and _same_fields(self, other)
+
+
+def _as_arrays(sample: Response | Generation) -> None:
+    """Convert tokens and logprobs that are other sequences. An object per number would take 32
+    bytes and more, and be created again in every process that the sample passes through."""
+    object.__setattr__(sample, "token_ids", np.asarray(sample.token_ids, dtype=np.int32))
+    if sample.logprobs is not None:
+        object.__setattr__(sample, "logprobs", np.asarray(sample.logprobs, dtype=np.float32))
+
+
+def _same_fields(first: Any, second: Any) -> bool:
+    """Return whether two samples are equal; the comparison of tuples of arrays would raise."""
+    for each in fields(first):
+        one = getattr(first, each.name)
+        other = getattr(second, each.name)
+        if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+            if not np.array_equal(one, other):
+                return False
+        elif one != other:
+            return False
+    return True

@@ -31,6 +31,15 @@ API = {
         ),
     ),
     "python": ("Scores in Python", ("rmrl.offline.rewards", "rmrl.offline.table")),
+    "adapters": (
+        "Adapters",
+        (
+            "rmrl.adapters.trl",
+            "rmrl.adapters.verl",
+            "rmrl.adapters.openrlhf",
+            "rmrl.adapters.verifiers",
+        ),
+    ),
     "report": ("Report", ("rmrl.report.page", "rmrl.report.statistics", "rmrl.report.explain")),
     "algorithms": ("Algorithms", ("rmrl.algorithms",)),
     "inference": ("Inference", ("rmrl.inference.scoring_base", "rmrl.inference.rollout_base")),

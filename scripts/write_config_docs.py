@@ -29,6 +29,8 @@ from rmrl.config.schema import (
     ScoreDataConfig,
     ScoreEngineConfig,
     ScoreTrainerConfig,
+    ServeConfig,
+    ServerConfig,
 )
 from rmrl.config.schema.fields import may_change, rule_of
 from rmrl.rewards.kinds import REWARD_KINDS
@@ -71,6 +73,10 @@ OF_COMPARISONS = """# Comparisons
 
 `python -m rmrl.main_compare` (`rmrl compare`, [comparing](comparing.md)) takes two files with a section `reward`, and has `ray_kwargs`, the `data` and `trainer` of scoring, and these."""
 
+OF_SERVING = """# Serving
+
+`python -m rmrl.main_serve` (`rmrl serve`, [serving](serving.md)) has the sections `reward` and `ray_kwargs` and the older names as above, the `data` and `trainer` of scoring, and these."""
+
 
 def page() -> str:
     """The whole page."""
@@ -111,7 +117,12 @@ def page() -> str:
         _table("the comparison", CompareConfig),
         _table("`compare`", ComparisonConfig),
     ]
-    parts = [*training, *of_a_reward, *scoring, *evaluation, *calibration, *comparisons]
+    serving = [
+        OF_SERVING,
+        _table("the server", ServeConfig, leave_out=older),
+        _table("`serve`", ServerConfig),
+    ]
+    parts = [*training, *of_a_reward, *scoring, *evaluation, *calibration, *comparisons, *serving]
     sections = [section for section in parts if section]
     return wrap(HEAD + "\n" + "\n\n".join(sections))
 

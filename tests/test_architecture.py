@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "main_ppo",
         "main_score",
+        "main_serve",
         "main_eval",
         "main_calibrate",
         "main_compare",
@@ -35,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "main_migrate",
     ),
     ("exit",),
-    ("report", "evaluation", "doctor"),
+    ("report", "evaluation", "doctor", "serve", "adapters"),
     ("trainer", "offline"),
     ("scoring",),
     ("rewards", "backends", "cluster", "telemetry"),
@@ -56,6 +57,10 @@ WHO_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "megatron": ("backends/megatron/",),
     "hydra": ("config/load.py", "cli.py", "main_"),
     "omegaconf": ("config/load.py", "cli.py", "main_"),
+    "fastapi": ("serve/",),
+    "starlette": ("serve/",),
+    "uvicorn": ("serve/",),
+    "prometheus_client": ("serve/",),
 }
 
 FORBIDDEN_CALLS: dict[str, str] = {
@@ -75,6 +80,14 @@ ALLOWED_CALLS: dict[tuple[str, str], str] = {
         "rewards/rules/dropin.py",
         "exec",
     ): "loads the user's own reward function, from the text that was hashed",
+    (
+        "rewards/code/inside/candidate.py",
+        "exec",
+    ): "part of the program inside the sandbox; nothing imports it",
+    (
+        "rewards/code/inside/tester.py",
+        "exec",
+    ): "part of the program inside the sandbox; nothing imports it",
     (
         "rewards/rules/worker.py",
         "pickle.loads",

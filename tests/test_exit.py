@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from rmrl import errors
-from rmrl.exit import exit_code
+from rmrl.exit import ended_by_signals, exit_code
 
 CODES = {
     "RmrlError": 1, "ConfigError": 2, "OutputDirError": 2, "MemoryPlanError": 2, "RewardError": 3, "RewardFunctionError": 3,
@@ -46,6 +49,20 @@ def test_an_interrupt_is_130(error: type[BaseException], capsys: pytest.CaptureF
         raise error
     assert code.value == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_signal_inside_the_except_of_a_library_is_not_lost(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def careless_library() -> None:
+        with contextlib.suppress(Exception):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+
+    with exit_code() as code, ended_by_signals():
+        careless_library()
+    assert code.value == 130
+    assert "interrupted by SIGTERM" in capsys.readouterr().err
 
 
 def test_no_error_is_0():

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from rmrl.errors import Interrupted, RewardError
+from rmrl.errors import RewardError
 from rmrl.exit import exit_code
 from rmrl.logs import ConsoleHandler, begin_run, command_log, write_to
 
@@ -337,12 +337,12 @@ def test_a_signal_that_comes_while_a_message_is_written_ends_the_command(
 ) -> None:
     class Signal:
         def __str__(self) -> str:  # where a signal handler may run and raise
-            raise Interrupted("interrupted by SIGTERM")
+            raise KeyboardInterrupt("interrupted by SIGTERM")
 
     with command_log():
         if with_file:
             write_to(tmp_path / "run.log")
-        with pytest.raises(Interrupted):
+        with pytest.raises(KeyboardInterrupt):
             _log.info("%s", Signal())
 
 

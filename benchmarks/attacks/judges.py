@@ -31,10 +31,10 @@ class Judge:
     """The checkpoint, loaded when it is first asked. Equal inputs are read once."""
 
     def __init__(self, path: str, threads: int) -> None:
-        from rmrl.cluster.devices import resolve_device
+        from rmrl.cluster.devices import local_devices
         from rmrl.inference.environment import engine_environment
 
-        self.device = resolve_device("auto")
+        self.device = local_devices("auto").kind
         os.environ.update(engine_environment(device=self.device, threads=threads))  # type: ignore[arg-type]
         from rmrl.config.schema import RewardEngineConfig
         from rmrl.inference.scoring_base import EngineSpec

@@ -2,7 +2,9 @@
 
     python -m benchmarks.gpu_check                               every check, on a random model that
       it makes itself
-    python -m benchmarks.gpu_check --size large --out gpu.json   a model of 1.1B parameters
+    python -m benchmarks.gpu_check --size large --minutes 10 --out benchmarks/results/gpu/h200.json
+      a model of 1.1B parameters, as many checks as fit into ten minutes, those with the most news
+      first; the same command goes on from the file
     python -m benchmarks.gpu_check --model <folder> --only logprobs packing
     python -m benchmarks.gpu_check --device cpu --size tiny      the same checks where there is no
       GPU; those of CUDA alone are skipped

@@ -8,26 +8,40 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.rig import Numbers, Rig, Skip, require
-from benchmarks.gpu_check.training import engine, on_cuda, one_step, peak_gib, same_step
+from benchmarks.gpu_check.gauges import Watch, fresh, peak_gib
+from benchmarks.gpu_check.rig import Numbers, Rig, Skip, named, require
+from benchmarks.gpu_check.training import engine, on_cuda, one_step, same_step
 from rmrl.config.schema import MegatronConfig
 
 
 def megatron_step(rig: Rig) -> Numbers:
     """The same log-probabilities, gradient norm and weights after a step as under fsdp2."""
+    fresh(rig)
     with engine(rig) as policy:
         theirs = one_step(policy, rig)
+        numbers = named("fsdp2", {**peak_gib(rig), "s": seconds_of_update(policy, rig)})
+    fresh(rig)
     with megatron(rig) as policy:
         ours = one_step(policy, rig)
-    return same_step(ours, theirs, rig) | peak_gib(rig)
+        numbers |= named("padded", {**peak_gib(rig), "s": seconds_of_update(policy, rig)})
+    return same_step(ours, theirs, rig) | numbers
 
 
 def megatron_packing(rig: Rig) -> Numbers:
     """Packed rows give the padded rows' numbers."""
     with megatron(rig) as policy:
         padded = one_step(policy, rig)
+    fresh(rig)
     with megatron(rig, model={"use_remove_padding": True, "attn_implementation": "sdpa"}) as policy:
-        return same_step(one_step(policy, rig), padded, rig)
+        numbers = same_step(one_step(policy, rig), padded, rig)
+        return numbers | {**peak_gib(rig), "s": seconds_of_update(policy, rig)}
+
+
+def seconds_of_update(policy: Any, rig: Rig) -> float:
+    """Of one update on the rig's batch."""
+    watch = Watch(rig)
+    policy.update([rig.batch()])
+    return watch.seconds()
 
 
 def megatron_offload(rig: Rig) -> Numbers:

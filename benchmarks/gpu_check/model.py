@@ -45,6 +45,17 @@ def write_model(folder: Path, size: str, *, seed: int = 0) -> Path:
     return folder
 
 
+def write_scorer(path: str | Path, folder: Path) -> Path:
+    """The model with a random head of one number, in `folder`."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(path)
+    config.num_labels = 1
+    AutoModelForSequenceClassification.from_pretrained(path, config=config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(path).save_pretrained(folder)
+    return folder
+
+
 def _write_tokenizer(folder: Path, vocabulary: int) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -60,6 +71,7 @@ def _write_tokenizer(folder: Path, vocabulary: int) -> None:
         eos_token="</s>",
         pad_token="<pad>",
         unk_token="<unk>",
+        chat_template="{% for turn in messages %}{{ turn['content'] }} {% endfor %}",
     ).save_pretrained(folder)
 
 

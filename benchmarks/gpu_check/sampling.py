@@ -100,7 +100,7 @@ def _rows(
     """(prompt, response) of each sample, its log-probabilities, and the samples as the training
     engine takes them."""
     rows = [(_prompts(rig)[g.prompt_index], list(g.token_ids)) for g in found]
-    said = Ragged.of([g.logprobs or () for g in found], np.float32)
+    said = Ragged.of([() if g.logprobs is None else g.logprobs for g in found], np.float32)
     mask = Ragged.of([np.ones(len(response)) for _, response in rows], np.float32)
     return (
         rows,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu_check.model import write_scorer
 from benchmarks.gpu_check.rig import Numbers, Rig, Skip, require
 from benchmarks.gpu_check.training import on_cuda
 from rmrl.inference.environment import engine_environment
@@ -49,7 +50,7 @@ def vllm_invariant_judge(rig: Rig) -> Numbers:
 
 def vllm_invariant_scalar(rig: Rig) -> Numbers:
     """engine.batch_invariant: the logits of a scalar model are bit-equal in batches of 1 to 64."""
-    engine = _engine(rig, "pooling", str(_scorer(rig)))
+    engine = _engine(rig, "pooling", str(write_scorer(rig.model, Path(rig.folder) / "scorer")))
     requests = [PoolingRequest(row) for row in _rows()]
     numbers = _moved(lambda batch: [output.value for output in engine.classify(batch)], requests)
     require(not any(numbers.values()), "rows differ between batch sizes", numbers)
@@ -98,17 +99,3 @@ def _moved(compute: Callable[[list[Any]], list[Any]], requests: Sequence[Any]) -
         str(size): float(sum(a != b for a, b in zip(cut(size), alone, strict=True)))
         for size in SIZES
     }
-
-
-def _scorer(rig: Rig) -> Path:
-    """The rig's model with a random head of one number."""
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
-
-    folder = Path(rig.folder) / "scorer"
-    config = AutoConfig.from_pretrained(rig.model)
-    config.num_labels = 1
-    AutoModelForSequenceClassification.from_pretrained(rig.model, config=config).save_pretrained(
-        folder
-    )
-    AutoTokenizer.from_pretrained(rig.model).save_pretrained(folder)
-    return folder

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.gpu_check.gauges import peak_gib
 from benchmarks.gpu_check.model import Plain
 from benchmarks.gpu_check.rig import Numbers, Rig, Skip, apart, named, require
 from rmrl.backends import TRAIN_ENGINES
@@ -80,11 +81,6 @@ def on_cuda(rig: Rig) -> None:
     """Skip elsewhere."""
     if rig.device != "cuda":
         raise Skip("of CUDA alone")
-
-
-def peak_gib(rig: Rig) -> Numbers:
-    """Largest device memory so far; nothing on CPU."""
-    return {"peak_gib": torch.cuda.max_memory_allocated() / 2**30} if rig.device == "cuda" else {}
 
 
 def fsdp2_step(rig: Rig) -> Numbers:

@@ -21,7 +21,7 @@ from benchmarks.rewards import models, savings, sharing
 from benchmarks.rewards.rig import Sizes, say
 from benchmarks.rewards.show import draw, table
 from benchmarks.rewards.solutions import Solutions, solutions
-from rmrl.cluster.devices import cores, resolve_device
+from rmrl.cluster.devices import cores, local_devices
 from rmrl.cluster.session import ray_session
 
 PARTS = ("sharing", "models", "savings")
@@ -61,7 +61,7 @@ def about(sizes: Sizes, texts: Solutions) -> dict[str, Any]:
         "command": shlex.join(["python", "-m", "benchmarks.rewards", *sys.argv[1:]]),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "versions": {"python": platform.python_version(), **installed},
-        "device": resolve_device("auto"),
+        "device": local_devices("auto").kind,
         "cores": cores(),
         "threads_per_engine": sizes.threads,
         "sizes": {

@@ -16,7 +16,7 @@ import psutil
 
 from benchmarks.rewards.memory import peak_memory
 from benchmarks.rewards.rig import ROOT, Sizes, Step, ratios, say, spread
-from rmrl.cluster.devices import resolve_device
+from rmrl.cluster.devices import local_devices
 from rmrl.inference.environment import engine_environment
 from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.types import ScoreResult
@@ -47,7 +47,7 @@ def one_after_another(
 def _program(
     model: str, path: str, rows: Sequence[ResponseRow], *, order: Sequence[str], threads: int
 ) -> dict[str, Any]:
-    device = resolve_device("auto")
+    device = local_devices("auto").kind
     told = [
         {
             "question": row.prompt.messages[-1]["content"],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmrl.cluster.devices import resolve_device
+from rmrl.cluster.devices import local_devices
 from rmrl.config.schema import RewardConfig, ScoreTrainerConfig
 from rmrl.errors import ConfigError
 from rmrl.logs import command_log
@@ -45,14 +45,16 @@ class Sizes:
 async def open_scorer(config: RewardConfig) -> AsyncIterator[Scorer]:
     """A scorer with processes of its own, ended with the block. Raises ConfigError with all
     problems."""
-    device, trainer = resolve_device("auto"), ScoreTrainerConfig()
+    devices = local_devices("auto")
+    device = devices.kind
+    trainer = ScoreTrainerConfig()
     rewards = resolve(
         config, device=device, shipped_functions=ROOT / "reward_functions", trust_remote_code=False
     )
     if rewards.problems:
         raise ConfigError(rewards.problems)
-    engines = prepare_engines(rewards.specs, trainer, device=device)
-    plan = scoring_plan(engines, **budgets(trainer, device=device))
+    engines = prepare_engines(rewards.specs, trainer, devices)
+    plan = scoring_plan(engines, **budgets(trainer, devices))
     plan.check()
     with command_log():
         async with standalone_scorer(

@@ -30,6 +30,7 @@ ADVANTAGES: Registry[Estimator | EstimatorFunction] = Registry(
         "gpg": "rmrl.algorithms.advantages.gpg:gpg",
         "grpo": "rmrl.algorithms.advantages.grpo:grpo",
         "grpo_passk": "rmrl.algorithms.advantages.grpo_passk:grpo_passk",
+        "maxrl": "rmrl.algorithms.advantages.maxrl:maxrl",
         "opo": "rmrl.algorithms.advantages.opo:opo",
         "reinforce_plus_plus": "rmrl.algorithms.advantages.reinforce_plus_plus:reinforce_plus_plus",
         "reinforce_plus_plus_baseline": (
@@ -48,14 +49,19 @@ LOSSES: Registry[Loss | LossFunction] = Registry(
         "dppo_kl": "rmrl.algorithms.losses.dppo:dppo_kl",
         "dppo_tv": "rmrl.algorithms.losses.dppo:dppo_tv",
         "dro": "rmrl.algorithms.losses.dro:dro",
+        "fipo": "rmrl.algorithms.losses.fipo:fipo",
         "geo_mean": "rmrl.algorithms.losses.gmpo:gmpo",
         "gmpo": "rmrl.algorithms.losses.gmpo:gmpo",
         "gpg": "rmrl.algorithms.losses.reinforce:reinforce",
         "gspo": "rmrl.algorithms.losses.gspo:gspo",
+        "ipo": "rmrl.algorithms.losses.ipo:ipo",
         "kl_cov": "rmrl.algorithms.losses.covariance:kl_cov",
+        "luspo": "rmrl.algorithms.losses.gspo:gspo",
         "reinforce": "rmrl.algorithms.losses.reinforce:reinforce",
         "sapo": "rmrl.algorithms.losses.sapo:sapo",
+        "topr": "rmrl.algorithms.losses.topr:topr",
         "vanilla": "rmrl.algorithms.losses.vanilla:vanilla",
+        "vespo": "rmrl.algorithms.losses.vespo:vespo",
     },
 )
 

@@ -11,10 +11,16 @@ the others.
 | seq-mean-token-sum      | 1                         | sequences      | the sum of its tokens   |
 | seq-mean-token-mean     | 1 / tokens of its row     | sequences      | the mean of its tokens  |
 | seq-mean-token-sum-norm | 1 / max_length            | sequences      | the sum over a constant |
+| prompt-mean             | 1 / tokens of its prompt  | prompts        | (no sequence level)     |
+
+The tokens of a prompt are the counted ones of all its responses in the mini-batch. A part that
+holds some of the responses cannot count them: `prompt_tokens_BT` brings the number, and a part's
+total weight is its share of prompts.
 
 The divisor is the total weight, but for `token-sum`, which divides by 1: its total weight only says
 whether anything counts. `token-mean` is DAPO's (arXiv:2503.14476), `seq-mean-token-mean` GRPO's
-(arXiv:2402.03300), `seq-mean-token-sum-norm` Dr. GRPO's (arXiv:2503.20783). Rows whose mask is all
+(arXiv:2402.03300), `seq-mean-token-sum-norm` Dr. GRPO's (arXiv:2503.20783), `prompt-mean` that of
+CISPO and ScaleRL (arXiv:2506.13585, arXiv:2510.13786). Rows whose mask is all
 zero are no sequences: they weigh nothing in either sum, so padding a batch with empty rows changes
 nothing. Because both sums are plain sums, the result does not depend on how a batch is cut.
 """
@@ -29,22 +35,31 @@ from rmrl.registry import did_you_mean
 if TYPE_CHECKING:
     import torch
 
+PROMPT_MEAN = "prompt-mean"
 AGGREGATION_MODES = (
     "token-mean",
     "token-sum",
     "seq-mean-token-sum",
     "seq-mean-token-mean",
     "seq-mean-token-sum-norm",
+    PROMPT_MEAN,
 )
 
 
-def token_weights(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.Tensor:
+def token_weights(
+    mask_BT: torch.Tensor,
+    mode: str,
+    *,
+    max_length: int,
+    prompt_tokens_BT: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Un-normalised weight of each token's loss, [B, T] in the mask's floating dtype; 0 where the
     mask is 0.
 
     `max_length` is the constant of seq-mean-token-sum-norm (the longest response allowed, in
-    tokens, the same in every call of a run); other modes ignore it. Raises ConfigError for an
-    unknown mode or a `max_length` below 1 where it is used.
+    tokens, the same in every call of a run), `prompt_tokens_BT` the number of counted tokens of the
+    row's prompt in the whole mini-batch, for prompt-mean; other modes ignore them. Raises
+    ConfigError for an unknown mode or a `max_length` below 1 where it is used.
     """
     _check(mode, max_length)
     mask_BT = _as_float(mask_BT)
@@ -53,12 +68,21 @@ def token_weights(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch
         return mask_BT / lengths_B1.masked_fill(lengths_B1 == 0, 1)  # an empty row divides 0 by 1
     if mode == "seq-mean-token-sum-norm":
         return mask_BT / max_length
+    if mode == PROMPT_MEAN:
+        assert prompt_tokens_BT is not None, "prompt-mean needs the tokens of each row's prompt"
+        return mask_BT / prompt_tokens_BT.clamp(min=1)
     return mask_BT
 
 
-def total_weight(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.Tensor:
-    """Counted tokens or sequences of this part of a batch, to be summed over all parts. Scalar,
-    same dtype as the weights.
+def total_weight(
+    mask_BT: torch.Tensor,
+    mode: str,
+    *,
+    max_length: int,
+    prompt_tokens_BT: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Counted tokens, sequences or share of prompts of this part of a batch, to be summed over all
+    parts. Scalar, same dtype as the weights; shares of prompts are float64.
 
     0 when nothing counts, and then there is no loss. Errors as for `token_weights`.
     """
@@ -66,6 +90,10 @@ def total_weight(mask_BT: torch.Tensor, mode: str, *, max_length: int) -> torch.
     mask_BT = _as_float(mask_BT)
     if mode in ("token-mean", "token-sum"):
         return mask_BT.sum()
+    if mode == PROMPT_MEAN:
+        assert prompt_tokens_BT is not None, "prompt-mean needs the tokens of each row's prompt"
+        # float64: shares of prompts must add up to whole prompts over all parts
+        return (mask_BT.double() / prompt_tokens_BT.clamp(min=1)).sum()
     return (mask_BT > 0).any(dim=1).sum().to(mask_BT.dtype)
 
 

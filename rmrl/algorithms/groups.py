@@ -52,6 +52,24 @@ def group_mean(values_B: torch.Tensor, group_ids_B: torch.Tensor) -> torch.Tenso
     return group_statistics(values_B, group_ids_B).mean_B
 
 
+def leave_one_out(statistics: GroupStatistics) -> tuple[torch.Tensor, torch.Tensor]:
+    """(value - mean of the others, unbiased deviation of the others), each [B], float64.
+
+    0 and 0 in a constant group and in a group of one. The deviation is 0 where the others are equal
+    up to rounding, and where there is only one.
+
+        sum over j != i of (r_j - mean of the others)^2 = sum over j of c_j^2 - N / (N - 1) c_i^2
+    """
+    count_B = statistics.count_B
+    others_B = (count_B - 1).clamp(min=1)
+    centred_B = statistics.centred_B * count_B / others_B
+    squares_B = statistics.std_B.square() * others_B - statistics.centred_B * centred_B
+    std_B = (squares_B.clamp(min=0) / (count_B - 2).clamp(min=1)).sqrt()
+    magnitude_B = statistics.mean_B.abs() + statistics.centred_B.abs()
+    without_contrast_B = (count_B < 3) | (std_B <= rounding_floor(magnitude_B))
+    return centred_B, std_B.masked_fill(without_contrast_B, 0.0)
+
+
 def constant_fraction(statistics: GroupStatistics) -> float:
     """Share of groups, 0..1, that teach nothing because all their rewards are equal; 0 for an empty
     batch."""

@@ -12,6 +12,10 @@ pi_rollout is
 Importance weights (rollout_is: token, sequence) are min(ratio, rollout_is_threshold): truncated
 importance sampling (Ionides, 2008; arXiv:1802.01561 for token ratios; for this mismatch F. Yao et
 al., 2025, https://fengyao.notion.site/off-policy-rl). They multiply the policy loss.
+rollout_is_threshold_lower bounds them from below as well. rollout_is_outside=zero gives a ratio
+outside the two thresholds the weight 0 in place of the bound (IcePop, arXiv:2510.18855: 0.5 and 5):
+such a token has no policy loss, but still its KL and entropy, and still counts in the divisor, by
+which it differs from rejection.
 rollout_is_batch_normalize divides them by their mean over the batch, tokens or responses, so that
 the step's size stays.
 
@@ -42,6 +46,7 @@ from rmrl.types import Metrics
 
 LOG_RATIO_BOUND = 20.0
 WEIGHTS = ("token", "sequence")
+OUTSIDE = ("clamp", "zero")
 REJECTIONS = ("token", "sequence", "geometric")
 
 
@@ -58,8 +63,8 @@ def correct(
     read inside the mask only. Metrics, under `rollout_correction/`: over the tokens of the mask,
     `kl` and `k3` (KL(rollout || old), plain and never negative), `chi2` (mean squared ratio - 1)
     and `rejected` (share dropped, 0 where the mask is empty); over the remaining tokens,
-    `weight_mean`, `weight_max`, `truncated` (share above the threshold) and `ess` (effective sample
-    size of the weights as a share; 1: all equal). Raises ConfigError for unknown names and
+    `weight_mean`, `weight_max`, `truncated` (share outside the thresholds) and `ess` (effective
+    sample size of the weights as a share; 1: all equal). Raises ConfigError for unknown names and
     impossible thresholds.
     """
     _check(settings)
@@ -82,8 +87,14 @@ def correct(
     if settings.rollout_is is None:
         return None, kept_BT, metrics
     ratio_BT = _ratio(log_ratio_BT, mask_BT, settings.rollout_is)
-    weights_BT = torch.where(kept_BT > 0, ratio_BT.clamp(max=settings.rollout_is_threshold), 0.0)
-    truncated = masked_mean((ratio_BT > settings.rollout_is_threshold).float(), kept_BT).item()
+    bounded_BT = ratio_BT.clamp(
+        min=settings.rollout_is_threshold_lower, max=settings.rollout_is_threshold
+    )
+    outside_BT = bounded_BT != ratio_BT
+    if settings.rollout_is_outside == "zero":
+        bounded_BT = bounded_BT.masked_fill(outside_BT, 0.0)
+    weights_BT = torch.where(kept_BT > 0, bounded_BT, 0.0)
+    truncated = masked_mean(outside_BT.float(), kept_BT).item()
     if settings.rollout_is_batch_normalize:
         mean = _mean_weight(weights_BT, kept_BT, settings.rollout_is)
         weights_BT = weights_BT / mean.clamp(min=torch.finfo(weights_BT.dtype).tiny)
@@ -146,6 +157,18 @@ def _check(settings: RolloutCorrectionConfig) -> None:
                 f"{where}.{key}={bound}: a ratio of probabilities is above 0; give a bound above 0,"
                 " e.g. 2.0"
             )
+    lower = settings.rollout_is_threshold_lower
+    if lower is not None and lower > settings.rollout_is_threshold:
+        problems.append(
+            f"{where}.rollout_is_threshold_lower={lower:g} is above"
+            f" rollout_is_threshold={settings.rollout_is_threshold:g}: give a smaller lower bound,"
+            " e.g. 0.5"
+        )
+    if settings.rollout_is_outside not in OUTSIDE:
+        problems.append(
+            f"{where}.rollout_is_outside: nothing named '{settings.rollout_is_outside}'"
+            f"{did_you_mean(settings.rollout_is_outside, OUTSIDE)}"
+        )
     if not problems and _rejection_bounds(settings)[0] > settings.rollout_rs_threshold:
         low, high = _rejection_bounds(settings)
         problems.append(

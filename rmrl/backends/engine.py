@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from rmrl.backends import state_file
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.memory import process_memory_bytes
-from rmrl.backends.micro_batches import Limits, cut, dummy_row, update_limits
+from rmrl.backends.micro_batches import Limits, cut, dummy_row, logprob_limits, update_limits
 from rmrl.backends.objective import (
     divisor,
     value_metrics,
@@ -30,16 +31,18 @@ from rmrl.backends.objective import (
 )
 from rmrl.backends.part import ModelPart
 from rmrl.backends.process_group import barrier, leave_group
+from rmrl.backends.prompt_units import cut_units
 from rmrl.backends.random_state import read_rng, write_rng
 from rmrl.backends.schedule import learning_rate
 from rmrl.backends.totals import Totals
 from rmrl.errors import ConfigError
 from rmrl.inference.weights.file import write_weights
-from rmrl.models.export import save_hf_folder
+from rmrl.models.export import Writers, save_hf_folder
 from rmrl.models.loading import torch_dtype
 from rmrl.tokenizer import policy_tokenizer
 from rmrl.types import Metrics, Ragged, TrainBatch
 
+_HOST = torch.device("cpu")
 TENSORS = "tensors"
 """Folder of a checkpoint's tensors, beside state.json."""
 
@@ -94,13 +97,7 @@ class TrainingEngine:
 
     def _per_token(self, batch: TrainBatch) -> Ragged:
         """The model's outputs without a gradient, in the order of the rows."""
-        settings = self._settings
-        limits = Limits(
-            tokens=settings.logprob_max_tokens or settings.trained.ppo_max_token_len_per_gpu,
-            rows=settings.logprob_max_rows,
-            packed=self._part.packed,
-        )
-        plan = self._plan(batch, limits)
+        plan = self._plan(batch, logprob_limits(self._settings, packed=self._part.packed))
         count = len(batch) if self._part.answers else 0
         rows: list[np.ndarray] = [np.zeros(0, np.float32)] * count
         outputs = self._part.compute([micro for _, micro in plan])
@@ -117,7 +114,12 @@ class TrainingEngine:
         no row numbers, make up the difference."""
         with_response = np.flatnonzero(batch.response_mask.lengths > 0)
         plan: list[tuple[np.ndarray, TrainBatch]] = []
-        for index in cut(batch.tokens.lengths[with_response], limits):
+        sharing = self._part.sharing(limits)
+        if sharing is not None:
+            micros = cut_units(batch.select(with_response), limits, sharing)
+        else:
+            micros = cut(batch.tokens.lengths[with_response], limits)
+        for index in micros:
             rows = with_response[index]
             plan.append((rows, batch.select(rows)))
         missing = self._part.micro_batches(len(plan)) - len(plan)
@@ -153,6 +155,8 @@ class TrainingEngine:
         for _ in range(epochs):
             for batch in mini_batches:
                 self._train_on(batch, totals)
+        # It stays from the first step to the last: the mini-batches of an update follow each other.
+        self._part.move_optimizer(_HOST)
         metrics = totals.metrics(self._part.total)
         return value_metrics(metrics) if critic else metrics
 
@@ -179,6 +183,7 @@ class TrainingEngine:
             return part
 
         self._part.train([micro for _, micro in self._plan(batch, self._limits)], loss)
+        self._part.move_optimizer(self._part.device)
         norm = self._part.step(lr)
         totals.add_step(lr=lr, grad_norm=norm if math.isfinite(norm) else None, tokens=tokens)
 
@@ -208,18 +213,26 @@ class TrainingEngine:
         return 0
 
     def save_hf(self, path: str, dtype: str | None = None) -> None:
-        """Write a Hugging Face folder (config, weights, tokenizer), complete or not at all; only
-        rank 0 writes.
+        """Write a Hugging Face folder (config, weights, tokenizer), complete or not at all. Its
+        files are dealt out among all processes.
 
-        A critic is written as a sequence classifier with one label, like a reward model.
+        `dtype` None: that of compute. A critic is written as a sequence classifier with one label,
+        like a reward model.
         """
-        tensors = self.weights(dtype)
+        tokenizer = None
         if self._process.rank == 0:
-            model = self._part.language_model
             tokenizer = policy_tokenizer(self._settings.model)
-            save_hf_folder(Path(path), model, tensors, tokenizer=tokenizer)
-        else:
-            _run_out(tensors)
+        save_hf_folder(
+            Path(path),
+            self._part.language_model,
+            self._part.weights(_dtype(dtype) or self._part.compute_dtype),
+            tokenizer=tokenizer,
+            writers=Writers(
+                rank=self._process.rank,
+                count=self._process.world_size,
+                barrier=partial(barrier, self._part.device),
+            ),
+        )
         barrier(self._part.device)
 
     # --- checkpoints
@@ -234,7 +247,9 @@ class TrainingEngine:
             (folder / state_file.STATE).unlink(missing_ok=True)
             (folder / TENSORS).mkdir(parents=True)
         barrier(self._part.device)
+        self._part.move_optimizer(self._part.device)
         self._part.save_tensors(folder / TENSORS)
+        self._part.move_optimizer(_HOST)
         write_rng(folder, self._process.rank)
         barrier(self._part.device)
         if self._process.rank == 0:
@@ -255,7 +270,9 @@ class TrainingEngine:
         folder = Path(path)
         state = state_file.read_state(folder)
         state_file.require_format(folder, state, self._part.tensor_format)
+        self._part.move_optimizer(self._part.device)
         self._part.load_tensors(folder / TENSORS)
+        self._part.move_optimizer(_HOST)
         if state["num_processes"] == self._process.world_size:
             read_rng(folder, self._process.rank)
         self._step = state["step"]
@@ -266,10 +283,12 @@ class TrainingEngine:
     def offload(self) -> None:
         """Move the parts named in the settings to host memory, and free unused device memory; does
         nothing on CPU."""
-        self._part.move(torch.device("cpu"))
+        self._part.move_optimizer(_HOST)
+        self._part.move(_HOST)
 
     def onload(self) -> None:
-        """Undo `offload`; needed before any other method."""
+        """Undo `offload`; needed before any other method. Optimizer state stays in host memory
+        until a step, a checkpoint or a resume needs it."""
         self._part.move(self._part.device)
 
     def memory_bytes(self) -> int:

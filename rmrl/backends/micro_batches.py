@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmrl.backends.base import TrainSettings
 from rmrl.config.schema import TrainedConfig
 from rmrl.errors import ConfigError
 from rmrl.types import Ragged, TrainBatch
@@ -43,6 +44,12 @@ def update_limits(
             f"set {section}.ppo_micro_batch_size_per_gpu=4, or use_dynamic_bsz=true"
         )
     return Limits(tokens=None, rows=rows, packed=packed)
+
+
+def logprob_limits(settings: TrainSettings, *, packed: bool = False) -> Limits:
+    """The limits of a forward pass without gradient."""
+    tokens = settings.logprob_max_tokens or settings.trained.ppo_max_token_len_per_gpu
+    return Limits(tokens=tokens, rows=settings.logprob_max_rows, packed=packed)
 
 
 def split_by_length(lengths: Sequence[int] | np.ndarray, parts: int) -> list[np.ndarray]:

@@ -12,6 +12,7 @@ rows, flat and row by row
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,9 @@ from rmrl.algorithms.losses.ratio import counted_sum
 from rmrl.algorithms.losses.total import total_loss
 from rmrl.algorithms.losses.value import explained_variance, value_loss
 from rmrl.backends.base import TrainSettings
+from rmrl.backends.prompt_units import Sharing, arrays_of
+from rmrl.models.packing import Layout, PackedRows
+from rmrl.models.shared_prompts import SharedPrompts
 from rmrl.types import LossInputs, Metrics, Ragged, TrainBatch, ValueLossInputs
 
 
@@ -33,8 +37,8 @@ class ResponseTokens:
     input_ids_BS: Tensor
     positions_N: Tensor
     targets_N: Tensor
-    position_ids_BS: Tensor | None
-    """Positions within packed rows; None: the rows are padded."""
+    layout: Layout | None
+    """The place of the rows; None: they are padded."""
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
@@ -46,12 +50,13 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def response_tokens(
-    batch: TrainBatch, device: torch.device, *, packed: bool = False
+    batch: TrainBatch, device: torch.device, *, packed: bool = False, multiple: int = 1
 ) -> ResponseTokens:
     """Right-pad the rows, or pack them into one, and find, for each response token, the position
     before it.
 
-    Every row needs at least one prompt token.
+    Every row needs at least one prompt token. Packed rows are filled up to a multiple of `multiple`
+    tokens by a row of zeros behind them.
     """
     sizes_B = batch.tokens.lengths
     responses_B = batch.response_mask.lengths
@@ -59,23 +64,47 @@ def response_tokens(
         "a row without a prompt token: its first response token has no probability"
     )
     if packed:
-        tokens_BS = batch.tokens.values[None]
+        missing = -len(batch.tokens.values) % multiple
+        tokens_BS = np.pad(batch.tokens.values, (0, missing))[None]
         rows_B = batch.tokens.offsets
-        position_ids_S = np.concatenate(list(map(np.arange, sizes_B)))
-        position_ids_BS = to_device(position_ids_S[None], device)
+        lengths = [*sizes_B.tolist(), missing] if missing else sizes_B
+        rows = PackedRows.of(lengths, lambda array: to_device(array, device))
     else:
         tokens_BS = batch.tokens.padded(0)
         rows_B = np.arange(len(batch)) * tokens_BS.shape[1]
-        position_ids_BS = None
+        rows = None
     starts_B = rows_B + sizes_B - responses_B - 1
-    rows = [start + np.arange(n) for start, n in zip(starts_B, responses_B, strict=True)]
-    positions_N = Ragged.of(rows, np.int64).values
+    before = [start + np.arange(n) for start, n in zip(starts_B, responses_B, strict=True)]
+    positions_N = Ragged.of(before, np.int64).values
     return ResponseTokens(
         input_ids_BS=to_device(tokens_BS, device),
         positions_N=to_device(positions_N, device),
         targets_N=to_device(tokens_BS.reshape(-1)[positions_N + 1], device),
-        position_ids_BS=position_ids_BS,
+        layout=rows,
     )
+
+
+def shared_tokens(
+    batch: TrainBatch, device: torch.device, sharing: Sharing
+) -> ResponseTokens | None:
+    """Put responses to one prompt into one sequence; None where that saves nothing."""
+    units = arrays_of(batch, sharing)
+    if units is None:
+        return None
+    targets_N = Ragged.of(_responses(batch), np.int64).values
+    return ResponseTokens(
+        input_ids_BS=to_device(units.tokens_US, device),
+        positions_N=to_device(units.positions_N, device),
+        targets_N=to_device(targets_N, device),
+        layout=SharedPrompts.of(
+            to_device(units.segments_US, device), to_device(units.position_ids_US, device)
+        ),
+    )
+
+
+def _responses(batch: TrainBatch) -> Iterator[np.ndarray]:
+    for tokens, length in zip(batch.tokens.rows(), batch.response_mask.lengths, strict=True):
+        yield tokens[len(tokens) - length :]
 
 
 def weight_and_tokens(batch: TrainBatch, settings: TrainSettings) -> tuple[float, float]:
@@ -83,7 +112,10 @@ def weight_and_tokens(batch: TrainBatch, settings: TrainSettings) -> tuple[float
     tokens."""
     mask_BT = torch.from_numpy(batch.loss_mask.padded(0))
     weight = aggregate.total_weight(
-        mask_BT, settings.trained.loss_agg_mode, max_length=settings.max_response_length
+        mask_BT,
+        settings.trained.loss_agg_mode,
+        max_length=settings.max_response_length,
+        prompt_tokens_BT=_stream(batch.prompt_tokens, mask_BT.device),
     )
     return float(weight), float(mask_BT.sum(dtype=torch.float64))
 
@@ -116,9 +148,10 @@ def weighted_loss(
         rollout_logprobs_BT=_stream(batch.rollout_logprobs, device),
         rollout_weights_BT=_stream(batch.rollout_weights, device),
         entropy_BT=None if entropy_N is None else _unflatten(entropy_N, batch),
+        nll_weights_BT=_stream(batch.nll_weights, device),
     )
     loss_BT, sums = total_loss(inputs, settings=settings.actor)
-    weights_BT = _token_weights(inputs.mask_BT, settings)
+    weights_BT = _token_weights(inputs.mask_BT, batch, settings)
     if batch.old_logprobs is None and inputs.rollout_logprobs_BT is not None:
         # Several updates measure this once from old_logprobs, on the controller; here the first
         # forward pass is the measurement.
@@ -147,7 +180,7 @@ def weighted_value_loss(
     )
     assert settings.critic is not None
     loss_BT, sums = value_loss(inputs, settings=settings.critic)
-    return (loss_BT * _token_weights(mask_BT, settings)).sum(), sums
+    return (loss_BT * _token_weights(mask_BT, batch, settings)).sum(), sums
 
 
 def value_metrics(metrics: Metrics) -> Metrics:
@@ -172,9 +205,12 @@ def divisor(weight: float, settings: TrainSettings) -> float:
     return aggregate.divisor(weight, settings.trained.loss_agg_mode)
 
 
-def _token_weights(mask_BT: Tensor, settings: TrainSettings) -> Tensor:
+def _token_weights(mask_BT: Tensor, batch: TrainBatch, settings: TrainSettings) -> Tensor:
     return aggregate.token_weights(
-        mask_BT, settings.trained.loss_agg_mode, max_length=settings.max_response_length
+        mask_BT,
+        settings.trained.loss_agg_mode,
+        max_length=settings.max_response_length,
+        prompt_tokens_BT=_stream(batch.prompt_tokens, mask_BT.device),
     )
 
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from rmrl.backends.micro_batches import Limits
+from rmrl.backends.prompt_units import Sharing
 from rmrl.types import TrainBatch
 
 Loss = Callable[[TrainBatch, Tensor, Tensor | None], Tensor]
@@ -31,10 +33,20 @@ class ModelPart(Protocol):
         rows."""
         ...
 
+    def sharing(self, limits: Limits) -> Sharing | None:
+        """When responses to one prompt in a micro-batch of these limits are computed as one
+        sequence (rmrl.models.shared_prompts); None: never."""
+        ...
+
     @property
     def answers(self) -> bool:
         """True if this process's results represent its share of the rows; of several processes that
         work on one share a single one answers."""
+        ...
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        """Dtype of the weights that the model computes with; None: that of `weights(None)`."""
         ...
 
     @property
@@ -98,5 +110,11 @@ class ModelPart(Protocol):
         ...
 
     def move(self, device: torch.device) -> None:
-        """Move the parts named in the settings to host memory, or back to the device."""
+        """Move parameters and gradients, as far as the settings name them, to host memory or back
+        to the device."""
+        ...
+
+    def move_optimizer(self, device: torch.device) -> None:
+        """Move the optimizer's state, where the settings name it, to host memory or to the device.
+        Does nothing where it is there already."""
         ...

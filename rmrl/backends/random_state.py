@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 def write_rng(folder: Path, rank: int) -> None:
     """Save torch's random state of this process."""
     states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
+    # A process that trains on the CPU of a machine with GPUs must not touch them.
+    if torch.cuda.is_initialized():
         states["cuda"] = torch.cuda.get_rng_state()
     save_file(states, folder / f"rng-{rank}.safetensors")
 
@@ -24,5 +25,5 @@ def read_rng(folder: Path, rank: int) -> None:
         return
     states = load_file(file)
     torch.set_rng_state(states["cpu"])
-    if "cuda" in states and torch.cuda.is_available():
+    if "cuda" in states and torch.cuda.is_initialized():
         torch.cuda.set_rng_state(states["cuda"])

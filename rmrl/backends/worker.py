@@ -4,10 +4,15 @@ as are placed there."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
+
+import torch
+from torch.profiler import ProfilerActivity, profile
 
 from rmrl.backends import TRAIN_ENGINES
 from rmrl.backends.base import ProcessSettings, TrainSettings
+from rmrl.backends.memory import PhaseMemory, phase_memory
 from rmrl.inference.weights.sender import TransferLink, WeightSender
 from rmrl.interfaces import TrainEngine
 
@@ -35,6 +40,25 @@ class TrainWorker:
     def send_weights(self, version: int) -> int:
         """Send the policy's weights to the rollout engines; returns their bytes."""
         return self._sender.send(version)
+
+    def phase_memory(self) -> PhaseMemory:
+        """See rmrl.backends.memory.phase_memory."""
+        return phase_memory()
+
+    def start_profile(self) -> None:
+        """Begin a trace of torch's profiler: operators on the CPU, and kernels where there is a
+        GPU."""
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_initialized():
+            activities.append(ProfilerActivity.CUDA)
+        self._profile = profile(activities=activities)
+        self._profile.start()
+
+    def write_profile(self, path: str) -> None:
+        """End the trace and write it for chrome://tracing or https://ui.perfetto.dev."""
+        self._profile.stop()
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._profile.export_chrome_trace(path)
 
     def offload(self) -> None:
         """Free device memory between training phases (CUDA)."""

@@ -1,13 +1,20 @@
-"""Resources of the machine: device kind, free memory, cores."""
+"""Devices that a job can have, free memory and cores. No CUDA context is created to find them."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
+from rmrl.cluster.nvml import Gpu, driver_is_loaded, library, visible_gpus
 from rmrl.errors import ConfigError
+from rmrl.inference.weights.shared_memory import free_scratch_bytes
+
+_log = logging.getLogger(__name__)
 
 _CGROUP = Path("/sys/fs/cgroup")
 _CGROUP_FILES = (
@@ -17,50 +24,165 @@ _CGROUP_FILES = (
 """Limit and use of a container's memory, versions 2 and 1."""
 
 
-def resolve_device(device: str) -> str:
-    """The device kind to use; auto: cuda where torch sees a device, else cpu.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """GPUs that models can use on one machine, and its own memory."""
 
-    Raises ConfigError for cuda where torch sees no device.
+    gpus: tuple[Gpu, ...] = ()
+    host_free_bytes: int = 0
+    shared_memory_bytes: int | None = None
+    """Free bytes of /dev/shm; None: unknown, or there is none."""
+    temporary_bytes: int | None = None
+    """Free bytes of the temporary folder."""
+    without: str = ""
+    """Cause of `gpus` being empty, as a clause."""
+    unusable_gpus: bool = False
+    """There are GPUs, and torch cannot use them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """Devices that a job can have, as known before one of its processes is started."""
+
+    kind: str
+    """cuda or cpu."""
+    machines: tuple[Machine, ...]
+    """CUDA: the machines that have GPUs, those with most first. CPU: this machine."""
+
+    def gpus_per_node(self, nnodes: int) -> int:
+        """Return the GPUs that each of `nnodes` machines has; 0 with fewer machines and on CPU."""
+        if self.kind != "cuda" or nnodes > len(self.machines):
+            return 0
+        return len(self.machines[nnodes - 1].gpus)
+
+    def total_bytes(self) -> int:
+        """Return the memory of the smallest GPU; 0 on CPU."""
+        sizes: list[int] = []
+        for machine in self.machines:
+            sizes += [gpu.total_bytes for gpu in machine.gpus]
+        return min(sizes, default=0)
+
+    def free_bytes(self, count: int) -> int:
+        """Return the free memory of the fullest of the first `count` GPUs of any machine; on CPU
+        that of the machine within its container's limit."""
+        if self.kind != "cuda":
+            return self.host_free_bytes()
+        free: list[int] = []
+        for machine in self.machines:
+            free += [gpu.free_bytes for gpu in machine.gpus[:count]]
+        return min(free)
+
+    def host_free_bytes(self) -> int:
+        """Return the free memory of the machines themselves; of the smallest one."""
+        return min(machine.host_free_bytes for machine in self.machines)
+
+
+def this_machine() -> Machine:
+    """Return this machine with its folders for short-lived files; see `_gpus_and_memory`."""
+    shared, temporary = free_scratch_bytes()
+    return replace(_gpus_and_memory(), shared_memory_bytes=shared, temporary_bytes=temporary)
+
+
+def _gpus_and_memory() -> Machine:
+    """Return this machine. GPUs are counted as far as CUDA_VISIBLE_DEVICES leaves them to this
+    process and torch's build can use them; no CUDA context is created where NVML reports their
+    memory.
+
+    Raises InfrastructureError where NVIDIA's driver is present and gives no answer.
     """
-    if device not in ("auto", "cuda"):
-        return device
     import torch
 
-    has_cuda = torch.cuda.is_available()
-    if device == "cuda" and not has_cuda:
-        raise ConfigError(
-            f"trainer.device=cuda, and torch {torch.__version__} sees no CUDA device: use"
-            " trainer.device=auto or cpu, or install a build of torch and a driver that the GPU"
-            " needs"
-        )
-    return "cuda" if has_cuda else "cpu"
+    host_free = free_bytes()
+    nvml = library()
+    without = "it has no NVIDIA driver"
+    if nvml is not None and torch.version.hip is None and not driver_is_loaded(nvml):
+        nvml = None
+        without = "its NVIDIA driver is not loaded"
+    if torch.version.hip is not None or (nvml is None and torch.cuda.device_count()):
+        # Without NVML (AMD, some embedded boards) torch itself is the only source.
+        return Machine(gpus=tuple(_gpus_of_torch()), host_free_bytes=host_free)
+    if nvml is None:
+        return Machine(host_free_bytes=host_free, without=without)
+    gpus = visible_gpus(nvml)
+    if not gpus:
+        without = "the driver lists no GPU"
+        if "CUDA_VISIBLE_DEVICES" in os.environ:
+            value = os.environ["CUDA_VISIBLE_DEVICES"]
+            without = f"the driver lists no GPU of CUDA_VISIBLE_DEVICES='{value}'"
+        return Machine(host_free_bytes=host_free, without=without)
+    if torch.version.cuda is None:
+        without = f"the driver lists {len(gpus)}, and torch {torch.__version__} is built for CPUs"
+        return Machine(host_free_bytes=host_free, without=without, unusable_gpus=True)
+    with_memory = tuple(gpu for gpu in gpus if gpu is not None)
+    if len(with_memory) < len(gpus):
+        # Unified memory: torch's numbers cost a CUDA context, and there are no others.
+        with_memory = tuple(_gpus_of_torch())
+    return Machine(gpus=with_memory, host_free_bytes=host_free)
 
 
-def device_count(device: str) -> int:
-    """GPUs of this machine that torch sees; 0 for a device other than cuda."""
-    if device != "cuda":
-        return 0
+def _gpus_of_torch() -> Iterator[Gpu]:
     import torch
 
-    return torch.cuda.device_count()
+    for index in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(index)
+        yield Gpu(total_bytes=int(total), free_bytes=int(free))
 
 
-def free_bytes(device: str) -> int:
-    """Free memory in bytes: of GPU 0, or of the machine within its container's limit."""
+def choose_devices(device: str, machines: Sequence[Machine], *, where: str) -> Devices:
+    """Return the devices of `trainer.device`; auto: cuda where a machine has GPUs, else cpu, and
+    the log has the reason.
+
+    `machines`: all that can be used; `where`: what they are, as the subject of a sentence. Raises
+    ConfigError for cuda where no machine has a GPU.
+    """
+    with_gpus = [machine for machine in machines if machine.gpus]
+    with_gpus.sort(key=lambda machine: -len(machine.gpus))
+    if with_gpus:
+        counts = ", ".join(str(len(machine.gpus)) for machine in with_gpus)
+        if len(with_gpus) > 1:
+            counts = f"machines with {counts}"
+        if device == "auto":
+            _log.info(f"trainer.device=auto: cuda, {where} has {counts} GPU(s)")
+        return Devices(kind="cuda", machines=tuple(with_gpus))
+    causes = "; ".join(dict.fromkeys(machine.without for machine in machines))
     if device == "cuda":
-        import torch
+        raise ConfigError(
+            f"trainer.device=cuda, and {where} has no GPU that can be used ({causes}): install"
+            " NVIDIA's driver and a build of torch for CUDA (rmrl doctor finds what is missing),"
+            " join a cluster with GPUs (ray_kwargs.ray_init.address=<head>:6379, each machine"
+            " with ray start --address=<head>:6379 --num-gpus=<GPUs>), or use trainer.device=cpu"
+        )
+    level = logging.INFO
+    if any(machine.unusable_gpus for machine in machines):
+        level = logging.WARNING
+    _log.log(level, f"trainer.device=auto: cpu, {where} has no GPU that can be used ({causes})")
+    return cpu_devices()
 
-        return int(torch.cuda.mem_get_info(0)[0])
+
+def cpu_devices() -> Devices:
+    """Return this machine without its GPUs."""
+    shared, temporary = free_scratch_bytes()
+    machine = Machine(
+        host_free_bytes=free_bytes(), shared_memory_bytes=shared, temporary_bytes=temporary
+    )
+    return Devices(kind="cpu", machines=(machine,))
+
+
+def local_devices(device: str) -> Devices:
+    """Return the devices of `trainer.device` on this machine alone; see `choose_devices`."""
+    if device == "cpu":
+        return cpu_devices()
+    return choose_devices(device, [this_machine()], where="this machine")
+
+
+def free_bytes() -> int:
+    """Free memory of the machine in bytes, within its container's limit."""
     available = int(psutil.virtual_memory().available)
     return min(available, container_free_bytes(_CGROUP, default=available))
 
 
-def total_bytes(device: str) -> int:
-    """Total memory in bytes: of GPU 0, or of the machine."""
-    if device == "cuda":
-        import torch
-
-        return int(torch.cuda.mem_get_info(0)[1])
+def total_bytes() -> int:
+    """Memory of the machine in bytes."""
     return int(psutil.virtual_memory().total)
 
 

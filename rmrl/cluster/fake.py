@@ -10,7 +10,7 @@ from typing import Any
 from rmrl.errors import EngineLostError
 from rmrl.registry import load_attribute
 
-_MEASURES = ("resident_bytes", "ping")
+_MEASURES = ("resident_bytes", "phase_memory", "ping")
 """Measurements of the process: neither recorded nor counted, so that they change no test."""
 
 
@@ -41,11 +41,23 @@ class FakeProcess:
             return await result
         return result
 
+    async def alive(self, *, timeout_s: float) -> None:
+        """Raise EngineLostError where it died; not recorded as a call."""
+        del timeout_s
+        self._live("ping")
+
+    def stored(self, value: Any) -> Any:
+        """Return the value itself."""
+        return value
+
     async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
         del timeout_s
         self._live(method)
         async for part in getattr(self.object, method)(*args):
             yield part
+
+    def remember_family(self) -> None:
+        """It has none."""
 
     async def kill(self) -> None:
         self.object = None

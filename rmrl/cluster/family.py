@@ -20,6 +20,25 @@ def family_of(process: psutil.Process) -> list[psutil.Process]:
     return []
 
 
+class Family:
+    """A process and its children, those included that it had when `remember` was called last: the
+    children of a process that has died are not found any more."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self.process = process
+        self._remembered: list[psutil.Process] = []
+
+    def remember(self) -> None:
+        """Note the present children."""
+        self._remembered = family_of(self.process)
+
+    def members(self) -> list[psutil.Process]:
+        """Return all of them, the process first. A process id in use by a new process is another
+        psutil.Process."""
+        everyone = [self.process, *self._remembered, *family_of(self.process)]
+        return list(dict.fromkeys(everyone))
+
+
 async def end_family(family: Sequence[psutil.Process], *, ends_by_itself_s: float = 0.0) -> None:
     """Kill all processes of the family and wait until they are gone, at most `_GIVE_UP_S` for
     each: one that waits for a device in the kernel cannot be killed.

@@ -9,7 +9,7 @@ that engines which fit stay awake.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmrl.columns import aligned
 from rmrl.errors import MemoryPlanError
@@ -17,6 +17,14 @@ from rmrl.errors import MemoryPlanError
 PHASES = ("rollout", "score", "train")
 MEMORY = "memory"
 """The machine's own memory, where there is no other device."""
+
+
+_REMEDY = (
+    "Use smaller models or KV caches (rollout.kv_cache_bytes, reward.engine.kv_cache_bytes,"
+    " gpu_memory_utilization), reward.engine.put_away=unload, fewer reward.engine.replicas"
+    " (null takes all devices: try reward.engine.replicas=1), residency=auto, offloading,"
+    " or raise trainer.memory_budget_gb"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +44,9 @@ class Claim:
     alternates: bool = False
     """Takes turns with the other alternating claims of its place: only the largest counts as
     awake."""
+    pinned: bool = False
+    """Page-locked by an engine that sleeps: torch rounds such blocks up to powers of two, to at
+    most twice their size, unless an engine's environment forbids it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,9 @@ class MemoryPlan:
 
     claims: Sequence[Claim]
     budgets: Mapping[str, int]
+    remedies: Mapping[str, str] = field(default_factory=dict)
+    """Changes to make where a device is too small; a device without an entry has the general
+    advice."""
 
     def peak(self, phase: str, device: str = MEMORY) -> int:
         """Bytes in use on a device in a phase: of the alternating engines the largest is awake,
@@ -67,10 +81,8 @@ class MemoryPlan:
         largest = _listed([(claim.who, claim.awake_bytes) for claim in by_size[:3]])
         raise MemoryPlanError(
             f"the memory plan does not fit: phase '{phase}' needs {gib(self.peak(phase, device))}"
-            f" and {device} has {gib(self.budgets[device])}; largest: {largest}. Use smaller models"
-            " or KV caches (rollout.kv_cache_bytes, reward.engine.kv_cache_bytes,"
-            " gpu_memory_utilization), reward.engine.put_away=unload, residency=auto, offloading,"
-            f" or raise trainer.memory_budget_gb\n{self.table()}"
+            f" and {device} has {gib(self.budgets[device])}; largest: {largest}."
+            f" {self.remedies.get(device, _REMEDY)}\n{self.table()}"
         )
 
     def scoring_bytes(self, place: str = "") -> int:

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import psutil
 
-from rmrl.cluster.family import end_family, family_of
+from rmrl.cluster.family import Family, end_family
 from rmrl.cluster.local_child import BOOT, MAKE
 from rmrl.cluster.patience import with_progress
 from rmrl.errors import EngineLostError, StallError
@@ -67,6 +67,9 @@ class LocalProcess:
             raise
         finally:
             child_end.close()
+        self._family: Family | None = None
+        with suppress(psutil.Error):
+            self._family = Family(psutil.Process(self._popen.pid))
         self._channel: Connection[Any, Any] = Connection(parent_end.detach())
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"rmrl-{name}")
         self._number = 0
@@ -103,10 +106,21 @@ class LocalProcess:
             return result
         raise result
 
+    def remember_family(self) -> None:
+        """See rmrl.interfaces.ProcessHandle."""
+        if self._family is not None:
+            self._family.remember()
+
+    async def alive(self, *, timeout_s: float) -> None:
+        """Raise EngineLostError where the process has ended."""
+        del timeout_s
+        if self._popen.poll() is not None:
+            raise EngineLostError(f"the process of {self.name} died{self._last_words()}")
+
     async def kill(self) -> None:
         """End the process and its children now, and wait until they are gone."""
-        with suppress(psutil.Error):
-            await end_family(family_of(psutil.Process(self._popen.pid)))
+        if self._family is not None:
+            await end_family(self._family.members())
         await asyncio.to_thread(self._release)
 
     @property

@@ -50,6 +50,13 @@ def pool_sizes(resource_pools: Mapping[str, Any]) -> dict[str, PoolSize]:
     return sizes
 
 
+def node_count(trainer: TrainerConfig, pool: str | None) -> int:
+    """Return the machines of a pool, or those of the policy."""
+    if pool is None:
+        return trainer.nnodes
+    return pool_sizes(trainer.resource_pools)[pool].nnodes
+
+
 def device_count(trainer: TrainerConfig, pool: str | None) -> int:
     """Return the number of devices of `pool` (None: the policy's own); on CPU, of processes.
 

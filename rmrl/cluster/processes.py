@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from rmrl.cluster.actors import CONTROL, AsyncProcess, ProcessIdentity, SyncProcess
-from rmrl.cluster.family import end_family, family_of
+from rmrl.cluster.family import Family, end_family
 from rmrl.cluster.patience import with_progress
 from rmrl.cluster.stacks import ProcessStacks, write_stacks
 from rmrl.cluster.watch import loss, unless_lost
@@ -39,13 +39,25 @@ class RayProcess:
 
     actor: Any
     name: str
-    local: psutil.Process | None = None
-    """The process itself where it runs on this machine."""
+    family: Family | None = None
+    """The process and its children where it runs on this machine."""
     node_id: str = ""
     address: str = ""
     """Network address of its node."""
     stack_folder: Path | None = None
     """Folder for the stacks of a stalled process; None: they are not written."""
+
+    def remember_family(self) -> None:
+        """Note the present children, so that `kill` ends them also where the process itself has
+        died before: its children are not known any more then. Those of a process on another node
+        are not visible here."""
+        if self.family is not None:
+            self.family.remember()
+
+    async def alive(self, *, timeout_s: float) -> None:
+        """Return at once from a living process; raises EngineLostError where it died, StallError
+        where it does not answer."""
+        await finish(self.actor.pid.remote(), what=f"{self.name}.alive", timeout_s=timeout_s)
 
     async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         """Return the result of the method.
@@ -70,6 +82,11 @@ class RayProcess:
             timeout_s,
             progress=self._progress,
         )
+
+    def stored(self, value: Any) -> Any:
+        """Put a value into Ray's object store and return a reference to it: an argument of calls
+        of several processes is then written and sent to their node once."""
+        return ray.put(value)
 
     async def _progress(self) -> int:
         with contextlib.suppress(RayError, TimeoutError):
@@ -102,15 +119,13 @@ class RayProcess:
     async def kill(self) -> None:
         """End the process and its children now; their memory returns to the machine. Waits until
         they are gone."""
-        family: list[psutil.Process] = []
-        if self.local is not None:
-            # Its children are, for example, the workers of a tensor-parallel engine.
-            family = family_of(self.local)
+        # Its children are, for example, the workers of a tensor-parallel engine.
+        members = [] if self.family is None else self.family.members()
         if loss() is not None:
             # Without its cluster Ray cannot end a process.
-            await end_family(family)
+            await end_family(members)
             return
-        if self.local is None:
+        if self.family is None:
             # A process on another node may have children that are not visible here.
             with contextlib.suppress(RayError, TimeoutError):
                 end = _future(self.actor.end_children.remote())
@@ -123,7 +138,7 @@ class RayProcess:
                 with contextlib.suppress(RayError):
                     # Usually raises the error of its death, but the process may still answer.
                     await _future(pid_gone)
-                await end_family(family, ends_by_itself_s=_RAY_ENDS_IT_S)
+                await end_family(members, ends_by_itself_s=_RAY_ENDS_IT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +179,13 @@ class RayHost:
         except BaseException:
             await process.kill()
             raise
-        local = None
+        family = None
         # On another node the process id means nothing here.
         if identity.node_id == ray.get_runtime_context().get_node_id():
             with contextlib.suppress(psutil.Error):
-                local = psutil.Process(identity.pid)
+                family = Family(psutil.Process(identity.pid))
         return RayProcess(
-            process.actor, name, local, identity.node_id, identity.address, self.stack_folder
+            process.actor, name, family, identity.node_id, identity.address, self.stack_folder
         )
 
 

@@ -15,6 +15,7 @@ import ray
 
 from rmrl.cluster.daemons import Daemons
 from rmrl.cluster.node_end import call_at_end, hold_store_connection
+from rmrl.cluster.survey import joined_address
 from rmrl.cluster.watch import (
     TOLERATED,
     TOLERATED_S,
@@ -51,8 +52,7 @@ def ray_session(settings: Mapping[str, Any], *, processes: int) -> Iterator[None
         "include_dashboard": False,
         **settings,
     }
-    address = options.get("address")
-    joins = bool(address or os.environ.get("RAY_ADDRESS")) and address != "local"
+    joins = joined_address(options) is not None
     if joins:
         for key in ("num_cpus", "include_dashboard", "object_store_memory"):
             options.pop(key, None)

@@ -233,6 +233,11 @@ class WorkerGroup:
                 self.workers, what, f"did not finish within {timeout_s:g} s on every rank"
             ) from error
 
+    def stored(self, value: Any) -> Any:
+        """Return a reference to a value that several ranks get as an argument of `call`; it is
+        copied once for all of them. An argument is a reference itself or holds none."""
+        return self.workers[0].stored(value)
+
     async def kill(self) -> None:
         for worker in self.workers:
             await worker.kill()

@@ -116,6 +116,13 @@ def _checkpoints(config: Config) -> Iterator[str]:
 
 def _corrections(config: Config) -> Iterator[str]:
     correction = config.algorithm.rollout_correction
+    smallest = correction.rollout_is_threshold_lower
+    if smallest is not None and smallest > correction.rollout_is_threshold > 0:
+        yield (
+            f"algorithm.rollout_correction.rollout_is_threshold_lower={smallest:g} is above"
+            f" rollout_is_threshold={correction.rollout_is_threshold:g}; give a smaller lower"
+            " bound, e.g. 0.5"
+        )
     if correction.rollout_rs is None:
         return
     if correction.bypass_mode:
@@ -137,6 +144,23 @@ def _corrections(config: Config) -> Iterator[str]:
             f"algorithm.rollout_correction.rollout_rs_threshold_lower={text} is above"
             f" rollout_rs_threshold={high:g}: everything would be rejected; ratios of probabilities"
             " lie around 1, e.g. rollout_rs_threshold=2.0"
+        )
+
+
+def _policy_loss(config: Config) -> Iterator[str]:
+    """Bounds of FIPO's weights, and a KL term to weigh."""
+    actor = config.actor_rollout_ref.actor
+    choice = actor.policy_loss
+    if choice.loss_mode == "fipo" and choice.fipo_weight_low > choice.fipo_weight_high:
+        yield (
+            "actor_rollout_ref.actor.policy_loss.fipo_weight_low="
+            f"{choice.fipo_weight_low:g} is above fipo_weight_high={choice.fipo_weight_high:g}; use"
+            " e.g. fipo_weight_low=1.0 fipo_weight_high=1.2"
+        )
+    if actor.ratio_weighted_kl and not actor.use_kl_loss:
+        yield (
+            "actor_rollout_ref.actor.ratio_weighted_kl=True without use_kl_loss: there is no KL"
+            " term to weigh; add actor_rollout_ref.actor.use_kl_loss=True"
         )
 
 
@@ -184,6 +208,15 @@ def _placement(config: Config) -> Iterator[str]:
         )
 
 
+def _profile(config: Config) -> Iterator[str]:
+    steps = config.trainer.profile_steps or []
+    if any(step < 1 for step in steps):
+        yield (
+            f"trainer.profile_steps={steps}: give numbers of steps, the first one is 1, e.g."
+            " trainer.profile_steps=[3]"
+        )
+
+
 def _backend(config: Config) -> Iterator[str]:
     rollout = config.actor_rollout_ref.rollout
     devices = config.trainer.world_size
@@ -207,8 +240,10 @@ _CHECKS: Sequence[Callable[[Config], Iterable[str]]] = (
     _batches,
     _checkpoints,
     _corrections,
+    _policy_loss,
     _kl_control,
     _placement,
     reward_problems,
+    _profile,
     _backend,
 )

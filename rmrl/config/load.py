@@ -25,14 +25,21 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rmrl.config.schema import CalibrateConfig, CompareConfig, Config, EvalConfig, ScoreConfig
+from rmrl.config.schema import (
+    CalibrateConfig,
+    CompareConfig,
+    Config,
+    EvalConfig,
+    ScoreConfig,
+    ServeConfig,
+)
 from rmrl.config.verl import Setting, apply
-from rmrl.errors import ConfigError
+from rmrl.errors import ConfigError, first_line
 from rmrl.registry import did_you_mean
 
 _log = logging.getLogger(__name__)
 
-Root = TypeVar("Root", Config, ScoreConfig, EvalConfig, CalibrateConfig, CompareConfig)
+Root = TypeVar("Root", Config, ScoreConfig, EvalConfig, CalibrateConfig, CompareConfig, ServeConfig)
 
 RECIPE = "recipe"
 """configs/recipe/<name>.yaml, the keys that make an algorithm: `+recipe=dapo`, several as
@@ -43,6 +50,7 @@ CONFIG_NAMES: dict[type, str] = {
     EvalConfig: "eval",
     CalibrateConfig: "calibrate",
     CompareConfig: "compare",
+    ServeConfig: "serve",
 }
 """Root dataclass -> the file in configs/ that its composition starts from."""
 
@@ -81,6 +89,7 @@ def register() -> None:
     ConfigStore.instance().store(name="rmrl_eval_defaults", node=EvalConfig)
     ConfigStore.instance().store(name="rmrl_calibrate_defaults", node=CalibrateConfig)
     ConfigStore.instance().store(name="rmrl_compare_defaults", node=CompareConfig)
+    ConfigStore.instance().store(name="rmrl_serve_defaults", node=ServeConfig)
 
 
 def compose_config(overrides: Sequence[str], root: type[Root] = Config) -> Root:
@@ -99,7 +108,7 @@ def compose_config(overrides: Sequence[str], root: type[Root] = Config) -> Root:
             return to_config(compose(name, overrides=overrides), root)
         except (HydraException, OmegaConfBaseException) as error:
             problems = [_value_problem(text, name) for text in overrides]
-            raise ConfigError(list(filter(None, problems)) or [_first_line(error)]) from error
+            raise ConfigError(list(filter(None, problems)) or [first_line(error)]) from error
 
 
 def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:
@@ -113,7 +122,7 @@ def config_of(content: Mapping[str, Any], root: type[Root]) -> Root:
     try:
         merged = OmegaConf.merge(OmegaConf.structured(root), OmegaConf.create(dict(content)))
     except OmegaConfBaseException as error:
-        raise ConfigError(_first_line(error)) from error
+        raise ConfigError(first_line(error)) from error
     assert isinstance(merged, DictConfig)
     return to_config(merged, root)
 
@@ -215,7 +224,7 @@ def to_config(composed: DictConfig, root: type[Root] = Config) -> Root:
     try:
         typed = OmegaConf.to_object(composed)
     except OmegaConfBaseException as error:
-        raise ConfigError(_first_line(error)) from error
+        raise ConfigError(first_line(error)) from error
     assert isinstance(typed, root)
     return typed
 
@@ -238,12 +247,8 @@ def _value_problem(override: str, config_name: str) -> str | None:
             f" '{missing.name}'{did_you_mean(missing.name, list(names))}"
         )
     except (HydraException, OmegaConfBaseException) as error:
-        return f"{override.lstrip('+')}: {_first_line(error.__cause__ or error)}"
+        return f"{override.lstrip('+')}: {first_line(error.__cause__ or error)}"
     return None
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0]
 
 
 @lru_cache(maxsize=4096)
@@ -253,7 +258,7 @@ def _parse(text: str) -> tuple[Override | None, str]:
         return OverridesParser.create().parse_override(text), ""
     except HydraException as error:
         problem = (
-            f"{text}: {_first_line(error)}; overrides look like section.key=value, lists like [a,b]"
+            f"{text}: {first_line(error)}; overrides look like section.key=value, lists like [a,b]"
         )
         return None, problem
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from rmrl.config.schema.fields import rule_of
@@ -34,6 +35,20 @@ def field_problems(config: Any) -> Iterator[str]:
         problem = rule.problem(key, look_up(config, key)) if rule is not None else None
         if problem is not None:
             yield problem
+
+
+def folder_problems(out: str | None, holds: str, *, example: str) -> Iterator[str]:
+    """Yield a sentence where `out` names no folder for what it `holds`, e.g. "the report"."""
+    if not out:
+        yield f"out is empty: give a folder for {holds}, e.g. out={example}"
+    elif Path(out).expanduser().is_file():
+        yield f"out={out} is a file; give a folder for {holds}"
+
+
+def confidence_problems(key: str, confidence: float) -> Iterator[str]:
+    """Yield a sentence where the confidence of intervals is no share strictly between 0 and 1."""
+    if not 0 < confidence < 1:
+        yield f"{key}={confidence}: give a number between 0 and 1, e.g. 0.95"
 
 
 def count(items: Sequence[Any], word: str) -> str:

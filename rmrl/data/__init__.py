@@ -3,11 +3,13 @@
 
 rows       parquet and jsonl files, streamed, each row with its file and number
 problems   what a user reads when a row is wrong
+trainer_rows  what other trainers hand over -> raw row
 schema     raw row -> PromptRow, every column checked
 tokenize   chat template, length filter, truncation
 dataset    all of it together, as a sequence of Prompt
 loader     shuffled, resumable batches
 tokenizer  from a folder or a hub id
+queries    prompt and response as one text -> the response
 write      rows -> a file that loads again
 sources    raw records by split, from files or a hub
 prepare    what the scripts of data_preprocess/ share

@@ -175,6 +175,17 @@ class ResponseReader:
             except FieldError as error:
                 raise file_error(row.file, [f"{row.where}, {error}"]) from error
 
+    def one(self, row: Row, number: int) -> AnsweredRow:
+        """Check one raw row. Raises FieldError with its first problem."""
+        checked, errors = check_row(
+            row,
+            prompt_key=self.settings.prompt_key,
+            reward_fn_key=self.settings.reward_fn_key,
+        )
+        if checked is None:
+            raise errors[0]
+        return self._answered(row, checked, number)
+
     def sorted_out(
         self,
         path: Path,

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from rmrl.data import csv_cells
 from rmrl.data.problems import shown
-from rmrl.errors import ConfigError, DataError
+from rmrl.errors import ConfigError, DataError, first_line
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
 READ_SUFFIXES = (".parquet", *JSONL_SUFFIXES, csv_cells.SUFFIX)
@@ -229,7 +229,7 @@ def _parquet_row(row: pa.RecordBatch, number: int, path: Path) -> _Raw:
         fields = row.to_pylist(maps_as_pydicts="strict")[0]
     except (pa.ArrowException, ValueError, KeyError, OverflowError) as error:
         problem = DataError(
-            f"{path} row {number} cannot be read ({type(error).__name__}: {_first_line(error)});"
+            f"{path} row {number} cannot be read ({type(error).__name__}: {first_line(error)});"
             " need values that Python has; correct or drop the row"
         )
         return _Raw(number, {}, row.nbytes, problem=problem)
@@ -320,9 +320,5 @@ def _unreadable(path: Path, kind: str, error: Exception) -> DataError:
     size = path.stat().st_size if path.exists() else 0
     return DataError(
         f"{path} ({size} bytes) cannot be read as {kind}: {type(error).__name__}:"
-        f" {_first_line(error)}; need a complete {kind} file; write or copy it again"
+        f" {first_line(error)}; need a complete {kind} file; write or copy it again"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]

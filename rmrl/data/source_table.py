@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from rmrl.data.rows import read_rows
 from rmrl.data.surrogates import without_surrogates
-from rmrl.errors import DataError
+from rmrl.errors import DataError, first_line
 
 _BATCH_ROWS = 256
 """Small, because one row can be megabytes."""
@@ -74,7 +74,7 @@ def unified(schemas: Sequence[tuple[Path, pa.Schema]]) -> pa.Schema:
         try:
             whole = pa.unify_schemas([whole, schema], promote_options="permissive")
         except pa.ArrowException as error:
-            raise DataError(f"{file}: {_first_line(error)}; {_WRITE_JSONL}") from error
+            raise DataError(f"{file}: {first_line(error)}; {_WRITE_JSONL}") from error
     return whole
 
 
@@ -187,7 +187,7 @@ def _naming_column(name: str, path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise DataError(f"{path}, column '{name}': {_first_line(error)}; {_WRITE_JSONL}") from error
+        raise DataError(f"{path}, column '{name}': {first_line(error)}; {_WRITE_JSONL}") from error
 
 
 def _without_empty(value: Any) -> Any:
@@ -197,7 +197,3 @@ def _without_empty(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(_without_empty, value))
     return value
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

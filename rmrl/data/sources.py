@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.data.rows import JSONL_SUFFIXES, read_rows
-from rmrl.errors import DataError
+from rmrl.errors import DataError, first_line
 
 SPLITS = ("train", "test")
 Record = tuple[str, Mapping[str, Any]]
@@ -106,9 +106,8 @@ def _load(source: str, config: str | None) -> Mapping[Any, Any]:
     try:
         return load_dataset(source, config)
     except (OSError, ValueError, RuntimeError, HTTPError) as error:
-        words = (str(error).splitlines() or [""])[0]
         raise DataError(
             f"--source {source}: not a local file or folder, and the hub answered"
-            f" {type(error).__name__}: {words}; check the spelling and the connection, or give a"
-            " local jsonl or parquet file"
+            f" {type(error).__name__}: {first_line(error)}; check the spelling and the connection,"
+            " or give a local jsonl or parquet file"
         ) from error

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from rmrl.config.schema.data import DataConfig
 from rmrl.data.rows import JSONL_SUFFIXES, Row
 from rmrl.data.schema import check_rows, plain
-from rmrl.errors import DataError
+from rmrl.errors import DataError, first_line
 
 
 def write_rows(path: str | Path, rows: Iterable[Mapping[str, Any]], *, overwrite: bool) -> int:
@@ -75,9 +75,9 @@ def _write(partial: Path, path: Path, fields: list[dict[str, Any]]) -> None:
             # Parquet has no empty struct; null means the same to the reader.
             columns[name] = pa.array([None if value == {} else value for value in values])
         except (pa.ArrowException, OverflowError) as error:
-            words = (str(error).splitlines() or [""])[0]
             raise DataError(
-                f"{path}, column '{name}': the rows hold values of different types ({words}); need"
-                " one type per column in parquet; write them alike, or write a .jsonl file"
+                f"{path}, column '{name}': the rows hold values of different types"
+                f" ({first_line(error)}); need one type per column in parquet; write them alike,"
+                " or write a .jsonl file"
             ) from error
     pq.write_table(pa.table(columns), partial)

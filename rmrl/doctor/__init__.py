@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rmrl.doctor.finding import Finding
+from rmrl.errors import first_line
 from rmrl.registry import Registry
 
 Check = Callable[[], Sequence[Finding]]
@@ -15,6 +16,7 @@ _TABLE = {
     "storage": "rmrl.doctor.storage:check_storage",
     "devices": "rmrl.doctor.devices:check_devices",
     "collectives": "rmrl.doctor.devices:check_collectives",
+    "sandbox": "rmrl.doctor.sandbox:check_sandbox",
     "vllm": "rmrl.doctor.engines:check_vllm",
     "ray": "rmrl.doctor.engines:check_ray",
 }
@@ -29,5 +31,4 @@ def findings_of(name: str) -> Sequence[Finding]:
     try:
         return CHECKS[name]()
     except Exception as error:
-        words = (str(error).strip().splitlines() or [""])[0]
-        return [Finding("problem", f"{name}: {type(error).__name__}: {words}")]
+        return [Finding("problem", f"{name}: {type(error).__name__}: {first_line(error)}")]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -13,7 +14,9 @@ import torch
 
 from rmrl.doctor import child
 from rmrl.doctor.finding import Finding, ok
-from rmrl.errors import RmrlError
+from rmrl.errors import RmrlError, first_line
+
+_log = logging.getLogger(__name__)
 
 _GIB = 2**30
 _MOST_PROCESSES = 8
@@ -34,11 +37,10 @@ def check_devices() -> list[Finding]:
     try:
         seen = torch_gpus()
     except RuntimeError as error:
-        words = (str(error).strip().splitlines() or [""])[0]
         return [
             Finding(
                 "problem",
-                f"torch {torch.__version__} cannot use the GPUs: {words}",
+                f"torch {torch.__version__} cannot use the GPUs: {first_line(error)}",
                 "a newer driver, or a build of torch for the driver's CUDA version",
             )
         ]
@@ -52,6 +54,7 @@ def check_devices() -> list[Finding]:
 
 def check_collectives() -> list[Finding]:
     """Run an all-reduce over processes of this machine: gloo, and NCCL where torch sees GPUs."""
+    _log.info("processes are started for an all-reduce, which takes seconds to a minute")
     findings = [_all_reduce("gloo", 2)]
     gpus = torch.cuda.device_count()
     if gpus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 
 import torch
 
@@ -10,6 +11,8 @@ from rmrl.doctor import child
 from rmrl.doctor.finding import Finding, ok
 from rmrl.errors import RmrlError
 from rmrl.inference.environment import engine_environment
+
+_log = logging.getLogger(__name__)
 
 _VLLM_DEADLINE_S = 300.0
 _RAY_DEADLINE_S = 180.0
@@ -24,6 +27,7 @@ def check_vllm() -> list[Finding]:
     if importlib.util.find_spec("vllm") is None:
         text = "vLLM is not installed: rules, servers and engine hf work without it"
         return [Finding("note", text, install)]
+    _log.info("vLLM is imported, which takes seconds to a minute")
     try:
         result = child.run(
             "rmrl.inference.vllm.probe:probe",
@@ -46,6 +50,7 @@ def check_vllm() -> list[Finding]:
 
 def check_ray() -> list[Finding]:
     """Start Ray, or join the cluster of RAY_ADDRESS, and run a task on it."""
+    _log.info("Ray is started, which takes seconds to a minute")
     try:
         result = child.run("rmrl.cluster.probe:probe", deadline_s=_RAY_DEADLINE_S, environment={})
     except RmrlError as error:

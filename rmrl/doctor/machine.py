@@ -15,8 +15,8 @@ _GIB = 2**30
 
 def check_machine() -> list[Finding]:
     """Report cores and memory, and limits that a run may meet."""
-    free = free_bytes("cpu") / _GIB
-    text = f"{cores()} cores, {free:.1f} of {total_bytes('cpu') / _GIB:.1f} GiB memory free"
+    free = free_bytes() / _GIB
+    text = f"{cores()} cores, {free:.1f} of {total_bytes() / _GIB:.1f} GiB memory free"
     if free < _LEAST_FREE_GIB:
         advice = "end other programs; a small model takes a few GiB"
         findings = [Finding("note", text, advice)]

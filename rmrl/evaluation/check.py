@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmrl.config.plain_checks import field_problems
+from rmrl.config.plain_checks import confidence_problems, field_problems, folder_problems
 from rmrl.config.schema import EvalConfig
 from rmrl.errors import Problems
 from rmrl.evaluation.formats import FORMATS, Format
@@ -111,10 +111,7 @@ def eval_problems(config: EvalConfig) -> Iterator[str]:
             "eval.recorded and reward.models are both given, and recorded judgements take no"
             " reward: leave one of them out"
         )
-    if not config.out:
-        yield "out is empty: give a folder for the report, e.g. out=runs/eval"
-    elif Path(config.out).expanduser().is_file():
-        yield f"out={config.out} is a file; give a folder for the report"
+    yield from folder_problems(config.out, "the report", example="runs/eval")
     yield from _reading_problems(config)
     yield from field_problems(config)
 
@@ -134,5 +131,4 @@ def _reading_problems(config: EvalConfig) -> Iterator[str]:
     problem = parser_problem(settings.parser, "verdict")
     if problem:
         yield f"eval.parser={settings.parser!r}: {problem}"
-    if not 0 < settings.confidence < 1:
-        yield f"eval.confidence={settings.confidence}: give a number between 0 and 1, e.g. 0.95"
+    yield from confidence_problems("eval.confidence", settings.confidence)

@@ -81,7 +81,7 @@ class RecordedRow:
     """One recorded row on an item."""
 
     values: Mapping[str, Any]
-    """By the names of `NAMES`."""
+    """Keys are those of `NAMES`."""
     item: Item
     reader: TextReader
     names_original: bool

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rmrl.config.schema import CalibrateConfig, CompareConfig, RewardConfig, ScoreConfig
 from rmrl.errors import OutputDirError
 from rmrl.files import write_whole
 from rmrl.offline.check import CheckedScoring
@@ -33,6 +34,22 @@ def identity_file(scored: Path) -> Path:
 def is_finished(scored: Path) -> bool:
     """Return whether the scores of some job are there, complete."""
     return scored.is_file() and identity_file(scored).is_file()
+
+
+def scoring_config(
+    config: CalibrateConfig | CompareConfig, reward: RewardConfig, out: Path
+) -> ScoreConfig:
+    """Return the configuration of `rmrl score` for the rows of another command, into `out`."""
+    return ScoreConfig(
+        data=config.data,
+        out=str(out),
+        # Finished scores are compared with this job in `score_once`, not refused for being there.
+        overwrite=config.overwrite or is_finished(out),
+        over_budget=config.over_budget,
+        reward=reward,
+        trainer=config.trainer,
+        ray_kwargs=config.ray_kwargs,
+    )
 
 
 def score_once(checked: CheckedScoring, opened: OpenScorer, *, overwrite: bool) -> Summary | None:

@@ -30,8 +30,13 @@ class EngineFacts:
     """Needs of batch invariance, as the first half of a sentence."""
     loads_checkpoint: bool = False
     """`EngineSpec.path` always names a checkpoint, whose content decides the scores."""
+    structured_output: bool = True
+    """Restricts the text to `Sampling.choice`, `regex` or `json_schema`."""
     stated_bytes: Callable[[EngineSpec], tuple[int, int]] | None = None
     """(bytes awake, bytes asleep) of a spec; None: estimated from the checkpoint."""
+    kept_asleep_bytes: Callable[[], int] = lambda: 0
+    """() -> device memory that the installed engine keeps while it sleeps, beyond its process's own
+    (CUDA)."""
     single_process: bool = False
     """Runs in one process on one device: needs nothing of Ray."""
 
@@ -49,6 +54,12 @@ class RolloutFacts:
     weight_transports: tuple[str, ...] = ("auto", "file")
     """Values of rollout.weight_transport that it takes; those other than auto and file need
     CUDA."""
+    kept_asleep_bytes: Callable[[], int] = lambda: 0
+    """() -> device memory that the installed engine keeps while it sleeps, beyond its process's own
+    (CUDA)."""
+    transfers_weights: Callable[[], bool] = lambda: True
+    """() -> whether the installed engine's package has the training side of `weight_transports`
+    other than auto and file."""
     ignores_overrides: bool = False
     """Does not apply model.override_config, so that it would not sample from the trained model."""
     derived_arguments: Callable[[Mapping[str, Any], str], dict[str, Any]] = lambda _, __: {}

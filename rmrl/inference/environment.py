@@ -3,6 +3,7 @@ there."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Mapping
 from typing import Literal
@@ -10,6 +11,8 @@ from typing import Literal
 Device = Literal["cpu", "cuda"]
 
 BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
+_KEEP_DEVICES = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Ray would otherwise hide all GPUs from actors that request none."""
 _PASSED_ON = ("HF_HUB_OFFLINE", "HF_HOME", "VLLM_LOGGING_LEVEL", "VLLM_USE_V2_MODEL_RUNNER")
 
 
@@ -30,21 +33,51 @@ def thread_environment(threads: int) -> dict[str, str]:
 def train_environment(*, threads: int, further: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables for a training process, with those that its backend needs; of these the user's own
     win."""
-    variables = thread_environment(threads)
+    variables = {**thread_environment(threads), **_KEEP_DEVICES}
     for name, value in (further or {}).items():
         variables[name] = os.environ.get(name, value)
     return variables
 
 
+_EXACT_PINNED = "pinned_max_round_threshold_mb:16,pinned_max_cached_size_mb:16"
+"""Page-locked blocks above 16 MiB have the size that is requested, and are freed at once. Never the
+first alone: torch 2.13 then takes a kept block for a larger request
+(https://github.com/pytorch/pytorch/pull/192722)."""
+_EXACT_PINNED_SINCE = (2, 13)
+"""First version of torch in which both settings were read; others refuse settings they lack."""
+
+
+def exact_pinned_possible() -> bool:
+    """Whether the installed torch can be told not to round page-locked blocks up."""
+    try:
+        release = importlib.metadata.version("torch").split("+")[0].split(".")[:2]
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return tuple(int(part) for part in release) >= _EXACT_PINNED_SINCE
+
+
+def exact_pinned_environment() -> dict[str, str]:
+    """Return torch's allocator settings for page-locked blocks of exact size, added to the user's
+    own, of which those about such blocks take precedence."""
+    name = "PYTORCH_ALLOC_CONF"
+    if name not in os.environ and "PYTORCH_CUDA_ALLOC_CONF" in os.environ:
+        name = "PYTORCH_CUDA_ALLOC_CONF"
+    present = os.environ.get(name, "").strip().rstrip(",")
+    if "pinned_max" in present:
+        return {name: present}
+    return {name: f"{present},{_EXACT_PINNED}" if present else _EXACT_PINNED}
+
+
 def engine_environment(
-    *, device: Device, threads: int, batch_invariant: bool = False
+    *, device: Device, threads: int, batch_invariant: bool = False, exact_pinned: bool = False
 ) -> dict[str, str]:
     """Return variables for a process with one engine on `device` and `threads` CPU threads (at
     least 1).
 
     `batch_invariant` alone decides on vLLM's batch-invariant kernels: on CPU the variable of that
     name would break them. The user's own HF_HUB_OFFLINE, HF_HOME, VLLM_LOGGING_LEVEL and
-    VLLM_USE_V2_MODEL_RUNNER are passed on and take precedence.
+    VLLM_USE_V2_MODEL_RUNNER are passed on and take precedence. `exact_pinned`: weights of an engine
+    asleep take no more host memory than they have, and each sleep a little longer.
     """
     variables = {
         **thread_environment(threads),
@@ -57,11 +90,12 @@ def engine_environment(
         # on.
         "VLLM_USE_V2_MODEL_RUNNER": "0",
         BATCH_INVARIANT: "1" if batch_invariant else "0",
-        # Ray would otherwise hide all GPUs from actors that request none.
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        **_KEEP_DEVICES,
     }
     if device == "cpu":
         variables |= _CPU
+    elif exact_pinned and exact_pinned_possible():
+        variables |= exact_pinned_environment()
     for name in _PASSED_ON:
         if name in os.environ:
             variables[name] = os.environ[name]

@@ -3,6 +3,7 @@ heavy."""
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,6 +102,15 @@ class TaggedSleep(ABC):
     @abstractmethod
     async def _read_checkpoint(self) -> None:
         """Read the weights that the engine was started with."""
+
+
+def samples_to_draw(
+    prompts: int, samples: int, only: Sequence[tuple[int, int]] | None
+) -> list[tuple[int, int]]:
+    """Return (prompt, sample) of each sample of a call; `only`: these and no others."""
+    if only is not None:
+        return list(only)
+    return list(itertools.product(range(prompts), range(samples)))
 
 
 def refuse_overlong(prompts: Sequence[Sequence[int]], max_model_len: int) -> None:

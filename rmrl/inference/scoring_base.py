@@ -42,8 +42,9 @@ class EngineSpec(EngineSettings):
     """Entry of the table ENGINES."""
     pool: str = ""
     """Resource pool of the engine; "": it shares the policy's devices."""
-    replicas: int = 1
-    """Processes that hold the same model and share its requests."""
+    replicas: int | None = 1
+    """Processes that hold the same model and share its requests; None: as many as its place has
+    devices for on CUDA, one on CPU."""
     batch_invariant: bool = False
     """Every row is computed independently of what else is in its batch."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rmrl.errors import ConfigError, RewardError
+from rmrl.errors import ConfigError, RewardError, first_line
 
 CheckpointKind = Literal["bradley_terry", "generative"]
 
@@ -81,10 +81,9 @@ def local_checkpoint(path: str | Path) -> Path:
         try:
             folder = Path(snapshot_download(str(path), allow_patterns=patterns))
         except (OSError, ValueError) as error:  # the hub's own errors derive from these two
-            lines = str(error).strip().splitlines() or [type(error).__name__]
             raise ConfigError(
                 f"model '{path}' is no folder here and could not be fetched from the hub"
-                f" ({lines[0]}); give a folder"
+                f" ({first_line(error)}); give a folder"
             ) from error
     if not (folder / "config.json").is_file():
         raise ConfigError(

@@ -20,7 +20,7 @@ from transformers.initialization import no_init_weights
 from transformers.utils import logging as hf_logging
 
 from rmrl.config.schema import ModelConfig
-from rmrl.errors import CheckpointError, ConfigError
+from rmrl.errors import CheckpointError, ConfigError, first_line
 from rmrl.registry import did_you_mean
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -197,9 +197,8 @@ def _override(config: Any, entries: Mapping[str, Any], *, prefix: str) -> None:
 
 
 def _unreadable(path: str, error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
     return (
         f"actor_rollout_ref.model.path={path}: no causal language model could be read"
-        f" ({lines[0]}); set actor_rollout_ref.model.path=<folder with config.json and"
+        f" ({first_line(error)}); set actor_rollout_ref.model.path=<folder with config.json and"
         " *.safetensors, or hub id>"
     )

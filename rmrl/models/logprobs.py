@@ -18,68 +18,34 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from rmrl.errors import ConfigError
-from rmrl.models.packing import hidden_states
+from rmrl.models.linear_head import (
+    LinearHead,
+    Slicing,
+    changed_logits,
+    head_logprobs,
+    kept_elements,
+    plain_linear,
+    slice_elements,
+)
+from rmrl.models.packing import Layout, hidden_states
+from rmrl.models.softmax import WHOLE, OfLogits, Softmax
 
 EntropyMode = Literal["none", "detached", "grad"]
 """Whether token entropies are computed, and whether a gradient flows through them."""
 
-SLICE_ELEMENTS = 2**24
-"""Logits computed at once, in elements (64 MiB of float32)."""
-KEPT_ELEMENTS = 2**26
-"""Logits of a micro-batch up to this many elements (256 MiB of float32) are kept for the backward
-pass rather than computed again."""
-
-
-class _LogprobsAndEntropy(torch.autograd.Function):
-    """log p(target) and H(p) for p = softmax(z), z = logits / temperature, with gradients in three
-    passes over the logits, in place.
-
-    d log p_t / dz_v = 1[v = t] - p_v          d H / dz_v = -p_v (log p_v + H)
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits_NV: Tensor, targets_N: Tensor, temperature: float, with_entropy: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        scaled_NV = logits_NV.to(torch.float32, copy=True).div_(temperature)
-        log_z_N = torch.logsumexp(scaled_NV, dim=-1)
-        logprobs_N = scaled_NV.gather(-1, targets_N[:, None])[:, 0] - log_z_N
-        entropy_N = None
-        if with_entropy:
-            scaled_NV.sub_(log_z_N[:, None])
-            entropy_N = -(scaled_NV.exp().mul_(scaled_NV)).sum(-1)
-        ctx.save_for_backward(logits_NV, targets_N, log_z_N, entropy_N)
-        ctx.temperature = temperature
-        ctx.set_materialize_grads(False)
-        return logprobs_N, entropy_N
-
-    @staticmethod
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, grad_logprobs_N: Tensor | None, grad_entropy_N: Tensor | None
-    ) -> tuple[Tensor, None, None, None]:
-        logits_NV, targets_N, log_z_N, entropy_N = ctx.saved_tensors
-        if grad_logprobs_N is None:
-            grad_logprobs_N = torch.zeros_like(log_z_N)
-        direct_N1 = grad_logprobs_N[:, None]
-        log_p_NV = logits_NV.to(torch.float32, copy=True).div_(ctx.temperature)
-        log_p_NV.sub_(log_z_N[:, None])
-        if grad_entropy_N is None:
-            grad_NV = log_p_NV.exp_().mul_(-direct_N1)
-        else:
-            p_NV = log_p_NV.exp()
-            grad_NV = log_p_NV.add_(entropy_N[:, None]).mul_(grad_entropy_N[:, None])
-            grad_NV.add_(direct_N1).neg_().mul_(p_NV)
-        grad_NV.scatter_add_(1, targets_N[:, None], direct_N1)
-        return grad_NV.div_(ctx.temperature).to(logits_NV.dtype), None, None, None
-
 
 def logprobs_from_logits(
-    logits_NV: Tensor, targets_N: Tensor, *, temperature: float, entropy: EntropyMode = "none"
+    logits_NV: Tensor,
+    targets_N: Tensor,
+    *,
+    temperature: float,
+    entropy: EntropyMode = "none",
+    softmax: Softmax = WHOLE,
 ) -> tuple[Tensor, Tensor | None]:
     """log p(target) and entropy (nats; None for entropy "none") of softmax(logits / temperature),
     float32 of shape [N]."""
-    logprobs_N, entropy_N = _LogprobsAndEntropy.apply(
-        logits_NV, targets_N, temperature, entropy != "none"
+    logprobs_N, entropy_N = OfLogits.apply(
+        logits_NV, targets_N, temperature, entropy != "none", softmax
     )
     if entropy == "detached":
         entropy_N = entropy_N.detach()
@@ -90,31 +56,48 @@ def token_logprobs(
     hidden_NH: Tensor,
     targets_N: Tensor,
     *,
-    head: Callable[[Tensor], Tensor],
+    head: LinearHead | Callable[[Tensor], Tensor],
     temperature: float,
     entropy: EntropyMode = "none",
     slice_rows: int,
     kept_rows: int = 0,
-    from_logits: Callable[..., tuple[Tensor, Tensor | None]] = logprobs_from_logits,
+    softmax: Softmax = WHOLE,
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability (and entropy) of `targets_N`, `slice_rows` positions at a time.
 
     If there are at most `kept_rows` positions, their logits are kept for the backward pass;
     otherwise each slice is computed again there. `head` maps hidden states [n, H] to logits, which
-    `from_logits` reads: [n, V], or a share of the vocabulary if both use the same share. Returns
-    float32 tensors of shape [N]; the second is None for entropy "none".
+    `softmax` reads: [n, V], or a share of the vocabulary if both use the same share. The gradients
+    of a LinearHead are computed without autograd's graph (see rmrl.models.linear_head), those of
+    any other head through it. Returns float32 tensors of shape [N]; the second is None for entropy
+    "none".
     """
+    recompute = len(targets_N) > kept_rows
+    if torch.is_grad_enabled() and isinstance(head, LinearHead):
+        slicing = Slicing(
+            rows=slice_rows,
+            keep=not recompute,
+            temperature=temperature,
+            entropy=entropy != "none",
+            softmax=softmax,
+        )
+        logprobs_N, entropy_N = head_logprobs(hidden_NH, targets_N, head, slicing=slicing)
+        if entropy == "detached":
+            assert entropy_N is not None
+            entropy_N = entropy_N.detach()
+        return logprobs_N, entropy_N
 
     def one_slice(hidden_nH: Tensor, targets_n: Tensor) -> tuple[Tensor, Tensor | None]:
-        return from_logits(head(hidden_nH), targets_n, temperature=temperature, entropy=entropy)
+        return logprobs_from_logits(
+            head(hidden_nH), targets_n, temperature=temperature, entropy=entropy, softmax=softmax
+        )
 
     logprobs: list[Tensor] = []
     entropies: list[Tensor] = []
-    recompute = torch.is_grad_enabled() and len(targets_N) > kept_rows
     for hidden_nH, targets_n in zip(
         hidden_NH.split(slice_rows), targets_N.split(slice_rows), strict=True
     ):
-        if recompute:
+        if torch.is_grad_enabled() and recompute:
             logprobs_n, entropy_n = checkpoint(
                 one_slice, hidden_nH, targets_n, use_reentrant=False, preserve_rng_state=False
             )
@@ -138,15 +121,21 @@ class ResponseModel(nn.Module):
         model: PreTrainedModel,
         *,
         temperature: float,
-        slice_elements: int = SLICE_ELEMENTS,
-        kept_elements: int = KEPT_ELEMENTS,
+        slice_elements: int | None = None,
+        kept_elements: int | None = None,
+        offload_activations: bool = False,
     ) -> None:
+        """`slice_elements`: logits computed at once; None: as many as fit the device's free
+        memory. `kept_elements`: most logits of a micro-batch that are kept for the backward pass;
+        None: see rmrl.models.linear_head. `offload_activations`: see rmrl.models.activations."""
         super().__init__()
+        self.offload_activations = offload_activations
         self.model = model
         self.temperature = temperature
         config = model.config.get_text_config()
-        self.slice_rows = max(1, slice_elements // config.vocab_size)
-        self.kept_rows = kept_elements // config.vocab_size
+        self.vocab = int(config.vocab_size)
+        self.slice_elements = slice_elements
+        self.kept_elements = kept_elements
         # Some families scale the head's output before the softmax.
         scale = float(getattr(config, "logit_scale", None) or 1.0)
         self.logit_factor = scale / float(getattr(config, "logits_scaling", None) or 1.0)
@@ -155,12 +144,22 @@ class ResponseModel(nn.Module):
     def head(self, hidden_nH: Tensor) -> Tensor:
         """Logits [n, V], equal to those of the model's own forward pass."""
         output_head: Any = self.model.get_output_embeddings()
-        logits_nV = output_head(hidden_nH)
-        if self.logit_factor != 1.0:
-            logits_nV = logits_nV * self.logit_factor
-        if self.softcap is not None:
-            logits_nV = torch.tanh(logits_nV / self.softcap) * self.softcap
-        return logits_nV
+        return changed_logits(
+            output_head(hidden_nH), factor=self.logit_factor, softcap=self.softcap
+        )
+
+    def _head(self) -> LinearHead | Callable[[Tensor], Tensor]:
+        """`head`, as its matrix where it is no more than that.
+
+        Called during the forward pass, when the root's parameters are gathered: the matrix is then
+        the tensor through which FSDP receives gradients.
+        """
+        output_head: Any = self.model.get_output_embeddings()
+        if not plain_linear(output_head):
+            return self.head
+        return LinearHead(
+            output_head.weight, output_head.bias, factor=self.logit_factor, softcap=self.softcap
+        )
 
     @torch.no_grad()
     def check_head(self) -> None:
@@ -189,22 +188,25 @@ class ResponseModel(nn.Module):
         positions_N: Tensor,
         targets_N: Tensor,
         entropy: EntropyMode = "none",
-        position_ids_BS: Tensor | None = None,
+        layout: Layout | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities [N] (and entropies [N]) of `targets_N`.
 
-        `input_ids_BS` is right-padded, or with `position_ids_BS` packed (see rmrl.models.packing).
+        `input_ids_BS` is right-padded, or has a `layout` (see rmrl.models.packing and
+        rmrl.models.shared_prompts).
         `positions_N` indexes the flattened [B * S]: the position *before* each target. N must be at
         least 1.
         """
-        decoded = hidden_states(self.model, input_ids_BS, position_ids_BS)
+        decoded = hidden_states(self.model, input_ids_BS, layout, offload=self.offload_activations)
         hidden_NH = decoded.index_select(0, positions_N)
+        elements = self.slice_elements or slice_elements(hidden_NH.device)
+        kept = kept_elements(elements) if self.kept_elements is None else self.kept_elements
         return token_logprobs(
             hidden_NH,
             targets_N,
-            head=self.head,
+            head=self._head(),
             temperature=self.temperature,
             entropy=entropy,
-            slice_rows=self.slice_rows,
-            kept_rows=self.kept_rows,
+            slice_rows=max(1, elements // self.vocab),
+            kept_rows=kept // self.vocab,
         )

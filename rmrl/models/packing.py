@@ -1,26 +1,89 @@
 """Rows packed into one sequence: no padding is computed, and the attention keeps the rows apart by
-their restarting positions.
+their boundaries or by their restarting positions.
 
-    rows a b c | d e   ->   tokens a b c d e    positions 0 1 2 0 1
+    rows a b c | d e   ->   tokens a b c d e    positions 0 1 2 0 1    boundaries 0 3 5
 
-Worth it where the attention skips what it masks out: flash-attention and flex attention on CUDA.
-SDPA keeps rows apart as well, but computes the whole square first; it serves tests.
+Worth it where the attention skips what lies outside a row: flash-attention, torch's own kernel for
+rows of different length, and flex attention on CUDA. SDPA keeps rows apart as well, but computes
+the whole square first; it serves tests.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
+from rmrl.models import varlen
+from rmrl.models.activations import offloaded
 from rmrl.registry import did_you_mean
 
-ATTENTIONS = ("auto", "sdpa", "flash_attention_2", "flex_attention")
+ATTENTIONS = ("auto", "sdpa", "flash_attention_2", "varlen", "flex_attention")
+
+_BY_BOUNDARIES = ("flash_attention_2", varlen.NAME)
+"""Attentions that read the boundaries of rows, the fastest first. flash-attention would find them
+in the positions too, again in every layer, each time waiting for the device."""
+
+FLEX_MULTIPLE = 128
+"""Packed rows are filled up to a multiple of this for flex attention: its block of tokens. A length
+that is none would be compiled on its own."""
+
+
+class Layout(Protocol):
+    """Place of a micro-batch's rows in the sequences that the model computes, where these are not
+    the padded rows."""
+
+    def arguments(self, language_model: PreTrainedModel) -> dict[str, Any]:
+        """Return the arguments of the decoder beside the tokens."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """Place of the rows in one packed sequence; made once per micro-batch."""
+
+    position_ids_1S: Tensor
+    boundaries: Tensor
+    """Starts of the rows and the end of the last one, int32 [rows + 1]."""
+    longest: int
+    """Tokens of the longest row."""
+
+    @classmethod
+    def of(
+        cls, lengths: Sequence[int] | np.ndarray, to_device: Callable[[np.ndarray], Tensor]
+    ) -> PackedRows:
+        """The place of rows of `lengths` tokens one behind the other."""
+        position_ids_S = np.concatenate([np.arange(length) for length in lengths])
+        boundaries = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        return cls(
+            position_ids_1S=to_device(position_ids_S[None]),
+            boundaries=to_device(boundaries),
+            longest=int(max(lengths)),
+        )
+
+    def arguments(self, language_model: PreTrainedModel) -> dict[str, Any]:
+        """Return positions and, for an attention that reads them, the boundaries."""
+        config: Any = language_model.config
+        arguments: dict[str, Any] = {"position_ids": self.position_ids_1S}
+        by_boundaries = config._attn_implementation in _BY_BOUNDARIES
+        if by_boundaries and _takes_boundaries(language_model):
+            arguments |= {
+                "cu_seq_lens_q": self.boundaries,
+                "cu_seq_lens_k": self.boundaries,
+                "max_length_q": self.longest,
+                "max_length_k": self.longest,
+            }
+        return arguments
 
 
 def packs(model: ModelConfig, *, device: str) -> bool:
@@ -29,35 +92,98 @@ def packs(model: ModelConfig, *, device: str) -> bool:
     return model.use_remove_padding and (device == "cuda" or model.attn_implementation != "auto")
 
 
-def attention(model: ModelConfig, *, device: str, dtype: torch.dtype) -> str:
+def attention(
+    model: ModelConfig,
+    *,
+    device: str,
+    dtype: torch.dtype,
+    language_model: PreTrainedModel | None = None,
+) -> str:
     """transformers' name of the attention to compute with; `dtype` is that of compute.
 
-    auto: sdpa; with packing on CUDA flash_attention_2 where it is installed and supports the dtype,
-    else flex_attention. Raises ConfigError for an unknown name, and for flash_attention_2 where it
-    cannot run.
+    auto: sdpa; with packing on CUDA the first of flash_attention_2 (where it is installed), varlen
+    (where torch has it) and flex_attention that supports the dtype and `language_model`. Raises
+    ConfigError for an unknown name, and for an attention that cannot run.
     """
     name = model.attn_implementation
     if name not in ATTENTIONS:
         raise ConfigError(
             f"model.attn_implementation: nothing named '{name}'{did_you_mean(name, ATTENTIONS)}"
         )
-    problem = _flash_attention_problem(device, dtype)
     if name == "auto":
         if not packs(model, device=device):
             return "sdpa"
-        return "flex_attention" if problem else "flash_attention_2"
-    if name == "flash_attention_2" and problem:
+        for fast in _BY_BOUNDARIES:
+            if not _problem(fast, device=device, dtype=dtype, language_model=language_model):
+                return fast
+        return "flex_attention"
+    problem = _problem(name, device=device, dtype=dtype, language_model=language_model)
+    if problem:
         raise ConfigError(
-            f"model.attn_implementation=flash_attention_2 {problem}; or set"
-            " attn_implementation=auto"
+            f"model.attn_implementation={name} {problem}; or set attn_implementation=auto"
         )
     return name
+
+
+def _problem(
+    name: str, *, device: str, dtype: torch.dtype, language_model: PreTrainedModel | None
+) -> str:
+    """Reason why an attention cannot run, with a remedy; "" if it can."""
+    if name == "flash_attention_2":
+        return _flash_attention_problem(device, dtype)
+    if name == varlen.NAME:
+        return _varlen_problem(device, dtype, language_model)
+    return ""
+
+
+def slow_packing(model: ModelConfig, *, device: str, dtype: torch.dtype) -> str:
+    """Sentence for a user whose packed rows will go through flex attention; "" where they will
+    not."""
+    if device != "cuda" or model.attn_implementation not in ("auto", "flex_attention"):
+        return ""
+    if not packs(model, device=device):
+        return ""
+    if model.attn_implementation == "auto" and attention(model, device=device, dtype=dtype) != (
+        "flex_attention"
+    ):
+        return ""
+    reasons = [
+        f"{name} {problem}"
+        for name, problem in (
+            ("flash-attention", _flash_attention_problem(device, dtype)),
+            ("varlen", varlen.kernel_problem(dtype)),
+        )
+        if problem
+    ]
+    remedy = "; ".join(reasons) or "set model.attn_implementation=auto"
+    return (
+        "model.use_remove_padding=true computes with flex attention, which is compiled at the start"
+        f" and slower than the kernels made for packed rows: {remedy}"
+    )
+
+
+def _varlen_problem(device: str, dtype: torch.dtype, language_model: PreTrainedModel | None) -> str:
+    """Reason why varlen cannot run; "" if it can. On CPU it goes row by row, in any dtype."""
+    problem = varlen.kernel_problem(dtype) if device == "cuda" else ""
+    if problem or language_model is None:
+        return problem
+    if not _takes_boundaries(language_model):
+        return "needs the boundaries of rows, and this model does not pass them to its layers"
+    return varlen.model_problem(language_model)
+
+
+def _takes_boundaries(language_model: PreTrainedModel) -> bool:
+    """Whether the decoder's forward method takes the keywords of flash-attention."""
+    parameters = inspect.signature(language_model.base_model.forward).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def set_attention(language_model: PreTrainedModel, name: str) -> None:
     """Compute with the attention that `attention` returned. Raises ConfigError where the model's
     family has no such implementation."""
     config: Any = language_model.config
+    if name == varlen.NAME:
+        varlen.register()
     if config._attn_implementation != name:
         language_model.set_attn_implementation(name)
     if config._attn_implementation != name:
@@ -77,7 +203,10 @@ def _flash_attention_problem(device: str, dtype: torch.dtype) -> str:
             " fsdp_config.param_dtype=bfloat16"
         )
     if importlib.util.find_spec("flash_attn") is None:
-        return "needs the package flash_attn, which is not installed: pip install flash-attn"
+        return (
+            "needs the package flash_attn, which is not installed: pip install flash-attn"
+            " --no-build-isolation"
+        )
     return ""
 
 
@@ -95,29 +224,43 @@ def check_rows_kept_apart(language_model: PreTrainedModel) -> None:
     ids_1S = torch.tensor([[2, 5, 3, 7, 4, 6, 5]], device=device)
     first = 4
     size = ids_1S.shape[1]
-    restarting_1S = torch.cat([torch.arange(first), torch.arange(size - first)])[None].to(device)
+    rows = PackedRows.of([first, size - first], lambda array: torch.from_numpy(array).to(device))
     alone = hidden_states(language_model, ids_1S[:, first:], None).float()
-    packed = hidden_states(language_model, ids_1S, restarting_1S).float()[first:]
+    packed = hidden_states(language_model, ids_1S, rows).float()[first:]
     joined = hidden_states(language_model, ids_1S, None).float()[first:]
-    difference = (packed - alone).abs().mean()
-    leak = (joined - alone).abs().mean()
-    rounding = 0.01 * alone.abs().mean()  # in half precision
-    if difference > max(0.1 * leak, rounding):
+    if not kept_apart(packed, alone=alone, joined=joined):
         raise ConfigError(
             f"model.use_remove_padding=true: models of type '{language_model.config.model_type}' do"
             " not keep packed rows apart: set use_remove_padding=false"
         )
 
 
+def kept_apart(ours: Tensor, *, alone: Tensor, joined: Tensor) -> bool:
+    """Return whether hidden states of a row in one sequence with others are those it has alone.
+
+    The scale is the difference that the others make where the row really follows them (`joined`),
+    and rounding in half precision.
+    """
+    leak = (joined - alone).abs().mean()
+    rounding = 0.01 * alone.abs().mean()
+    return bool((ours - alone).abs().mean() <= max(0.1 * leak, rounding))
+
+
 def hidden_states(
-    language_model: PreTrainedModel, input_ids_BS: Tensor, position_ids_BS: Tensor | None
+    language_model: PreTrainedModel,
+    input_ids_BS: Tensor,
+    layout: Layout | None,
+    *,
+    offload: bool = False,
 ) -> Tensor:
-    """The decoder's last hidden states, [B * S, H]. `position_ids_BS` None: rows are right-padded.
+    """The decoder's last hidden states, [B * S, H]. `layout` None: rows are right-padded.
+    `offload`: activations wait for the backward pass in host memory.
 
     A causal model never looks right, so padding needs no mask and attention takes its fast path.
     """
-    positions: dict[str, Tensor] = {}
-    if position_ids_BS is not None:
-        positions["position_ids"] = position_ids_BS
-    output = language_model.base_model(input_ids=input_ids_BS, use_cache=False, **positions)
+    arguments: dict[str, Any] = {}
+    if layout is not None:
+        arguments = layout.arguments(language_model)
+    with offloaded() if offload else nullcontext():
+        output = language_model.base_model(input_ids=input_ids_BS, use_cache=False, **arguments)
     return output.last_hidden_state.flatten(0, 1)

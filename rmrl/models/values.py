@@ -19,7 +19,7 @@ from transformers import AutoModelForSequenceClassification, PretrainedConfig, P
 from rmrl.config.schema import ModelConfig
 from rmrl.errors import ConfigError
 from rmrl.models.loading import load_config, load_pretrained
-from rmrl.models.packing import hidden_states
+from rmrl.models.packing import Layout, hidden_states
 
 HEAD = "score"
 """Name of the head in transformers' sequence classifiers of decoder families."""
@@ -29,20 +29,21 @@ class ValueModel(nn.Module):
     """A sequence classifier with one label that returns a value per response token instead of one
     label per row."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, *, offload_activations: bool = False) -> None:
+        """`offload_activations`: see rmrl.models.activations."""
         super().__init__()
         self.model = model
+        self.offload_activations = offload_activations
 
     def forward(
-        self, input_ids_BS: Tensor, positions_N: Tensor, position_ids_BS: Tensor | None = None
+        self, input_ids_BS: Tensor, positions_N: Tensor, layout: Layout | None = None
     ) -> Tensor:
         """Values [N], float32, at `positions_N`: the positions *before* the response tokens, as in
         ResponseModel.forward.
 
-        `position_ids_BS` is passed for packed rows (see rmrl.models.packing); without it rows are
-        right-padded.
+        `layout` as there; without it rows are right-padded.
         """
-        decoded = hidden_states(self.model, input_ids_BS, position_ids_BS)
+        decoded = hidden_states(self.model, input_ids_BS, layout, offload=self.offload_activations)
         hidden_NH = decoded.index_select(0, positions_N)
         # float32 from here on: bfloat16 has 8 bits for a number whose differences of a hundredth
         # are the advantages.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rmrl.cluster.devices import resolve_device
+from rmrl.cluster.devices import Devices, cpu_devices, local_devices
+from rmrl.cluster.survey import find_devices, joined_address
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.legacy import needs_rule_of_source, translate
 from rmrl.config.plain_checks import field_problems
@@ -81,19 +82,16 @@ def check_scoring(
     left out; without `needs_files` the rows come later, and `check_first_rows` checks them.
     """
     problems = Problems()
-    device = _settle(config, problems)
+    _settle(config, problems)
+    devices = cpu_devices()
     rewards = Resolved()
-    if not problems:
-        rewards = resolve(
-            config.reward,
-            device=device,
-            shipped_functions=shipped_functions,
-            trust_remote_code=config.trainer.trust_remote_code,
-        )
+    with problems.collecting():
+        devices, rewards = _rewards(config, shipped_functions, problems)
+    device = devices.kind
     problems.add([*reward_problems(config), *rewards.problems])
     problems.add(_own_problems(config, rewards.specs, needs_out=needs_out, needs_files=needs_files))
     _first_round(config, rewards.specs, problems, device=device, needs_out=needs_out)
-    engines, budget, tables = _memory(config, rewards.specs, device=device)
+    engines, budget, tables = _memory(config, rewards.specs, devices)
     whole_groups = needs_whole_groups(rewards.specs, config.reward)
     out = None
     surveyed = None
@@ -125,8 +123,8 @@ def check_first_rows(checked: CheckedScoring, rows: Sequence[AnsweredRow]) -> No
     problems.raise_any()
 
 
-def _settle(config: ScoreConfig, problems: Problems) -> str:
-    """Translate older names and choose rules, in place; return the device."""
+def _settle(config: ScoreConfig, problems: Problems) -> None:
+    """Translate older names and choose rules, in place."""
     with problems.collecting():
         lines = translate(config, kind_of=kind_of)
         if needs_rule_of_source(config) and config.data.files:
@@ -135,9 +133,38 @@ def _settle(config: ScoreConfig, problems: Problems) -> str:
             lines += choose_rules_of(config, sources)
         for line in lines:
             _log.info(line)
-    with problems.collecting():
-        return resolve_device(config.trainer.device)
-    return "cpu"
+
+
+def _rewards(
+    config: ScoreConfig, shipped_functions: Path, problems: Problems
+) -> tuple[Devices, Resolved]:
+    """Return the devices and the rewards on them; none where there are problems already.
+
+    A cluster is joined only for rewards that need an engine: rules run in this machine's processes.
+    A reward with a problem may need one, and the problem may be this machine's lack of GPUs.
+    """
+    device = config.trainer.device
+    ray_init = config.ray_kwargs.ray_init
+    joins = joined_address(ray_init) is not None
+    devices = cpu_devices()
+    if not joins:
+        devices = local_devices(device)
+    if problems:
+        return devices, Resolved()
+
+    def resolved() -> Resolved:
+        return resolve(
+            config.reward,
+            device=devices.kind,
+            shipped_functions=shipped_functions,
+            trust_remote_code=config.trainer.trust_remote_code,
+        )
+
+    rewards = resolved()
+    if joins and (rewards.problems or any(spec.engines for spec in rewards.specs)):
+        devices = find_devices(device, ray_init)
+        rewards = resolved()
+    return devices, rewards
 
 
 def _first_round(
@@ -212,11 +239,11 @@ def depends_on_batch(specs: Sequence[RewardSpec]) -> bool:
 
 
 def _memory(
-    config: ScoreConfig, specs: Sequence[RewardSpec], *, device: str
+    config: ScoreConfig, specs: Sequence[RewardSpec], devices: Devices
 ) -> tuple[list[EnginePlan], Budget, list[str]]:
     """Return the engines, their memory budget, and tables of both. Raises MemoryPlanError."""
-    engines = prepare_engines(specs, config.trainer, device=device)
-    plan = scoring_plan(engines, **budgets(config.trainer, device=device))
+    engines = prepare_engines(specs, config.trainer, devices)
+    plan = scoring_plan(engines, **budgets(config.trainer, devices))
     plan.check()
     tables = [reward_table(specs)]
     if engines:

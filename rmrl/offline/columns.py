@@ -76,11 +76,28 @@ def score_columns(
         flat[f"extra_{name}"] = list(map(_extra, results))
         for column in further:
             flat[f"{column}_{name}"] = list(map(escaped, map(FURTHER[column], results)))
-    columns: dict[str, list[Any]] = {}
-    for name, values in flat.items():
-        remaining = iter(values)
-        columns[name] = [list(islice(remaining, len(row.texts))) for row in batch]
+    return {name: _by_row(values, batch) for name, values in flat.items()}
+
+
+def transformed_columns(
+    batch: Sequence[AnsweredRow], rewards: RewardBatch
+) -> dict[str, list[list[float | None]]]:
+    """Return the scores of each component after its transforms and before its weight, one list per
+    row of the batch; None without a verdict and where a gate is closed."""
+    columns: dict[str, list[list[float | None]]] = {}
+    for c, name in enumerate(rewards.scores.names):
+        values: list[float | None] = [result.value for result in rewards.scores.results[c]]
+        if rewards.columns_BC is not None:
+            column = rewards.columns_BC[:, c].tolist()
+            values = [None if math.isnan(value) else value for value in column]
+        columns[name] = _by_row(values, batch)
     return columns
+
+
+def _by_row(values: Sequence[Any], batch: Sequence[AnsweredRow]) -> list[list[Any]]:
+    """Cut a value per response into a list per row."""
+    remaining = iter(values)
+    return [list(islice(remaining, len(row.texts))) for row in batch]
 
 
 def _extra(result: ScoreResult) -> str | None:

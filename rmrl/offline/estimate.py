@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from rmrl.data.dataset import PromptTable
+from rmrl.offline.summary import Cost
 from rmrl.rewards.kinds.facts import kind_facts
-from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.scoring.items import OTHER_ANSWER, ResponseRow
+from rmrl.rewards.scoring.missing import VerdictCounts
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.clock import rough_duration
-from rmrl.types import ScoreResult
-
-OTHER_ANSWER = "I do not know."
-"""A response where a row has no reference answer, and the second one of rewards that compare."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,12 +52,9 @@ class RewardCost:
     """Cost of one reward on the rows on which it was measured."""
 
     name: str
-    rows: int
     seconds: float
-    tokens_in: int
-    tokens_out: int
-    missing: Mapping[str, int]
-    """Status -> number of rows without a verdict."""
+    verdicts: VerdictCounts
+    tokens: Cost
 
 
 def counts_for(spec: RewardSpec, source: str) -> bool:
@@ -144,8 +139,15 @@ async def estimate(scorer: Scorer, workload: Workload) -> list[str]:
             await scorer.results_of(c, rows)
         start = time.perf_counter()
         results = await scorer.results_of(c, rows)
-        cost = _cost(spec.name, results, time.perf_counter() - start)
-        seconds = cost.seconds / cost.rows * responses
+        cost = RewardCost(
+            name=spec.name,
+            seconds=time.perf_counter() - start,
+            verdicts=VerdictCounts(),
+            tokens=Cost(),
+        )
+        cost.verdicts.add(results)
+        cost.tokens.add(results)
+        seconds = cost.seconds / len(results) * responses
         if total is not None:
             total += seconds
         lines.append(cost_line(cost, responses))
@@ -158,36 +160,22 @@ async def estimate(scorer: Scorer, workload: Workload) -> list[str]:
 
 def cost_line(cost: RewardCost, responses: int) -> str:
     """Format the cost of `responses` responses."""
-    seconds = cost.seconds / cost.rows * responses
+    rows = cost.verdicts.rows
+    seconds = cost.seconds / rows * responses
     line = (
-        f"{cost.name}: {responses:,} responses in about {rough_duration(seconds)} ({cost.rows} took"
+        f"{cost.name}: {responses:,} responses in about {rough_duration(seconds)} ({rows} took"
         f" {cost.seconds:.3g} s)"
     )
-    if cost.tokens_in:
+    # A training step computes what the cache answered here.
+    tokens_in = cost.tokens.tokens_in + cost.tokens.cached_tokens_in
+    tokens_out = cost.tokens.tokens_out + cost.tokens.cached_tokens_out
+    if tokens_in:
         line += (
-            f", {responses * cost.tokens_in / cost.rows:,.0f} tokens in and"
-            f" {responses * cost.tokens_out / cost.rows:,.0f} out"
+            f", {responses * tokens_in / rows:,.0f} tokens in and"
+            f" {responses * tokens_out / rows:,.0f} out"
         )
-    if cost.missing:
-        statuses = ", ".join(f"{count} {status}" for status, count in sorted(cost.missing.items()))
+    missing = sorted(cost.verdicts.without_number().items())
+    if missing:
+        statuses = ", ".join(f"{count} {status}" for status, count in missing)
         line += f"; without a verdict: {statuses}"
     return line
-
-
-def _cost(name: str, results: Sequence[ScoreResult], seconds: float) -> RewardCost:
-    tokens_in = 0
-    tokens_out = 0
-    missing: Counter[str] = Counter()
-    for result in results:
-        tokens_in += result.tokens_in
-        tokens_out += result.tokens_out
-        if result.value is None:
-            missing[result.status] += 1
-    return RewardCost(
-        name=name,
-        rows=len(results),
-        seconds=seconds,
-        tokens_in=tokens_in,
-        tokens_out=tokens_out,
-        missing=missing,
-    )

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -24,7 +25,7 @@ from rmrl.data.responses import AnsweredRow, answered, batches
 from rmrl.data.rows import Row
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.check import CheckedScoring, check_first_rows, check_scoring
-from rmrl.offline.columns import score_columns
+from rmrl.offline.columns import score_columns, transformed_columns
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.score import batch_sizes, judge_missing, open_scorer, token_counter
 from rmrl.offline.summary import Summary
@@ -50,10 +51,14 @@ class AsyncRewards:
     All calls belong to one event loop. Calls that overlap are served one after another.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], *, in_training: bool = False) -> None:
         """See `Rewards`."""
+        self._in_training = in_training
+        score_config = _score_config(config)
+        if in_training and "over_budget" not in config:
+            score_config.over_budget = "fail"
         self._checked = check_scoring(
-            _score_config(config),
+            score_config,
             shipped_functions=shipped("reward_functions"),
             needs_out=False,
             needs_files=False,
@@ -68,6 +73,11 @@ class AsyncRewards:
     def from_config(cls, path: str | Path) -> Self:
         """See `Rewards.from_config`."""
         return cls(read_yaml(Path(path).expanduser()))
+
+    @property
+    def checked(self) -> CheckedScoring:
+        """The configuration with everything that was resolved from it."""
+        return self._checked
 
     async def score(
         self,
@@ -84,7 +94,9 @@ class AsyncRewards:
             rows_of(prompts, responses, references=references, columns=columns, names=names)
         )
 
-    async def score_rows(self, rows: Iterable[Mapping[str, Any]]) -> ScoreTable:
+    async def score_rows(
+        self, rows: Iterable[Mapping[str, Any]], *, over_budget: str | None = None
+    ) -> ScoreTable:
         """See `Rewards.score_rows`."""
         raw_rows = [dict(row) for row in rows]
         rows_of_data: list[Row] = []
@@ -98,10 +110,16 @@ class AsyncRewards:
             raise DataError("there are no rows to score; give at least one prompt with a response")
         async with self._turn:
             scorer = await self._opened(prepared)
-            columns, summary = await unless_lost(_scored(self._checked, scorer, prepared))
-        judge_missing(self._checked, summary)
+            table = await unless_lost(_scored(self._checked, scorer, prepared))
+        judge_missing(self._checked, table.summary, over_budget=over_budget)
         raw_columns = {name: [row.get(name) for row in raw_rows] for name in names}
-        return ScoreTable({**raw_columns, **columns}, summary)
+        return replace(table, columns={**raw_columns, **table.columns})
+
+    async def rest(self) -> None:
+        """See `Rewards.rest`."""
+        async with self._turn:
+            if self._scorer is not None:
+                await unless_lost(self._scorer.residency.rest())
 
     async def close(self) -> None:
         """End engines, workers and connections. Safe to call twice."""
@@ -116,8 +134,8 @@ class AsyncRewards:
         await self.close()
 
     async def _opened(self, rows: Sequence[AnsweredRow]) -> Scorer:
-        """The scorer as behind its start: each call sees running statistics of its own rows
-        alone."""
+        """The scorer as behind its start: each call sees running statistics of its own rows alone,
+        unless the calls are the steps of a training."""
         if self._closed:
             raise ConfigError("these rewards are closed; make new ones with Rewards(...)")
         if self._scorer is None:
@@ -125,7 +143,8 @@ class AsyncRewards:
             opening = open_scorer(self._checked)
             self._scorer = await self._stack.enter_async_context(opening)
             self._fresh = self._scorer.state_dict()
-        self._scorer.load_state_dict(self._fresh)
+        if not self._in_training:
+            self._scorer.load_state_dict(self._fresh)
         return self._scorer
 
 
@@ -139,15 +158,17 @@ class Rewards:
     thread. Engines start with the first call and end with the block or `close`.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], *, in_training: bool = False) -> None:
         """`config`: a section `reward` ({"models": [...], "weights": [...], ...}), or a mapping
         with that section and others of `rmrl score` ({"reward": {...}, "columns": ["raw"],
-        "trainer": {"device": "cpu"}}).
+        "trainer": {"device": "cpu"}}). With `in_training` each call is a step: running statistics
+        of transforms go on from call to call, and more missing verdicts than allowed raise
+        MissingVerdictsError unless `over_budget` is given.
 
         What `rmrl score` prints goes to the loggers below "rmrl". Raises ConfigError with every
         problem that shows before rows are there.
         """
-        self._rewards = AsyncRewards(config)
+        self._rewards = AsyncRewards(config, in_training=in_training)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @classmethod
@@ -180,10 +201,23 @@ class Rewards:
         scoring = self._rewards.score(prompts, responses, references=references, **columns)
         return self._finish(scoring)
 
-    def score_rows(self, rows: Iterable[Mapping[str, Any]]) -> ScoreTable:
+    def score_rows(
+        self, rows: Iterable[Mapping[str, Any]], *, over_budget: str | None = None
+    ) -> ScoreTable:
         """Score rows as they stand in a file of `rmrl score`: mappings with `prompt`, `response`
-        (or `responses`) and whatever else the rewards read. Errors as in `score`."""
-        return self._finish(self._rewards.score_rows(rows))
+        (or `responses`) and whatever else the rewards read. `over_budget`: "warn" or "fail" in
+        this call, None: as configured. Errors as in `score`."""
+        return self._finish(self._rewards.score_rows(rows, over_budget=over_budget))
+
+    @property
+    def checked(self) -> CheckedScoring:
+        """The configuration with everything that was resolved from it."""
+        return self._rewards.checked
+
+    def rest(self) -> None:
+        """Put the engines away until the next call, as `engine.put_away` says, so that others have
+        their memory. Engines with residency=resident and those of pools stay."""
+        self._finish(self._rewards.rest())
 
     def close(self) -> None:
         """End engines, workers and connections. Safe to call twice."""
@@ -267,7 +301,7 @@ def _score_config(config: Mapping[str, Any]) -> ScoreConfig:
 
 async def _scored(
     checked: CheckedScoring, scorer: Scorer, rows: Sequence[AnsweredRow]
-) -> tuple[dict[str, list[Any]], Summary]:
+) -> ScoreTable:
     """The added columns in the order of `rows`, scored in the batches of `rmrl score`."""
     ordered = list(rows)
     if checked.whole_groups:
@@ -277,16 +311,28 @@ async def _scored(
         ordered.sort(key=lambda row: first[row.group])
     summary = Summary()
     columns: dict[str, list[Any]] = {}
+    transformed: dict[str, list[Any]] = {}
     sizes = batch_sizes(checked, done=0)
     for batch in batches(iter(ordered), sizes, whole_groups=checked.whole_groups):
         rewards = await scorer.score(response_rows(batch), within_budget=False)
         summary.add(rewards)
         added = score_columns(batch, rewards, further=checked.config.columns)
-        for name, values in added.items():
-            column = columns.setdefault(name, [None] * len(rows))
-            for row, value in zip(batch, values, strict=True):
-                column[row.number] = value if row.several else value[0]
-    return columns, summary
+        _place(added, batch, columns, len(rows))
+        _place(transformed_columns(batch, rewards), batch, transformed, len(rows))
+    return ScoreTable(columns, summary, transformed)
+
+
+def _place(
+    added: Mapping[str, Sequence[Any]],
+    batch: Sequence[AnsweredRow],
+    columns: dict[str, list[Any]],
+    count: int,
+) -> None:
+    """Write the values of a batch into columns of `count` rows, at the places of its rows."""
+    for name, values in added.items():
+        column = columns.setdefault(name, [None] * count)
+        for row, value in zip(batch, values, strict=True):
+            column[row.number] = value if row.several else value[0]
 
 
 def _loop_on_a_thread() -> asyncio.AbstractEventLoop:

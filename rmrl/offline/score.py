@@ -110,9 +110,11 @@ def _record(row: BadRow) -> dict[str, Any]:
     return record
 
 
-def judge_missing(checked: CheckedScoring, summary: Summary) -> None:
+def judge_missing(
+    checked: CheckedScoring, summary: Summary, *, over_budget: str | None = None
+) -> None:
     """Log the missing verdicts of the whole file or table. Raises MissingVerdictsError where they
-    exceed a budget and over_budget=fail."""
+    exceed a budget and `over_budget`, None: that of the configuration, is "fail"."""
     table = missing_table(summary.verdicts)
     if table:
         _log.info(table)
@@ -124,7 +126,7 @@ def judge_missing(checked: CheckedScoring, summary: Summary) -> None:
     if checked.out is None:
         place = "the statuses of the rows name them"
     text = f"more verdicts are missing than allowed; {place}:\n{listed}"
-    if checked.config.over_budget == "warn":
+    if (over_budget or checked.config.over_budget) == "warn":
         _log.warning(text)
         return
     raise MissingVerdictsError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
@@ -152,12 +151,8 @@ class Summary:
         lines = ["scores", f"  {'':<{width}}  {'mean +- std':<20}  no verdict"]
         for name, moments in self.components.items():
             counts = self.verdicts[name]
-            missing = Counter(counts.statuses)
-            del missing["ok"]
-            skipped = counts.rows - counts.asked
-            if skipped:
-                missing["skipped"] = skipped
-            reasons = [f"{count} {status}" for status, count in missing.most_common()]
+            missing = counts.without_number().most_common()
+            reasons = [f"{count} {status}" for status, count in missing]
             lines.append(f"  {name:<{width}}  {moments!s:<20}  {', '.join(reasons) or '0'}")
         lines.append(f"  {'reward':<{width}}  {self.reward!s:<20}  {self.rows - self.kept}")
         if self.rows_read is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rmrl.offline.summary import Summary
@@ -22,6 +22,9 @@ class ScoreTable:
     that `rmrl score` adds."""
     summary: Summary
     """Mean, standard deviation and missing verdicts of the reward and of each component."""
+    transformed: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Component -> its scores after transforms and before weights, one value per row as in
+    `columns`; None without a verdict and where a gate is closed."""
 
     def __len__(self) -> int:
         """Number of rows."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from rmrl.cluster.devices import cores
 from rmrl.cluster.local import LocalHost
 from rmrl.cluster.pools import Pools, pool_sizes, reserve_pools
+from rmrl.cluster.survey import joined_address
 from rmrl.config.schema import RewardConfig, ScoreTrainerConfig
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.environment import engine_environment
@@ -64,10 +64,7 @@ def make_residency(
     pools."""
 
     def host_of(plan: EnginePlan) -> ProcessHost:
-        spec = plan.spec
-        environment = engine_environment(
-            device=spec.device, threads=spec.threads, batch_invariant=spec.batch_invariant
-        )
+        environment = _environment(plan, budget)
         first, width = plan.devices[0], len(plan.devices)
         return (
             pools.host(plan.place, first, environment, devices=width)
@@ -88,7 +85,7 @@ def runs_locally(
 ) -> bool:
     """Whether processes of this machine are enough for the engines: one device each or a server
     that runs already, no pools, no second machine and no cluster to join."""
-    joins = bool(ray_init.get("address") or os.environ.get("RAY_ADDRESS"))
+    joins = joined_address(ray_init) is not None
     if engines and (joins or trainer.resource_pools or trainer.nnodes > 1):
         return False
     return all(
@@ -112,7 +109,7 @@ async def standalone_scorer(
     engines that `runs_locally` start no Ray."""
     async with AsyncExitStack() as stack:
         if runs_locally(engines, trainer, ray_init=ray_init):
-            residency = Residency(_local_host, engines, budget=budget)
+            residency = Residency(partial(_local_host, budget), engines, budget=budget)
         else:
             _log.info("starting Ray, or joining its cluster")
             allocation, pools = await stack.enter_async_context(
@@ -149,9 +146,17 @@ async def _places(
         yield allocation, pools
 
 
-def _local_host(plan: EnginePlan) -> ProcessHost:
+def _local_host(budget: Budget, plan: EnginePlan) -> ProcessHost:
+    environment = _environment(plan, budget)
+    return LocalHost(environment, devices=plan.devices if plan.spec.device == "cuda" else ())
+
+
+def _environment(plan: EnginePlan, budget: Budget) -> dict[str, str]:
+    """Variables of the process of an engine."""
     spec = plan.spec
-    environment = engine_environment(
-        device=spec.device, threads=spec.threads, batch_invariant=spec.batch_invariant
+    return engine_environment(
+        device=spec.device,
+        threads=spec.threads,
+        batch_invariant=spec.batch_invariant,
+        exact_pinned=budget.exact_pinned,
     )
-    return LocalHost(environment, devices=plan.devices if spec.device == "cuda" else ())

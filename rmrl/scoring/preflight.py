@@ -1,8 +1,9 @@
 """Trials of the rewards on the first rows of the data, before an engine is started.
 
-Reported: packages that are not installed, servers that do not answer, rows without the reference
-that a reward compares with, and rules that raise or return no number (each rule is called on two
-rows, and on more if it raises on both, in a worker process with its own deadline).
+Reported: packages that are not installed, servers that do not answer, a sandbox that this machine
+does not have, rows without the reference that a reward compares with, and rules that raise or
+return no number (each rule is called on two rows, and on more if it raises on both, in a worker
+process with its own deadline).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from rmrl.errors import RewardFunctionError
 from rmrl.inference.scoring import ENGINES
-from rmrl.registry import missing_package
+from rmrl.registry import missing_package, version_problem
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.kinds.rule import call_of
 from rmrl.rewards.remote.reach import unreachable
@@ -48,17 +49,19 @@ def reward_preflight(
     problems = [
         *_package_problems(specs, device=device),
         *_server_problems(specs),
+        *_machine_problems(specs),
         *_reference_problems(specs, rows),
     ]
     return [*problems, *_trial_problems(specs, rows)]
 
 
 def package_problem(key: str, name: str, part: object, *, device: str) -> str:
-    """A sentence where the package that `part` needs is not installed, else ""; `key`=`name` asked
-    for the part."""
+    """A sentence where the package that `part` needs is not installed or too old, else "";
+    `key`=`name` asked for the part."""
     package = missing_package(part)
     if not package:
-        return ""
+        problem = version_problem(part)
+        return f"{key}={name}: {problem}" if problem else ""
     extra = device if package == "vllm" else _EXTRAS.get(package)
     command = f'pip install "rmrl-toolkit[{extra}]"' if extra else f"pip install {package}"
     return f"{key}={name} needs the package {package}, which is not installed: {command}"
@@ -90,6 +93,18 @@ def _server_problems(specs: Sequence[RewardSpec]) -> Iterator[str]:
             f"reward '{urls[url]}': no server answers at {url} ({reason}); start the server, or"
             " correct the url"
         )
+
+
+def _machine_problems(specs: Sequence[RewardSpec]) -> Iterator[str]:
+    """Yield what this machine lacks for the kinds with `machine_problem`; log what the others
+    run in."""
+    for spec in specs:
+        facts = kind_facts(spec.kind)
+        problem = facts.machine_problem(spec) if facts.machine_problem is not None else ""
+        if problem:
+            yield f"reward '{spec.name}': {problem}"
+        elif facts.machine_report is not None:
+            _log.info(f"reward '{spec.name}': {facts.machine_report(spec)}")
 
 
 def _reference_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]) -> Iterator[str]:

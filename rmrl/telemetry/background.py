@@ -12,15 +12,26 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from rmrl.telemetry.sinks import Sink
+from rmrl.telemetry.sample_table import SampleTable
+from rmrl.telemetry.sinks import Sink, TableSink
 
 WAITING_STEPS = 1000
-"""Steps that may wait for a tracker; with one more it is given up."""
+"""Entries (metrics or samples of a step) that may wait for a tracker; with one more it is given
+up."""
 CLOSE_S = 60.0
 """Seconds given to a tracker at the run's end for the steps that still wait."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What waits for the tracker: metrics of a step, or its samples."""
+
+    step: int
+    content: Mapping[str, float] | SampleTable
 
 
 class BackgroundSink:
@@ -38,7 +49,7 @@ class BackgroundSink:
         self._make = make
         self._limit = waiting_steps
         self._close_s = close_s
-        self._lines: queue.SimpleQueue[tuple[int, Mapping[str, float]] | None] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._error: Exception | None = None
         self._given_up = False
         # A daemon: a tracker that hangs for good must not keep the process alive.
@@ -48,11 +59,18 @@ class BackgroundSink:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Queue the metrics and return at once. Raises an earlier error of the tracker, or
         TimeoutError when too many steps wait for it."""
+        self._put(_Entry(step, dict(metrics)))
+
+    def table(self, step: int, table: SampleTable) -> None:
+        """Queue the samples, which a sink that shows no tables ignores. Raises as `log`."""
+        self._put(_Entry(step, table))
+
+    def _put(self, entry: _Entry) -> None:
         self._raise_error()
         if self._lines.qsize() >= self._limit:
             self._given_up = True
             raise TimeoutError(f"it does not answer, {self._lines.qsize()} steps wait for it")
-        self._lines.put((step, dict(metrics)))
+        self._lines.put(entry)
 
     def close(self) -> None:
         """Wait at most `close_s` until the tracker has taken the waiting steps; not at all after it
@@ -78,8 +96,11 @@ class BackgroundSink:
         try:
             sink = self._make()
             try:
-                while (line := self._lines.get()) is not None:
-                    sink.log(*line)
+                while (entry := self._lines.get()) is not None:
+                    if not isinstance(entry.content, SampleTable):
+                        sink.log(entry.step, entry.content)
+                    elif isinstance(sink, TableSink):
+                        sink.table(entry.step, entry.content)
             except BaseException:
                 # the error of `log` is the one to report
                 with contextlib.suppress(Exception):

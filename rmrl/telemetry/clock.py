@@ -99,6 +99,30 @@ class StepClock:
         return out
 
 
+class Durations:
+    """Seconds of actions that happen within the stages of a step, such as every sleep of an engine:
+    `with durations("perf/rollout/sleep_s"): ...`, also around awaits."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._seconds: Metrics = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Generator[None, None, None]:
+        """Add the seconds of the block to `name`, whether it returns or raises."""
+        start = self._now()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + self._now() - start
+
+    def take(self) -> Metrics:
+        """Return the sums since the last call, by name."""
+        seconds = self._seconds
+        self._seconds = {}
+        return seconds
+
+
 def rough_duration(seconds: float) -> str:
     """Format with two digits at most: "40 s", "12 min", "9 h", "3 days"."""
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):

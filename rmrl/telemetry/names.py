@@ -14,8 +14,13 @@
       one was finished, 0..1
     monitor/hints                                  hints of the monitor that hold
     response/{length_mean,length_max,truncated}
-    policy/..., val/..., time/<stage>_s, perf/...  written by their owners (val/...:
-      rmrl/trainer/evaluate.py)
+    perf/{generate,update}/tokens_per_s_per_device, perf/update/mfu
+      rmrl/trainer/throughput.py
+    perf/rollout/{sleep,wake,load_weights}_s, perf/train/{onload,offload}_s, perf/publish/export_s
+      seconds of a step within its stages
+    memory/<phase>/{peak_bytes,reserved_bytes,resident_bytes}
+      of the training process with most in `logprobs`, `update` or `publish`; the last on CPU
+    policy/..., val/..., time/<stage>_s  written by their owners (val/...: rmrl/trainer/evaluate.py)
 
 A number that is not defined (the mean of nothing, the correlation of a constant) is left out: it is
 never 0 and never NaN. Standard deviations are those of the population (divided by n).

@@ -8,6 +8,7 @@ ConfigError before the run starts.
 
 from __future__ import annotations
 
+import logging
 import netrc
 import os
 import re
@@ -21,8 +22,15 @@ from typing import Any, cast
 
 from rmrl.telemetry import jsonl
 from rmrl.telemetry.background import CLOSE_S, BackgroundSink
+from rmrl.telemetry.remote_rows import MlflowRows, StepsShown
+from rmrl.telemetry.sample_table import SampleTable
 from rmrl.telemetry.sinks import Sink, SinkContext
 from rmrl.telemetry.trackers import finite, package
+
+_log = logging.getLogger(__name__)
+
+SAMPLES = "samples"
+"""Name of the table of scored samples in every tracker."""
 
 
 class WandbSink:
@@ -50,11 +58,21 @@ class WandbSink:
             settings=module.Settings(**settings),
         )
         self._run.define_metric("*", step_metric="step")
+        self._table = module.Table
+        self._shown = StepsShown(context.out_dir / "wandb_samples.txt")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         # The step is logged as a value: W&B drops entries that go back to an earlier step, as those
         # of a resumed run do.
         self._run.log({"step": step, **finite(metrics)})
+
+    def table(self, step: int, table: SampleTable) -> None:
+        """Log the step's rows as a table of their own: W&B shows one table per step."""
+        if not self._shown.includes(step):
+            rows = [list(row) for row in table.rows]
+            content = self._table(columns=list(table.columns), data=rows)
+            self._run.log({"step": step, SAMPLES: content})
+            self._shown.add(step)
 
     def close(self) -> None:
         self._run.finish()
@@ -71,9 +89,19 @@ class TrackioSink:
             config=jsonl.plain(context.config),
             resume="allow",
         )
+        self._table = _part(module, "Table")
+        self._shown = StepsShown(context.out_dir / "trackio_samples.txt")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(finite(metrics), step=step)
+
+    def table(self, step: int, table: SampleTable) -> None:
+        """Log the step's rows as a table of their own."""
+        if self._table is not None and not self._shown.includes(step):
+            rows = [list(row) for row in table.rows]
+            content = self._table(columns=list(table.columns), data=rows)
+            self._run.log({SAMPLES: content}, step=step)
+            self._shown.add(step)
 
     def close(self) -> None:
         self._run.finish()
@@ -95,6 +123,7 @@ class MlflowSink:
         self._client = module.MlflowClient(tracking_uri=uri)
         self._run_id = _kept_id(context.out_dir / "mlflow_id.txt", lambda: self._new_run(context))
         self._client.update_run(self._run_id, status="RUNNING")
+        self._rows = MlflowRows(self._client, self._run_id, context.resume_step)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         now_ms = int(time.time() * 1000)
@@ -104,6 +133,11 @@ class MlflowSink:
         for start in range(0, len(entries), 1000):  # MLflow takes no more at once
             self._client.log_batch(self._run_id, metrics=entries[start : start + 1000])
 
+    def table(self, step: int, table: SampleTable) -> None:
+        """Add the step's rows to the artifact samples.json."""
+        del step
+        self._rows.add(table)
+
     def close(self) -> None:
         self._client.set_terminated(self._run_id)
 
@@ -112,7 +146,11 @@ class MlflowSink:
         if experiment:
             experiment_id = experiment.experiment_id
         else:
-            experiment_id = self._client.create_experiment(context.project)
+            place = None
+            if not os.environ.get("MLFLOW_TRACKING_URI"):
+                # A server has a place of its own; the default of a database is the working folder.
+                place = (context.out_dir / "mlflow_artifacts").resolve().as_uri()
+            experiment_id = self._client.create_experiment(context.project, place)
         run = self._client.create_run(experiment_id, run_name=context.experiment)
         run_id = str(run.info.run_id)
         params: list[Any] = []
@@ -151,9 +189,22 @@ class SwanLabSink:
             mode=None if online else "offline",
             **identity,
         )
+        self._echarts = _part(module, "echarts")
+        # An offline run that was resumed is a new run without rows.
+        self._shown = StepsShown(context.out_dir / "swanlab_samples.txt") if online else None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log(finite(metrics), step=step)
+
+    def table(self, step: int, table: SampleTable) -> None:
+        """Log the step's rows as a table of their own."""
+        if self._echarts is None or (self._shown is not None and self._shown.includes(step)):
+            return
+        content = self._echarts.Table()
+        content.add(list(table.columns), [list(row) for row in table.rows])
+        self._run.log({SAMPLES: content}, step=step)
+        if self._shown is not None:
+            self._shown.add(step)
 
     def close(self) -> None:
         self._run.finish()
@@ -185,6 +236,17 @@ def _kept_id(path: Path, make: Callable[[], str]) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(make() + "\n", encoding="utf-8")
     return path.read_text(encoding="utf-8").strip()
+
+
+def _part(module: ModuleType, name: str) -> Any | None:
+    """Return the part of a package that has tables; None where an old version lacks it."""
+    part = getattr(module, name, None)
+    if part is None:
+        _log.warning(
+            f"the installed {module.__name__} has no tables ({name}): scored samples are not shown"
+            f" there; pip install --upgrade {module.__name__}"
+        )
+    return part
 
 
 def _wandb_login() -> bool:

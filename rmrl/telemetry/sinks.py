@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rmrl.errors import ConfigError
 from rmrl.registry import Registry
+from rmrl.telemetry.sample_table import SampleTable
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,13 @@ class TextSink(Protocol):
     """A sink that can also show a block of text."""
 
     def text(self, step: int, text: str) -> None: ...
+
+
+@runtime_checkable
+class TableSink(Protocol):
+    """A sink that can also show a table of scored samples."""
+
+    def table(self, step: int, table: SampleTable) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +100,16 @@ class Sinks:
                 continue
             try:
                 sink.text(step, text)
+            except Exception as error:  # as in `log`
+                self._switch_off(name, step, error)
+
+    def table(self, step: int, table: SampleTable) -> None:
+        """Pass the scored samples of a step to the sinks that can show a table."""
+        for name, sink in list(self._sinks.items()):
+            if not isinstance(sink, TableSink):
+                continue
+            try:
+                sink.table(step, table)
             except Exception as error:  # as in `log`
                 self._switch_off(name, step, error)
 

@@ -15,7 +15,10 @@ output.
 from __future__ import annotations
 
 import logging
+import queue
+import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +29,30 @@ from rmrl.types import Response, RewardBatch
 
 SAMPLES_FILE = "samples.jsonl"
 
+FLUSH_S = 120.0
+"""Seconds given to the steps that wait to be written."""
+_WAITING_STEPS = 4
+
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Samples of a step that wait to be written."""
+
+    step: int
+    responses: Sequence[Response]
+    rewards: RewardBatch
+    advantages_B: Sequence[float] | np.ndarray | None
+
+
 class SampleWriter:
-    """Appends at most `limit_per_step` lines a step (-1: all), flushed each time.
+    """Appends at most `limit_per_step` lines a step (-1: all), from a thread of its own: the lines
+    of thousands of responses take seconds. The file is flushed after each step.
 
     `resume_step`: step of the checkpoint from which the run continues; later lines are cut away
-    (None: a start from nothing, all lines go). A disk that is full or gone is reported once as
-    a warning and ends the writing, not the run.
+    (None: a start from nothing, all lines go). A disk that is full or gone, or that accepts nothing
+    for FLUSH_S, is reported once as a warning and ends the writing, not the run.
     """
 
     def __init__(
@@ -47,6 +65,12 @@ class SampleWriter:
         self._path = path
         self._limit = limit_per_step
         self._file = jsonl.open_at(path, resume_step)
+        self._steps: queue.Queue[_Step | None] = queue.Queue(_WAITING_STEPS)
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._hangs = False
+        """The thread did not come back from the file in time; it may still hold the file's lock,
+        which closing would wait for."""
 
     def write(
         self,
@@ -56,28 +80,100 @@ class SampleWriter:
         *,
         advantages_B: Sequence[float] | np.ndarray | None = None,
     ) -> int:
-        """Write the first `limit_per_step` of `responses`, groups being contiguous. Returns the
-        number of written lines.
+        """Hand the first `limit_per_step` of `responses` to the thread, groups being contiguous.
+        Returns their number; 0 where nothing can be written any more. Waits only while several
+        steps are not yet written, at most FLUSH_S. Raises RuntimeError for samples of an earlier
+        step that could not be written for another reason than the disk.
 
         `advantages_B`: one number per response, NaN where the row has none; None: not computed.
         """
-        if self._file.closed or self._limit == 0:
+        self._raise_error()
+        if self._hangs or self._file.closed or self._limit == 0:
             return 0
         count = len(responses) if self._limit < 0 else min(self._limit, len(responses))
-        try:
-            jsonl.append(self._file, _rows(step, responses[:count], (rewards, advantages_B)))
-        except OSError as error:
-            _log.warning(
-                f"samples can no longer be written to {self._path} ({error}); training goes on"
-                " without them."
+        if self._thread is None:
+            name = f"writer-{self._path.name}"
+            self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._thread.start()
+        accepted = self._put(_Step(step, responses[:count], rewards, advantages_B))
+        return count if accepted else 0
+
+    def flush(self, timeout_s: float = FLUSH_S) -> bool:
+        """Wait until the lines of every step are in the file, at most `timeout_s`; return whether
+        they are. A checkpoint of a step comes after that, so that a resumed run has its lines.
+        Raises as `write` does."""
+        if self._hangs:
+            return False
+        with self._steps.all_tasks_done:
+            written = self._steps.all_tasks_done.wait_for(
+                lambda: not self._steps.unfinished_tasks, timeout_s
             )
-            self._abandon()
-            return 0
-        return count
+        self._raise_error()
+        if not written:
+            _log.warning(
+                f"samples of {self._steps.qsize() + 1} step(s) were not written to {self._path}"
+                f" within {timeout_s:g} s; a run that resumes from here may lack them"
+            )
+        return written and not self._file.closed
 
     def close(self) -> None:
-        """Close the file. Safe to call twice."""
-        self._file.close()
+        """Write what waits, in at most two times FLUSH_S, and close the file. Safe to call
+        twice."""
+        thread = self._thread
+        if thread is not None and thread.is_alive() and self._put(None):
+            thread.join(FLUSH_S)
+            if thread.is_alive():
+                self._give_up()
+        if thread is None or not thread.is_alive():
+            self._file.close()
+        self._raise_error()
+
+    def _put(self, entry: _Step | None) -> bool:
+        """Hand an entry to the thread; return False where it cannot take one within FLUSH_S."""
+        if self._hangs:
+            return False
+        try:
+            self._steps.put(entry, timeout=FLUSH_S)
+        except queue.Full:
+            self._give_up()
+            return False
+        return True
+
+    def _give_up(self) -> None:
+        self._hangs = True
+        _log.warning(
+            f"samples can no longer be written to {self._path} (it accepted none within"
+            f" {FLUSH_S:g} s); training goes on without them."
+        )
+
+    def _raise_error(self) -> None:
+        error = self._error
+        self._error = None
+        if error is not None:
+            raise error
+
+    def _work(self) -> None:
+        while (entry := self._steps.get()) is not None and not self._hangs:
+            try:
+                if not self._file.closed:
+                    jsonl.append(self._file, _rows(entry))
+            except OSError as error:
+                _log.warning(
+                    f"samples can no longer be written to {self._path} ({error}); training goes on"
+                    " without them."
+                )
+                self._abandon()
+            # A sample that cannot be written as JSON is a fault; the run's own thread raises it.
+            except Exception as error:
+                fault = RuntimeError(
+                    f"samples of step {entry.step} could not be written to {self._path}:"
+                    f" {type(error).__name__}: {error}"
+                )
+                fault.__cause__ = error
+                self._error = self._error or fault
+            finally:
+                self._steps.task_done()
+        self._steps.task_done()
 
     def _abandon(self) -> None:
         try:
@@ -87,13 +183,12 @@ class SampleWriter:
             _log.debug("closing %s: %s", self._path, error)
 
 
-def _rows(
-    step: int, responses: Sequence[Response], numbers: tuple[RewardBatch, Any]
-) -> Iterator[dict[str, Any]]:
-    rewards, advantages_B = numbers
+def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
+    rewards = entry.rewards
+    advantages_B = entry.advantages_B
     names = rewards.scores.names
     weights = np.asarray(rewards.weights_C, dtype=np.float64)
-    for b, response in enumerate(responses):
+    for b, response in enumerate(entry.responses):
         prompt = response.prompt
         rm_prompts: dict[str, Any] = {}
         for name, text in prompt.rm_prompts.items():
@@ -112,7 +207,7 @@ def _rows(
             if result.steps:
                 scores[name]["steps"] = [[step.end, step.value] for step in result.steps]
         yield {
-            "step": step,
+            "step": entry.step,
             "prompt_id": prompt.id,
             "data_source": prompt.data_source,
             "ground_truth": prompt.ground_truth,

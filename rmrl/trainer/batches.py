@@ -70,7 +70,7 @@ def keep_informative(scored: ScoredRollouts) -> ScoredBatch:
     sampling left out."""
     rollouts = scored.rollouts
     rewards = scored.rewards
-    has_tokens = np.asarray([bool(response.token_ids) for response in rollouts.responses])
+    has_tokens = np.asarray([len(response.token_ids) > 0 for response in rollouts.responses])
     rows = np.flatnonzero(rewards.keep_B & has_tokens & scored.chosen_B)
     responses = tuple(rollouts.responses[int(i)] for i in rows)
     columns_BC = rewards.scores.values_BC if rewards.columns_BC is None else rewards.columns_BC
@@ -92,20 +92,27 @@ def keep_informative(scored: ScoredRollouts) -> ScoredBatch:
 
 def train_batch(responses: tuple[Response, ...]) -> TrainBatch:
     """Return tokens, mask and rollout logprobs of the responses."""
-    tokens: list[tuple[int, ...]] = []
-    masks: list[np.ndarray] = []
-    logprobs: list[Sequence[float]] = []
+    prompts: dict[int, np.ndarray] = {}
+    parts: list[np.ndarray] = []
+    logprobs: list[np.ndarray] = []
     for response in responses:
-        tokens.append((*response.prompt.token_ids, *response.token_ids))
-        masks.append(np.ones(len(response.token_ids)))
+        # A group shares its prompt, whose tokens are numbers of Python.
+        prompt = prompts.get(id(response.prompt))
+        if prompt is None:
+            prompt = np.asarray(response.prompt.token_ids, dtype=np.int64)
+            prompts[id(response.prompt)] = prompt
+        parts += [prompt, response.token_ids]
         if response.logprobs is not None:
             logprobs.append(response.logprobs)
     rollout_logprobs = None
     if len(logprobs) == len(responses):
         rollout_logprobs = Ragged.of(logprobs, np.float32)
+    both = Ragged.of(parts, np.int64)
+    lengths_B2 = both.lengths.reshape(-1, 2)
+    lengths_B = lengths_B2[:, 1].copy()
     return TrainBatch(
-        tokens=Ragged.of(tokens, np.int64),
-        response_mask=Ragged.of(masks, np.float32),
+        tokens=Ragged(both.values, lengths_B2.sum(axis=1)),
+        response_mask=Ragged(np.ones(int(lengths_B.sum()), np.float32), lengths_B),
         rollout_logprobs=rollout_logprobs,
     )
 

@@ -4,19 +4,21 @@ starts the processes."""
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 
 from rmrl.algorithms import estimator_named
 from rmrl.algorithms.kl import KLController
+from rmrl.cluster.ledger import gib
 from rmrl.cluster.pools import pool_sizes, reserve_pools
 from rmrl.cluster.processes import node_lines
 from rmrl.cluster.session import ray_session
 from rmrl.cluster.worker_group import allocate_ranks
 from rmrl.heartbeat import heartbeat
 from rmrl.logs import write_to
+from rmrl.rewards.residency import Residency
 from rmrl.rewards.scoring.monitor import Monitor
 from rmrl.scoring.build import make_residency, make_scorer, slots
 from rmrl.telemetry.clock import StepClock
@@ -27,6 +29,8 @@ from rmrl.trainer import output_dir
 from rmrl.trainer.allocations import Allocations, all_or_none
 from rmrl.trainer.check import Checked, prompt_loader
 from rmrl.trainer.collector import Collector
+from rmrl.trainer.measures import Measures
+from rmrl.trainer.plan import rollout_asleep_bytes
 from rmrl.trainer.policy import Models
 from rmrl.trainer.publish import WeightPublisher
 from rmrl.trainer.records import Telemetry
@@ -34,6 +38,7 @@ from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run
 from rmrl.trainer.start_models import start_models
 from rmrl.trainer.start_rollouts import replicas, start_publisher, start_rollouts
+from rmrl.trainer.throughput import Throughput
 
 _log = logging.getLogger(__name__)
 
@@ -86,8 +91,34 @@ async def build(checked: Checked, *, config_text: str) -> AsyncIterator[Run]:
             run = _run(checked, models, collector, publisher=publisher, claim=claim)
             starting.pop_all()
         stack.push_async_callback(run.close)
-        await run.collector.scorer.residency.load_resident()
+        await _load_resident(checked, run.collector)
         yield run
+
+
+async def _load_resident(checked: Checked, collector: Collector) -> None:
+    """Start the engines that stay in memory; rollout engines sleep meanwhile where they share the
+    devices, since a new engine takes its part of the free memory."""
+    residency = collector.scorer.residency
+    if checked.device == "cuda":
+        collector.rollouts.on_asleep = partial(_compare_asleep, checked, residency)
+    if any(plan.residency == "resident" and not plan.place for plan in checked.engines):
+        await collector.rollouts.sleep()
+    await residency.load_resident()
+
+
+def _compare_asleep(checked: Checked, residency: Residency, bytes_E: Sequence[int]) -> None:
+    """Take from the reward engines what sleeping rollout engines hold beyond the plan. `bytes_E`:
+    of each engine, over its devices."""
+    rollout = checked.config.actor_rollout_ref.rollout
+    planned = rollout_asleep_bytes(checked.config, device=checked.device)
+    held = max(bytes_E, default=0) // rollout.tensor_parallel_size
+    if held <= planned:
+        return
+    _log.warning(
+        f"sleeping rollout engines hold {gib(held)} of each GPU, and {gib(planned)} were planned:"
+        " reward engines have that much less, and fewer of them stay awake or asleep in memory"
+    )
+    residency.give_up("", held - planned)
 
 
 async def _start(checked: Checked, allocations: Allocations) -> tuple[Models, RolloutPool]:
@@ -162,7 +193,22 @@ def _run(
         config_fingerprint=claim.config_fingerprint,
         decode=lambda tokens: tokenizer().decode(list(tokens), skip_special_tokens=True),
         monitor=Monitor(config.reward.monitor) if config.reward.monitor.enable else None,
+        measures=Measures(
+            models,
+            collector.rollouts,
+            throughput=Throughput.of(config, generate_devices=_rollout_devices(checked)),
+            epochs=config.actor_rollout_ref.actor.ppo_epochs,
+            profile_steps=config.trainer.profile_steps or (),
+            profile_folder=checked.out_dir / "profile",
+        ),
     )
+
+
+def _rollout_devices(checked: Checked) -> int:
+    """Return the number of GPUs that sample, on CPU that of engines."""
+    if checked.device == "cpu":
+        return replicas(checked)
+    return replicas(checked) * checked.config.actor_rollout_ref.rollout.tensor_parallel_size
 
 
 def _telemetry(checked: Checked, resume_step: int | None) -> Telemetry:

@@ -16,7 +16,9 @@ from rmrl.algorithms import (
     LOSSES,
 )
 from rmrl.backends import TRAIN_ENGINES
-from rmrl.cluster.devices import resolve_device
+from rmrl.cluster.devices import Devices, cpu_devices
+from rmrl.cluster.ledger import MemoryPlan
+from rmrl.cluster.survey import find_devices
 from rmrl.config.check import config_problems
 from rmrl.config.legacy import translate
 from rmrl.config.schema import Config, CriticConfig
@@ -27,11 +29,11 @@ from rmrl.inference.rollout import ROLLOUT_ENGINES
 from rmrl.models.checkpoint_inspect import local_checkpoint, max_positions, read_config
 from rmrl.registry import Registry
 from rmrl.rewards.residency import Budget, EnginePlan
-from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.scoring.items import OTHER_ANSWER, ResponseRow
 from rmrl.rewards.specs.resolve import Resolved
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.specs.table import reward_table
-from rmrl.scoring.memory import budget_of, budgets, prepare_engines
+from rmrl.scoring.memory import HOST_MEMORY, budget_of, budgets, prepare_engines
 from rmrl.scoring.preflight import package_problem, reward_preflight
 from rmrl.scoring.resolve import kind_of, resolve
 from rmrl.telemetry.sinks import SINKS
@@ -44,18 +46,24 @@ from rmrl.trainer.check_algorithm import (
     needs_reference,
 )
 from rmrl.trainer.check_layout import layout_problems
-from rmrl.trainer.check_place import fill_processes, finished_step, process_advice, process_problems
+from rmrl.trainer.check_place import (
+    fill_processes,
+    finished_step,
+    process_advice,
+    process_problems,
+    published_weights_advice,
+)
 from rmrl.trainer.check_rollout import rollout_problems
-from rmrl.trainer.check_strategy import strategy_problems
+from rmrl.trainer.check_strategy import packing_advice, strategy_problems
 from rmrl.trainer.cost import step_cost
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.rules_by_source import choose_rules
+from rmrl.trainer.transport import chosen_transport
 
 _log = logging.getLogger(__name__)
 
 
 _FIRST_ROWS = 64
-_OTHER_ANSWER = "I do not know."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +84,8 @@ class Checked:
     """Every null replaced by the actor's setting."""
     needs_critic: bool
     out_dir: Path
+    weight_transport: str = "file"
+    """rollout.weight_transport with "auto" decided: file, ipc or nccl."""
     finished_step: int | None = None
     """Step of the newest checkpoint in the output folder where no step is left to train."""
 
@@ -89,7 +99,8 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     `needs_out` the output folder is not looked at.
     """
     problems = Problems()
-    device = _settle(config, problems)
+    devices = _settle(config, problems)
+    device = devices.kind
     rewards = Resolved()
     if not problems:
         rewards = resolve(
@@ -98,8 +109,8 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
             shipped_functions=shipped_functions,
             trust_remote_code=config.actor_rollout_ref.model.trust_remote_code,
         )
-    _first_round(config, rewards, problems, device=device, needs_out=needs_out)
-    for line in [*_advice(config), *process_advice(config, device=device)]:
+    _first_round(config, rewards, problems, devices=devices, needs_out=needs_out)
+    for line in _advice(config, device):
         _log.warning(line)
     extras = Extras(
         reference=needs_reference(config),
@@ -108,11 +119,11 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     train: PromptTable | None = None
     val: PromptTable | None = None
     engines: list[EnginePlan] = []
-    budget = Budget({})
+    plan = MemoryPlan((), {})
     with problems.collecting():
         train, val = _prompts(config)
     with problems.collecting():
-        engines, budget = _check_memory(config, rewards.specs, device=device, extras=extras)
+        engines, plan = _check_memory(config, rewards.specs, devices, extras=extras)
     problems.raise_any()
     total_steps = config.trainer.total_training_steps
     if total_steps is None:
@@ -128,7 +139,7 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
         device=device,
         specs=tuple(rewards.specs),
         engines=tuple(engines),
-        budget=budget,
+        budget=budget_of(plan),
         train_prompts=train,
         val_prompts=val,
         total_steps=total_steps,
@@ -136,24 +147,25 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
         critic=critic_settings(config),
         needs_critic=extras.critic is not None,
         out_dir=folder,
+        weight_transport=chosen_transport(config, plan, device=device),
         finished_step=finished_step(config, folder, total_steps=total_steps) if needs_out else None,
     )
 
 
-def _settle(config: Config, problems: Problems) -> str:
+def _settle(config: Config, problems: Problems) -> Devices:
     """Translate older names, choose rules and fill in the number of processes, in place. Returns
-    the device."""
+    the devices."""
     with problems.collecting():
         for line in translate(config, kind_of=kind_of):
             _log.info(line)
     with problems.collecting():
         for line in choose_rules(config):
             _log.info(line)
-    device = "cpu"
+    devices = cpu_devices()
     with problems.collecting():
-        device = resolve_device(config.trainer.device)
-    fill_processes(config, device=device)
-    return device
+        devices = find_devices(config.trainer.device, config.ray_kwargs.ray_init)
+    fill_processes(config, devices)
+    return devices
 
 
 def _first_round(
@@ -161,17 +173,18 @@ def _first_round(
     rewards: Resolved,
     problems: Problems,
     *,
-    device: str,
+    devices: Devices,
     needs_out: bool,
 ) -> None:
     """Raise every problem that the configuration, the checkpoints' headers, the output folder and
     the first rows show."""
+    device = devices.kind
     problems.add(
         [
             *config_problems(config),
             *_settings_problems(config, device),
             *_part_problems(config, device),
-            *process_problems(config, device=device),
+            *process_problems(config, devices),
             *rewards.problems,
             *algorithm_problems(config, rewards.specs),
         ]
@@ -313,8 +326,10 @@ def _problem_of(look_up: Callable[[], Any], key: str, named: str = "") -> list[s
     return []
 
 
-def _advice(config: Config) -> Iterator[str]:
+def _advice(config: Config, device: str) -> Iterator[str]:
     """Yield settings that are allowed and rarely intended."""
+    yield from process_advice(config, device=device)
+    yield from packing_advice(config, device=device)
     val = config.actor_rollout_ref.rollout.val_kwargs
     algorithm = config.algorithm
     if config.data.val_files and val.n > 1 and not (val.do_sample and val.temperature > 0):
@@ -342,7 +357,7 @@ def _first_rows(config: Config, split: Literal["train", "val"]) -> list[Response
     rows: list[ResponseRow] = []
     for group, row in enumerate(islice(iterate_rows(config.data, split=split), _FIRST_ROWS)):
         prompt = make_prompt(row, ())
-        text = prompt.ground_truth or _OTHER_ANSWER
+        text = prompt.ground_truth or OTHER_ANSWER
         rows.append(ResponseRow(prompt=prompt, text=text, group=group))
     return rows
 
@@ -366,15 +381,27 @@ def _prompts(config: Config) -> tuple[PromptTable | None, PromptTable | None]:
 
 
 def _check_memory(
-    config: Config, specs: list[RewardSpec], *, device: str, extras: Extras
-) -> tuple[list[EnginePlan], Budget]:
-    """Return the engines and their budget, and log the rewards and the plan. Raises MemoryPlanError
+    config: Config, specs: list[RewardSpec], devices: Devices, *, extras: Extras
+) -> tuple[list[EnginePlan], MemoryPlan]:
+    """Return the engines and the memory plan, and log it with the rewards. Raises MemoryPlanError
     before anything is loaded, ConfigError for pools that do not exist."""
-    engines = prepare_engines(specs, config.trainer, device=device)
-    plan = memory_plan(
-        config, engines, device=device, extras=extras, **budgets(config.trainer, device=device)
-    )
+
+    def plan_with(engines: list[EnginePlan]) -> MemoryPlan:
+        return memory_plan(
+            config,
+            engines,
+            device=devices.kind,
+            extras=extras,
+            gpu_bytes=devices.total_bytes(),
+            **budgets(config.trainer, devices),
+        )
+
+    policy_host_bytes = plan_with([]).peak("score", HOST_MEMORY)
+    engines = prepare_engines(specs, config.trainer, devices, policy_host_bytes=policy_host_bytes)
+    plan = plan_with(engines)
     plan.check()
+    for line in published_weights_advice(config, devices):
+        _log.warning(line)
     _log.info(reward_table(specs))
     _log.info(plan.table())
-    return engines, budget_of(plan)
+    return engines, plan

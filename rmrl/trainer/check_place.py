@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmrl.cluster.devices import cores, device_count
+from rmrl.cluster.devices import Devices, cores
+from rmrl.cluster.ledger import gib
+from rmrl.cluster.survey import joined_address
 from rmrl.config.schema import Config
-from rmrl.errors import CheckpointError
+from rmrl.errors import CheckpointError, ConfigError
+from rmrl.inference.weights.shared_memory import needed_bytes
+from rmrl.models.checkpoint_inspect import weight_bytes
 from rmrl.trainer import checkpoint
+from rmrl.trainer.plan import publishes_by_file
 
 
-def fill_processes(config: Config, *, device: str) -> None:
-    """Replace trainer.n_gpus_per_node=-1, in place, by the GPUs of this machine; on CPU by one
-    process that uses all cores."""
-    if config.trainer.n_gpus_per_node == -1:
-        config.trainer.n_gpus_per_node = max(device_count(device), 1)
+def fill_processes(config: Config, devices: Devices) -> None:
+    """Replace trainer.n_gpus_per_node=-1, in place, by the GPUs that each of trainer.nnodes
+    machines has; on CPU by one process that uses all cores."""
+    trainer = config.trainer
+    if trainer.n_gpus_per_node == -1:
+        # Machines that are still to join are taken to be like those that are there.
+        present = min(trainer.nnodes, len(devices.machines))
+        trainer.n_gpus_per_node = max(devices.gpus_per_node(present), 1)
 
 
-def process_problems(config: Config, *, device: str) -> Iterator[str]:
-    """Report more processes than GPUs. The machines of a cluster that is joined are not visible
-    from here."""
+def process_problems(config: Config, devices: Devices) -> Iterator[str]:
+    """Report more processes than GPUs on this machine. Larger machines may still join a cluster;
+    Ray waits for them and names what is missing."""
     count = config.trainer.n_gpus_per_node
-    available = device_count(device)
-    if device == "cuda" and not _joins_a_cluster(config) and count > available:
+    available = devices.gpus_per_node(1)
+    if devices.kind == "cuda" and not _joins_a_cluster(config) and count > available:
         yield (
             f"trainer.n_gpus_per_node={count}, and this machine has {available} GPUs: give at most"
             f" {available}, or leave it out"
@@ -61,6 +68,38 @@ def finished_step(config: Config, folder: Path, *, total_steps: int) -> int | No
     return None
 
 
+def published_weights_advice(config: Config, devices: Devices) -> Iterator[str]:
+    """Advise where new weights do not fit into shared memory, on the machine with the least of it.
+
+    Raises ConfigError where the temporary folder has no room for them either.
+    """
+    machines = [one for one in devices.machines if one.shared_memory_bytes is not None]
+    if not machines or not publishes_by_file(config) or config.trainer.val_only:
+        return
+    machine = min(machines, key=lambda one: one.shared_memory_bytes or 0)
+    shared = machine.shared_memory_bytes or 0
+    path = str(config.actor_rollout_ref.model.path)
+    needed = needed_bytes(weight_bytes(path, config.actor_rollout_ref.rollout.dtype))
+    if shared >= needed:
+        return
+    size = needed // 2**30 + 1
+    problem = (
+        f"every step publishes the policy's weights in a file of {gib(needed)}, and /dev/shm has"
+        f" {gib(shared)} free"
+    )
+    remedy = (
+        f"start the container with --shm-size={size}g (Docker gives 64 MB), or type mount -o"
+        f" remount,size={size}g /dev/shm"
+    )
+    temporary = machine.temporary_bytes
+    if temporary is not None and temporary < needed:
+        raise ConfigError(
+            f"{problem}, the temporary folder {gib(temporary)}: {remedy}, or point TMPDIR at a"
+            " larger disk"
+        )
+    yield f"{problem}: it goes to the temporary folder instead, on a disk; {remedy}"
+
+
 def _joins_a_cluster(config: Config) -> bool:
-    address = config.ray_kwargs.ray_init.get("address") or os.environ.get("RAY_ADDRESS")
-    return config.trainer.nnodes > 1 or (bool(address) and address != "local")
+    joins = joined_address(config.ray_kwargs.ray_init) is not None
+    return config.trainer.nnodes > 1 or joins

@@ -34,6 +34,12 @@ def rollout_problems(config: Config, *, device: str) -> Iterator[str]:
                 f"actor_rollout_ref.rollout.weight_transport={transport} works on CUDA with"
                 f" rollout.name={names} {where}; use weight_transport=file"
             )
+        elif not facts.transfers_weights():
+            yield (
+                f"actor_rollout_ref.rollout.weight_transport={transport} needs a newer"
+                f" {rollout.name} than is installed (vLLM 0.26 or newer); use"
+                " weight_transport=file"
+            )
     if rollout.batch_invariant and device not in facts.batch_invariant_on:
         names = _engines(lambda stated: "cuda" in stated.batch_invariant_on)
         yield (

@@ -33,6 +33,26 @@ def strategy_problems(config: Config, *, device: str) -> Iterator[str]:
     yield from backend.model_problems(policy, _ACTOR, "actor_rollout_ref.model")
 
 
+def packing_advice(config: Config, *, device: str) -> Iterator[str]:
+    """Advise those whose packed rows will be computed by the slow attention."""
+    if device != "cuda":
+        return
+    from rmrl.models.loading import torch_dtype
+
+    # torch and transformers: not needed by a check of a run on CPU
+    from rmrl.models.packing import slow_packing
+
+    actor = config.actor_rollout_ref.actor
+    if "fsdp_config" not in (backend_of(actor.strategy).reads or ()):
+        return
+    key = "param_dtype" if actor.fsdp_config.param_dtype else "model_dtype"
+    name = getattr(actor.fsdp_config, key)
+    dtype = torch_dtype(name, key=f"{_ACTOR}.fsdp_config.{key}")
+    sentence = slow_packing(config.actor_rollout_ref.model, device=device, dtype=dtype)
+    if sentence:
+        yield sentence
+
+
 def _unread_problems(trained: TrainedConfig, strategy: str, *, section: str) -> Iterator[str]:
     """Settings of other backends that were changed: refused, never ignored silently."""
     backend = backend_of(strategy)

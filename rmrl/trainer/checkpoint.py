@@ -22,6 +22,8 @@ import shutil
 import time
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -37,6 +39,8 @@ FULL_DIGEST_BYTES = 2**30
 """Files up to this size are digested whole, larger ones by their first and last MiB (and their
 size)."""
 ENDS_BYTES = 2**20
+_THREADS = 8
+"""Files that are digested at once; hashing and waiting for the disk leave the interpreter free."""
 
 _NAME = re.compile(r"step_(\d+)")
 _TEMPORARY = ".tmp-"
@@ -54,59 +58,115 @@ class Checkpoint:
     rmrl_version: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsealed:
+    """A checkpoint whose files are written and may not have reached the disk yet."""
+
+    root: Path
+    folder: Path
+    """Its temporary folder."""
+    step: int
+    config_fingerprint: str
+
+
 async def save(root: Path, step: int, write: Write, *, config_fingerprint: str = "") -> Checkpoint:
-    """Call `write(folder)` on a temporary folder, seal it with a manifest and give it its name.
+    """Write a checkpoint and seal it; errors as in `write_files`."""
+    return await seal(await write_files(root, step, write, config_fingerprint=config_fingerprint))
+
+
+async def write_files(
+    root: Path, step: int, write: Write, *, config_fingerprint: str = ""
+) -> Unsealed:
+    """Call `write(folder)` on a temporary folder, for `seal`. What an earlier call left without a
+    seal is removed.
 
     `write` may be a plain or an async function. If it raises or is cancelled, nothing new remains
-    and older checkpoints are untouched. A checkpoint of the same step is replaced. Raises
-    CheckpointError when the disk is full.
+    and older checkpoints are untouched. Raises CheckpointError when the disk is full.
     """
     root.mkdir(parents=True, exist_ok=True)
     for path in root.glob(f"{_TEMPORARY}*"):
         shutil.rmtree(path, ignore_errors=True)
-    final = root / f"step_{step:06d}"
-    fresh = root / f"{_TEMPORARY}{final.name}-{os.getpid()}"
-    try:
-        fresh.mkdir()
-        written = write(fresh)
+    folder = root / f"{_TEMPORARY}{folder_of(root, step).name}-{os.getpid()}"
+    unsealed = Unsealed(root=root, folder=folder, step=step, config_fingerprint=config_fingerprint)
+    with _removed_after_errors(unsealed):
+        folder.mkdir()
+        written = write(folder)
         if inspect.isawaitable(written):
             await written
-        await to_thread(_seal, fresh, {"step": step, "config_fingerprint": config_fingerprint})
-        # Not in a thread: a cancelled save must not continue to rename a folder that is removed.
+    return unsealed
+
+
+async def seal(unsealed: Unsealed) -> Checkpoint:
+    """Bring the files to the disk, write their manifest and give the folder its name; a checkpoint
+    of the same step is replaced.
+
+    After an error nothing new remains and older checkpoints are untouched. Cancelled, the work goes
+    on to its end, in its thread. Raises CheckpointError when the disk is full.
+    """
+    return await to_thread(_sealed, unsealed)
+
+
+def _sealed(unsealed: Unsealed) -> Checkpoint:
+    root = unsealed.root
+    final = folder_of(root, unsealed.step)
+    step = unsealed.step
+    fingerprint = unsealed.config_fingerprint
+    with _removed_after_errors(unsealed):
+        _write_manifest(unsealed.folder, {"step": step, "config_fingerprint": fingerprint})
         if final.exists():
             _remove(final)
-        fresh.rename(final)
+        unsealed.folder.rename(final)
         _sync(root)
-    except Exception as error:
-        if is_disk_full(error, root):
-            size = sum(path.stat().st_size for path in _files(fresh)) if fresh.is_dir() else 0
-            older = [path.name for path in _folders(root) if _looks_whole(path)]
-            remaining = "there is no earlier checkpoint"
-            if older:
-                remaining = f"the last complete checkpoint is {older[-1]}, untouched"
-            raise CheckpointError(
-                f"the disk of {root} is full: the checkpoint of step {step} could not be written"
-                f" ({size / 2**20:.1f} MiB of it were); {remaining}. Free some space or set"
-                " trainer.max_actor_ckpt_to_keep, then start the same command again."
-            ) from error
-        raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
     return Checkpoint(
-        path=final, step=step, config_fingerprint=config_fingerprint, rmrl_version=rmrl.__version__
+        path=final, step=step, config_fingerprint=fingerprint, rmrl_version=rmrl.__version__
     )
+
+
+@contextmanager
+def _removed_after_errors(unsealed: Unsealed) -> Iterator[None]:
+    """Remove the temporary folder when the block does not end well; CheckpointError for a full
+    disk."""
+    root = unsealed.root
+    try:
+        yield
+    except BaseException as error:
+        size = sum(path.stat().st_size for path in _files(unsealed.folder))
+        # The folder still fills the disk here.
+        is_full = isinstance(error, Exception) and is_disk_full(error, root)
+        shutil.rmtree(unsealed.folder, ignore_errors=True)
+        if not is_full:
+            raise
+        older = [path.name for path in _folders(root) if _looks_whole(path)]
+        remaining = "there is no earlier checkpoint"
+        if older:
+            remaining = f"the last complete checkpoint is {older[-1]}, untouched"
+        raise CheckpointError(
+            f"the disk of {root} is full: the checkpoint of step {unsealed.step} could not be"
+            f" written ({size / 2**20:.1f} MiB of it were); {remaining}. Free some space or set"
+            " trainer.max_actor_ckpt_to_keep, then start the same command again."
+        ) from error
+
+
+def folder_of(root: Path, step: int) -> Path:
+    """Return the folder of the checkpoint of a step."""
+    return root / f"step_{step:06d}"
 
 
 def verify(path: Path) -> Checkpoint:
     """Compare every file of the checkpoint at `path` with its manifest. CheckpointError names the
     file and its fault."""
     manifest = _read_manifest(path)
-    for name, expected in manifest["files"].items():
-        problem = _problem(path / name, expected)
-        if problem:
-            raise CheckpointError(
-                f"the checkpoint {path} cannot be used: its file {name} {problem}."
-            )
+    files = manifest["files"]
+
+    def problem_of(name: str) -> str:
+        return _problem(path / name, files[name])
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for name, problem in zip(files, threads.map(problem_of, files), strict=True):
+            if problem:
+                raise CheckpointError(
+                    f"the checkpoint {path} cannot be used: its file {name} {problem}."
+                )
     return Checkpoint(
         path=path,
         step=manifest["step"],
@@ -186,18 +246,13 @@ def _remove(path: Path) -> None:
 # --- manifest
 
 
-def _seal(folder: Path, facts: dict[str, Any]) -> None:
+def _write_manifest(folder: Path, facts: dict[str, Any]) -> None:
     """Sync every file to the disk, then write the manifest."""
     files: dict[str, Any] = {}
-    for path in _files(folder):
-        _sync(path)
-        size = path.stat().st_size
-        span = "all" if size <= FULL_DIGEST_BYTES else "ends"
-        files[path.relative_to(folder).as_posix()] = {
-            "bytes": size,
-            "sha256": _digest(path, span),
-            "span": span,
-        }
+    paths = list(_files(folder))
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for path, entry in zip(paths, threads.map(_entry, paths), strict=True):
+            files[path.relative_to(folder).as_posix()] = entry
     manifest: dict[str, Any] = {
         "format": 1,
         **facts,
@@ -213,6 +268,14 @@ def _seal(folder: Path, facts: dict[str, Any]) -> None:
         if entry.is_dir():
             _sync(entry)
     _sync(folder)
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    """Sync a file to the disk; return its entry in the manifest."""
+    _sync(path)
+    size = path.stat().st_size
+    span = "all" if size <= FULL_DIGEST_BYTES else "ends"
+    return {"bytes": size, "sha256": _digest(path, span), "span": span}
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

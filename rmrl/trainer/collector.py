@@ -70,6 +70,9 @@ class Collector:
             chosen_B = chosen_B & np.repeat(np.cumsum(has_any_P) <= loader.batch_size, n)
             metrics["group/rounds"] = float(len(rounds))
             metrics["group/chosen_fraction"] = float(chosen_B.mean())
+        restarts = self.rollouts.take_restarts()
+        if restarts:
+            metrics["rollout/restarts"] = float(restarts)
         rollouts, rewards = concatenate([(r, b) for r, b, _ in rounds])
         baselines = [b for _, _, b in rounds if b is not None]
         if chosen_B is None:
@@ -92,9 +95,13 @@ class Collector:
         *,
         step: int,
         learn: bool = True,
+        new_weights_follow: bool = False,
     ) -> Round:
         """Return `sampling.n` scored responses to each prompt. Without `learn` (validation) no
         running statistic of the rewards moves.
+
+        `new_weights_follow`: the engines get new weights before they sample again, so they keep no
+        copy of the present ones while they sleep.
 
         Rewards that need none of the policy's devices score while other responses are still being
         generated.
@@ -112,7 +119,7 @@ class Collector:
                 rollouts = await self.rollouts.generate(
                     prompts, sampling, on_finished=on_finished, on_response=stream
                 )
-                await self.rollouts.sleep(level=1)
+                await self.rollouts.sleep(level=2 if new_weights_follow else 1)
             if self.scores_on_policy_devices:
                 await stack.enter_async_context(self.locks.devices)
             total = session.verdicts_wanted
@@ -146,12 +153,20 @@ class Collector:
             seed=int(np.random.SeedSequence(entropy).generate_state(1)[0] >> 1),
             ignore_eos=rollout.ignore_eos,
         )
-        rollouts, rewards = await self.sample_and_score("generate", prompts, sampling, step=step)
+        # With dynamic sampling another round may follow instead.
+        is_last = not self.config.algorithm.filter_groups.enable
+        rollouts, rewards = await self.sample_and_score(
+            "generate",
+            prompts,
+            sampling,
+            step=step,
+            new_weights_follow=is_last and not self.greedy_baseline,
+        )
         if not self.greedy_baseline:
             return rollouts, rewards, None
         greedy = dataclasses.replace(sampling, n=1, temperature=0.0, top_p=1.0, top_k=-1, seed=None)
         _, baseline = await self.sample_and_score(
-            "baseline", prompts, greedy, step=step, learn=False
+            "baseline", prompts, greedy, step=step, learn=False, new_weights_follow=is_last
         )
         baselines_P = np.where(baseline.keep_B, baseline.rewards_B, np.nan)
         return rollouts, rewards, np.repeat(baselines_P, sampling.n)

@@ -29,7 +29,7 @@ class PolicyCost:
 
     responses: int
     prompt_tokens: int
-    """Of all prompts, each counted for every response to it."""
+    """Tokens of all prompts, each counted for every response to it."""
     response_tokens: int
     """At full length."""
     seconds: float | None

@@ -19,13 +19,14 @@ async def train(run: Run) -> None:
         async with aclosing(run.scored_rollouts()) as batches:  # on-policy, or sampled ahead
             async for scored in batches:
                 batch = run.keep_informative(scored)
-                async with run.training("logprobs"):
-                    batch = await run.add_logprobs(batch)
-                batch, metrics = run.add_advantages(batch)
-                async with run.training("update"):
-                    metrics |= await run.update(batch)
-                run.step += 1
-                await run.publish_weights()
+                async with run.measures.profiled_if_due(run.step + 1):
+                    async with run.training("logprobs"):
+                        batch = await run.add_logprobs(batch)
+                    batch, metrics = run.add_advantages(batch)
+                    async with run.training("update"):
+                        metrics |= await run.update(batch)
+                    run.step += 1
+                    await run.publish_weights()
                 await run.evaluate_if_due(metrics)
                 run.record(scored, batch, metrics)
                 await run.checkpoint_if_due()

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmrl.cluster.devices import total_bytes
 from rmrl.cluster.ledger import MEMORY, PHASES, Claim, MemoryPlan
 from rmrl.cluster.pools import device_count
 from rmrl.config.schema import Config, CriticConfig, ModelConfig, TrainedConfig
@@ -45,18 +44,22 @@ def memory_plan(
     budget_bytes: int,
     extras: Extras,
     host_bytes: int | None = None,
+    gpu_bytes: int = 0,
 ) -> MemoryPlan:
     """Return the plan of a training run. `budget_bytes`: of each GPU, or of the machine;
-    `host_bytes`: host memory of a machine with GPUs."""
-    policy = policy_claims(config, device=device, extras=extras)
+    `host_bytes`: host memory of a machine with GPUs; `gpu_bytes`: memory of one GPU."""
+    policy = policy_claims(config, device=device, extras=extras, gpu_bytes=gpu_bytes)
     return plan_of([*policy, *engine_claims(engines)], budget_bytes, host_bytes)
 
 
 # --- the policy
 
 
-def policy_claims(config: Config, *, device: str, extras: Extras) -> list[Claim]:
-    """Return the claims of training and rollout, on their devices and in host memory."""
+def policy_claims(
+    config: Config, *, device: str, extras: Extras, gpu_bytes: int = 0
+) -> list[Claim]:
+    """Return the claims of training and rollout, on their devices and in host memory. `gpu_bytes`:
+    memory of one GPU."""
     claims = [_training(config, device, extras.reference)]
     critic = extras.critic
     if critic is not None:
@@ -70,7 +73,7 @@ def policy_claims(config: Config, *, device: str, extras: Extras) -> list[Claim]
                 config, "critic", critic.model, critic, held=held, device=device, pool=critic.pool
             )
         )
-    claims.append(_rollout(config, device))
+    claims.append(_rollout(config, device, gpu_bytes))
     if device == "cuda":
         claims += _policy_host(config, extras)
     return claims
@@ -159,7 +162,23 @@ def rollout_sleeps(config: Config, *, device: str) -> bool:
     return device in rollout_facts(rollout.name).sleeps_on
 
 
-def _rollout(config: Config, device: str) -> Claim:
+def rollout_asleep_bytes(config: Config, *, device: str) -> int:
+    """Return the planned bytes of sleeping rollout engines: on each of their devices (CPU: of all
+    engines together)."""
+    part = config.actor_rollout_ref
+    rollout = part.rollout
+    facts = rollout_facts(rollout.name)
+    base = ENGINE_PROCESS_BYTES[device]
+    if device == "cuda":
+        return base + facts.kept_asleep_bytes()
+    weights = weight_bytes(str(part.model.path), rollout.dtype)
+    if facts.reserves_gpu_share:
+        parts = rollout.tensor_parallel_size * base
+        return rollout.data_parallel_size * (2 * weights + parts)
+    return rollout.data_parallel_size * (weights + base)
+
+
+def _rollout(config: Config, device: str, gpu_bytes: int) -> Claim:
     rollout = config.actor_rollout_ref.rollout
     path = str(config.actor_rollout_ref.model.path)
     weights = weight_bytes(path, rollout.dtype)
@@ -167,17 +186,15 @@ def _rollout(config: Config, device: str) -> Claim:
     width = rollout.tensor_parallel_size
     engines = rollout.data_parallel_size
     reserves = rollout_facts(rollout.name).reserves_gpu_share
+    away = rollout_asleep_bytes(config, device=device)
     if device == "cuda":
-        away = base
         awake = weights + base + BATCH_BYTES
         if reserves:
-            reserved = int(total_bytes("cuda") * rollout.gpu_memory_utilization)
+            reserved = int(gpu_bytes * rollout.gpu_memory_utilization)
             awake = max(reserved, weights // width + base)
     elif reserves:
-        away = engines * (2 * weights + width * base)
         awake = away + engines * width * rollout.kv_cache_bytes
     else:
-        away = engines * (weights + base)
         awake = away + engines * BATCH_BYTES
     return Claim(
         who="rollout",
@@ -191,7 +208,7 @@ def _rollout(config: Config, device: str) -> Claim:
 
 def _policy_host(config: Config, extras: Extras) -> list[Claim]:
     """Return the host memory of a machine with GPUs: offloaded training state of all its processes,
-    weights of sleeping rollout engines."""
+    the published weights, those of sleeping rollout engines."""
     part = config.actor_rollout_ref
     rollout = part.rollout
     nodes = config.trainer.nnodes
@@ -208,10 +225,17 @@ def _policy_host(config: Config, extras: Extras) -> list[Claim]:
         if waiting:
             what = f"{Path(str(model.path)).name} {settings.strategy}, offloaded"
             claims.append(host(who, what, waiting // nodes))
+    weights = weight_bytes(str(part.model.path), rollout.dtype)
+    if publishes_by_file(config):
+        claims.append(host("rollout", "published weights in shared memory", weights))
     if rollout_sleeps(config, device="cuda"):
         engines = max(
             1, device_count(config.trainer, None) // nodes // rollout.tensor_parallel_size
         )
-        weights = weight_bytes(str(part.model.path), rollout.dtype)
-        claims.append(host("rollout", "weights, asleep", engines * weights))
+        claims.append(host("rollout", "weights, asleep", engines * weights, pinned=True))
     return claims
+
+
+def publishes_by_file(config: Config) -> bool:
+    """Return whether new weights reach the rollout engines through a file in shared memory."""
+    return config.actor_rollout_ref.rollout.weight_transport in ("auto", "file")

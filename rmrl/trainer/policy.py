@@ -3,17 +3,26 @@ processes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rmrl.backends.memory import PhaseMemory
 from rmrl.backends.micro_batches import split_by_length
 from rmrl.backends.row_assignment import RowAssignment
 from rmrl.cluster.processes import RayProcess
 from rmrl.cluster.worker_group import WorkerGroup
+from rmrl.errors import InfrastructureError, StallError
+from rmrl.telemetry.clock import Durations
 from rmrl.types import Metrics, Ragged, TrainBatch
+
+_MEASURE_TIMEOUT_S = 10.0
 
 
 class TrainGroup:
@@ -29,6 +38,9 @@ class TrainGroup:
         self._timeout_s = timeout_s
         self._offloads = offloads
         self._shares_gpus = shares_gpus
+        self.durations = Durations()
+        self._present = False
+        """The training state stayed on its devices after the last block."""
 
     @property
     def size(self) -> int:
@@ -51,10 +63,17 @@ class TrainGroup:
         """Call a method of the worker on every rank at once; return the results by rank."""
         return await self._workers.call(method, per_rank, timeout_s=self._timeout_s)
 
+    def stored(self, value: object) -> object:
+        """See WorkerGroup.stored."""
+        return self._workers.stored(value)
+
     @asynccontextmanager
-    async def on_device(self) -> AsyncIterator[None]:
+    async def on_device(self, *, stays: bool = False) -> AsyncIterator[None]:
         """Move the training state to its devices for the block, and to host memory after it where
-        offloading is configured.
+        offloading is configured. Optimizer state moves by itself, for the optimizer's steps.
+
+        `stays`: it remains on the devices after the block, for the next one or until `leave`;
+        nothing else may use them until then.
 
         On GPUs that engines use as well, memory that torch has cached is given back after the block
         even where nothing is offloaded: an engine that wakes allocates outside of torch's cache.
@@ -62,11 +81,30 @@ class TrainGroup:
         After an error it stays: the run ends, and a process that still waits for a failed one would
         answer only at the deadline.
         """
-        if self._offloads:
-            await self.call("onload")
+        if self._offloads and not self._present:
+            with self.durations("perf/train/onload_s"):
+                await self.call("onload")
+        self._present = False
         yield
+        self._present = True
+        if not stays:
+            await self.leave()
+
+    async def leave(self) -> None:
+        """End the stay of a block with `stays`; does nothing where none has stayed."""
+        if not self._present:
+            return
+        self._present = False
         if self._offloads or self._shares_gpus:
-            await self.call("offload")
+            with self.durations("perf/train/offload_s"):
+                await self.call("offload")
+
+    async def phase_memory(self) -> list[PhaseMemory]:
+        """Return the memory of each process since the last call, by rank; nothing where they do not
+        answer, which their next call reports."""
+        with contextlib.suppress(InfrastructureError, StallError):
+            return await self._workers.call("phase_memory", timeout_s=_MEASURE_TIMEOUT_S)
+        return []
 
     async def close(self) -> None:
         await self._workers.kill()
@@ -105,6 +143,10 @@ class TrainedModel:
 
     async def export_weights(self, path: str, *, dtype: str) -> int:
         """Write all weights to one file in shared memory; return the number of bytes."""
+        with self.group.durations("perf/publish/export_s"):
+            return await self._export(path, dtype)
+
+    async def _export(self, path: str, dtype: str) -> int:
         return max(await self._everywhere("export_weights", path, dtype))
 
     async def save(self, path: str) -> None:
@@ -135,10 +177,17 @@ class TrainedModel:
         return Ragged.of(placed, np.float32)
 
     async def _on_shares(self, method: str, shares: Sequence[object]) -> list[Any]:
-        """Call every process on the rows of its share; return the answers by share."""
-        answers = await self._call(
-            method, [(shares[share],) for share in self._assignment.share_of]
-        )
+        """Call every process on the rows of its share; return the answers by share.
+
+        Rows of a share that several processes work on (tensor, pipeline and context parallel ranks)
+        are copied once for all of them.
+        """
+        share_of = self._assignment.share_of
+        rows = list(shares)
+        for share, count in Counter(share_of).items():
+            if count > 1:
+                rows[share] = self.group.stored(rows[share])
+        answers = await self._call(method, [(rows[share],) for share in share_of])
         return [answers[rank] for rank in self._assignment.output_ranks]
 
     async def _everywhere(self, method: str, *args: object) -> list[Any]:
@@ -161,6 +210,8 @@ class Models:
         self.actor = actor
         self.reference = reference
         self.critic = critic
+        self.device_name = ""
+        """Name of the devices that train, once a phase was measured; "" for CPUs."""
 
     @property
     def processes(self) -> list[RayProcess]:
@@ -175,13 +226,60 @@ class Models:
         """True if the critic trains in separate processes."""
         return self.critic is not None and self.critic.group is not self.actor.group
 
+    async def side_by_side(
+        self, *work: Callable[[], Coroutine[Any, Any, dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
+        """Run the work of policy and critic at once where they train in separate processes, else
+        one after the other."""
+        if self.apart:
+            return await asyncio.gather(*(one() for one in work))
+        return [await one() for one in work]
+
     @asynccontextmanager
-    async def on_device(self) -> AsyncIterator[None]:
-        """Move every model to its devices for the block."""
+    async def on_device(self, *, stays: bool = False) -> AsyncIterator[None]:
+        """Move every model to its devices for the block; see TrainGroup.on_device."""
         async with AsyncExitStack() as stack:
             for group in self._groups():
-                await stack.enter_async_context(group.on_device())
+                await stack.enter_async_context(group.on_device(stays=stays))
             yield
+
+    async def leave(self) -> None:
+        """End the stay of every model; see TrainGroup.leave."""
+        for group in self._groups():
+            await group.leave()
+
+    async def phase_memory(self, phase: str) -> Metrics:
+        """Return the memory of a phase that has ended, of the process with most: on CUDA
+        `memory/<phase>/peak_bytes` and `reserved_bytes`, on CPU `resident_bytes`."""
+        out: Metrics = {}
+        for group in self._groups():
+            for memory in await group.phase_memory():
+                self.device_name = memory.device
+                for name, value in memory.bytes.items():
+                    key = f"memory/{phase}/{name}"
+                    out[key] = max(out.get(key, 0.0), float(value))
+        return out
+
+    def take_durations(self) -> Metrics:
+        """Return the seconds of moves and exports since the last call."""
+        out: Metrics = {}
+        for group in self._groups():
+            for name, seconds in group.durations.take().items():
+                out[name] = out.get(name, 0.0) + seconds
+        return out
+
+    async def start_profile(self) -> None:
+        """Begin a torch profiler trace in every process."""
+        for group in self._groups():
+            await group.call("start_profile")
+
+    async def write_profile(self, folder: Path, step: int) -> None:
+        """End the traces and write a file for each process: step_<step>-<process>.json."""
+        for group in self._groups():
+            paths: list[tuple[str]] = []
+            for process in group.processes:
+                paths.append((str(folder / f"step_{step:06d}-{process.name}.json"),))
+            await group.call("write_profile", paths)
 
     async def close(self) -> None:
         """End every process, even if ending another one raises."""

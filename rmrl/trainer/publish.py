@@ -9,11 +9,12 @@ devices of their own).
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from rmrl.cluster.engine_client import EngineClient
+from rmrl.cluster.processes import RayProcess
 from rmrl.cluster.relay import NodeFiles
 from rmrl.inference.weights.sender import TransferLink
 from rmrl.trainer.policy import TrainedModel
@@ -80,39 +81,43 @@ class Publisher:
 class TransferPublisher:
     """Publishing through vLLM's weight transfer. Implements WeightPublisher."""
 
-    def __init__(self, policy: TrainedModel, rollouts: RolloutPool) -> None:
-        self._policy = policy
-        self._rollouts = rollouts
-
-    @classmethod
-    async def open(
-        cls,
+    def __init__(
+        self,
         policy: TrainedModel,
         rollouts: RolloutPool,
-        *,
-        transport: str,
-        dtype: str,
-        client: EngineClient,
-        options: Mapping[str, Any],
-    ) -> TransferPublisher:
-        """Connect training processes and engines; see TransferLink for `transport` and
-        `options`."""
-        shared: dict[str, Any] = {
-            "transport": transport,
-            "client": client,
-            "dtype": dtype,
-            "options": dict(options),
-        }
-        links = [TransferLink(rank=rank, **shared) for rank in range(policy.group.size)]
-        await policy.group.call("open_transfer", [(link,) for link in links])
-        return cls(policy, rollouts)
+        link: Callable[[Sequence[RayProcess]], TransferLink],
+    ) -> None:
+        """`link(engines)`: the connection of rank 0 to these engines."""
+        self._policy = policy
+        self._rollouts = rollouts
+        self._link = link
+        self._connected: Sequence[RayProcess] = ()
+
+    async def open(self) -> None:
+        """Connect training processes and the present engines."""
+        link = self._link(self._rollouts.engines)
+        group = self._policy.group
+        links = [dataclasses.replace(link, rank=rank) for rank in range(group.size)]
+        await group.call("open_transfer", [(link,) for link in links])
+        self._connected = self._rollouts.engines
 
     async def publish(self, version: int) -> int:
         """Send the weights and return the tensors' bytes. Training state and the engines' weights
-        are on the devices at the same time meanwhile."""
+        are on the devices at the same time meanwhile.
+
+        Engines that died since the last call are started first, while no training state is on the
+        devices: an engine that starts needs the memory that it has been promised. One that dies
+        later ends the run with EngineLostError.
+        """
         group = self._policy.group
+        if await self._rollouts.find_lost():
+            await group.leave()
+            await self._rollouts.restart_asleep()
+        if self._connected != self._rollouts.engines:
+            await self.open()
         async with self._policy.on_device():
             sent = await group.call("send_weights", [(version,)] * group.size)
+        self._rollouts.have_weights(version)
         await self._rollouts.wake()
         return max(sent)
 

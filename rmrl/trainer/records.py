@@ -6,6 +6,8 @@ import dataclasses
 
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.names import score_metrics
+from rmrl.telemetry.sample_table import sample_table
+from rmrl.telemetry.sample_text import sample_text
 from rmrl.telemetry.sinks import Sinks
 from rmrl.telemetry.transcripts import SampleWriter
 from rmrl.trainer.batches import ScoredBatch, advantage_per_row
@@ -51,6 +53,20 @@ class Telemetry:
                 **clock.metrics(sum(lengths) + prompt_tokens),
             },
         )
+
+    def show_samples(self, step: int, scored: ScoredRollouts) -> None:
+        """Show one scored sample as text and some of the step as a table, in the sinks that have
+        either."""
+        responses = scored.rollouts.responses
+        # The response that is shown follows from the step.
+        row = (step * 7919) % len(responses)
+        self.sinks.text(step, sample_text(step, responses[row], scored.rewards, row=row))
+        self.sinks.table(step, sample_table(step, responses, scored.rewards, first=row))
+
+    def flush(self) -> None:
+        """Wait until the samples of every finished step are in their files."""
+        self.samples.flush()
+        self.val_samples.flush()
 
     def close(self) -> None:
         self.sinks.close()

@@ -1,29 +1,67 @@
-"""Responses for a batch of prompts, from one or several rollout engines."""
+"""Responses for a batch of prompts, from one or several rollout engines; an engine that is lost is
+started again."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Callable, Coroutine, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rmrl.cluster.processes import RayProcess
+from rmrl.cluster.watch import loss
+from rmrl.errors import EngineLostError, InfrastructureError, StallError
+from rmrl.heartbeat import heartbeat
+from rmrl.telemetry.clock import Durations
+from rmrl.trainer.allocations import all_or_none
 from rmrl.types import Prompt, Response, Rollouts, Sampling
+
+_log = logging.getLogger(__name__)
 
 _SEED_STRIDE = 1_000_003
 """Distance between the seeds of several engines: each engine numbers its samples from its own
 seed."""
 
 
-class RolloutPool:
-    """Rollout engines with the same weights. Prompts are dealt to them in turn."""
+_MEASURE_DEADLINE_S = 30.0
 
-    def __init__(self, engines: Sequence[RayProcess], *, timeout_s: float, sleeps: bool) -> None:
+
+class RolloutPool:
+    """Rollout engines with the same weights. Prompts are dealt to them in turn.
+
+    An engine whose process dies is started again, gets the present weights, and draws the samples
+    that it owed with the same seeds; once for each version of the weights, that is for each step.
+    The second loss of an engine raises EngineLostError.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[RayProcess],
+        *,
+        timeout_s: float,
+        sleeps: bool,
+        start: Callable[[int], Coroutine[Any, Any, RayProcess]] | None = None,
+    ) -> None:
+        """`start(number)`: a new process for the engine at that position, with the weights of its
+        checkpoint; None: a lost engine is not started again."""
         self.engines = tuple(engines)
+        self.republish: Callable[[], Awaitable[None]] | None = None
+        """Gives all engines the present weights; the engines are asleep meanwhile, where they
+        sleep at all."""
+        self.on_asleep: Callable[[Sequence[int]], None] | None = None
+        """Called once with the bytes of each engine, when they sleep for the first time."""
         self._timeout_s = timeout_s
         self._sleeps = sleeps
+        self._start = start
         self._awake = True
+        self._lost: dict[int, EngineLostError] = {}
+        self._restarted: set[int] = set()
+        self._version = -1
+        self._restarts = 0
+        self.durations = Durations()
 
     async def generate(
         self,
@@ -40,18 +78,22 @@ class RolloutPool:
         """
         responses: dict[tuple[int, int], Response] = {}
 
-        async def run(engine: RayProcess, share: range, number: int) -> None:
+        async def run(number: int, share: range, only: list[tuple[int, int]] | None) -> None:
             shifted = sampling
             if sampling.seed is not None:
                 shifted = replace(sampling, seed=sampling.seed + number * _SEED_STRIDE)
             tokens = [prompts[i].token_ids for i in share]
-            async for part in engine.stream("generate", tokens, shifted, timeout_s=self._timeout_s):
+            arguments = [tokens, shifted]
+            if only is not None:
+                arguments.append(only)
+            stream = self.engines[number].stream("generate", *arguments, timeout_s=self._timeout_s)
+            async for part in stream:
                 index = share[part.prompt_index]
                 response = Response(
                     prompt=prompts[index],
                     text=part.text,
-                    token_ids=tuple(part.token_ids),
-                    logprobs=None if part.logprobs is None else tuple(part.logprobs),
+                    token_ids=part.token_ids,
+                    logprobs=part.logprobs,
                     finish_reason=part.finish_reason,
                     policy_version=part.policy_version,
                 )
@@ -59,41 +101,161 @@ class RolloutPool:
                 on_finished(len(responses))
                 on_response(index * sampling.n + part.sample_index, response)
 
-        runs: list[Coroutine[Any, Any, None]] = []
-        for number, engine in enumerate(self.engines):
-            share = range(number, len(prompts), len(self.engines))
-            if share:
-                runs.append(run(engine, share, number))
-        await asyncio.gather(*runs)
-        order = itertools.product(range(len(prompts)), range(sampling.n))
+        if self._lost:
+            await self._mend()
+        order = list(itertools.product(range(len(prompts)), range(sampling.n)))
+        while len(responses) < len(order):
+            runs: dict[int, Coroutine[Any, Any, None]] = {}
+            for number in range(len(self.engines)):
+                share = range(number, len(prompts), len(self.engines))
+                owed = samples_owed(share, sampling.n, done=responses)
+                if owed:
+                    runs[number] = run(number, share, owed if responses else None)
+            await self._each(runs)
+            missing = len(order) - len(responses)
+            if missing and not self._lost:
+                raise InfrastructureError(
+                    f"the rollout engines gave {len(responses)} of {len(order)} samples and ended"
+                    " without an error; it is a fault of theirs"
+                )
+            if missing:
+                await self._mend()
+                _log.info(f"{missing} of {len(order)} samples are drawn again")
         return Rollouts(responses=tuple(responses[place] for place in order), group_size=sampling.n)
 
     async def load_weights(self, paths: Sequence[str], *, version: int) -> None:
         """Load new weights into every engine, each from its own path; caches of the old ones are
         dropped."""
-        loads: list[Coroutine[Any, Any, Any]] = []
-        for engine, path in zip(self.engines, paths, strict=True):
-            loads.append(
-                engine.call("load_weights", path, timeout_s=self._timeout_s, version=version)
+
+        async def load(number: int) -> None:
+            await self.engines[number].call(
+                "load_weights", paths[number], timeout_s=self._timeout_s, version=version
             )
-        await asyncio.gather(*loads)
+
+        with self.durations("perf/rollout/load_weights_s"):
+            await self._each({number: load(number) for number in range(len(self.engines))})
+            if self._lost:
+                numbers = await self.restart_lost()
+                await asyncio.gather(*map(load, numbers))
+        self.have_weights(version)
+
+    def have_weights(self, version: int) -> None:
+        """Record that all engines have the weights of `version`: with new ones each may be started
+        again once more."""
+        if version != self._version:
+            self._restarted.clear()
+        self._version = version
+
+    async def find_lost(self) -> bool:
+        """Call every engine; return whether one is lost. Raises EngineLostError where it may not be
+        started again."""
+        checks: dict[int, Coroutine[Any, Any, None]] = {}
+        for number, engine in enumerate(self.engines):
+            checks[number] = engine.alive(timeout_s=self._timeout_s)
+        await self._each(checks)
+        return bool(self._lost)
+
+    async def restart_asleep(self) -> None:
+        """Start the lost engines again, beside others that sleep: the new ones sleep as well, where
+        engines sleep at all, and have no weights."""
+        numbers = await self.restart_lost()
+        if self._sleeps and not self._awake:
+            calls: list[Coroutine[Any, Any, Any]] = []
+            for number in numbers:
+                calls.append(self.engines[number].call("sleep", 2, timeout_s=self._timeout_s))
+            await asyncio.gather(*calls)
+
+    async def restart_lost(self) -> list[int]:
+        """Start the engines again that were lost, and return their positions. They have the weights
+        of the checkpoint. Raises EngineLostError where one may not be started again."""
+        if not self._lost:
+            return []
+        for number, error in self._lost.items():
+            if number in self._restarted or loss() is not None:
+                raise error
+        numbers = sorted(self._lost)
+        for number in numbers:
+            _log.warning(f"{self._lost[number]}; starting rollout engine {number} again")
+            await self.engines[number].kill()
+        assert self._start is not None
+        async with heartbeat("still loading the policy into a rollout engine"):
+            started = await all_or_none(*map(self._start, numbers))
+        engines = list(self.engines)
+        for number, engine in zip(numbers, started, strict=True):
+            engines[number] = engine
+        self.engines = tuple(engines)
+        self._restarted.update(numbers)
+        self._restarts += len(numbers)
+        self._lost.clear()
+        return numbers
+
+    def take_restarts(self) -> int:
+        """Return the number of restarts since the last call of this method."""
+        restarts = self._restarts
+        self._restarts = 0
+        return restarts
 
     async def wake(self) -> None:
         if not self._awake:
-            await self._all("wake")
+            with self.durations("perf/rollout/wake_s"):
+                await self._everywhere("wake")
             self._awake = True
 
     async def sleep(self, *, level: int = 1) -> None:
         """Free the devices, if the run is configured to share them."""
         if self._sleeps and self._awake:
-            await self._all("sleep", level)
+            with self.durations("perf/rollout/sleep_s"):
+                await self._everywhere("sleep", level)
             self._awake = False
+            report = self.on_asleep
+            self.on_asleep = None
+            if report is None:
+                return
+            calls: list[Coroutine[Any, Any, Any]] = []
+            for engine in self.engines:
+                calls.append(engine.call("resident_bytes", timeout_s=_MEASURE_DEADLINE_S))
+            # An engine that does not answer is noticed by the next call that needs it.
+            with contextlib.suppress(InfrastructureError, StallError):
+                report(await asyncio.gather(*calls))
 
     async def close(self) -> None:
         self._awake = False
         for engine in self.engines:
             await engine.kill()
 
-    async def _all(self, method: str, *args: object) -> None:
-        calls = [engine.call(method, *args, timeout_s=self._timeout_s) for engine in self.engines]
-        await asyncio.gather(*calls)
+    async def _mend(self) -> None:
+        """Start the lost engines again and give all of them the present weights."""
+        await self.restart_lost()
+        assert self.republish is not None
+        await self.republish()
+
+    async def _everywhere(self, method: str, *args: object) -> None:
+        works: dict[int, Coroutine[Any, Any, Any]] = {}
+        for number, engine in enumerate(self.engines):
+            works[number] = engine.call(method, *args, timeout_s=self._timeout_s)
+        await self._each(works)
+
+    async def _each(self, works: Mapping[int, Coroutine[Any, Any, Any]]) -> None:
+        """Await the work of all engines. One that is lost is noted, if it may be started again."""
+
+        async def noted(number: int, work: Coroutine[Any, Any, Any]) -> None:
+            try:
+                await work
+            except EngineLostError as error:
+                if self._start is None or number in self._restarted:
+                    raise
+                self._lost[number] = error
+
+        await asyncio.gather(*(noted(number, work) for number, work in works.items()))
+
+
+def samples_owed(
+    share: Sequence[int], samples: int, *, done: Collection[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return (place in the share, sample) of what an engine has not given yet. `share`: the prompts
+    of the engine; `done`: prompt and sample of what is there."""
+    owed: list[tuple[int, int]] = []
+    for place, sample in itertools.product(range(len(share)), range(samples)):
+        if (share[place], sample) not in done:
+            owed.append((place, sample))
+    return owed

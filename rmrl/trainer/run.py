@@ -8,12 +8,10 @@ import contextlib
 import dataclasses
 import json
 import logging
-import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
-    Coroutine,
     Iterator,
     Mapping,
     Sequence,
@@ -25,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from rmrl.algorithms.kl import KLController
-from rmrl.cluster.watch import UPDATES_END, keep_in_mind, loss, unless_lost
+from rmrl.cluster.watch import UPDATES_END, loss, unless_lost
 from rmrl.config.schema import Config, CriticConfig, TrainedConfig
 from rmrl.data.dataset import PromptTable
 from rmrl.data.loader import PromptLoader
@@ -35,7 +33,6 @@ from rmrl.rewards.scoring.monitor import Monitor
 from rmrl.rewards.specs.table import observed_table
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.curve import draw_curves
-from rmrl.telemetry.sample_text import sample_text
 from rmrl.telemetry.sinks import Sinks
 from rmrl.trainer import checkpoint
 from rmrl.trainer.batches import (
@@ -44,16 +41,22 @@ from rmrl.trainer.batches import (
     correct_rollout,
     keep_informative,
     logprob_difference,
-    mini_batches,
     redraw,
 )
 from rmrl.trainer.collector import Collector
 from rmrl.trainer.evaluate import validation_metrics, validation_sampling
 from rmrl.trainer.interrupts import signal_handler
+from rmrl.trainer.loss_weights import (
+    imitate_successes,
+    mask_truncated,
+    weighted_mini_batches,
+)
+from rmrl.trainer.measures import Measures
 from rmrl.trainer.policy import Models, TrainedModel
 from rmrl.trainer.prefetch import Published, batches
 from rmrl.trainer.publish import WeightPublisher
 from rmrl.trainer.records import Telemetry
+from rmrl.trainer.saves import Saves
 from rmrl.trainer.scored_rollouts import Round, ScoredRollouts
 from rmrl.types import Metrics, Prompt, TrainBatch
 
@@ -85,31 +88,37 @@ class Run:
     config_fingerprint: str
     decode: Callable[[Sequence[int]], str]
     """The policy's tokens as text."""
+    measures: Measures
     monitor: Monitor | None = None
     step: int = 0
     telemetry: Telemetry | None = None
     interrupted: bool = False
-    saved_step: int = -1
+    saves: Saves = dataclasses.field(init=False)
     _observed: bool = False
     _published: Published = dataclasses.field(default_factory=lambda: Published(-1))
     _after: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     """States of the loader and the rewards as of the last batch that was taken up; batches sampled
     ahead are sampled again on resume."""
-    _saved_at: float = dataclasses.field(default_factory=time.monotonic)
     _state: str = ""
     """trainer.json of the last finished step."""
     between_steps: bool = True
     """The models are those of step `step`, and so is `_state`: no update has begun since."""
+
+    def __post_init__(self) -> None:
+        self.collector.rollouts.republish = self.republish_weights
+        trainer = self.config.trainer
+        keep = trainer.max_actor_ckpt_to_keep
+        if keep is None and trainer.save_freq is None:
+            keep = _KEPT_BY_TIME
+        self.saves = Saves(
+            root=self.out_dir / "checkpoints", keep=keep, config_fingerprint=self.config_fingerprint
+        )
 
     @property
     def clock(self) -> StepClock:
         return self.collector.clock
 
     # --- resume and checkpoints
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.out_dir / "checkpoints"
 
     async def resume(self) -> None:
         """Continue from the newest complete checkpoint, if there is one and the run may; open the
@@ -119,7 +128,7 @@ class Run:
         if trainer.resume_mode == "resume_path":
             newest = checkpoint.verify(Path(str(trainer.resume_from_path)))
         elif trainer.resume_mode == "auto":
-            newest = checkpoint.newest_complete(self.checkpoints)
+            newest = checkpoint.newest_complete(self.saves.root)
         if newest is not None:
             await self._load(newest)
         if self.loader is not None:
@@ -152,8 +161,8 @@ class Run:
         async with self._only_training():
             for name, model in self._saved_models():
                 await model.load(str(saved.path / name))
-        self.step = self.saved_step = saved.step
-        keep_in_mind(self.last_checkpoint(saved.path))
+        self.step = saved.step
+        self.saves.resumed(saved)
         _log.info(f"resuming from {saved.path} (step {self.step} of {self.total_steps})")
 
     async def checkpoint_if_due(self) -> None:
@@ -161,13 +170,16 @@ class Run:
         error that ends the run here."""
         if lost := loss():
             raise lost
+        self.saves.raise_failure()
         every = self.config.trainer.save_freq
         if every is None:
-            is_due = time.monotonic() - self._saved_at >= _SAVE_EVERY_S
+            is_due = self.saves.age_s >= _SAVE_EVERY_S
         else:
             is_due = every > 0 and self.step % every == 0
         if is_due or self.interrupted:
             await self.save()
+        if self.interrupted:
+            await self.saves.settle()
         if self.interrupted and self.step < self.total_steps:
             raise Interrupted(
                 f"stopped at step {self.step} of {self.total_steps}; the same command goes on from"
@@ -175,12 +187,13 @@ class Run:
             )
 
     async def save(self) -> None:
-        """Save a checkpoint of the last finished step, unless there is one."""
-        if self.saved_step == self.step:
-            return
+        """Write a checkpoint of the last finished step, unless there is one; it is complete when
+        `saves` has settled."""
         hf_model = "hf_model"
 
         async def write(folder: Path) -> None:
+            if self.telemetry is not None:
+                await asyncio.to_thread(self.telemetry.flush)
             (folder / "trainer.json").write_text(self._state, encoding="utf-8")
             async with self._only_training():
                 for name, model in self._saved_models():
@@ -192,17 +205,7 @@ class Run:
                     await critic.save_hf(str(folder / "hf_critic"))
 
         with self.clock("checkpoint"):
-            saved = await checkpoint.save(
-                self.checkpoints, self.step, write, config_fingerprint=self.config_fingerprint
-            )
-        self.saved_step = self.step
-        self._saved_at = time.monotonic()
-        keep_in_mind(self.last_checkpoint(saved.path))
-        keep = self.config.trainer.max_actor_ckpt_to_keep
-        if keep is None and self.config.trainer.save_freq is None:
-            keep = _KEPT_BY_TIME
-        checkpoint.prune(self.checkpoints, keep)
-        _log.info(f"checkpoint {saved.path}")
+            await self.saves.save(self.step, write)
 
     def _saved_models(self) -> Iterator[tuple[str, TrainedModel]]:
         """Yield the folder in a checkpoint and the model that is saved there."""
@@ -221,12 +224,6 @@ class Run:
         self._state = json.dumps(state, indent=1)
         self.between_steps = True
 
-    def last_checkpoint(self, path: Path) -> str:
-        """Describe the last checkpoint, as the end of a sentence."""
-        if self.saved_step < 0:
-            return "there is no checkpoint, the same command starts from the beginning"
-        return f"the last checkpoint is {path}, and the same command goes on from it"
-
     @asynccontextmanager
     async def _only_training(self) -> AsyncIterator[None]:
         """Free the devices for training while the rollout engines may be awake there: just started,
@@ -240,6 +237,7 @@ class Run:
         """Write the last checkpoint and the curves."""
         if self.loader is not None:
             await self.save()
+            await self.saves.settle()
         folder = self.out_dir
         name = f"{folder.parent.name}/{folder.name}"
         drawn = draw_curves(folder / "metrics.jsonl", folder / "curves.png", name)
@@ -270,11 +268,15 @@ class Run:
 
     @asynccontextmanager
     async def training(self, stage: str) -> AsyncIterator[None]:
-        """Reserve the devices for training inside the block."""
+        """Reserve the devices for training inside the block. The models stay there until the new
+        weights are exported, unless a batch sampled ahead may be scored there in between."""
+        scores_between = self.collector.scores_on_policy_devices
+        stays = self.config.trainer.max_staleness == 0 or not scores_between
         async with self.collector.locks.devices:
             with self.clock(stage):
-                async with self.models.on_device():
+                async with self.models.on_device(stays=stays):
                     yield
+                await self.measures.phase_ended(stage)
 
     async def add_logprobs(self, batch: ScoredBatch) -> ScoredBatch:
         """Add old_logprobs where they are needed, ref_logprobs with a reference, values with a
@@ -300,7 +302,7 @@ class Run:
                 return {}
             return {"values": await models.critic.values(train)}
 
-        streams = await unless_lost(self._side_by_side(policy, critic))
+        streams = await unless_lost(models.side_by_side(policy, critic))
         train = dataclasses.replace(train, **streams[0], **streams[1])
         return dataclasses.replace(batch, train=train)
 
@@ -321,9 +323,12 @@ class Run:
             return batch, {}
         algorithm = self.config.algorithm
         batch, corrected = correct_rollout(batch, algorithm)
+        batch, masked = mask_truncated(batch, algorithm)
+        batch, imitated = imitate_successes(batch, algorithm)
         scored, metrics = add_advantages(batch, algorithm, self.controller, decode=self.decode)
         scored, redrawn = redraw(scored, algorithm, rng=self._rng("pf_ppo"))
-        return scored, metrics | logprob_difference(batch.train) | corrected | redrawn
+        difference = logprob_difference(batch.train)
+        return scored, metrics | difference | corrected | masked | imitated | redrawn
 
     async def update(self, batch: ScoredBatch) -> Metrics:
         """Take one optimizer step per mini-batch; none when no row has a reward. It may still
@@ -345,28 +350,19 @@ class Run:
                 return {}
             return await self.models.critic.update(self._mini_batches(batch, self.critic))
 
-        updates = self._side_by_side(critic, policy)
+        updates = self.models.side_by_side(critic, policy)
         of_critic, of_policy = await unless_lost(updates, until=UPDATES_END)
         return of_critic | of_policy
 
     def _mini_batches(self, batch: ScoredBatch, settings: TrainedConfig) -> list[TrainBatch]:
         rng = self._rng("shuffle") if settings.shuffle else None
-        prompts = settings.ppo_mini_batch_size
-        return list(mini_batches(batch.train, batch.group_ids_B, prompts=prompts, rng=rng))
+        longest = self.config.data.max_response_length
+        return weighted_mini_batches(batch, settings, max_length=longest, rng=rng)
 
     def _rng(self, what: str) -> np.random.Generator:
         """Generator of this step: a resumed run draws what an uninterrupted one would draw."""
         use = [] if what == "shuffle" else list(what.encode())
         return np.random.default_rng([self.config.trainer.seed, self.step, *use])
-
-    async def _side_by_side(
-        self, *work: Callable[[], Coroutine[Any, Any, dict[str, Any]]]
-    ) -> list[dict[str, Any]]:
-        """Run both at once where policy and critic train in separate processes, else one after the
-        other."""
-        if self.models.apart:
-            return await asyncio.gather(*(one() for one in work))
-        return [await one() for one in work]
 
     async def publish_weights(self) -> None:
         """Publish version `step` to the rollout engines. A lost cluster is no error here: the step
@@ -375,14 +371,24 @@ class Run:
         async def publish() -> None:
             async with self.collector.locks.engines:
                 with self.clock("publish"):
-                    # engines that have just been started are awake on the policy's devices
-                    await self.collector.rollouts.sleep()
+                    # Engines that have just been started are awake on the policy's devices. Their
+                    # weights are about to be replaced, so nothing keeps a copy.
+                    await self.collector.rollouts.sleep(level=2)
                     await self.publisher.publish(self.step)
+                    await self.models.leave()  # a critic with devices of its own
+                await self.measures.phase_ended("publish")
             self._published.set(self.step)
 
         with contextlib.suppress(ClusterLostError):
             # breaking off would leave the file of the weights
             await unless_lost(publish(), until=UPDATES_END)
+
+    async def republish_weights(self) -> None:
+        """Publish version `step` once more, in the middle of sampling: an engine that was started
+        again has the weights of its checkpoint."""
+        async with self.collector.locks.devices:
+            await self.collector.rollouts.sleep(level=2)
+            await self.publisher.publish(self.step)
 
     # --- validation and records
 
@@ -436,16 +442,16 @@ class Run:
             responses = scored.rollouts.responses
             ages = [scored.step - response.policy_version for response in responses]
             metrics["train/staleness"] = float(np.mean(ages))
+        tokens = int(batch.train.tokens.lengths.sum())
+        times = self.clock.metrics()
+        metrics |= self.measures.take(times, generated=sum(lengths), trained=tokens)
         self.telemetry.log_step(self.step, scored, batch, metrics, self.clock)
         if not self._observed:
             _log.info(observed_table(rewards))
             self._observed = True
         every = self.config.trainer.log_sample_freq
         if every > 0 and (self.step == 1 or self.step % every == 0):
-            # The response that is shown follows from the step.
-            row = (self.step * 7919) % len(lengths)
-            text = sample_text(self.step, scored.rollouts.responses[row], rewards, row=row)
-            self._sinks.text(self.step, text)
+            self.telemetry.show_samples(self.step, scored)
         if self.monitor is not None:
             for hint in self.monitor.observe(self.step, rewards.scores, lengths):
                 _log.warning(hint)
@@ -479,6 +485,7 @@ class Run:
             if self.telemetry is not None:
                 # last: a tracker that hangs must not hold the engines
                 stack.callback(self.telemetry.close)
+            stack.push_async_callback(self.saves.close)
             stack.push_async_callback(self.publisher.close)
             stack.push_async_callback(self.models.close)
             stack.push_async_callback(self.collector.rollouts.close)

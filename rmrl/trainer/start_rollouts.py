@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 from rmrl.cluster.engine_client import EngineClient
-from rmrl.cluster.pools import device_count, pool_sizes
+from rmrl.cluster.pools import device_count, node_count
+from rmrl.cluster.processes import RayProcess
 from rmrl.cluster.relay import node_files
+from rmrl.errors import InfrastructureError, StallError
 from rmrl.inference.engine_facts import rollout_facts
 from rmrl.inference.environment import engine_environment
 from rmrl.inference.rollout_base import RolloutEngineSettings
+from rmrl.inference.weights.sender import TransferLink
 from rmrl.models.checkpoint_inspect import local_checkpoint, weight_bytes
 from rmrl.trainer.allocations import Allocations, all_or_none, threads
 from rmrl.trainer.check import Checked
@@ -17,6 +22,8 @@ from rmrl.trainer.plan import rollout_sleeps
 from rmrl.trainer.policy import Models
 from rmrl.trainer.publish import Publisher, TransferPublisher, WeightPublisher
 from rmrl.trainer.rollouts import RolloutPool
+
+_log = logging.getLogger(__name__)
 
 
 def replicas(checked: Checked) -> int:
@@ -34,16 +41,16 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
     rollout = checked.config.actor_rollout_ref.rollout
     model = checked.config.actor_rollout_ref.model
     allocation = allocations.of(rollout.pool)
-    nodes = config.trainer.nnodes
-    if rollout.pool is not None:
-        nodes = pool_sizes(config.trainer.resource_pools)[rollout.pool].nnodes
+    nodes = node_count(config.trainer, rollout.pool)
     count = threads(config.trainer, processes=-(-replicas(checked) // nodes))
-    derived = rollout_facts(rollout.name).derived_arguments(
-        model.override_config, rollout.weight_transport
-    )
+    facts = rollout_facts(rollout.name)
+    derived = facts.derived_arguments(model.override_config, checked.weight_transport)
     device: Any = checked.device
     environment = engine_environment(
-        device=device, threads=count, batch_invariant=rollout.batch_invariant
+        device=device,
+        threads=count,
+        batch_invariant=rollout.batch_invariant,
+        exact_pinned=checked.budget.exact_pinned,
     )
 
     async def spawn(replica: int) -> Any:
@@ -77,6 +84,7 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
         except BaseException:
             await process.kill()
             raise
+        process.remember_family()
         return process
 
     engines = await all_or_none(*(spawn(replica) for replica in range(replicas(checked))))
@@ -84,6 +92,8 @@ async def start_rollouts(checked: Checked, allocations: Allocations) -> RolloutP
         engines,
         timeout_s=rollout.timeout_s,
         sleeps=rollout_sleeps(config, device=checked.device),
+        # NCCL's group of processes ends with any of them.
+        start=None if checked.weight_transport == "nccl" else spawn,
     )
 
 
@@ -96,25 +106,39 @@ def spread(replica: int, replicas: int, ranks: int) -> int:
 async def start_publisher(
     checked: Checked, allocations: Allocations, models: Models, rollouts: RolloutPool
 ) -> WeightPublisher:
-    """Publish through files in shared memory, or vLLM's transfer (rollout.weight_transport)."""
+    """Publish through files in shared memory, or vLLM's transfer (rollout.weight_transport); where
+    "auto" chose a transfer that cannot be opened, through files."""
     config = checked.config
     rollout = config.actor_rollout_ref.rollout
     dtype = rollout.dtype
     timeout_s = config.trainer.stall_timeout_s
-    if rollout.weight_transport in ("ipc", "nccl"):
+    transport = checked.weight_transport
+    if transport in ("ipc", "nccl"):
         width = rollout.tensor_parallel_size
         options: dict[str, Any] = {"packed": True}
-        if rollout.weight_transport == "nccl":
+        if transport == "nccl":
             options = {
                 "master_address": allocations.own.locations[0].address,
                 "master_port": await allocations.own.free_port(),
                 "world_size": 1 + len(rollouts.engines) * width,
             }
-        client = EngineClient(rollouts.engines, devices_per_engine=width, timeout_s=timeout_s)
-        transport = rollout.weight_transport
-        return await TransferPublisher.open(
-            models.actor, rollouts, transport=transport, dtype=dtype, client=client, options=options
-        )
+
+        def link(engines: Sequence[RayProcess]) -> TransferLink:
+            client = EngineClient(engines, devices_per_engine=width, timeout_s=timeout_s)
+            return TransferLink(
+                transport=transport, rank=0, client=client, dtype=dtype, options=options
+            )
+
+        publisher = TransferPublisher(models.actor, rollouts, link)
+        try:
+            await publisher.open()
+            return publisher
+        except (InfrastructureError, StallError) as error:
+            if rollout.weight_transport != "auto":
+                raise
+            _log.warning(
+                f"new weights travel through files, since {transport} could not be opened: {error}"
+            )
     first = models.actor.group.first
     return Publisher(
         models.actor,

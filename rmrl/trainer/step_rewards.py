@@ -39,7 +39,8 @@ def step_token_rewards(
         rewards = np.zeros(len(response.token_ids))
         if row and len(rewards):
             ends = [step.end for step in row]
-            tokens = end_tokens(response.token_ids, ends, decode, text=response.text)
+            ids = response.token_ids.tolist()
+            tokens = end_tokens(ids, ends, decode, text=response.text)
             np.add.at(rewards, tokens, [step.value for step in row])
         rows.append(rewards)
     return Ragged.of(rows, np.float32)

@@ -10,16 +10,28 @@ from hypothesis import strategies as st
 from rmrl.algorithms.aggregate import AGGREGATION_MODES, divisor, token_weights, total_weight
 from rmrl.errors import ConfigError
 
+GROUPS_B = torch.tensor([7, 7, 3])
 LOSS_BT = torch.tensor([[1.0, 2.0, 3.0, 9.0], [5.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9.0, 9.0]])
 MASK_BT = torch.tensor([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
 
 
+def prompt_tokens(mask_BT: torch.Tensor, groups_B: torch.Tensor) -> torch.Tensor:
+    """Counted tokens of each row's group, [B, T]."""
+    same_BB = (groups_B[:, None] == groups_B[None, :]).float()
+    return (same_BB @ mask_BT.sum(1, keepdim=True)).expand_as(mask_BT)
+
+
 def aggregate(
-    loss_BT: torch.Tensor, mask_BT: torch.Tensor, mode: str, max_length: int = 10
+    loss_BT: torch.Tensor,
+    mask_BT: torch.Tensor,
+    mode: str,
+    max_length: int = 10,
+    groups_B: torch.Tensor = GROUPS_B,
 ) -> float:
-    weights_BT = token_weights(mask_BT, mode, max_length=max_length)
+    further = {"max_length": max_length, "prompt_tokens_BT": prompt_tokens(mask_BT, groups_B)}
+    weights_BT = token_weights(mask_BT, mode, **further)
     return (loss_BT * weights_BT).sum().item() / divisor(
-        total_weight(mask_BT, mode, max_length=max_length).item(), mode
+        total_weight(mask_BT, mode, **further).item(), mode
     )
 
 
@@ -31,6 +43,7 @@ def aggregate(
         ("seq-mean-token-sum", 11 / 2),  # (6 + 5) / 2 sequences
         ("seq-mean-token-mean", 7 / 2),  # (6 / 3 + 5 / 1) / 2
         ("seq-mean-token-sum-norm", 11 / 20),  # (6 / 10 + 5 / 10) / 2
+        ("prompt-mean", 11 / 4),  # rows 0 and 1 answer one prompt; row 2's has no token
     ],
 )
 def test_hand_computed_with_an_empty_row(mode: str, expected: float) -> None:
@@ -40,8 +53,25 @@ def test_hand_computed_with_an_empty_row(mode: str, expected: float) -> None:
 @pytest.mark.parametrize("mode", AGGREGATION_MODES)
 def test_nothing_counted_has_no_weight(mode: str) -> None:
     nothing_BT = torch.zeros(2, 3)
-    assert total_weight(nothing_BT, mode, max_length=4).item() == 0
-    assert token_weights(nothing_BT, mode, max_length=4).tolist() == [[0.0] * 3] * 2
+    further = {"max_length": 4, "prompt_tokens_BT": nothing_BT}
+    assert total_weight(nothing_BT, mode, **further).item() == 0
+    assert token_weights(nothing_BT, mode, **further).tolist() == [[0.0] * 3] * 2
+
+
+def test_every_prompt_weighs_the_same_whatever_its_tokens() -> None:
+    loss_BT = torch.tensor([[1.0, 2.0, 3.0], [6.0, 9.0, 9.0], [4.0, 9.0, 9.0]])
+    mask_BT = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    groups_B = torch.tensor([5, 2, 5])
+    # prompt 5: (1 + 2 + 3 + 4) / 4 tokens; prompt 2: 6; token-mean would give 16 / 5
+    mean = aggregate(loss_BT, mask_BT, "prompt-mean", groups_B=groups_B)
+    assert mean == pytest.approx((2.5 + 6) / 2)
+
+
+def test_with_one_response_per_prompt_prompt_mean_is_the_mean_over_responses() -> None:
+    groups_B = torch.arange(3)
+    assert aggregate(LOSS_BT, MASK_BT, "prompt-mean", groups_B=groups_B) == pytest.approx(
+        aggregate(LOSS_BT, MASK_BT, "seq-mean-token-mean")
+    )
 
 
 @pytest.mark.parametrize("mode", AGGREGATION_MODES)
@@ -56,16 +86,18 @@ def test_cut_anywhere_and_padded_the_parts_add_up(
 ) -> None:
     mask_BT = (torch.arange(6) < torch.tensor(lengths)[:, None]).float()
     loss_BT = torch.randn(mask_BT.shape, generator=torch.Generator().manual_seed(seed))
+    groups_B = torch.arange(len(lengths)) % 3
+    tokens_BT = prompt_tokens(mask_BT, groups_B)
     numerator = denominator = 0.0
     for part in (slice(0, cut), slice(cut, None)):
         width = max(lengths[part], default=0)  # each part padded to its own longest row
         part_mask_BT = mask_BT[part, :width]
-        numerator += (
-            (loss_BT[part, :width] * token_weights(part_mask_BT, mode, max_length=6)).sum().item()
-        )
-        denominator += total_weight(part_mask_BT, mode, max_length=6).item()
+        further = {"max_length": 6, "prompt_tokens_BT": tokens_BT[part, :width]}
+        weights_BT = token_weights(part_mask_BT, mode, **further)
+        numerator += (loss_BT[part, :width] * weights_BT).sum().item()
+        denominator += total_weight(part_mask_BT, mode, **further).item()
     assert numerator / divisor(denominator, mode) == pytest.approx(
-        aggregate(loss_BT, mask_BT, mode, max_length=6), rel=1e-4, abs=1e-6
+        aggregate(loss_BT, mask_BT, mode, max_length=6, groups_B=groups_B), rel=1e-4, abs=1e-6
     )
 
 

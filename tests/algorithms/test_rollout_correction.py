@@ -241,3 +241,43 @@ def test_a_refusal_names_the_key(settings: dict[str, object], text: str):
     with pytest.raises(ConfigError) as caught:
         corrected(**settings)
     assert text in str(caught.value)
+
+
+def test_icepop_gives_a_ratio_outside_its_band_no_weight_and_keeps_it_in_the_mask():
+    weights_BT, mask_BT, metrics = corrected(
+        rollout_is="token",
+        rollout_is_threshold=3.0,
+        rollout_is_threshold_lower=0.5,
+        rollout_is_outside="zero",
+    )
+    # ratios 2, 4 | 0.5, 1, 1 | 0.25: 4 and 0.25 lie outside [0.5, 3]
+    torch.testing.assert_close(
+        weights_BT, torch.tensor([[2.0, 0.0, 0.0], [0.5, 1.0, 1.0], [0.0, 0.0, 0.0]])
+    )
+    assert torch.equal(mask_BT, MASK_BT)
+    assert metrics["truncated"] == pytest.approx(2 / 6)
+
+
+def test_a_lower_bound_lifts_small_weights():
+    weights_BT, _, metrics = corrected(
+        rollout_is="token", rollout_is_threshold=3.0, rollout_is_threshold_lower=0.5
+    )
+    torch.testing.assert_close(
+        weights_BT, torch.tensor([[2.0, 3.0, 0.0], [0.5, 1.0, 1.0], [0.5, 0.0, 0.0]])
+    )
+    assert metrics["truncated"] == pytest.approx(2 / 6)
+
+
+def test_without_a_lower_bound_zero_masks_large_ratios_alone():
+    weights_BT, _, _ = corrected(
+        rollout_is="sequence", rollout_is_threshold=5.0, rollout_is_outside="zero"
+    )
+    # products 8, 0.5, 0.25
+    torch.testing.assert_close(
+        weights_BT, torch.tensor([[0.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.25, 0.0, 0.0]])
+    )
+
+
+def test_a_lower_bound_above_the_upper_one_is_refused():
+    with pytest.raises(ConfigError, match=r"rollout_is_threshold_lower=4 is above"):
+        corrected(rollout_is="token", rollout_is_threshold=3.0, rollout_is_threshold_lower=4.0)

@@ -3,6 +3,7 @@ differently."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.fsdp.engine import FSDPEngine
+from rmrl.backends.worker import TrainWorker
 from rmrl.config.schema import FSDPConfig
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.types import Metrics, Ragged, TrainBatch
@@ -381,9 +383,77 @@ def test_gathered_weights_are_whole(two_process_run: dict[str, Any]):
     assert not list(folder.glob(".*"))
 
 
+def test_the_folder_has_the_dtype_of_compute_and_the_weights_that_of_training(
+    policy: Path, tmp_path: Path
+):
+    trained = engine(make_settings(policy, fsdp=FSDPConfig(param_dtype="bfloat16")))
+    trained.save_hf(str(tmp_path / "hf"))
+    stored = load_file(tmp_path / "hf" / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
+    for name, tensor in trained.weights():
+        assert tensor.dtype is torch.float32
+        assert torch.equal(tensor.bfloat16(), stored[name])
+
+
 def test_errors_before_anything_is_built(policy: Path):
     settings = make_settings(policy, fsdp=FSDPConfig(fsdp_size=3))
     with pytest.raises(ConfigError, match="fsdp_size=3 does not divide the 1 training processes"):
         engine(settings)
     with pytest.raises(ConfigError, match="model_dtype=float17: not a dtype"):
         engine(make_settings(policy, fsdp=FSDPConfig(model_dtype="float17")))
+
+
+def test_optimizer_state_is_on_the_device_for_steps_and_checkpoints_alone(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = engine(make_settings(policy))
+    part = ours._part
+    calls: list[str] = []
+
+    def recorded(name: str, method: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            entry = name
+            if name.startswith("move"):
+                # On CPU both devices are the same one.
+                entry = f"{name} {'on' if arguments[0] is part.device else 'off'}"
+            calls.append(entry)
+            return method(*arguments)
+
+        return call
+
+    for name in ("move", "move_optimizer", "compute", "step", "save_tensors", "load_tensors"):
+        monkeypatch.setattr(part, name, recorded(name, getattr(part, name)))
+    batch = make_batch(4, seed=0)
+    ours.onload()
+    ours.logprobs(batch)
+    assert calls == ["move on", "compute"]
+    calls.clear()
+    ours.update([batch, batch])
+    assert calls == [*["move_optimizer on", "step"] * 2, "move_optimizer off"]
+    calls.clear()
+    ours.export_weights(str(tmp_path / "weights"), "float32")
+    ours.save(str(tmp_path / "saved"))
+    ours.load(str(tmp_path / "saved"))
+    ours.offload()
+    assert calls == [
+        *("move_optimizer on", "save_tensors", "move_optimizer off"),
+        *("move_optimizer on", "load_tensors", "move_optimizer off"),
+        *("move_optimizer off", "move off"),
+    ]
+
+
+def test_a_worker_writes_a_trace_and_reports_its_memory(policy: Path, tmp_path: Path) -> None:
+    worker = TrainWorker({"actor": make_settings(policy)}, ONE_PROCESS)
+    batch = make_batch(4, seed=0)
+    for step in (1, 2):  # a second trace of the same process
+        worker.start_profile()
+        worker.on("actor", "update", [batch])
+        path = tmp_path / "profile" / f"step_{step}.json"
+        worker.write_profile(str(path))
+        trace = json.loads(path.read_text(encoding="utf-8"))
+        names = {event.get("name", "") for event in trace["traceEvents"]}
+        assert any("mm" in name for name in names)
+        assert any("FusedAdam" in name or "Optimizer.step" in name for name in names)
+    memory = worker.phase_memory()
+    assert memory.device == ""
+    assert memory.bytes["resident_bytes"] > 100 * 2**20

@@ -42,10 +42,23 @@ def test_positions_are_those_before_each_response_token():
 def test_packed_rows_share_one_sequence_and_their_positions_restart():
     tokens = response_tokens(BATCH, torch.device("cpu"), packed=True)
     assert tokens.input_ids_BS.tolist() == [[10, 11, 12, 13, 20, 21]]
-    assert tokens.position_ids_BS.tolist() == [[0, 1, 2, 3, 0, 1]]
+    assert tokens.layout is not None
+    assert tokens.layout.position_ids_1S.tolist() == [[0, 1, 2, 3, 0, 1]]
+    assert tokens.layout.boundaries.tolist() == [0, 4, 6]
+    assert tokens.layout.boundaries.dtype == torch.int32
+    assert tokens.layout.longest == 4
     assert tokens.positions_N.tolist() == [1, 2, 4]
     assert tokens.targets_N.tolist() == [12, 13, 21]
-    assert response_tokens(BATCH, torch.device("cpu")).position_ids_BS is None
+    assert response_tokens(BATCH, torch.device("cpu")).layout is None
+
+
+def test_packed_rows_are_filled_up_to_a_multiple_by_a_row_of_its_own():
+    tokens = response_tokens(BATCH, torch.device("cpu"), packed=True, multiple=4)
+    assert tokens.input_ids_BS.tolist() == [[10, 11, 12, 13, 20, 21, 0, 0]]
+    assert tokens.layout is not None
+    assert tokens.layout.position_ids_1S.tolist() == [[0, 1, 2, 3, 0, 1, 0, 1]]
+    assert tokens.layout.boundaries.tolist() == [0, 4, 6, 8]
+    assert tokens.positions_N.tolist() == [1, 2, 4]
 
 
 def test_weights_count_tokens_or_sequences():

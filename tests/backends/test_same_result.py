@@ -8,9 +8,11 @@ whole learning rate, in a direction that the order of a sum decides.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -20,6 +22,8 @@ from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.fsdp.engine import FSDPEngine
 from rmrl.backends.process_group import leave_group
 from rmrl.config.schema import OptimConfig
+from rmrl.trainer.loss_weights import prompt_tokens
+from rmrl.types import TrainBatch
 from tests.backends.policies import (
     make_batch,
     make_critic_batch,
@@ -58,13 +62,20 @@ def make(case: str, checkpoint: Path, *, alone: bool) -> TrainSettings:
     )
 
 
+def with_prompts(batch: TrainBatch) -> TrainBatch:
+    """Rows 0 and 4, 1 and 5, ... answer one prompt, so that most prompts lie on both processes."""
+    tokens = prompt_tokens(batch.loss_mask, np.arange(len(batch)) % 4)
+    return dataclasses.replace(batch, prompt_tokens=tokens)
+
+
 def train(case: str, process: ProcessSettings, checkpoint: Path, file: Path) -> dict[str, float]:
     """Two optimizer steps; the weights go to `file`."""
     engine = FSDPEngine(
         settings=make(case, checkpoint, alone=process.world_size == 1), process=process
     )
     rows = make_critic_batch if CASES[case][0] == "critic" else make_batch
-    metrics = engine.update([share(rows(ROWS, seed=seed), process) for seed in (1, 2)])
+    batches = [with_prompts(rows(ROWS, seed=seed)) for seed in (1, 2)]
+    metrics = engine.update([share(batch, process) for batch in batches])
     engine.export_weights(str(file), "float32")
     return metrics
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.gpu_check.__main__ import CHECKS, line, main, verdict
+from benchmarks.gpu_check.__main__ import line, main, verdict
+from benchmarks.gpu_check.checks import CHECKS
 from benchmarks.gpu_check.rig import Failed, Numbers, Rig, Skip, apart, read, require
 from benchmarks.gpu_check.training import as_near
 from rmrl.types import Ragged
@@ -70,9 +71,18 @@ def test_without_a_gpu_the_way_out_is_said(capsys: pytest.CaptureFixture[str]) -
     assert "--device cpu" in capsys.readouterr().out
 
 
-ON_CPU = ["fsdp2_step", "logprobs", "packing", "offload", "lora", "critic", "megatron_step", "megatron_packing", "megatron_checkpoint",
-          "hf_publish", "vllm_publish"]  # fmt: skip
-SKIPPED = ["offload_policy", "megatron_offload", "vllm_invariant_judge", "vllm_invariant_scalar"]
+ON_CPU = [
+    "wide_head", "update_memory", "packing_lengths", "shared_prompts", "offload_large",
+    "export_large", "ipc_large", "driver_leaves", "megatron_step", "megatron_packing", "job_steps",
+    "vllm_turns", "vllm_publish", "fsdp2_step", "logprobs", "packing", "offload", "lora", "critic",
+    "megatron_checkpoint", "hf_publish",
+]  # fmt: skip
+"""Those that also run without a GPU: vllm_decode, vllm_sleep, killed_rollout and others do too, and
+take minutes together."""
+SKIPPED = [
+    "vllm_graphs_kept_sleep", "vllm_invariant_judge", "vllm_invariant_scalar", "offload_policy",
+    "megatron_offload", "nvml_memory",
+]  # fmt: skip
 
 
 def test_the_checks_named_here_are_there() -> None:
@@ -81,6 +91,7 @@ def test_the_checks_named_here_are_there() -> None:
 
 @pytest.mark.slow
 @pytest.mark.alone
+@pytest.mark.timeout(1200)
 def test_on_cpu(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     code = main(
@@ -130,3 +141,24 @@ def test_a_check_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
         == 1
     )
     assert capsys.readouterr().out.startswith("FAIL offload")
+
+
+def test_what_has_passed_is_not_repeated_and_time_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A check needs 20 s at least, so none of them begins within 6 s."""
+    out = tmp_path / "found.json"
+    command = ["--device", "cpu", "--size", "tiny", "--dtype", "float32", "--out", str(out)]
+    assert main([*command, "--minutes", "0.1", "--only", "critic"]) == 0
+    assert "1 SKIP" in capsys.readouterr().out
+    assert not out.exists()
+    about = {"device": "cpu", "gpu": "", "model": "random, tiny", "dtype": "float32"}
+    passed = {"status": "PASS", "reason": "", "numbers": {"x": 1.0}, "seconds": 1.0}
+    out.write_text(json.dumps({**about, "checks": {"critic": passed}}), encoding="utf-8")
+    assert main([*command, "--only", "critic"]) == 0
+    printed = capsys.readouterr().out
+    assert "critic has passed before" in printed
+    assert "1 PASS" in printed
+    other = [*command[:5], "bfloat16", *command[6:]]
+    assert main([*other, "--minutes", "0.1", "--only", "critic"]) == 0
+    assert "1 SKIP" in capsys.readouterr().out

@@ -131,3 +131,16 @@ def test_devices_are_positions_among_those_that_are_visible(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert visible_devices((0, 2)) == "0,2"
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+async def test_the_children_of_a_process_that_has_died_are_ended() -> None:
+    process = await counter()
+    child = psutil.Process(await process.call("start_child", timeout_s=30))
+    process.remember_family()
+    with pytest.raises(EngineLostError):
+        await process.call("die", timeout_s=30)
+    assert child.is_running()
+    await process.kill()
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE

@@ -170,6 +170,19 @@ async def test_kill_ends_the_children_too() -> None:
     assert not living(child)
 
 
+async def test_kill_ends_the_children_of_a_process_that_has_died() -> None:
+    process = await counter()
+    child = await process.call("start_child", timeout_s=30)
+    process.remember_family()
+    await process.alive(timeout_s=30)
+    with pytest.raises(EngineLostError):
+        await process.call("die", timeout_s=30)
+    with pytest.raises(EngineLostError, match=r"the process of counter\.alive died"):
+        await process.alive(timeout_s=30)
+    await process.kill()
+    assert not living(child)
+
+
 def living(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 

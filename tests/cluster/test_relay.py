@@ -128,7 +128,7 @@ async def test_a_process_on_another_node_is_killed_with_its_children(
     import psutil
 
     far = processes[1]
-    assert far.local is None  # its number means nothing here
+    assert far.family is None  # its number means nothing here
     child = await far.call("start_child", timeout_s=30)
     await far.kill()
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE

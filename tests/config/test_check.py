@@ -56,11 +56,27 @@ def test_a_sound_configuration_has_no_problems():
             "bypass_mode=True with rollout_rs=token",
             "leave one of the two out",
         ),
+        (
+            {"algorithm.rollout_correction.rollout_is_threshold_lower": 3.0},
+            "rollout_is_threshold_lower=3 is above rollout_is_threshold=2",
+            "a smaller lower bound",
+        ),
+        (
+            {"actor_rollout_ref.actor.policy_loss.loss_mode": "fipo", "actor_rollout_ref.actor.policy_loss.fipo_weight_low": 2.0},
+            "fipo_weight_low=2 is above fipo_weight_high=1.2",
+            "fipo_weight_low=1.0",
+        ),
+        (
+            {"actor_rollout_ref.actor.ratio_weighted_kl": True},
+            "ratio_weighted_kl=True without use_kl_loss",
+            "use_kl_loss=True",
+        ),
         ({"trainer.resume_mode": "resume_path"}, "resume_mode=resume_path", "trainer.resume_from_path=<folder"),
         ({"actor_rollout_ref.rollout.temperature": 0.0}, "temperature=0 samples the same", "above 0"),
         ({"actor_rollout_ref.rollout.max_model_len": 1023}, "max_model_len=1023 is less than", "at least 1024"),
         ({"actor_rollout_ref.actor.ppo_mini_batch_size": 2000}, "ppo_mini_batch_size=2000 is larger", "at most 1024"),
         ({"actor_rollout_ref.actor.use_dynamic_bsz": False}, "use_dynamic_bsz=False needs", "ppo_micro_batch_size_per_gpu=<"),
+        ({"trainer.profile_steps": [0, 2]}, "trainer.profile_steps=[0, 2]", "trainer.profile_steps=[3]"),
         ({"reward.models": []}, "reward.models is empty", "reward.models=[gsm8k]"),
         ({"reward.models": ["a", "a"]}, "names one reward twice (a, a)", "the sum of its weights"),
         ({"reward.weights": [1.0]}, "reward.weights has 1 value for 2 models (a, b)", "reward.weights=[0.3,0.5]"),
@@ -145,7 +161,7 @@ def test_keys_of_every_section_have_rules():
     assert CHOICES["actor_rollout_ref.actor.megatron.dtype"] == ("bfloat16", "float32")
     assert {"data.train_batch_size", "critic.grad_clip", "reward.cache.max_gb"} <= set(POSITIVE)
     assert {"critic.optim.lr", "trainer.max_staleness"} <= set(NOT_NEGATIVE)
-    assert SHARES == ["algorithm.gamma", "algorithm.lam"]
+    assert {"algorithm.gamma", "algorithm.lam", "algorithm.lam_critic"} <= set(SHARES)
 
 
 def test_choices_name_the_nearest():

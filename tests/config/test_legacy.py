@@ -350,7 +350,7 @@ def test_the_overlong_buffer_shapes_the_rule():
         ),
         (
             {"sandbox_fusion": {"url": "http://s:1"}},
-            "reward_model.sandbox_fusion.url=http://s:1: code is not run in sandboxes",
+            "reward_model.sandbox_fusion.url=http://s:1: programs are run by a reward of kind code",
         ),
         (
             {"model": {"path": ["/a", "/b"], "update": "before"}},

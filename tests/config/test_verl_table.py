@@ -144,6 +144,11 @@ def test_the_page_is_in_step():
              "algorithm.rollout_correction.rollout_rs_threshold_lower=0.5"],
         ),
         (
+            ["algorithm.rollout_correction.rollout_is=token", "algorithm.rollout_correction.rollout_is_threshold=0.5_5.0"],
+            ["algorithm.rollout_correction.rollout_is_threshold=5.0", "algorithm.rollout_correction.rollout_is_threshold_lower=0.5",
+             "algorithm.rollout_correction.rollout_is_outside=zero", "algorithm.rollout_correction.rollout_is=token"],
+        ),
+        (
             ["algorithm.rollout_correction.rollout_rs=null", "algorithm.rollout_correction.rollout_rs_threshold=null"],
             ["algorithm.rollout_correction.rollout_rs=null"],
         ),
@@ -224,7 +229,7 @@ def test_weights_that_are_read_from_elsewhere_are_named(caplog: pytest.LogCaptur
         (["actor_rollout_ref.rollout.multi_turn.enable=True"], "multi_turn.enable=True", "single turns without tools"),
         (["data.image_key=images"], "data.image_key=images", "are text"),
         (["trainer.max_critic_ckpt_to_keep=2"], "max_critic_ckpt_to_keep=2", "use trainer.max_actor_ckpt_to_keep"),
-        (["algorithm.rollout_correction.rollout_is_threshold=0.5_4.0"], "0.5_4.0", "use e.g. rollout_is_threshold=4.0"),
+        (["algorithm.rollout_correction.rollout_is_threshold=0.5_x"], "0.5_x", "lower_upper such as 0.5_5.0"),
         (["algorithm.rollout_correction.rollout_rs='token_k1,seq_max_k2'"], "token_k1,seq_max_k2", "use token (token_k1)"),
         (
             ["algorithm.rollout_correction.bypass_mode=True", "algorithm.rollout_correction.loss_type=reinforce"],

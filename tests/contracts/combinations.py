@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from rmrl.algorithms import ADVANTAGES, LOSSES, estimator_named
-from rmrl.algorithms.aggregate import AGGREGATION_MODES
+from rmrl.algorithms.aggregate import AGGREGATION_MODES, PROMPT_MEAN
 from rmrl.algorithms.kl import KLController
 from rmrl.backends.base import TrainSettings
 from rmrl.backends.objective import divisor, weight_and_tokens, weighted_loss, weighted_value_loss
@@ -43,6 +43,7 @@ from rmrl.trainer.batches import (
     keep_informative,
     redraw,
 )
+from rmrl.trainer.loss_weights import prompt_tokens
 from rmrl.trainer.scored_rollouts import ScoredRollouts, contrast
 from rmrl.types import (
     Metrics,
@@ -444,6 +445,9 @@ def gradient(
     """
     wanted = dataclasses.replace(training(case), role="critic" if critic else "actor")
     train = batch.train
+    if case.aggregation == PROMPT_MEAN:
+        tokens_of_prompts = prompt_tokens(train.loss_mask, batch.group_ids_B)
+        train = dataclasses.replace(train, prompt_tokens=tokens_of_prompts)
     names = ("values",) if critic else ("new", "entropy")
     leaves = {name: _leaf(name, batch, data, garbage) for name in names}
     total = torch.zeros(())

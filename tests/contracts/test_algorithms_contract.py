@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 B, T = 6, 5
 LENGTHS_B = torch.tensor([5, 3, 1, 0, 4, 2])
 MASK_BT = (torch.arange(T) < LENGTHS_B[:, None]).float()
+PROMPT_TOKENS_B1 = torch.tensor([10.0, 5.0, 10.0, 5.0, 10.0, 5.0])[:, None]
+"""Counted tokens of the rows 0, 2, 4 and of the rows 1, 3, 5, which answer one prompt each."""
 PER_ROW = (
     "rewards_B",
     "group_ids_B",
@@ -226,17 +229,25 @@ def test_a_batch_cut_into_micro_batches_has_the_same_loss_and_gradient(
         inputs = replace(
             loss_inputs(), rollout_weights_BT=torch.linspace(0.5, 1.5, B * T).reshape(B, T)
         )
+
+        def weights(rows: slice, part: LossInputs) -> dict[str, Any]:
+            tokens_BT = PROMPT_TOKENS_B1[rows].expand_as(part.mask_BT)
+            return {"max_length": 9, "prompt_tokens_BT": tokens_BT}
+
         parts = [
             part_of(inputs, rows, max(1, int(LENGTHS_B[rows].max()))) for rows in cuts
         ]  # each padded to its own longest row
         total = sum(
             (
                 total_loss(part, settings=settings)[0]
-                * token_weights(part.mask_BT, mode, max_length=9)
+                * token_weights(part.mask_BT, mode, **weights(rows, part))
             ).sum()
-            for part in parts
+            for rows, part in zip(cuts, parts, strict=True)
         )
-        weight = sum(total_weight(part.mask_BT, mode, max_length=9).item() for part in parts)
+        weight = sum(
+            total_weight(part.mask_BT, mode, **weights(rows, part)).item()
+            for rows, part in zip(cuts, parts, strict=True)
+        )
         loss = total / divisor(weight, mode)
         return loss.detach(), torch.autograd.grad(loss, inputs.logprobs_BT)[0]
 

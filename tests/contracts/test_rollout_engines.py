@@ -47,6 +47,8 @@ PROMPTS = [[(7 * i + 13 * n) % 200 + 4 for i in range(n)] for n in (5, 1, 40)]
 LONGEST, TEMPERATURE = 64, 0.7
 WARM = Sampling(max_tokens=8, temperature=TEMPERATURE, n=3, seed=3, ignore_eos=True)
 GREEDY = Sampling(max_tokens=8, temperature=0.0, n=2, ignore_eos=True)
+SOME = [(0, 1), (2, 0), (2, 2)]
+"""Prompt and sample of some that WARM draws."""
 ENDING = Sampling(max_tokens=8, temperature=1.0, n=3, seed=5)
 LONG = Sampling(max_tokens=20, temperature=1.0, n=4, seed=9, ignore_eos=True)
 
@@ -93,6 +95,7 @@ async def _scenario(engine: Any, files: Sequence[str]) -> Found:
         ("warm again", WARM),
     ):
         found[way] = await _all(engine, sampling)
+    found["some alone"] = await _all(engine, WARM, only=SOME)
     found["other seed"] = await _all(engine, dataclasses.replace(WARM, seed=1000))
     found["at once"] = await asyncio.gather(_all(engine, WARM), _all(engine, LONG, PROMPTS[:1]))
     await _note(found, "empty prompt", _all(engine, WARM, [[5], []]))
@@ -133,9 +136,13 @@ async def _note(found: Found, name: str, work: Any) -> None:
 
 
 async def _all(
-    engine: Any, sampling: Sampling, prompts: list[list[int]] = PROMPTS
+    engine: Any,
+    sampling: Sampling,
+    prompts: list[list[int]] = PROMPTS,
+    only: list[tuple[int, int]] | None = None,
 ) -> list[Generation]:
-    generations = [g async for g in engine.generate(prompts, sampling)]
+    more = () if only is None else (only,)
+    generations = [g async for g in engine.generate(prompts, sampling, *more)]
     return sorted(generations, key=lambda g: (g.prompt_index, g.sample_index))
 
 
@@ -263,7 +270,7 @@ def test_the_end_token_is_part_of_a_sample(name: str, found: Any) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_samples_of_a_group_differ_and_seeds_repeat(name: str, found: Any) -> None:
     tokens = {
-        way: [g.token_ids for g in found(name)[way]]
+        way: [tuple(g.token_ids) for g in found(name)[way]]
         for way in ("warm", "warm again", "after an abandoned call", "other seed")
     }
     assert tokens["warm again"] == tokens["after an abandoned call"] == tokens["warm"]
@@ -272,15 +279,27 @@ def test_samples_of_a_group_differ_and_seeds_repeat(name: str, found: Any) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_some_samples_alone_are_those_of_the_whole_call(name: str, found: Any) -> None:
+    alone = found(name)["some alone"]
+    assert [(g.prompt_index, g.sample_index) for g in alone] == SOME
+    whole = {(g.prompt_index, g.sample_index): g.token_ids.tolist() for g in found(name)["warm"]}
+    if name != "hf":
+        # It seeds a batch, not a sample.
+        assert [g.token_ids.tolist() for g in alone] == [whole[place] for place in SOME]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_greedy_samples_are_equal(name: str, found: Any) -> None:
     generations = found(name)["greedy"]
-    assert [g.token_ids for g in generations[::2]] == [g.token_ids for g in generations[1::2]]
+    assert [tuple(g.token_ids) for g in generations[::2]] == [
+        tuple(g.token_ids) for g in generations[1::2]
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_calls_may_overlap(name: str, found: Any) -> None:
     warm, long = found(name)["at once"]
-    assert [g.token_ids for g in warm] == [g.token_ids for g in found(name)["warm"]]
+    assert [tuple(g.token_ids) for g in warm] == [tuple(g.token_ids) for g in found(name)["warm"]]
     assert [(g.sample_index, len(g.token_ids)) for g in long] == [(s, 20) for s in range(4)]
 
 
@@ -290,7 +309,7 @@ def test_published_weights_sample_and_are_named(name: str, found: Any) -> None:
     assert {way: {g.policy_version for g in found(name)[way]} for way in ways} == {
         way: {version} for way, version in ways.items()
     }
-    tokens = {way: [g.token_ids for g in found(name)[way]] for way in ("warm", *ways)}
+    tokens = {way: [tuple(g.token_ids) for g in found(name)[way]] for way in ("warm", *ways)}
     assert tokens["woken 1"] == tokens["woken 2"] == tokens["version 1"]
     assert tokens["warm"] != tokens["version 1"] != tokens["version 2"] != tokens["warm"]
 
@@ -368,6 +387,8 @@ def test_training_tells_the_versions_apart(name: str, found: Any, trained: Train
 @pytest.mark.slow
 def test_engines_agree_on_what_is_likeliest(found: Any) -> None:
     greedy = {name: found(name)["greedy"] for name in TRAINED}
-    assert [g.token_ids for g in greedy["vllm"]] == [g.token_ids for g in greedy["hf"]]
+    assert [tuple(g.token_ids) for g in greedy["vllm"]] == [
+        tuple(g.token_ids) for g in greedy["hf"]
+    ]
     for ours, theirs in zip(greedy["vllm"], greedy["hf"], strict=True):
         assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)

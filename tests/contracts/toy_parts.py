@@ -14,7 +14,7 @@ from rmrl.backends.descriptor import Backend, RowAssignment, Sharding
 from rmrl.backends.fake import FakeTrainEngine
 from rmrl.config.schema.actor import ActorConfig, TrainedConfig
 from rmrl.config.schema.algorithm import AlgorithmConfig
-from rmrl.inference.rollout_base import RolloutEngineSettings
+from rmrl.inference.rollout_base import RolloutEngineSettings, samples_to_draw
 from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, TextOutput
 from rmrl.rewards.combine.table import CombineInputs
 from rmrl.rewards.kinds.ensemble import Ensemble
@@ -166,20 +166,22 @@ class Counting:
     async def start(self) -> None: ...
 
     async def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        only: Sequence[tuple[int, int]] | None = None,
     ) -> AsyncIterator[Generation]:
-        for prompt_index in range(len(prompts)):
-            for sample_index in range(sampling.n):
-                tokens = (sample_index, 2 * self.version, 1)
-                yield Generation(
-                    prompt_index=prompt_index,
-                    sample_index=sample_index,
-                    text=" ".join(map(str, tokens)),
-                    token_ids=tokens,
-                    logprobs=(-4.0,) * 3,
-                    finish_reason="stop",
-                    policy_version=self.version,
-                )
+        for prompt_index, sample_index in samples_to_draw(len(prompts), sampling.n, only):
+            tokens = (sample_index, 2 * self.version, 1)
+            yield Generation(
+                prompt_index=prompt_index,
+                sample_index=sample_index,
+                text=" ".join(map(str, tokens)),
+                token_ids=tokens,
+                logprobs=(-4.0,) * 3,
+                finish_reason="stop",
+                policy_version=self.version,
+            )
 
     async def load_weights(self, path: str, *, version: int) -> None:
         self.version = version

@@ -12,10 +12,11 @@ import pytest
 from packaging.requirements import Requirement
 
 from rmrl.config import installed
-from rmrl.doctor import devices, packages
+from rmrl.doctor import devices, packages, sandbox
 from rmrl.doctor.devices import device_findings
 from rmrl.doctor.machine import open_files
 from rmrl.doctor.storage import disk, leftovers, model_cache, place_findings, shared_memory
+from rmrl.rewards.code.bubblewrap import Bubblewrap
 
 
 def test_a_requirement_holds_is_missing_or_has_another_version(
@@ -158,3 +159,17 @@ def test_the_cache_of_models_follows_its_variables(monkeypatch: pytest.MonkeyPat
     assert model_cache() == Path("/models/hub")
     monkeypatch.setenv("HF_HUB_CACHE", "/elsewhere")
     assert model_cache() == Path("/elsewhere")
+
+
+def test_a_machine_without_a_sandbox_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "local_sandbox", lambda _: "bubblewrap (bwrap) is not installed")
+    [finding] = sandbox.check_sandbox()
+    assert finding.level == "note"
+    assert "kind code: bubblewrap (bwrap) is not installed" in finding.text
+    made = Bubblewrap("/usr/bin/bwrap", "/usr/bin/python3", (), as_root=False)
+    monkeypatch.setattr(sandbox, "local_sandbox", lambda _: made)
+    [finding] = sandbox.check_sandbox()
+    assert (finding.level, finding.text) == (
+        "ok",
+        "sandbox for code: /usr/bin/bwrap ran two programs (user namespaces)",
+    )

@@ -353,7 +353,7 @@ def test_problems_of_the_configuration_alone() -> None:
 
 def test_the_scoring_keeps_rewards_and_budgets() -> None:
     config = compose_config(["reward.models=[a]", "over_budget=fail"], CalibrateConfig)
-    made = scoring_config(config, Path("x"))
+    made = scoring_config(config, config.reward, Path("x/scored.jsonl"))
     assert made.out == "x/scored.jsonl"
     assert (made.reward.models, made.over_budget) == (["a"], "fail")
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.examples.script import output_of
 
 
 def test_a_judge_is_compared_with_labels_and_blind_controls(tmp_path: Path) -> None:
     """`careful` is wrong on one pair, and half right on two: (12 - 1 - 1) / 12 = 0.833."""
-    script = ROOT / "examples" / "judge_a_judge" / "judge_a_judge.py"
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    printed = output_of("judge_a_judge", tmp_path)
+    lines = printed.splitlines()
     assert "careful: 0.833, 0.625 to 1.000" in lines
     assert "likes_length: 0.167, 0.047 to 0.448" in lines
     assert "control shortest: 0.875" in lines

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.examples.script import output_of
 
 
 def test_the_best_response_to_each_question_is_printed(tmp_path: Path) -> None:
-    script = ROOT / "examples" / "score_file" / "score_file.py"
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    printed = output_of("score_file", tmp_path)
+    lines = printed.splitlines()
     assert lines[0] == "6 rows with 18 responses"
     # The last six lines: 1 + 0.5 * (1 - length / 80) of the shortest right response.
     assert lines[-6:] == [

@@ -8,6 +8,8 @@ server or the user's function, never into the score.
 from __future__ import annotations
 
 import dataclasses
+import hmac
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 from rmrl.inference.scoring_base import FAILURES, EngineSpec
 from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.kinds.code import CodeReward
 from rmrl.rewards.kinds.critique import CritiqueReward
 from rmrl.rewards.kinds.ensemble import Ensemble
 from rmrl.rewards.kinds.generative import GenerativeReward
@@ -49,6 +52,9 @@ class Injection:
     reply: Reply | None = None
     """What a server answers."""
     timeout_s: float = 10.0
+    reported: Any = None
+    """What the tester of a service that runs code reports for the row: [passed, detail] of its
+    test."""
     gate: bool = False
     """A rule that is 0 on the row is a gate of the reward."""
 
@@ -67,8 +73,8 @@ def _injections() -> dict[tuple[str, str], Injection]:
         for status in FAILURES
         for kind in ENGINE_KINDS
     }
-    found |= {("ok", kind): FINE for kind in (*ENGINE_KINDS, "rule", "remote")}
-    found |= {("skipped", kind): GATE for kind in (*ENGINE_KINDS, "rule", "remote")}
+    found |= {("ok", kind): FINE for kind in (*ENGINE_KINDS, "rule", "remote", "code")}
+    found |= {("skipped", kind): GATE for kind in (*ENGINE_KINDS, "rule", "remote", "code")}
     found |= {("unparseable", kind): Injection(verdict="None") for kind in ENGINE_KINDS}
     found |= {("user_error", kind): Injection(verdict="'garbage'") for kind in ENGINE_KINDS}
     for kind in TEXT_KINDS:
@@ -91,6 +97,12 @@ def _injections() -> dict[tuple[str, str], Injection]:
         ),
         ("provider_error", "remote"): Injection(reply=Reply({"detail": "broken"}, status=500)),
         ("timeout", "remote"): Injection(reply=Reply(1.0, delay_s=1.5), timeout_s=0.75),
+        ("provider_error", "code"): Injection(
+            reply=Reply({"status": "SandboxError", "message": "no container"})
+        ),
+        ("timeout", "code"): Injection(reply=Reply({}, delay_s=1.5), timeout_s=0.75),
+        ("user_error", "code"): Injection(reported=["unfit", "the test is no Python"]),
+        ("worker_lost", "code"): Injection(reported=["lost", "no process left"]),
     }
     return found | {
         (status, "ensemble"): found[status, "generative"]
@@ -141,6 +153,11 @@ IMPOSSIBLE: Mapping[tuple[str, str], str] = {
     ),
     ("user_error", "remote"): "no function of the user's runs here",
     ("cancelled", "remote"): _RAISES,
+    ("unparseable", "code"): "a response without code is wrong, which is a score of 0",
+    ("judge_truncated", "code"): _NO_JUDGE,
+    ("judge_refused", "code"): _NO_JUDGE,
+    ("overlong", "code"): _NO_JUDGE,
+    ("cancelled", "code"): _RAISES,
 }
 
 
@@ -168,16 +185,44 @@ def specs_of(kind: str, injection: Injection, folder: Path, *, url: str) -> list
 
 
 def answer(injection: Injection) -> Any:
-    """What a reward server answers: the length, but the injected reply to the row that fails."""
-    return lambda seen: (
-        injection.reply
-        if injection.reply is not None and _asks_bad(seen)
-        else Reply(float(len(seen.body["response"])))
+    """What a reward server answers: the length, but the injected reply to the row that fails. One
+    that runs code reports that the test passes."""
+
+    def reply(seen: Seen) -> Reply:
+        if injection.reply is not None and _text(seen) == BAD:
+            return injection.reply
+        if "code" not in seen.body:
+            return Reply(float(len(seen.body["response"])))
+        verdict = [True, ""]
+        if injection.reported is not None and _text(seen) == BAD:
+            verdict = injection.reported
+        return ran_tests(seen, [verdict])
+
+    return reply
+
+
+def ran_tests(seen: Seen, verdicts: list[Any]) -> Reply:
+    """What a SandboxFusion service answers when the tester in it has these verdicts."""
+    job = json.loads(seen.body["stdin"])
+    text = json.dumps(verdicts)
+    code = hmac.new(job["secret"].encode(), text.encode(), "sha256").hexdigest()
+    ran = {
+        "status": "Finished",
+        "return_code": 0,
+        "execution_time": 0.1,
+        "stdout": f"{job['ready']}\n\n{code} {text}\n",
+        "stderr": "",
+    }
+    return Reply(
+        {"status": "Success", "message": "", "compile_result": None, "run_result": ran, "files": {}}
     )
 
 
-def _asks_bad(seen: Seen) -> bool:
-    return seen.body["response"] == BAD
+def _text(seen: Seen) -> str:
+    """The response that a server is asked about."""
+    if "code" in seen.body:
+        return json.loads(seen.body["stdin"])["candidate"]
+    return seen.body["response"]
 
 
 def _alone(kind: str, injection: Injection, folder: Path, *, url: str) -> RewardSpec:
@@ -192,6 +237,16 @@ def _alone(kind: str, injection: Injection, folder: Path, *, url: str) -> Reward
             options=options,
             remote=http_spec(options, "reward.specs.mine"),
         )
+    if kind == "code":
+        made = CodeReward.Options(
+            where="sandbox_fusion",
+            url=url,
+            needs_block=False,
+            timeout_s=injection.timeout_s,
+            max_tries=1,
+        )
+        server = CodeReward.server_of(made, "reward.specs.mine")
+        return RewardSpec(name="mine", kind="code", weight=1.0, options=made, remote=server)
     return _model(kind, injection, folder)
 
 

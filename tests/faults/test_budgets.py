@@ -218,6 +218,9 @@ class _NeverAnswers:
             raise StallError(f"generate did not finish within {timeout_s:g} s")
         return 0.0
 
+    def remember_family(self) -> None:
+        return None
+
     async def kill(self) -> None:
         return None
 

@@ -66,6 +66,9 @@ class _Watched:
             if method == "generate":
                 self.watch.generating.clear()
 
+    def remember_family(self) -> None:
+        self.process.remember_family()
+
     async def kill(self) -> None:
         await self.process.kill()
 
@@ -77,7 +80,9 @@ async def kill_the_generating(watch: Watched) -> None:
     assert watch.generating.is_set(), (
         "the call was over before it could be disturbed: give it more tokens"
     )
-    process = watch.processes[-1].local
+    family = watch.processes[-1].family
+    assert family is not None
+    process = family.process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
 

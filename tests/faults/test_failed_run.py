@@ -12,6 +12,7 @@ import pytest
 
 from rmrl.config.schema import Config
 from rmrl.errors import EngineLostError, MissingVerdictsError, StallError
+from rmrl.telemetry import jsonl
 from rmrl.trainer import build
 from rmrl.trainer.check import Checked
 from tests.faults.test_resume import assert_same, go
@@ -115,12 +116,33 @@ def test_a_checkpoint_that_cannot_be_written_does_not_hide_the_error(
     async def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rmrl.trainer.checkpoint.save", full)
+    monkeypatch.setattr("rmrl.trainer.checkpoint.write_files", full)
     failed(tmp_path, MissingVerdictsError, after_steps=2)
     assert any(
         "no checkpoint of step 2 could be saved ([Errno 28] No space left on device)" in line
         for line in caplog.messages
     )
+
+
+def test_samples_that_cannot_be_written_neither_hide_the_error_nor_cost_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    append = jsonl.append
+
+    def broken(file: Any, rows: Any) -> None:
+        """Fails for the samples, also those of the failed step, and writes the metrics."""
+        if Path(file.name).name == "samples.jsonl":
+            raise RecursionError("too deep")
+        append(file, rows)
+
+    monkeypatch.setattr(jsonl, "append", broken)
+    out = failed(tmp_path, MissingVerdictsError, after_steps=1)
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["step_000001"]
+    faults = [line for line in caplog.messages if "RecursionError: too deep" in line]
+    assert [line.partition(" could")[0] for line in faults] == [
+        "samples of step 1",
+        "samples of step 2",
+    ]
 
 
 def test_without_a_frequency_time_decides_and_the_newest_two_stay(

@@ -233,6 +233,6 @@ def test_a_signal_finishes_the_step_saves_and_the_rest_is_as_if_never_cut(
 
     with pytest.raises(Interrupted, match="of 6; the same command goes on from there"):
         asyncio.run(cut())
-    state = json.loads((run.checkpoints / f"step_{run.step:06d}" / "trainer.json").read_text())
+    state = json.loads((run.saves.root / f"step_{run.step:06d}" / "trainer.json").read_text())
     assert state["step"] == run.step < 6
     assert_same(go(tmp_path / "cut", 6), go(tmp_path / "whole", 6), step=6)

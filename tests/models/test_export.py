@@ -3,14 +3,16 @@ behind."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from rmrl.models.export import save_hf_folder
+from rmrl.models.export import Writers, save_hf_folder
 
 
 @pytest.fixture
@@ -72,3 +74,32 @@ def test_a_failure_on_the_way_leaves_the_older_export(model: LlamaForCausalLM, t
         save_hf_folder(folder, model, broken())
     assert [p.name for p in tmp_path.iterdir()] == ["hf"]
     assert (folder / "config.json").read_text() == "{}"
+
+
+def test_two_processes_deal_out_the_files(model: LlamaForCausalLM, tmp_path: Path):
+    """Two threads stand for them; each writes every second one of the four files."""
+    meet = threading.Barrier(2, timeout=30)
+
+    def write(rank: int) -> None:
+        writers = Writers(rank=rank, count=2, barrier=meet.wait)
+        parameters = model.named_parameters()
+        save_hf_folder(tmp_path / "hf", model, parameters, shard_bytes=100_000, writers=writers)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, (0, 1)))
+    assert len(list((tmp_path / "hf").glob("model-*-of-00004.safetensors"))) == 4
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    row = torch.arange(7)[None]
+    assert torch.equal(loaded(row).logits, model(row).logits)
+    assert [p.name for p in tmp_path.iterdir()] == ["hf"]
+
+
+def test_a_process_writes_its_own_files_alone(model: LlamaForCausalLM, tmp_path: Path):
+    """The second of two, without the first: files 1 and 3 of four."""
+    (tmp_path / ".hf.writing").mkdir()
+    writers = Writers(rank=1, count=2)
+    save_hf_folder(
+        tmp_path / "hf", model, model.named_parameters(), shard_bytes=100_000, writers=writers
+    )
+    names = sorted(path.name for path in (tmp_path / ".hf.writing").iterdir())
+    assert names == ["part-1", "part-3"]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from rmrl.cluster.devices import Devices, Machine
+from rmrl.cluster.nvml import Gpu
 from rmrl.errors import ConfigError, DataError
+from rmrl.offline import check
 from tests.offline.conftest import Bench
 
 
@@ -151,6 +156,34 @@ def test_a_user_sees_rewards_rows_and_the_plan_where_there_are_engines(bench: Be
     model = f"reward.specs.quality.path={bench.folder}/scalar-model"
     bench.checked(files, out, "reward.models=[quality]", model)
     assert "memory plan" in "\n".join(bench.notices)
+
+
+def test_a_setting_for_cuda_is_checked_on_the_machines_of_the_cluster(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine that starts the job may have no GPU."""
+    gpu = Gpu(total_bytes=80 * 2**30, free_bytes=78 * 2**30)
+    machine = Machine(gpus=(gpu,), host_free_bytes=100 * 2**30)
+    calls: list[str] = []
+
+    def find_devices(device: str, ray_init: Any) -> Devices:
+        calls.append(f"{device} {ray_init['address']}")
+        return Devices(kind="cuda", machines=(machine,))
+
+    monkeypatch.setattr(check, "find_devices", find_devices)
+    checked = bench.checked(
+        f"data.files={bench.rows('a')}",
+        f"out={bench.folder}/s.jsonl",
+        "reward.models=[quality]",
+        f"reward.specs.quality.path={bench.folder}/scalar-model",
+        "reward.engine.name=vllm",
+        "reward.engine.batch_invariant=true",
+        "trainer.device=auto",
+        "ray_kwargs.ray_init.address=10.0.0.1:6379",
+    )
+    assert calls == ["auto 10.0.0.1:6379"]
+    assert checked.device == "cuda"
+    assert [engine.spec.device for engine in checked.engines] == ["cuda"]
 
 
 def test_older_names_are_translated(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from rmrl.offline.estimate import (
     step_rows,
 )
 from rmrl.offline.response_rows import response_rows
+from rmrl.offline.summary import Cost
+from rmrl.rewards.scoring.missing import VerdictCounts
 from rmrl.rewards.specs.spec import SourceWeights
 from tests.offline.conftest import Bench
 
@@ -63,7 +66,10 @@ def test_the_first_rows_of_every_source() -> None:
 def test_seconds_and_tokens_scale_with_the_number_of_responses() -> None:
     """8 responses in 2 s: 4,000 in 1,000 s, which is 17 minutes; 80 tokens / 8 * 4,000."""
     cost = RewardCost(
-        name="judge", rows=8, seconds=2.0, tokens_in=80, tokens_out=16, missing={"unparseable": 3}
+        name="judge",
+        seconds=2.0,
+        verdicts=VerdictCounts(rows=8, statuses=Counter(ok=5, unparseable=3)),
+        tokens=Cost(computed=8, tokens_in=80, tokens_out=16),
     )
     assert cost_line(cost, 4000) == (
         "judge: 4,000 responses in about 17 min (8 took 2 s), 40,000 tokens in and 8,000 out;"

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from rmrl.cluster.devices import Devices, Machine, cpu_devices
 from rmrl.cluster.ledger import PHASES
+from rmrl.cluster.nvml import Gpu
 from rmrl.config.schema import ScoreTrainerConfig
 from rmrl.errors import ConfigError, MemoryPlanError
 from rmrl.inference.scoring_base import EngineSpec
@@ -49,7 +51,7 @@ def engines(*rewards: RewardSpec, **pools: int) -> list[EnginePlan]:
     trainer = ScoreTrainerConfig(
         resource_pools={name: {"n_gpus_per_node": count} for name, count in pools.items()}
     )
-    return prepare_engines(rewards, trainer, device="cpu")
+    return prepare_engines(rewards, trainer, cpu_devices())
 
 
 def test_an_auto_engine_is_awake_while_scoring_and_away_otherwise(tiny_llama: Path) -> None:
@@ -91,6 +93,66 @@ def test_the_largest_engine_must_fit_with_the_others_away(tiny_llama: Path) -> N
         scoring_plan(plans, budget_bytes=need - 1).check()
 
 
+def test_the_plan_counts_replicas_that_fill_the_devices(tiny_llama: Path) -> None:
+    gpus = (Gpu(total_bytes=80 * GIB, free_bytes=78 * GIB),) * 8
+    devices = Devices(kind="cuda", machines=(Machine(gpus=gpus, host_free_bytes=100 * GIB),))
+    trainer = ScoreTrainerConfig(n_gpus_per_node=8)
+    judge = reward("judge", tiny_llama, device="cuda", tensor_parallel_size=2, replicas=None)
+    plans = prepare_engines([judge], trainer, devices)
+    plan = scoring_plan(plans, **budgets(trainer, devices))
+    engine, host = plan.claims
+    assert engine.devices == tuple(f"gpu {number}" for number in range(8))
+    assert "tp2 x4" in engine.what  # 8 devices / 2
+    assert host.awake_bytes == 4 * WEIGHTS
+    assert plan.budgets["gpu 7"] == 78 * GIB
+    assert plan.budgets["host memory"] == 100 * GIB
+
+
+@pytest.mark.parametrize(
+    ("host_bytes", "policy_bytes", "expected"),
+    [
+        (10 * WEIGHTS, 0, (4, 4)),
+        (9 * WEIGHTS, 2 * WEIGHTS, (3, 4)),
+        (7 * WEIGHTS - 1, 0, (3, 3)),
+        (2 * WEIGHTS, 0, (1, 1)),
+        (WEIGHTS, 0, (1, 1)),  # which does not fit either
+    ],
+)
+def test_an_open_number_of_replicas_follows_the_host_memory(
+    tiny_llama: Path,
+    caplog: pytest.LogCaptureFixture,
+    host_bytes: int,
+    policy_bytes: int,
+    expected: tuple[int, int],
+) -> None:
+    gpus = (Gpu(total_bytes=80 * GIB, free_bytes=78 * GIB),) * 4
+    devices = Devices(kind="cuda", machines=(Machine(gpus=gpus, host_free_bytes=host_bytes),))
+    trainer = ScoreTrainerConfig(n_gpus_per_node=4)
+    specs = [
+        reward("a", tiny_llama, device="cuda", replicas=None),
+        reward("b", tiny_llama, device="cuda", replicas=None, max_num_seqs=4),
+        reward("c", tiny_llama, device="cuda", replicas=4, put_away="unload"),
+    ]
+    plans = prepare_engines(specs, trainer, devices, policy_host_bytes=policy_bytes)
+    assert tuple(plan.replicas for plan in plans) == (*expected, 4)
+    assert [len(plan.devices) for plan in plans] == [*expected, 4]
+    lowered = [count for count in expected if count < 4]
+    assert len(caplog.messages) == len(lowered)
+    if lowered:
+        text = f"the engine of a has {expected[0]} of the 4 replicas that its devices have room for"
+        assert text in caplog.messages[0]
+        assert "engine.replicas=1 keeps one" in caplog.messages[0]
+
+
+def test_a_given_number_of_replicas_stays_and_does_not_fit(tiny_llama: Path) -> None:
+    gpus = (Gpu(total_bytes=80 * GIB, free_bytes=78 * GIB),) * 4
+    devices = Devices(kind="cuda", machines=(Machine(gpus=gpus, host_free_bytes=WEIGHTS),))
+    trainer = ScoreTrainerConfig(n_gpus_per_node=4)
+    plans = prepare_engines([reward("a", tiny_llama, device="cuda", replicas=2)], trainer, devices)
+    with pytest.raises(MemoryPlanError, match=r"fewer reward\.engine\.replicas"):
+        scoring_plan(plans, **budgets(trainer, devices)).check()
+
+
 def test_a_pool_that_is_not_there_is_a_mistake(tiny_llama: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"p names pool 'judges', which trainer\.resource_pools does not have"
@@ -117,11 +179,11 @@ def test_on_gpus_each_engine_has_its_devices_and_sleeps_in_host_memory(tiny_llam
 
 
 def test_the_budget_is_what_was_asked_for_or_what_is_free() -> None:
-    assert budgets(ScoreTrainerConfig(memory_budget_gb=1.5), device="cpu") == {
+    assert budgets(ScoreTrainerConfig(memory_budget_gb=1.5), cpu_devices()) == {
         "budget_bytes": 3 * GIB // 2,
         "host_bytes": None,
     }
-    assert budgets(ScoreTrainerConfig(), device="cpu")["budget_bytes"] > 100 * MIB
+    assert budgets(ScoreTrainerConfig(), cpu_devices())["budget_bytes"] > 100 * MIB
 
 
 def test_a_float32_judge_takes_twice_the_memory_and_the_plan_says_why(tiny_llama: Path) -> None:

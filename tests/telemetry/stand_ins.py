@@ -7,10 +7,37 @@ these would refuse is a TypeError here.
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
+
+
+class Table:
+    """`wandb.Table` and `trackio.Table`: W&B refuses rows of another length and columns that are
+    no list."""
+
+    def __init__(
+        self, columns: list[str] | None = None, data: list[list[Any]] | None = None
+    ) -> None:
+        assert isinstance(columns, list)
+        assert isinstance(data, list)
+        assert all(len(row) == len(columns) for row in data)
+        self.columns, self.data = columns, data
+
+
+class _EchartsTable:
+    """`swanlab.echarts.Table`."""
+
+    def __init__(self) -> None:
+        self.columns: list[str] = []
+        self.data: list[list[Any]] = []
+
+    def add(self, headers: list[str], rows: list[list[Any]]) -> _EchartsTable:
+        self.columns, self.data = headers, rows
+        return self
 
 
 @dataclass
@@ -46,6 +73,7 @@ class Wandb:
     """`import wandb`."""
 
     Settings = _WandbSettings
+    Table = Table
 
     def __init__(self) -> None:
         self.runs: list[RecordedRun] = []
@@ -81,6 +109,8 @@ class Wandb:
 class Trackio:
     """`import trackio`."""
 
+    Table = Table
+
     def __init__(self) -> None:
         self.runs: list[RecordedRun] = []
 
@@ -100,6 +130,8 @@ class Trackio:
 
 class SwanLab:
     """`import swanlab`."""
+
+    echarts = SimpleNamespace(Table=_EchartsTable)
 
     def __init__(self) -> None:
         self.runs: list[RecordedRun] = []
@@ -151,6 +183,7 @@ class Mlflow:
 
     def __init__(self) -> None:
         self.uris: list[str] = []
+        self.artifact_locations: list[str | None] = []
         self.experiments: dict[str, str] = {}
         self.runs: dict[str, dict[str, Any]] = {}
 
@@ -165,7 +198,8 @@ class Mlflow:
             else None
         )
 
-    def create_experiment(self, name: str) -> str:
+    def create_experiment(self, name: str, artifact_location: str | None = None) -> str:
+        self.artifact_locations.append(artifact_location)
         self.experiments[name] = str(len(self.experiments) + 1)
         return self.experiments[name]
 
@@ -176,6 +210,8 @@ class Mlflow:
             "name": run_name,
             "metrics": [],
             "params": {},
+            "artifacts": {},
+            "tags": {},
             "status": "RUNNING",
         }
         return SimpleNamespace(info=SimpleNamespace(run_id=run_id))
@@ -190,6 +226,21 @@ class Mlflow:
 
     def update_run(self, run_id: str, status: str | None = None) -> None:
         self.runs[run_id]["status"] = status
+
+    def log_dict(self, run_id: str, dictionary: dict[str, Any], artifact_file: str) -> None:
+        self.runs[run_id]["artifacts"][artifact_file] = json.dumps(dictionary)
+
+    def list_artifacts(self, run_id: str, path: str | None = None) -> list[Any]:
+        return [SimpleNamespace(path=name) for name in self.runs[run_id]["artifacts"]]
+
+    def download_artifacts(self, run_id: str, path: str, dst_path: str | None = None) -> str:
+        target = Path(str(dst_path)) / path
+        target.write_text(self.runs[run_id]["artifacts"][path], encoding="utf-8")
+        return str(target)
+
+    def set_tag(self, run_id: str, key: str, value: Any) -> None:
+        assert len(value) <= 5000
+        self.runs[run_id]["tags"][key] = value
 
     def set_terminated(self, run_id: str) -> None:
         self.runs[run_id]["status"] = "FINISHED"

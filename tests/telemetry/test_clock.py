@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from rmrl.telemetry.clock import StepClock
+from rmrl.telemetry.clock import Durations, StepClock
 
 
 class Watch:
@@ -99,3 +99,16 @@ def test_restart_forgets_all_but_what_is_still_open(watch: Watch) -> None:
         clock.restart()
         watch.at += 2
     assert clock.metrics() == {"time/prefetch_s": 2, "time/other_s": 0, "time/step_s": 2}
+
+
+def test_durations_add_up_until_they_are_taken() -> None:
+    seconds = iter([0.0, 2.0, 10.0, 13.0, 20.0, 21.0])
+    durations = Durations(now=lambda: next(seconds))
+    with durations("sleep"):
+        pass
+    with contextlib.suppress(ValueError), durations("sleep"):
+        raise ValueError
+    with durations("wake"):
+        pass
+    assert durations.take() == {"sleep": 5.0, "wake": 1.0}
+    assert durations.take() == {}

@@ -4,6 +4,7 @@ missing package says."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import sqlite3
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from rmrl.errors import ConfigError
+from rmrl.telemetry.remote_rows import MLFLOW_ROWS
+from rmrl.telemetry.sample_table import SampleTable
 from rmrl.telemetry.sinks import SinkContext, Sinks, open_sinks
 from tests.telemetry import stand_ins
 
@@ -179,6 +182,145 @@ def test_a_missing_package_is_a_sentence_with_the_command(
     assert problem.endswith(f"pip install {name} or drop it from trainer.logger")
 
 
+COLUMNS = ("step", "response", "rule", "rule/status")
+
+
+def samples(step: int, rows: int = 2) -> SampleTable:
+    row = (step, "seven", None, "timeout")
+    return SampleTable(COLUMNS, (row,) * rows)
+
+
+def three_tables_and_a_resume(name: str, out_dir: Path) -> None:
+    """Steps 1 to 3; then a run that goes on from step 1, until step 4."""
+    for steps, resume in (((1, 2, 3), None), ((2, 3, 4), 1)):
+        sinks = opened(name, out_dir, resume_step=resume)
+        for step in steps:
+            sinks.table(step, samples(step))
+        sinks.close()
+
+
+def tables_of(run: stand_ins.RecordedRun) -> list[object]:
+    return [entry["samples"] for _, entry in run.logged if "samples" in entry]
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_every_step_has_a_table_and_a_resume_adds_none_twice(
+    tmp_path: Path, modules: dict[str, stand_ins.Trackio], name: str
+) -> None:
+    three_tables_and_a_resume(name, tmp_path)
+    first, second = modules[name].runs
+    steps = [table.data[0][0] for table in tables_of(first) + tables_of(second)]  # type: ignore[attr-defined]
+    assert steps == [1, 2, 3, 4]
+    (table,) = tables_of(second)
+    assert isinstance(table, stand_ins.Table)
+    assert table.columns == list(COLUMNS)
+    assert table.data == [[4, "seven", None, "timeout"]] * 2
+    if name == "wandb":
+        assert [entry["step"] for _, entry in first.logged] == [1, 2, 3]
+    else:
+        assert [step for step, _ in first.logged] == [1, 2, 3]
+
+
+def test_mlflows_table_is_cut_back_by_a_resume(
+    tmp_path: Path, modules: dict[str, stand_ins.Mlflow]
+) -> None:
+    """Rows of steps 2 and 3 are those of the run that went on."""
+    three_tables_and_a_resume("mlflow", tmp_path)
+    mlflow = modules["mlflow"]
+    (run,) = mlflow.runs.values()
+    table = json.loads(run["artifacts"]["samples.json"])
+    assert table["columns"] == list(COLUMNS)
+    assert [row[0] for row in table["data"]] == [1, 1, 2, 2, 3, 3, 4, 4]
+    tag = json.loads(run["tags"]["mlflow.loggedArtifacts"])
+    assert tag == [{"path": "samples.json", "type": "table"}]
+    assert mlflow.artifact_locations == [(tmp_path / "mlflow_artifacts").as_uri()]
+
+
+def test_mlflows_table_holds_the_newest_rows(
+    tmp_path: Path, modules: dict[str, stand_ins.Mlflow]
+) -> None:
+    sinks = opened("mlflow", tmp_path)
+    for step in (1, 2, 3):
+        sinks.table(step, samples(step, rows=200))
+    sinks.close()
+    (run,) = modules["mlflow"].runs.values()
+    steps = [row[0] for row in json.loads(run["artifacts"]["samples.json"])["data"]]
+    # 600 rows, of which 512 are kept: 88 of the first step's 200 are dropped
+    assert MLFLOW_ROWS == 512
+    assert (len(steps), steps.count(1), steps.count(3)) == (512, 112, 200)
+
+
+def test_artifacts_of_an_mlflow_server_have_its_own_place(
+    tmp_path: Path, modules: dict[str, stand_ins.Mlflow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking.example")
+    two_steps("mlflow", tmp_path)
+    assert modules["mlflow"].artifact_locations == [None]
+
+
+@pytest.mark.parametrize("online", [True, False])
+def test_swanlab_has_every_step_once_per_run(
+    tmp_path: Path,
+    modules: dict[str, stand_ins.SwanLab],
+    monkeypatch: pytest.MonkeyPatch,
+    online: bool,
+) -> None:
+    """An offline run that was resumed is another run, which has its own steps."""
+    if online:
+        monkeypatch.setenv("SWANLAB_API_KEY", "key")
+    three_tables_and_a_resume("swanlab", tmp_path)
+    steps: list[list[int | None]] = []
+    for run in modules["swanlab"].runs:
+        steps.append([step for step, _ in run.logged])
+    assert steps == [[1, 2, 3], [4] if online else [2, 3, 4]]
+
+
+@pytest.mark.parametrize(("name", "part"), [("trackio", "Table"), ("swanlab", "echarts")])
+def test_an_old_package_without_tables_keeps_its_numbers(
+    tmp_path: Path,
+    modules: dict[str, stand_ins.Trackio],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    part: str,
+) -> None:
+    monkeypatch.delattr(type(modules[name]), part)
+    monkeypatch.setattr(modules[name], "__name__", name, raising=False)
+    sinks = opened(name, tmp_path)
+    sinks.table(1, samples(1))
+    sinks.log(1, METRICS)
+    sinks.close()
+    assert modules[name].runs[0].logged == [(1, KEPT)]
+    assert caplog.messages == [
+        f"the installed {name} has no tables ({part}): scored samples are not shown there; pip"
+        f" install --upgrade {name}"
+    ]
+    caplog.clear()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tracker_that_refuses_a_table_is_switched_off(
+    tmp_path: Path,
+    modules: dict[str, stand_ins.Wandb],
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectionError("too large")
+
+    monkeypatch.setattr(stand_ins.RecordedRun, "log", refuse)
+    monkeypatch.setattr(stand_ins.Mlflow, "log_dict", refuse)
+    sinks = opened(name, tmp_path)
+    sinks.table(1, samples(1))
+    sinks.close()
+    assert caplog.messages == [
+        f"the logger {name} failed while closing with ConnectionError: too large"
+    ]
+    assert not (tmp_path / f"{name}_samples.txt").exists()
+    caplog.clear()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_real_package_takes_it(tmp_path: Path, name: str) -> None:
     """Where the package is installed: opened, logged to, closed and resumed without a network and
@@ -187,6 +329,7 @@ def test_the_real_package_takes_it(tmp_path: Path, name: str) -> None:
         pytest.skip(f"{name} is not installed")
     two_steps(name, tmp_path)
     two_steps(name, tmp_path, resume_step=1)
+    three_tables_and_a_resume(name, tmp_path)
     if name == "mlflow":
         with sqlite3.connect(tmp_path / "mlflow.db") as store:
             rows = store.execute(

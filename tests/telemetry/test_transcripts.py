@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rmrl.telemetry import jsonl, transcripts
 from rmrl.telemetry.transcripts import SampleWriter
 from rmrl.types import Prompt, Response, RewardBatch, ScoreResult, Scores
 
@@ -59,6 +62,7 @@ def test_a_line_says_everything(tmp_path: Path) -> None:
     responses, rewards = sample(2)
     writer = SampleWriter(tmp_path / "samples.jsonl")
     assert writer.write(3, responses, rewards, advantages_B=[1.5, math.nan]) == 2
+    assert writer.flush()
     first, second = rows(tmp_path / "samples.jsonl")
     verdict = {
         "score": 0.5,
@@ -126,8 +130,82 @@ def test_a_full_disk_is_reported_once_and_stops_nothing(
         "wb"
     ) as full:  # every write to it fails with "No space left on device"
         os.dup2(full.fileno(), writer._file.fileno())
-    assert writer.write(1, *sample(2)) == 0
+    writer.write(1, *sample(2))
+    assert not writer.flush()
     assert writer.write(2, *sample(2)) == 0
     writer.close()
     (message,) = caplog.messages
     assert "No space left on device" in message
+
+
+def test_writing_does_not_hold_up_the_run_and_a_flush_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "samples.jsonl"
+    may_write = threading.Event()
+    append = jsonl.append
+
+    def slow(*args: object) -> None:
+        assert may_write.wait(10)
+        append(*args)
+
+    monkeypatch.setattr(jsonl, "append", slow)
+    writer = SampleWriter(path)
+    writer.write(1, *sample(2))
+    writer.write(2, *sample(2))
+    assert rows(path) == []
+    assert not writer.flush(timeout_s=0.01)
+    may_write.set()
+    assert writer.flush()
+    assert [row["step"] for row in rows(path)] == [1, 1, 2, 2]
+    writer.close()
+
+
+def test_a_sample_that_cannot_be_written_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(jsonl, "append", broken)
+    writer = SampleWriter(tmp_path / "samples.jsonl")
+    writer.write(7, *sample(1))
+    with pytest.raises(RuntimeError, match=r"step 7 .*samples\.jsonl: RecursionError: too deep"):
+        writer.flush()
+    writer.close()
+
+
+def test_a_file_that_accepts_nothing_is_given_up_and_holds_up_neither_steps_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_write = threading.Event()
+    monkeypatch.setattr(jsonl, "append", lambda *_: may_write.wait(60))
+    monkeypatch.setattr(transcripts, "FLUSH_S", 0.05)
+    writer = SampleWriter(tmp_path / "samples.jsonl")
+    begun = time.monotonic()
+    # The thread has one step, four wait, the sixth finds no room.
+    counts = [writer.write(step, *sample(2)) for step in range(1, 8)]
+    assert counts[:4] == [2, 2, 2, 2]
+    assert counts[-1] == 0
+    assert not writer.flush()
+    writer.close()
+    writer.close()
+    assert time.monotonic() - begun < 20
+    (message,) = caplog.messages
+    assert "accepted none within 0.05 s" in message
+    may_write.set()
+
+
+def test_the_end_does_not_wait_for_ever_for_a_step_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_write = threading.Event()
+    monkeypatch.setattr(jsonl, "append", lambda *_: may_write.wait(60))
+    monkeypatch.setattr(transcripts, "FLUSH_S", 0.05)
+    writer = SampleWriter(tmp_path / "samples.jsonl")
+    writer.write(1, *sample(2))
+    writer.close()
+    assert not writer._file.closed  # closing waits for the thread that writes
+    (message,) = caplog.messages
+    assert "accepted none within 0.05 s" in message
+    may_write.set()

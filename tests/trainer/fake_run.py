@@ -11,7 +11,7 @@ tokens likelier.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.config.schema import Config
 from rmrl.data.dataset import PromptTable, load_prompts
 from rmrl.data.write import write_rows
+from rmrl.errors import EngineLostError
 from rmrl.inference.fake.rollout import FakeRollout
 from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.rewards.residency import Residency
@@ -39,11 +40,13 @@ from rmrl.trainer.check import prompt_loader
 from rmrl.trainer.check_algorithm import critic_settings, needs_critic
 from rmrl.trainer.collector import Collector
 from rmrl.trainer.loop import train
+from rmrl.trainer.measures import Measures
 from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
 from rmrl.trainer.publish import Publisher
 from rmrl.trainer.records import Telemetry
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.run import Run
+from rmrl.trainer.throughput import Throughput
 
 PARITY = """
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -110,6 +113,8 @@ class FakeParts:
     host: FakeHost = field(default_factory=FakeHost)
     engines: list[FakeProcess] = field(default_factory=list)
     workers: list[FakeProcess] = field(default_factory=list)
+    start: Any = None
+    """See RolloutPool."""
 
 
 def prompts(config: Config, *, split: str = "train", count: int = 16) -> PromptTable:
@@ -140,6 +145,28 @@ def rollout_engine(*, replica: int = 0, **script: Any) -> FakeProcess:
     engine = FakeRollout(settings)
     engine._state = "awake"
     return FakeProcess(engine, f"rollout-{replica}")
+
+
+@dataclass
+class DiesInTheMiddle(FakeProcess):
+    """Its process dies when it is to give one sample more than `after`, over all its streams."""
+
+    after: int = 0
+    given: int = 0
+
+    async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
+        async for part in super().stream(method, *args, timeout_s=timeout_s):
+            if self.given == self.after:
+                self.object = None
+                raise EngineLostError(f"the process of {self.name}.{method} died")
+            self.given += 1
+            yield part
+
+
+def dying(*, after: int, replica: int = 0) -> FakeProcess:
+    """`rollout_engine` whose process dies after this many samples."""
+    whole = rollout_engine(replica=replica)
+    return DiesInTheMiddle(whole.object, whole.name, after=after)
 
 
 def train_worker(
@@ -207,7 +234,7 @@ def fake_run(
     sleeps = (
         config.actor_rollout_ref.rollout.free_cache_engine and not config.trainer.max_staleness
     )  # ahead: in a pool, always awake
-    pool = RolloutPool(parts.engines, timeout_s=5.0, sleeps=sleeps)  # type: ignore[arg-type]
+    pool = RolloutPool(parts.engines, timeout_s=5.0, sleeps=sleeps, start=parts.start)  # type: ignore[arg-type]
     return Run(
         config=config,
         out_dir=out,
@@ -241,6 +268,14 @@ def fake_run(
         open_telemetry=telemetry,
         config_fingerprint="fake",
         decode=lambda tokens: "".join(map(chr, tokens)),
+        measures=Measures(
+            models,
+            pool,
+            throughput=Throughput(generate_devices=1, update_devices=1, update_operations=None),
+            epochs=config.actor_rollout_ref.actor.ppo_epochs,
+            profile_steps=config.trainer.profile_steps or (),
+            profile_folder=out / "profile",
+        ),
     )
 
 

@@ -79,7 +79,7 @@ def test_a_cpu_trains_in_one_process_where_no_number_is_typed() -> None:
     made = config("grpo")
     made.trainer.device = "cpu"
     made.trainer.n_gpus_per_node = -1
-    assert _settle(made, Problems()) == "cpu"
+    assert _settle(made, Problems()).kind == "cpu"
     assert made.trainer.n_gpus_per_node == 1
 
 
@@ -250,20 +250,20 @@ def test_estimators_of_whole_responses_refuse_token_rewards() -> None:
 def test_greedy_validation_of_several_responses_is_pointed_out() -> None:
     made = config("grpo")
     made.data.val_files, made.actor_rollout_ref.rollout.val_kwargs.n = "val.parquet", 4
-    (advice,) = _advice(made)
+    (advice,) = _advice(made, "cpu")
     assert "val_kwargs.do_sample=True" in advice
     made.actor_rollout_ref.rollout.val_kwargs.do_sample = True
     made.actor_rollout_ref.rollout.val_kwargs.temperature = 1.0
-    assert not list(_advice(made))
+    assert not list(_advice(made, "cpu"))
 
 
 def test_older_samples_without_correction_are_pointed_out() -> None:
     made = config("grpo")
     made.trainer.max_staleness = 1
-    (advice,) = _advice(made)
+    (advice,) = _advice(made, "cpu")
     assert "rollout_correction.rollout_is=token" in advice
     made.algorithm.rollout_correction.rollout_is = "token"
-    assert not list(_advice(made))
+    assert not list(_advice(made, "cpu"))
 
 
 def checkpoint(folder: Path, vocabulary: int) -> str:

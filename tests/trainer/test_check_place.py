@@ -7,53 +7,61 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.cluster.devices import Devices, Machine, cpu_devices
+from rmrl.cluster.nvml import Gpu
 from rmrl.config.schema import Config
+from rmrl.errors import ConfigError
+from rmrl.models.checkpoint_inspect import weight_bytes
 from rmrl.trainer import check_place, checkpoint
-from rmrl.trainer.check_place import fill_processes, finished_step, process_advice, process_problems
+from rmrl.trainer.check_place import (
+    fill_processes,
+    finished_step,
+    process_advice,
+    process_problems,
+    published_weights_advice,
+)
+
+GPU = Gpu(total_bytes=80 * 2**30, free_bytes=79 * 2**30)
 
 
-def with_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        check_place, "device_count", lambda device: count if device == "cuda" else 0
-    )
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def devices(kind: str, gpus: int) -> Devices:
+    if kind == "cpu":
+        return cpu_devices()
+    return Devices(kind="cuda", machines=(Machine(gpus=(GPU,) * gpus),))
 
 
 @pytest.mark.parametrize(
     ("device", "gpus", "expected"), [("cpu", 4, 1), ("cuda", 4, 4), ("cuda", 1, 1)]
 )
-def test_the_default_is_what_the_machine_has(
-    device: str, gpus: int, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_gpus(gpus, monkeypatch)
+def test_the_default_is_what_the_machine_has(device: str, gpus: int, expected: int) -> None:
     config = Config()
-    fill_processes(config, device=device)
+    fill_processes(config, devices(device, gpus))
     assert config.trainer.n_gpus_per_node == expected
 
 
-def test_a_number_that_is_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_gpus(4, monkeypatch)
+def test_a_number_that_is_given_stays() -> None:
     config = Config()
     config.trainer.n_gpus_per_node = 2
-    fill_processes(config, device="cuda")
+    fill_processes(config, devices("cuda", 4))
     assert config.trainer.n_gpus_per_node == 2
 
 
-def test_more_processes_than_gpus_are_refused_unless_a_cluster_is_joined(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with_gpus(4, monkeypatch)
+def test_more_processes_than_gpus_are_refused_unless_a_cluster_is_joined() -> None:
     config = Config()
     config.trainer.n_gpus_per_node = 8
-    (problem,) = process_problems(config, device="cuda")
+    (problem,) = process_problems(config, devices("cuda", 4))
     assert "trainer.n_gpus_per_node=8, and this machine has 4 GPUs" in problem
-    assert list(process_problems(config, device="cpu")) == []
+    assert list(process_problems(config, cpu_devices())) == []
     config.ray_kwargs.ray_init["address"] = "10.0.0.1:6379"
-    assert list(process_problems(config, device="cuda")) == []
+    assert list(process_problems(config, devices("cuda", 4))) == []
 
 
 def test_more_processes_than_cores_are_advised_against(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_gpus(0, monkeypatch)
     monkeypatch.setattr(check_place, "cores", lambda: 2)
     config = Config()
     config.trainer.n_gpus_per_node = 8
@@ -94,3 +102,40 @@ def test_a_finished_run_may_still_validate(tmp_path: Path) -> None:
     config = Config()
     config.trainer.val_only = True
     assert finished_step(config, tmp_path, total_steps=4) is None
+
+
+def docker(path: Path, shared: int, temporary: int) -> tuple[Config, Devices]:
+    """A container with a GPU, and a policy to publish."""
+    config = Config()
+    config.actor_rollout_ref.model.path = str(path)
+    config.actor_rollout_ref.rollout.dtype = "float32"
+    roomy = Machine(gpus=(GPU,), shared_memory_bytes=2**40, temporary_bytes=2**40)
+    small = Machine(gpus=(GPU,), shared_memory_bytes=shared, temporary_bytes=temporary)
+    return config, Devices(kind="cuda", machines=(roomy, small))
+
+
+def test_shared_memory_smaller_than_the_published_file_is_named_with_what_to_type(
+    tiny_llama: Path,
+) -> None:
+    file = weight_bytes(str(tiny_llama), "float32")
+    needed = file + file // 10
+    config, container = docker(tiny_llama, needed - 1, 2**40)
+    (advice,) = published_weights_advice(config, container)
+    assert "/dev/shm has 0.00 GiB free" in advice
+    assert "--shm-size=1g" in advice
+    assert "goes to the temporary folder instead" in advice
+    config, container = docker(tiny_llama, needed, 0)
+    assert list(published_weights_advice(config, container)) == []
+    config, container = docker(tiny_llama, needed - 1, needed - 1)
+    with pytest.raises(ConfigError, match=r"--shm-size=1g .* or point TMPDIR at a larger disk"):
+        list(published_weights_advice(config, container))
+    config.actor_rollout_ref.rollout.weight_transport = "ipc"
+    assert list(published_weights_advice(config, container)) == []
+
+
+def test_folders_of_a_machine_that_are_unknown_are_not_judged(tiny_llama: Path) -> None:
+    config, _ = docker(tiny_llama, 0, 0)
+    assert list(published_weights_advice(config, devices("cuda", 1))) == []
+    (machine,) = cpu_devices().machines
+    assert machine.temporary_bytes is not None
+    assert machine.temporary_bytes > 0

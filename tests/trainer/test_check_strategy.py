@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from rmrl.config.schema import Config
-from rmrl.trainer.check_strategy import strategy_problems
+from rmrl.trainer.check_strategy import packing_advice, strategy_problems
 from tests.config.test_check import config_with
 
 
 def problems(config: Config) -> list[str]:
     return list(strategy_problems(config, device="cuda"))
+
+
+def test_packing_through_the_slow_attention_is_advised_against_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    model = {"actor_rollout_ref.model.use_remove_padding": True}
+    whole = {**model, "actor_rollout_ref.actor.fsdp_config.param_dtype": None}
+    (line,) = packing_advice(config_with(**whole), device="cuda")
+    assert "flex attention" in line
+    assert "set fsdp_config.param_dtype=bfloat16" in line
+    half = {**model, "actor_rollout_ref.actor.fsdp_config.param_dtype": "bfloat16"}
+    assert list(packing_advice(config_with(**half), device="cuda")) == []  # torch's own kernel
+    assert list(packing_advice(config_with(**whole), device="cpu")) == []
+    assert list(packing_advice(config_with(**whole, **MEGATRON), device="cuda")) == []
+
+
+def test_layers_are_compiled_only_where_there_is_a_compiler(monkeypatch: pytest.MonkeyPatch):
+    compiled = config_with(**{"actor_rollout_ref.actor.fsdp_config.compile_layers": True})
+    monkeypatch.setattr("rmrl.models.compiled.importlib.util.find_spec", lambda name: None)
+    (problem,) = problems(compiled)
+    assert "fsdp_config.compile_layers=true needs triton" in problem
+    assert "pip install triton" in problem
+    assert problems(config_with()) == []
+
+
+def test_activations_are_offloaded_with_gradient_checkpointing_alone():
+    model = "actor_rollout_ref.model"
+    offloads = {f"{model}.enable_activation_offload": True}
+    assert problems(config_with(**offloads)) == []
+    whole = {**offloads, f"{model}.enable_gradient_checkpointing": False}
+    (problem,) = problems(config_with(**whole))
+    assert f"set {model}.enable_gradient_checkpointing=true" in problem
+    (problem,) = problems(config_with(**offloads, **MEGATRON))
+    assert "has no effect with actor_rollout_ref.actor.strategy=megatron" in problem
 
 
 MEGATRON = {"actor_rollout_ref.actor.strategy": "megatron"}

@@ -31,8 +31,20 @@ def test_the_devices_are_locked_while_a_reward_model_there_scores(
     assert locked == [on_policy_devices]
 
 
-def test_engines_keep_their_weights_while_rewards_are_scored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [2]),  # new weights follow
+        ({"algorithm__filter_groups__enable": True}, [1]),  # or another round of sampling
+        ({"algorithm__adv_estimator": "remax"}, [1, 2]),  # greedy responses are sampled as well
+        ({"trainer__test_freq": 1, "data__val_files": "val.parquet"}, [2, 1]),  # then validation
+    ],
+)
+def test_engines_keep_weights_that_they_sample_from_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    expected: list[int],
 ) -> None:
     calls: list[str] = []
     sleep = RolloutPool.sleep
@@ -48,8 +60,12 @@ def test_engines_keep_their_weights_while_rewards_are_scored(
 
     monkeypatch.setattr(RolloutPool, "sleep", sleeping)
     monkeypatch.setattr(Scorer, "finish", scoring)
-    asyncio.run(train_and_close(fake_run(tmp_path, total_steps=1)))
-    assert calls[calls.index("score") - 1] == "sleep 1"
+    if "data__val_files" in settings:
+        settings = settings | {"data__val_files": str(tmp_path / "val.parquet")}
+        settings |= {"trainer__val_before_train": False}
+    asyncio.run(train_and_close(fake_run(tmp_path, total_steps=1, **settings)))
+    before = [calls[i - 1] for i, each in enumerate(calls) if each == "score"]
+    assert before == [f"sleep {level}" for level in expected]
 
 
 def test_sampling_and_scoring_have_clocks_of_their_own(tmp_path: Path) -> None:

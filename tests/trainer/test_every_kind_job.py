@@ -11,7 +11,8 @@ import pytest
 
 from rmrl.rewards.kinds import REWARD_KINDS
 from tests.engine_models import write_encoder, write_token_scorer
-from tests.rewards.remote.server import Reply, serving
+from tests.faults.injections import FINE, answer
+from tests.rewards.remote.server import serving
 from tests.trainer.job import Job, finish
 
 pytestmark = pytest.mark.slow
@@ -25,6 +26,7 @@ NAMES = (
     "steps",
     "close",
     "served",
+    "coded",
     "compared",
     "both",
 )
@@ -39,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
         write_token_scorer(folder / "steps", labels=2),
         write_encoder(folder / "encoder"),
     )
-    with serving(lambda seen: Reply(float(len(seen.body["response"])))) as server:
+    with serving(answer(FINE)) as server:
         specs: dict[str, object] = {
             "judge.path": tiny_llama,
             "yes_no": "{kind: generative, rubric: short, score_tokens: {a: 1, b: 0}}",
@@ -57,13 +59,18 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
             "close": "{kind: similarity}",
             "close.path": encoder,
             "served": "{kind: remote, wire: slime, gate: letters, url: '" + server.url + "'}",
+            "coded": (
+                "{kind: code, where: sandbox_fusion, tests: ground_truth, needs_block: false, url: '"
+                + server.url
+                + "'}"
+            ),
             "compared": "{kind: group, max_pairs: 3, sampling: {max_tokens: 2}}",
             "compared.path": tiny_llama,
             "both": "{kind: ensemble, of: [quality, close], how: min}",
         }
         keys = {
             "reward.models": f"[{','.join(NAMES)}]",
-            "reward.weights": "[1.0,0.5,0.25,0.25,0.1,0.5,0.2,0.01,0.3,0.2]",
+            "reward.weights": "[1.0,0.5,0.25,0.25,0.1,0.5,0.2,0.01,0.1,0.3,0.2]",
             "reward.max_missing": 1.0,
             "reward.on_missing": "renormalize",
             "reward.engine.max_model_len": 512,

@@ -12,22 +12,34 @@ import asyncio
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmrl.backends.memory import PhaseMemory
+from rmrl.cluster.fake import FakeProcess
+from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.errors import CheckpointError, EngineLostError, Interrupted
+from rmrl.telemetry import jsonl
 from rmrl.telemetry.sinks import Sinks
+from rmrl.trainer import checkpoint
 from rmrl.trainer.checkpoint import newest_complete
 from rmrl.trainer.loop import train
+from rmrl.trainer.policy import Models, TrainedModel, TrainGroup
+from rmrl.trainer.run import Run
+from rmrl.trainer.throughput import Throughput
 from tests.trainer.fake_run import (
     NOTHING,
     FakeParts,
+    dying,
     fake_run,
     records,
     rollout_engine,
+    small_config,
     train_and_close,
+    train_worker,
     without_clocks,
 )
 
@@ -115,6 +127,29 @@ def test_a_sample_is_displayed_in_the_first_step_and_at_every_multiple(
     assert displayed == steps
 
 
+def test_a_checkpoint_comes_after_the_samples_of_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that resumes from it lacks none of them, however it was ended."""
+    append = jsonl.append
+
+    def slow(file: Any, lines: Any) -> None:
+        if "samples" in file.name:
+            time.sleep(0.05)
+        append(file, lines)
+
+    at_checkpoints: list[set[int]] = []
+
+    def written(*_: object) -> None:
+        lines = records(tmp_path / "run" / "samples.jsonl")
+        at_checkpoints.append({line["step"] for line in lines})
+
+    monkeypatch.setattr(jsonl, "append", slow)
+    monkeypatch.setattr(checkpoint, "prune", written)
+    asyncio.run(train_and_close(fake_run(tmp_path, total_steps=3, trainer__save_freq=1)))
+    assert at_checkpoints == [{1}, {1, 2}, {1, 2, 3}]
+
+
 def test_a_checkpoint_is_known_by_its_configuration(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,9 +163,9 @@ def test_a_checkpoint_is_known_by_its_configuration(
 
 def test_a_run_describes_its_last_checkpoint(tmp_path: Path) -> None:
     run = fake_run(tmp_path, total_steps=1)
-    assert run.last_checkpoint(tmp_path).startswith("there is no checkpoint")
+    assert run.saves.last().startswith("there is no checkpoint")
     asyncio.run(train_and_close(run))
-    assert run.last_checkpoint(tmp_path).startswith(f"the last checkpoint is {tmp_path}, and")
+    assert run.saves.last().endswith("step_000001, and the same command goes on from it")
 
 
 def test_the_end_of_a_run_closes_trackers_and_files(
@@ -160,9 +195,141 @@ def test_weights_are_published_before_the_first_step_and_after_each(tmp_path: Pa
     assert [call for call in engine.calls if call != "resident_bytes"][:6] == first_step
 
 
+def moves(folder: Path, **changed: Any) -> list[str]:
+    """Calls of the training process in the second of two steps, with offloading."""
+    parts = FakeParts()
+    run = fake_run(folder, total_steps=2, parts=parts, **changed)
+    group = run.models.actor.group
+    group._offloads = True
+    first: list[int] = []
+    record = Run.record
+
+    def recorded(self: Run, *arguments: Any) -> None:
+        first.append(len(parts.workers[0].calls))
+        record(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "record", recorded)
+        asyncio.run(train_and_close(run))
+    return parts.workers[0].calls[first[0] : first[1]]
+
+
+def test_a_step_moves_the_training_state_once(tmp_path: Path) -> None:
+    assert moves(tmp_path, actor_rollout_ref__actor__ppo_epochs=2) == [
+        "onload",
+        "actor.logprobs",
+        "actor.update",
+        "actor.export_weights",
+        "offload",
+    ]
+
+
+def test_a_batch_sampled_ahead_may_be_scored_between_the_stages(tmp_path: Path) -> None:
+    """Its reward models live on the policy's devices, so training leaves them in between."""
+    calls = moves(tmp_path, trainer__max_staleness=1, actor_rollout_ref__actor__ppo_epochs=2)
+    assert calls == [
+        *("onload", "actor.logprobs", "offload"),
+        *("onload", "actor.update", "offload"),
+        *("onload", "actor.export_weights", "offload"),
+    ]
+
+
+def test_metrics_of_speed_and_memory(tmp_path: Path) -> None:
+    run = fake_run(tmp_path, total_steps=2)
+    run.measures.throughput = Throughput(
+        generate_devices=2, update_devices=4, update_operations=6.0
+    )
+    run.models.actor.group._offloads = True
+    asyncio.run(train_and_close(run))
+    for line in records(run.out_dir / "metrics.jsonl"):
+        tokens = 16 * line["response/length_mean"]
+        rate = line["perf/generate/tokens_per_s_per_device"]
+        assert rate == pytest.approx(tokens / line["time/generate_s"] / 2, rel=0.05)
+        assert line["perf/update/tokens_per_s_per_device"] > 0
+        assert "perf/update/mfu" not in line  # not known for a CPU
+        for name in ("rollout/sleep", "rollout/wake", "train/onload", "train/offload"):
+            assert line[f"perf/{name}_s"] >= 0
+        assert line["perf/publish/export_s"] > 0
+        for phase in ("logprobs", "update", "publish"):
+            assert line[f"memory/{phase}/resident_bytes"] > 10 * 2**20
+
+
+def test_peaks_of_a_phase_are_those_of_the_process_with_most(tmp_path: Path) -> None:
+    workers = [train_worker(small_config(tmp_path), rank=rank) for rank in range(2)]
+    for number, worker in enumerate(workers):
+        peaks = {"peak_bytes": 10 + number, "reserved_bytes": 30 - number}
+        worker.object.phase_memory = lambda peaks=peaks: PhaseMemory("NVIDIA H200", peaks)
+    group = TrainGroup(WorkerGroup(workers), timeout_s=1.0, offloads=False)  # type: ignore[arg-type]
+    models = Models(TrainedModel(group, "actor"))
+    assert asyncio.run(models.phase_memory("update")) == {
+        "memory/update/peak_bytes": 11.0,
+        "memory/update/reserved_bytes": 30.0,
+    }
+    assert models.device_name == "NVIDIA H200"
+
+
+def test_steps_to_profile_leave_a_trace_of_each_process(tmp_path: Path) -> None:
+    parts = FakeParts()
+    run = fake_run(tmp_path, total_steps=3, parts=parts, trainer__profile_steps=[2])
+    asyncio.run(train_and_close(run))
+    calls = parts.workers[0].calls
+    assert calls.count("start_profile") == calls.count("write_profile") == 1
+    assert calls.index("start_profile") < calls.index("write_profile")
+    (file,) = (run.out_dir / "profile").iterdir()
+    assert file.name == "step_000002-train-0.json"
+    names = {event.get("name") for event in json.loads(file.read_text())["traceEvents"]}
+    assert "aten::log_softmax" in names
+
+
+def test_rollouts_sleep_while_training_has_the_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = FakeParts()
+    run = fake_run(tmp_path, total_steps=2, parts=parts)
+    engine = parts.engines[0].object
+    states: list[str] = []
+    call = TrainGroup.call
+
+    async def seen(self: TrainGroup, method: str, *arguments: Any) -> Any:
+        states.append(engine._state)
+        return await call(self, method, *arguments)
+
+    monkeypatch.setattr(TrainGroup, "call", seen)
+    asyncio.run(train_and_close(run))
+    # First weights and a step each; the checkpoint at the end finds engines that may sample again.
+    assert set(states[:-2]) == {"asleep 2"}
+    assert set(states[-2:]) == {"asleep 1"}
+
+
 def test_no_weight_file_is_left_behind(tmp_path: Path) -> None:
     go(tmp_path, 1)
     assert not list(Path("/dev/shm").glob(f"rmrl-weights-{os.getpid()}-*"))
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_run_whose_rollout_engine_dies_has_the_numbers_of_a_quiet_one(
+    tmp_path: Path, ahead: int
+) -> None:
+    """Sampled one step ahead, the samples owed may come from newer weights than the others."""
+    tmp_path.joinpath("quiet").mkdir()
+    tmp_path.joinpath("lost").mkdir()
+    expected = without_clocks(records(go(tmp_path / "quiet", 4) / "metrics.jsonl"))
+
+    async def start(number: int) -> FakeProcess:
+        # Later processes die too, in later steps. The first weights are those of two batches
+        # where one is sampled ahead.
+        return dying(replica=number, after=40 if ahead else 20)
+
+    parts = FakeParts(engines=[dying(after=5)], start=start)
+    out = go(tmp_path / "lost", 4, parts=parts, trainer__max_staleness=ahead)
+    lines = without_clocks(records(out / "metrics.jsonl"))
+    restarts = [line.pop("rollout/restarts", 0.0) for line in lines]
+    assert sum(restarts) >= 2.0
+    assert len(lines) == 4
+    if ahead == 0:
+        # 16 samples a step: 5 + 11, then 9 (20 of the second process) + 7, 13 + 3, 16.
+        assert restarts == [1.0, 1.0, 1.0, 0.0]
+        assert lines == expected
 
 
 def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(
@@ -184,7 +351,7 @@ def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(
     with pytest.raises(Interrupted, match="of 6; the same command goes on from there"):
         asyncio.run(interrupted())
     assert any("press Ctrl-C again" in notice for notice in caplog.messages)
-    assert run.saved_step == run.step < 6
+    assert run.saves.step == run.step < 6
     resumed = go(tmp_path / "cut", 6)
     whole = go(tmp_path / "whole", 6)
     assert without_clocks(records(resumed / "metrics.jsonl")) == without_clocks(
@@ -196,7 +363,7 @@ def test_an_interrupt_in_the_last_step_is_a_finished_run(tmp_path: Path) -> None
     run = fake_run(tmp_path, total_steps=1)
     run.interrupted = True
     asyncio.run(train_and_close(run))
-    assert run.saved_step == 1
+    assert run.saves.step == 1
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:

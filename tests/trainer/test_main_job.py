@@ -232,19 +232,36 @@ def engine_processes(job: subprocess.Popen[str], kind: str) -> list[psutil.Proce
     ]  # largest first: a rank's anchor is small
 
 
-@pytest.mark.parametrize("kind", ["rollout", "training"])
-def test_a_killed_process_is_a_typed_error_and_nothing_is_left(plain: Job, kind: str) -> None:
-    before, out = shared_memory(), f"killed-{kind}"
+def test_a_killed_training_process_is_a_typed_error_and_nothing_is_left(plain: Job) -> None:
+    before, out = shared_memory(), "killed-training"
     job = plain.start(out, **LONG_RUN)
     ended = finish_in_background(job)
     wait_for(lambda: len(plain.lines(out)) >= 2 or job.poll() is not None, what="step 2")
     family = descendants(job.pid)
-    engine_processes(job, kind)[0].kill()
+    engine_processes(job, "training")[0].kill()
     code, printed = ended()
     assert code == 4, printed[-3000:]
     assert "EngineLostError: the process of" in printed
     assert "Traceback" not in printed
     assert still_running(family) == []
+    assert shared_memory() - before == set()
+
+
+def test_a_killed_rollout_engine_is_started_again_with_the_weights_of_its_step(plain: Job) -> None:
+    before, out = shared_memory(), "rollout-killed"
+    job = plain.start(out, **{**LONG_RUN, "trainer__total_training_steps": 12})
+    ended = finish_in_background(job)
+    wait_for(lambda: len(plain.lines(out)) >= 2 or job.poll() is not None, what="step 2")
+    engine_processes(job, "rollout")[0].kill()
+    code, printed = ended()
+    assert code == 0, printed[-3000:]
+    assert "died" in printed
+    assert "starting rollout engine 0 again" in printed
+    lines = plain.lines(out)
+    assert [line["step"] for line in lines] == list(range(1, 13))
+    assert sum(line.get("rollout/restarts", 0) for line in lines) == 1
+    # With the weights of another step its log-probabilities would differ from training's.
+    assert all(line["policy/rollout_logprob_diff"] < 1e-3 for line in lines)
     assert shared_memory() - before == set()
 
 

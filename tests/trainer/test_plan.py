@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from rmrl.cluster.devices import Devices, Machine
 from rmrl.cluster.ledger import PHASES, Claim, MemoryPlan
+from rmrl.cluster.nvml import Gpu
 from rmrl.config.schema import Config
 from rmrl.errors import MemoryPlanError
 from rmrl.rewards.residency import plan_engines, sized
 from rmrl.rewards.residency.sizes import BATCH_BYTES, ENGINE_PROCESS_BYTES
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.scoring.memory import budget_of, gpu, plan_of, scoring_plan
+from rmrl.trainer.check import _check_memory
 from rmrl.trainer.check_algorithm import critic_settings
 from rmrl.trainer.plan import (
     TRAIN_PROCESS_BYTES,
@@ -101,7 +104,7 @@ def test_what_megatron_does_not_offload_stays_on_the_devices(tiny_llama: Path) -
         _training(made, "cuda", False).away_bytes
         == PARAMETERS * 4 // 2 + TRAIN_PROCESS_BYTES["cuda"]
     )  # gradients
-    offloaded, _ = _policy_host(made, Extras())
+    offloaded, *_ = _policy_host(made, Extras())
     assert offloaded.what.endswith("megatron, offloaded")
     assert offloaded.awake_bytes == PARAMETERS * (2 + 12)
 
@@ -114,7 +117,7 @@ def test_what_fsdp_does_not_offload_stays_on_the_devices(tiny_llama: Path) -> No
         _training(made, "cuda", False).away_bytes
         == PARAMETERS * 8 // 2 + TRAIN_PROCESS_BYTES["cuda"]
     )
-    offloaded, _ = _policy_host(made, Extras())
+    offloaded, *_ = _policy_host(made, Extras())
     assert offloaded.awake_bytes == PARAMETERS * 4
     made.actor_rollout_ref.actor.fsdp_config.optimizer_offload = True
     assert _training(made, "cuda", False).away_bytes == TRAIN_PROCESS_BYTES["cuda"]
@@ -260,3 +263,89 @@ def test_the_engine_part_is_that_of_offline_scoring(tiny_llama: Path) -> None:
         config(tiny_llama), engines, device="cpu", budget_bytes=2**40, extras=Extras()
     )
     assert training.claims[2:] == scoring_plan(engines, budget_bytes=2**40).claims
+
+
+def seven_billion(tiny_llama: Path) -> Config:
+    """Offloads everything, and its rollout engines sleep: each row of host memory appears."""
+    made = config(tiny_llama)
+    made.actor_rollout_ref.rollout.dtype = "bfloat16"
+    fsdp = made.actor_rollout_ref.actor.fsdp_config
+    fsdp.param_offload = fsdp.optimizer_offload = True
+    return made
+
+
+def test_host_memory_is_the_sum_of_what_waits_what_sleeps_and_what_is_published(
+    tiny_llama: Path,
+) -> None:
+    made = seven_billion(tiny_llama)
+    rows = {claim.what: claim for claim in _policy_host(made, Extras())}
+    name = tiny_llama.name
+    # weights and two moments of float32; two engines of bfloat16, one on each GPU; one file
+    assert {what: claim.awake_bytes for what, claim in rows.items()} == {
+        f"{name} fsdp2, offloaded": PARAMETERS * 12,
+        "published weights in shared memory": PARAMETERS * 2,
+        "weights, asleep": PARAMETERS * 2 * 2,
+    }
+    assert [what for what, claim in rows.items() if claim.pinned] == ["weights, asleep"]
+    made.actor_rollout_ref.rollout.weight_transport = "ipc"
+    assert "published weights in shared memory" not in [
+        claim.what for claim in _policy_host(made, Extras())
+    ]
+
+
+def on_gpus(made: Config, host_bytes: int) -> MemoryPlan:
+    return memory_plan(
+        made,
+        [],
+        device="cuda",
+        budget_bytes=2**40,
+        extras=Extras(),
+        host_bytes=host_bytes,
+        gpu_bytes=2**36,
+    )
+
+
+def test_too_little_host_memory_is_refused_with_the_rows_of_the_sum(tiny_llama: Path) -> None:
+    made = seven_billion(tiny_llama)
+    total = PARAMETERS * (12 + 2 + 4)
+    on_gpus(made, total).check()
+    with pytest.raises(MemoryPlanError) as error:
+        on_gpus(made, total - 1).check()
+    text = str(error.value)
+    for row in ("fsdp2, offloaded", "published weights in shared memory", "weights, asleep"):
+        assert row in text
+    assert "put_away=sleep2 or unload" in text
+    assert "optimizer_offload=false" in text
+
+
+def test_judges_get_the_replicas_that_fit_beside_the_policy_in_host_memory(
+    tiny_llama: Path,
+) -> None:
+    made = seven_billion(tiny_llama)
+    judge = RewardSpec(
+        name="judge",
+        kind="generative",
+        weight=1.0,
+        engines={"main": engine_spec(tiny_llama, device="cuda", replicas=None)},
+    )
+    gpus = (Gpu(total_bytes=2**36, free_bytes=2**36),) * 2
+    policy_bytes = PARAMETERS * (12 + 2 + 4)
+    for room, replicas in ((2, 2), (1, 1)):
+        host_bytes = policy_bytes + room * PARAMETERS * 2
+        devices = Devices(kind="cuda", machines=(Machine(gpus=gpus, host_free_bytes=host_bytes),))
+        engines, _ = _check_memory(made, [judge], devices, extras=Extras())
+        assert [plan.replicas for plan in engines] == [replicas]
+
+
+def test_pinned_memory_is_exact_only_where_rounding_up_does_not_fit(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = seven_billion(tiny_llama)
+    exact = PARAMETERS * (12 + 2 + 4)
+    rounded = exact + PARAMETERS * 4  # blocks of engines asleep may take twice their size
+    assert not budget_of(on_gpus(made, rounded)).exact_pinned
+    assert budget_of(on_gpus(made, rounded - 1)).exact_pinned
+    monkeypatch.setattr("rmrl.scoring.memory.exact_pinned_possible", lambda: False)
+    on_gpus(made, rounded).check()
+    with pytest.raises(MemoryPlanError, match=r"weights, asleep \(rounded up\)"):
+        on_gpus(made, rounded - 1).check()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rmrl.backends.row_assignment import row_assignment
+from rmrl.backends.row_assignment import RowAssignment, row_assignment
 from rmrl.cluster.fake import FakeProcess
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.config.schema import ActorConfig, MegatronConfig
@@ -104,6 +105,31 @@ def test_every_process_gets_its_share_of_each_mini_batch() -> None:
     assert sum(int(echo.batches[0].response_mask.lengths.sum()) for echo in echoes) == 10
 
 
+def test_rows_that_several_processes_work_on_are_stored_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four processes, two shares: tensor parallel over two."""
+    stored: list[int] = []
+
+    def store(self: FakeProcess, value: Any) -> Any:
+        stored.append(sum(map(len, value)) if isinstance(value, list) else len(value))
+        return value
+
+    monkeypatch.setattr(FakeProcess, "stored", store)
+    echoes = [Echo() for _ in range(4)]
+    workers = WorkerGroup([FakeProcess(echo, f"train-{i}") for i, echo in enumerate(echoes)])  # type: ignore[arg-type]
+    group = TrainGroup(workers, timeout_s=1.0, offloads=False)
+    ours = TrainedModel(group, "actor", RowAssignment((0, 0, 1, 1), (0, 2)))
+    asyncio.run(ours.logprobs(batch([3, 9, 1])))
+    assert stored == [1, 2]  # 9; 3 and 1 tokens
+    asyncio.run(ours.update([batch([1, 2, 3, 4]), batch([5, 6])]))
+    assert stored == [1, 2, 3, 3]
+    assert [len(echo.batches[0]) for echo in echoes] == [1, 1, 2, 2]
+    one_each, _ = policy(2)
+    asyncio.run(one_each.logprobs(batch([3, 9, 1])))
+    assert stored == [1, 2, 3, 3]  # Ray copies an argument of one process anyway
+
+
 def test_the_reference_answers_beside_the_policy(tmp_path) -> None:
     worker = train_worker(small_config(tmp_path), reference=True)
     group = TrainGroup(WorkerGroup([worker]), timeout_s=1.0, offloads=False)  # type: ignore[list-item]
@@ -131,6 +157,42 @@ def test_offloading_only_where_asked(offloads: bool, wanted: list[str]) -> None:
 
     asyncio.run(go())
     assert echoes[0].log == wanted
+
+
+def test_a_stay_ends_with_the_next_block_that_does_not_stay() -> None:
+    ours, echoes = policy(1, offloads=True)
+
+    async def go() -> None:
+        async with ours.group.on_device(stays=True):
+            pass
+        async with ours.group.on_device(stays=True):
+            assert echoes[0].log == ["on"]
+        async with ours.on_device():
+            assert echoes[0].log == ["on"]
+        assert echoes[0].log == ["on", "off"]
+        await ours.group.leave()  # it has left
+        async with ours.group.on_device(stays=True):
+            pass
+        await ours.group.leave()
+
+    asyncio.run(go())
+    assert echoes[0].log == ["on", "off", "on", "off"]
+
+
+def test_after_an_error_in_a_block_nothing_is_taken_to_be_on_the_devices() -> None:
+    ours, echoes = policy(1, offloads=True)
+
+    async def go() -> None:
+        async with ours.group.on_device(stays=True):
+            pass
+        with contextlib.suppress(RuntimeError):
+            async with ours.group.on_device(stays=True):
+                raise RuntimeError("out of memory")
+        async with ours.on_device():
+            pass
+
+    asyncio.run(go())
+    assert echoes[0].log == ["on", "on", "off"]  # `onload` where all is there moves nothing
 
 
 def test_on_shared_gpus_cached_memory_is_given_back_also_without_offloading() -> None:

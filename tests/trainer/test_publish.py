@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from rmrl.cluster.fake import FakeProcess
 from rmrl.cluster.relay import NodeFiles, Relay
 from rmrl.cluster.worker_group import WorkerGroup
 from rmrl.errors import EngineLostError, InfrastructureError
+from rmrl.inference.weights.sender import TransferLink
 from rmrl.trainer.policy import TrainedModel, TrainGroup
-from rmrl.trainer.publish import Publisher
+from rmrl.trainer.publish import Publisher, TransferPublisher
 from rmrl.trainer.rollouts import RolloutPool
 from tests.trainer.fake_run import rollout_engine, small_config, train_worker
 
@@ -71,6 +73,85 @@ def test_a_lost_engine_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(EngineLostError):
         publish(tmp_path, engine)
     assert not left_behind()
+
+
+class Rank:
+    """A training process; `log` is that of the whole run."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def onload(self) -> None:
+        self.log.append("models on")
+
+    def offload(self) -> None:
+        self.log.append("models off")
+
+    def open_transfer(self, link: TransferLink) -> None:
+        self.log.append("connect")
+
+    def send_weights(self, version: int) -> int:
+        self.log.append(f"send {version}")
+        return 8
+
+
+@pytest.mark.parametrize("when", ["asleep", "before it sleeps"])
+async def test_an_engine_lost_in_training_is_started_before_a_transfer_without_the_models(
+    when: str,
+) -> None:
+    log: list[str] = []
+    engines = [rollout_engine(), rollout_engine(replica=1)]
+    new = rollout_engine(replica=1)
+
+    async def start(number: int) -> Any:
+        log.append(f"start {number}")
+        return new
+
+    workers: Any = [FakeProcess(Rank(log), "train-0")]
+    group = TrainGroup(WorkerGroup(workers), timeout_s=1.0, offloads=True)
+    living: Any = engines
+    pool = RolloutPool(living, timeout_s=1.0, sleeps=True, start=start)
+    link = TransferLink(transport="ipc", rank=0, client=cast("Any", None), dtype="float32")
+    publisher = TransferPublisher(TrainedModel(group, "actor"), pool, lambda _: link)
+    await publisher.open()
+    if when == "asleep":
+        await pool.sleep(level=2)
+    async with group.on_device(stays=True):
+        log.append("update")
+    engines[1].object = None
+    await pool.sleep(level=2)
+    assert await publisher.publish(3) == 8
+    assert log == [
+        "connect",
+        "models on",
+        "update",
+        "models off",
+        "start 1",
+        "connect",
+        "models on",
+        "send 3",
+        "models off",
+    ]
+    # It slept while the models were on the devices, as the others did.
+    assert new.calls == ["sleep", "wake"]
+    await pool.sleep(level=2)
+    await publisher.publish(4)
+    assert log[9:] == ["models on", "send 4", "models off"]
+
+
+async def test_an_engine_that_may_not_be_started_again_ends_the_run_before_a_transfer() -> None:
+    log: list[str] = []
+    engines = [rollout_engine(), rollout_engine(replica=1)]
+    workers: Any = [FakeProcess(Rank(log), "train-0")]
+    group = TrainGroup(WorkerGroup(workers), timeout_s=1.0, offloads=True)
+    living: Any = engines
+    pool = RolloutPool(living, timeout_s=1.0, sleeps=True)
+    link = TransferLink(transport="nccl", rank=0, client=cast("Any", None), dtype="float32")
+    publisher = TransferPublisher(TrainedModel(group, "actor"), pool, lambda _: link)
+    engines[1].object = None
+    with pytest.raises(EngineLostError, match="rollout-1"):
+        await publisher.publish(3)
+    assert log == []
 
 
 def test_no_room_is_told_before_anything_is_written(tmp_path: Path) -> None:

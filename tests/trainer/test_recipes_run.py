@@ -44,6 +44,7 @@ USES = {
     "remax": ("remax", "vanilla"),
     "rloo": ("rloo", "vanilla"),
     "sapo": ("grpo", "sapo"),
+    "icepop": ("gae", "vanilla"),  # beside whatever else was asked for, as tis
     "tis": ("gae", "vanilla"),  # a correction of whatever else was asked for; here of the defaults
 }
 """The estimator and the loss that a recipe runs on; one that is not listed runs on what its keys
@@ -57,6 +58,7 @@ FURTHER = {
     "kl_cov": ("policy/covariance_fraction",),
     "pf_ppo": ("pf_ppo/distinct", "critic/value_loss"),
     "ppo": ("critic/value_loss",),
+    "icepop": ("rollout_correction/weight_mean",),
     "tis": ("rollout_correction/weight_mean",),
 }
 """Metrics that only runs with the recipe's other keys have."""

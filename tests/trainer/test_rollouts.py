@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from rmrl.cluster.fake import FakeProcess
-from rmrl.errors import EngineLostError
+from rmrl.errors import EngineLostError, InfrastructureError
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.types import Prompt, Rollouts, Sampling
-from tests.trainer.fake_run import rollout_engine
+from tests.trainer.fake_run import dying, rollout_engine
 
 PROMPTS = [
     Prompt(id=f"p:{i}", messages=[{"role": "user", "content": str(i)}], token_ids=(i, i + 1))
@@ -35,13 +38,17 @@ def test_groups_are_contiguous_and_in_the_order_of_the_prompts(engines: int) -> 
 
 def test_every_sample_of_a_group_is_its_own() -> None:
     got = generate([rollout_engine()])
-    assert len({r.token_ids for r in got.responses}) > 12  # of 15; short ones may coincide
+    assert len({tuple(r.token_ids) for r in got.responses}) > 12  # of 15; short ones may coincide
 
 
 def test_the_same_seed_gives_the_same_samples_and_another_gives_others() -> None:
     first, again, other = (generate([rollout_engine()], seed=seed) for seed in (7, 7, 8))
-    assert first == again
-    assert [r.token_ids for r in first.responses] != [r.token_ids for r in other.responses]
+    assert [r.token_ids.tolist() for r in first.responses] == [
+        r.token_ids.tolist() for r in again.responses
+    ]
+    assert [r.token_ids.tolist() for r in first.responses] != [
+        r.token_ids.tolist() for r in other.responses
+    ]
 
 
 def test_engines_with_the_same_prompt_draw_differently() -> None:
@@ -49,7 +56,7 @@ def test_engines_with_the_same_prompt_draw_differently() -> None:
     got = generate(
         [rollout_engine(lengths=[6, 6]), rollout_engine(lengths=[6, 6])], n=1, prompts=twice
     )
-    assert got.responses[0].token_ids != got.responses[1].token_ids
+    assert got.responses[0].token_ids.tolist() != got.responses[1].token_ids.tolist()
 
 
 def test_an_engine_without_prompts_is_not_called() -> None:
@@ -86,3 +93,148 @@ def test_a_lost_engine_is_named() -> None:
     engines[1].dies_on = 1
     with pytest.raises(EngineLostError, match="rollout-1"):
         generate(engines)
+
+
+@dataclass
+class Pool:
+    """A pool whose lost engines are started again; the present weights have version 3."""
+
+    engines: list[FakeProcess]
+    sleeps: bool = True
+    started: list[int] = field(default_factory=list)
+    then: list[FakeProcess] = field(default_factory=list)
+    """What is started, in order; whole engines after these."""
+
+    def __post_init__(self) -> None:
+        self.pool = RolloutPool(
+            self.engines,
+            timeout_s=5.0,
+            sleeps=self.sleeps,
+            start=self.start,  # type: ignore[arg-type]
+        )
+        self.pool.republish = self.republish
+
+    async def start(self, number: int) -> Any:
+        self.started.append(number)
+        return self.then.pop(0) if self.then else rollout_engine(replica=number)
+
+    async def republish(self) -> None:
+        await self.pool.sleep()
+        await self.publish(3)
+
+    async def publish(self, version: int) -> None:
+        await self.pool.load_weights(["weights"] * len(self.engines), version=version)
+        await self.pool.wake()
+
+
+SAMPLING = Sampling(max_tokens=8, n=3, seed=7)
+
+
+async def drawn(pool: Pool) -> tuple[Rollouts, list[int]]:
+    """The samples, and their positions in the order in which they came."""
+    positions: list[int] = []
+    got = await pool.pool.generate(
+        PROMPTS, SAMPLING, on_response=lambda position, _: positions.append(position)
+    )
+    return got, positions
+
+
+@pytest.mark.parametrize("after", [0, 1, 4])
+async def test_the_samples_of_a_lost_engine_are_drawn_again_and_the_finished_ones_kept(
+    after: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    quiet = Pool([rollout_engine(), rollout_engine(replica=1)])
+    await quiet.publish(3)
+    expected, _ = await drawn(quiet)
+    disturbed = Pool([rollout_engine(), dying(replica=1, after=after)])
+    await disturbed.publish(3)
+    got, positions = await drawn(disturbed)
+    assert got == expected
+    assert {response.policy_version for response in got.responses} == {3}
+    assert sorted(positions) == list(range(15))
+    # Engine 1 has prompts 1 and 3, with three samples each.
+    new: Any = disturbed.pool.engines[1]
+    assert (disturbed.started, new.object._samples) == ([1], 6 - after)
+    assert disturbed.pool.take_restarts() == 1
+    assert disturbed.pool.take_restarts() == 0
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert warnings == ["the process of rollout-1.generate died; starting rollout engine 1 again"]
+
+
+async def test_the_second_loss_of_an_engine_in_one_step_ends_the_run() -> None:
+    pool = Pool([rollout_engine(), dying(replica=1, after=2)], then=[dying(replica=1, after=1)])
+    await pool.publish(3)
+    with pytest.raises(EngineLostError, match=r"rollout-1\.generate died"):
+        await drawn(pool)
+    assert pool.started == [1]
+
+
+async def test_with_new_weights_an_engine_may_be_started_again_once_more() -> None:
+    pool = Pool([dying(after=2)], then=[dying(after=100)])
+    await pool.publish(3)
+    await drawn(pool)
+    second: Any = pool.pool.engines[0]
+    second.after = second.given + 1
+    await pool.publish(4)
+    await drawn(pool)
+    assert pool.started == [0, 0]
+
+
+@pytest.mark.parametrize("when", ["asleep", "before it sleeps"])
+async def test_an_engine_that_dies_between_two_batches_is_started_for_the_next(when: str) -> None:
+    engines = [rollout_engine(), rollout_engine(replica=1)]
+    pool = Pool(engines)
+    await pool.publish(3)
+    expected, _ = await drawn(pool)
+    if when == "asleep":
+        await pool.pool.sleep()
+    engines[1].object = None
+    await pool.pool.sleep()
+    await pool.pool.wake()
+    assert (await drawn(pool))[0] == expected
+    assert pool.started == [1]
+
+
+async def test_an_engine_that_dies_while_weights_are_loaded_reads_the_same_file() -> None:
+    engines = [rollout_engine(), rollout_engine(replica=1)]
+    pool = Pool(engines)
+    engines[1].dies_on = 1
+    await pool.publish(3)
+    processes: Any = pool.pool.engines
+    published = [(process.object.published, process.object.version) for process in processes]
+    assert published == [(["weights"], 3)] * 2
+    assert pool.started == [1]
+
+
+async def test_an_engine_that_ends_early_without_an_error_is_named_as_such() -> None:
+    class Empty(FakeProcess):
+        async def stream(self, method: str, *args: Any, timeout_s: float) -> AsyncIterator[Any]:
+            del method, args, timeout_s
+            for part in ():
+                yield part
+
+    pool = Pool([Empty(rollout_engine().object, "rollout-0")])
+    with pytest.raises(InfrastructureError, match="gave 0 of 15 samples"):
+        await asyncio.wait_for(drawn(pool), 5)
+
+
+async def test_without_a_lost_engine_nothing_is_started() -> None:
+    pool = RolloutPool([rollout_engine()], timeout_s=5.0, sleeps=True)  # type: ignore[list-item]
+    assert await pool.restart_lost() == []
+
+
+async def test_the_bytes_of_sleeping_engines_are_reported_once() -> None:
+    engines = [rollout_engine(replica=i) for i in range(2)]
+    pool = RolloutPool(engines, timeout_s=5.0, sleeps=True)  # type: ignore[arg-type]
+    reports: list[list[int]] = []
+    pool.on_asleep = lambda counts: reports.append(list(counts))
+    for _ in range(2):
+        await pool.sleep()
+        await pool.wake()
+    assert reports == [[2**29, 2**29]]  # of a fake engine that sleeps at level 1
+
+
+async def test_engines_that_never_sleep_are_not_measured() -> None:
+    pool = RolloutPool([rollout_engine()], timeout_s=5.0, sleeps=False)  # type: ignore[list-item]
+    pool.on_asleep = lambda counts: pytest.fail(f"measured: {counts}")
+    await pool.sleep()

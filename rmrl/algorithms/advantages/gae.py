@@ -6,8 +6,15 @@
       unbiased, 1e-8 under its root
 
 gamma and lambda are algorithm.gamma and algorithm.lam; both are 1 by default, where a_t = R_t -
-V_t. Departures: whitening (the field's habit, not the paper's); a token outside the mask in the
-middle of a response is passed over, as in REINFORCE++.
+V_t. VAPO (arXiv:2504.05118) has two lambdas, one for each use of a:
+
+    algorithm.lam_critic          lambda of the returns; its own is 1; null: lam
+    algorithm.lam_length_alpha    lambda of the policy's advantages: 1 - 1 / (alpha * tokens of the
+                                  response), at least 0; its alpha is 0.05; null: lam
+
+so that the sum of the weights of the deltas, 1 / (1 - lambda), grows with the response. Departures:
+whitening (the field's habit, not the paper's); a token outside the mask in the middle of a response
+is passed over, as in REINFORCE++.
 """
 
 from __future__ import annotations
@@ -35,13 +42,24 @@ def gae(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
         )
     mask_BT = inputs.response_mask_BT
     values_BT = torch.where(mask_BT > 0, inputs.values_BT, 0.0)
+    rewards_BT = token_rewards(inputs)
+    policy_lam: float | torch.Tensor = settings.lam
+    if settings.lam_length_alpha is not None:
+        lengths_B = (mask_BT > 0).sum(dim=1).clamp(min=1)
+        policy_lam = (1 - 1 / (settings.lam_length_alpha * lengths_B)).clamp(min=0)
     raw_BT = generalised_advantages(
-        token_rewards(inputs), values_BT, mask_BT, gamma=settings.gamma, lam=settings.lam
+        rewards_BT, values_BT, mask_BT, gamma=settings.gamma, lam=policy_lam
     )
+    critic_BT = raw_BT
+    if settings.lam_critic is not None or settings.lam_length_alpha is not None:
+        lam = settings.lam if settings.lam_critic is None else settings.lam_critic
+        critic_BT = generalised_advantages(
+            rewards_BT, values_BT, mask_BT, gamma=settings.gamma, lam=lam
+        )
     advantages_BT = masked_whiten(raw_BT, mask_BT)
     return Advantages(
         advantages_BT=advantages_BT,
-        returns_BT=raw_BT + values_BT,
+        returns_BT=critic_BT + values_BT,
         metrics=advantage_metrics(advantages_BT, mask_BT),
     )  # both terms of the returns are 0 outside the mask
 
@@ -52,10 +70,10 @@ def generalised_advantages(
     mask_BT: torch.Tensor,
     *,
     gamma: float,
-    lam: float,
+    lam: float | torch.Tensor,
 ) -> torch.Tensor:
-    """a_t over counted tokens, not whitened, [B, T], 0 outside the mask. `gamma` and `lam` lie in
-    0..1."""
+    """a_t over counted tokens, not whitened, [B, T], 0 outside the mask. `gamma` and `lam`, one
+    number or one per row [B], lie in 0..1."""
     # token-major copies: walking over the columns of [B, T] would miss the cache at every step
     rewards_TB, values_TB, counts_TB = (
         stream.T.contiguous() for stream in (rewards_BT, values_BT, mask_BT > 0)

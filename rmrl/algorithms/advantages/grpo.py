@@ -5,17 +5,23 @@ outcome supervision).
       for every token
     A_i,t =  r_i - mean(r)                         norm_adv_by_std_in_grpo=false: Dr. GRPO
       (arXiv:2503.20783)
+    A_i,t = (r_i - mean(r)) / (std of the batch + 1e-6)    scale_rewards=batch (arXiv:2508.08221):
+      the mean is the group's, the deviation that of all rewards of the batch
+    A_i,t = (r_i - mean of the others) / (std of the others + 1e-6)    leave_one_out=true
 
 std is unbiased (N - 1). Departures: a group whose rewards are equal up to rounding, and a group of
-one, get exactly 0 (dividing rounding noise by its own size would give advantages near 1); token
-rewards, KL in reward among them, are summed into r_i first.
+one, get exactly 0 (dividing rounding noise by its own size would give advantages near 1); with
+leave_one_out a response whose siblings are all equal is not divided; token rewards, KL in reward
+among them, are summed into r_i first.
 """
 
 from __future__ import annotations
 
+import torch
+
 from rmrl.algorithms.advantages.summary import advantage_metrics
 from rmrl.algorithms.descriptors import estimator
-from rmrl.algorithms.groups import constant_fraction, group_statistics
+from rmrl.algorithms.groups import constant_fraction, group_statistics, leave_one_out
 from rmrl.algorithms.rewards import sequence_rewards, spread_over_tokens
 from rmrl.config.schema.algorithm import AlgorithmConfig
 from rmrl.types import AdvantageInputs, Advantages
@@ -28,9 +34,24 @@ def grpo(inputs: AdvantageInputs, *, settings: AlgorithmConfig) -> Advantages:
     """Group-relative advantages; `group/constant_fraction` is the share of groups that teach
     nothing."""
     mask_BT = inputs.response_mask_BT
-    group = group_statistics(sequence_rewards(inputs), inputs.group_ids_B)
-    scale_B = group.std_B + STD_EPSILON if settings.norm_adv_by_std_in_grpo else 1.0
-    advantages_BT = spread_over_tokens(group.centred_B / scale_B, mask_BT)
+    rewards_B = sequence_rewards(inputs)
+    group = group_statistics(rewards_B, inputs.group_ids_B)
+    centred_B = group.centred_B
+    std_B = group.std_B
+    if settings.leave_one_out:
+        centred_B, std_B = leave_one_out(group)
+    scale = settings.scale_rewards
+    if scale is None:
+        scale = "group" if settings.norm_adv_by_std_in_grpo else "none"
+    if scale == "batch":
+        one_group_B = torch.zeros_like(rewards_B, dtype=torch.long)
+        std_B = group_statistics(rewards_B, one_group_B).std_B
+    advantages_B = centred_B / (std_B + STD_EPSILON)
+    if scale == "none":
+        advantages_B = centred_B
+    elif settings.leave_one_out and scale == "group":
+        advantages_B = torch.where(std_B > 0, advantages_B, centred_B)
+    advantages_BT = spread_over_tokens(advantages_B, mask_BT)
     metrics = {
         **advantage_metrics(advantages_BT, mask_BT),
         "group/constant_fraction": constant_fraction(group),

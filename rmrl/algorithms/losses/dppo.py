@@ -21,17 +21,18 @@ because its weights supply the rest; log r is bounded to [-20, 20].
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
 from rmrl.algorithms.losses.ratio import (
     LOG_RATIO_BOUND,
+    against_sampler,
     clip_bounds,
     counted_sum,
     keep_counted,
     log_ratio,
     ratio_sums,
+    sampled_logprobs,
 )
 from rmrl.config.schema.actor import ActorConfig
 from rmrl.types import LossInputs
@@ -77,16 +78,10 @@ def _masked_policy_gradient(
 ) -> Terms:
     mask_BT = inputs.mask_BT
     advantages_BT = keep_counted(inputs.advantages_BT, mask_BT)
-    sampled_BT = inputs.rollout_logprobs_BT
-    if sampled_BT is None:
-        sampled_BT = inputs.old_logprobs_BT
-    if inputs.rollout_weights_BT is None:
-        log_ratio_BT = log_ratio(replace(inputs, old_logprobs_BT=sampled_BT))
-    else:
-        log_ratio_BT = log_ratio(inputs)
+    log_ratio_BT = log_ratio(against_sampler(inputs))
     weight_BT = log_ratio_BT.detach().exp().clamp(max=settings.clip_ratio_c)
     logprobs_BT = keep_counted(inputs.logprobs_BT.detach(), mask_BT)
-    sampled_BT = keep_counted(sampled_BT, mask_BT)
+    sampled_BT = keep_counted(sampled_logprobs(inputs), mask_BT)
     low, high = clip_bounds(settings)
     distance_BT = divergence(logprobs_BT, sampled_BT)
     too_high_BT = (advantages_BT > 0) & (logprobs_BT > sampled_BT) & (distance_BT > high)

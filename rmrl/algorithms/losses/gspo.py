@@ -8,6 +8,10 @@
 
 Sequence ratios lie near 1, so the paper's clip is small: clip_ratio_low=3e-4 clip_ratio_high=4e-4,
 with loss_agg_mode=seq-mean-token-mean.
+
+LUSPO (arXiv:2602.05261) multiplies a response's term by its length, so that a long response is not
+worth less per token: this loss with loss_agg_mode=seq-mean-token-sum, and the name luspo.
+
 Departures: token log ratios are bounded to [-20, 20]; no dual clip.
 """
 

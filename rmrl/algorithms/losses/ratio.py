@@ -8,6 +8,8 @@ before anything is exponentiated, in value and in gradient.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from rmrl.config.schema.actor import ActorConfig
@@ -26,6 +28,29 @@ def log_ratio(inputs: LossInputs) -> torch.Tensor:
     bounds the gradient is 0."""
     difference_BT = keep_counted(inputs.logprobs_BT - inputs.old_logprobs_BT, inputs.mask_BT)
     return difference_BT.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+
+
+def sampled_logprobs(inputs: LossInputs) -> torch.Tensor:
+    """[B, T]: log-probabilities under the policy that sampled: the rollout engine's where the batch
+    has them, else the training engine's before the update."""
+    if inputs.rollout_logprobs_BT is None:
+        return inputs.old_logprobs_BT
+    return inputs.rollout_logprobs_BT
+
+
+def against_sampler(inputs: LossInputs) -> LossInputs:
+    """`inputs` with the policy that sampled as the old one, for losses that correct for it
+    themselves. Unchanged with weights of rollout correction, which supply that part of the
+    ratio."""
+    if inputs.rollout_weights_BT is not None:
+        return inputs
+    return replace(inputs, old_logprobs_BT=sampled_logprobs(inputs))
+
+
+def sequence_log_ratio(log_ratio_BT: torch.Tensor) -> torch.Tensor:
+    """Logarithm of the product of a row's ratios, [B, 1], in [-20, 20]. `log_ratio_BT` is 0 outside
+    the mask."""
+    return log_ratio_BT.sum(dim=1, keepdim=True).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
 def clip_bounds(settings: ActorConfig) -> tuple[float, float]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rmrl.backends.descriptor import Backend, Offloads, Replicated, State
+from collections.abc import Iterator
+
+from rmrl.backends.descriptor import Backend, Offloads, Replicated, Sharding, State
 from rmrl.config.schema import ModelConfig, TrainedConfig
 from rmrl.models.checkpoint_inspect import parameter_count
 
@@ -40,11 +42,34 @@ def _model_dtype(trained: TrainedConfig) -> str:
     return trained.fsdp_config.model_dtype
 
 
+def _settings_problems(sharding: Sharding) -> Iterator[str]:
+    """Compilation that cannot work here."""
+    if not sharding.trained.fsdp_config.compile_layers:
+        return
+    from rmrl.models.compiled import compiler_problem  # imports torch
+
+    problem = compiler_problem(sharding.device)
+    if problem:
+        yield f"{sharding.section}.fsdp_config.compile_layers=true {problem}; or leave it out"
+
+
+def _model_problems(model: ModelConfig, section: str, key: str) -> Iterator[str]:  # noqa: ARG001
+    """Offloading of activations that are not those of layers alone."""
+    if model.enable_activation_offload and not model.enable_gradient_checkpointing:
+        yield (
+            f"{key}.enable_activation_offload=true moves what gradient checkpointing saves, and"
+            " would move gathered weights without it: set"
+            f" {key}.enable_gradient_checkpointing=true"
+        )
+
+
 FSDP = Backend(
     engine="rmrl.backends.fsdp.engine:FSDPEngine",
     memory=ShardedMemory(),
     saved_dtype=_model_dtype,
     reads=("fsdp_config",),
+    settings_problems=_settings_problems,
+    model_problems=_model_problems,
 )
 FAKE = Backend(
     engine="rmrl.backends.fake:FakeTrainEngine",

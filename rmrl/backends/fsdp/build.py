@@ -10,18 +10,23 @@ from transformers import PreTrainedModel
 from rmrl.backends.base import TrainSettings
 from rmrl.backends.fsdp import compat
 from rmrl.backends.fsdp.initial import InitialWeights, on_first, skeleton
-from rmrl.backends.fsdp.layout import Layout
+from rmrl.backends.fsdp.layout import Layout, decoder_layers
+from rmrl.backends.process_group import all_max
 from rmrl.backends.schedule import learning_rate
+from rmrl.errors import ConfigError
+from rmrl.models import varlen
+from rmrl.models.compiled import compile_layers
 from rmrl.models.loading import load_causal_lm, torch_dtype
 from rmrl.models.logprobs import ResponseModel
 from rmrl.models.lora import add_adapters
-from rmrl.models.packing import check_rows_kept_apart, packs
+from rmrl.models.packing import attention, check_rows_kept_apart, packs, set_attention
+from rmrl.models.shared_prompts import keeps_responses_apart, shares
 from rmrl.models.values import ValueModel, load_value_model
 
 
-def build_model(settings: TrainSettings, device: torch.device) -> nn.Module:
-    """The role's model, sharded over the process group; call in every process. A reference is
-    frozen.
+def build_model(settings: TrainSettings, device: torch.device) -> tuple[nn.Module, bool]:
+    """The role's model, sharded over the process group, and whether responses may share their
+    prompt in it; call in every process. A reference is frozen.
 
     With several processes only the first reads the checkpoint, see rmrl.backends.fsdp.initial. An
     error of it is raised in all of them.
@@ -42,19 +47,43 @@ def build_model(settings: TrainSettings, device: torch.device) -> nn.Module:
         # at every gather.
         dtype = layout.param_dtype
 
+    shares_prompts = False
+
     def load() -> nn.Module:
+        nonlocal shares_prompts
         model = _unsharded(settings, dtype)
         if packs(settings.model, device=settings.device):
+            name = attention(
+                settings.model,
+                device=settings.device,
+                dtype=layout.param_dtype or dtype,
+                language_model=model.model,
+            )
+            if name == varlen.NAME:
+                set_attention(model.model, name)  # the check passes boundaries down as well
             check_rows_kept_apart(model.model)
         if isinstance(model, ResponseModel):
             model.check_head()
+        if shares(settings.model, device=settings.device):
+            shares_prompts = keeps_responses_apart(model.model)
+            if settings.model.share_prompts and not shares_prompts:
+                raise ConfigError(
+                    "model.share_prompts=true: models of type"
+                    f" '{model.model.config.model_type}' do not keep the responses to one prompt"
+                    " apart: set share_prompts=false"
+                )
         return model
 
+    weights = None
     if dist.get_world_size() == 1:
-        return compat.shard(load(), layout, strategy=strategy)
-    weights = InitialWeights(on_first(load))
-    model = skeleton(lambda: _unsharded(settings, dtype))
-    return compat.shard(model, layout, strategy=strategy, weights=weights)
+        model = load()
+    else:
+        weights = InitialWeights(on_first(load))
+        model = skeleton(lambda: _unsharded(settings, dtype))
+    if fsdp.compile_layers:
+        compile_layers(decoder_layers(model))
+    sharded = compat.shard(model, layout, strategy=strategy, weights=weights)
+    return sharded, bool(all_max(int(shares_prompts), device))
 
 
 def _dtype(settings: TrainSettings, entry: str) -> torch.dtype:
@@ -69,9 +98,12 @@ def _unsharded(settings: TrainSettings, dtype: torch.dtype) -> ResponseModel | V
     language_model: PreTrainedModel = load(settings.model, dtype=dtype).requires_grad_(trains)
     if trains and settings.model.lora_rank > 0:
         add_adapters(language_model, settings.model, seed=settings.seed)
+    offloads = settings.model.enable_activation_offload
     if settings.role == "critic":
-        return ValueModel(language_model)
-    return ResponseModel(language_model, temperature=settings.temperature)
+        return ValueModel(language_model, offload_activations=offloads)
+    return ResponseModel(
+        language_model, temperature=settings.temperature, offload_activations=offloads
+    )
 
 
 def build_optimizer(settings: TrainSettings, model: nn.Module) -> torch.optim.AdamW:

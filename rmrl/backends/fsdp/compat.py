@@ -43,7 +43,7 @@ def device_mesh(device: str, fsdp_size: int) -> DeviceMesh:
 class Strategy(Protocol):
     """The interface of rmrl.backends.fsdp.fsdp1 and .fsdp2: all that differs between the two.
 
-    Every call but `free_gathered` and `move` is made in all processes together.
+    Every call but `free_gathered` is made in all processes together.
     """
 
     def shard(
@@ -65,8 +65,6 @@ class Strategy(Protocol):
     ) -> None: ...
 
     def gradient_norm(self, model: nn.Module) -> Tensor: ...
-
-    def move(self, model: nn.Module, device: torch.device) -> None: ...
 
 
 STRATEGIES: dict[str, Strategy] = {"fsdp2": fsdp2, "fsdp": fsdp1}
@@ -159,19 +157,6 @@ def clip_gradients(model: nn.Module, max_norm: float) -> float:
     if max_norm > 0 and math.isfinite(norm.item()):
         nn.utils.clip_grads_with_norm_(list(model.parameters()), max_norm, norm)
     return norm.item()
-
-
-def move_model(model: nn.Module, device: torch.device) -> None:
-    """Move the shards of the parameters; gathered copies are freed first."""
-    strategy_of(model).move(model, device)
-
-
-def move_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Move the optimizer's tensors; step counters stay on the device that the optimizer needs."""
-    for state in optimizer.state.values():
-        for name, value in state.items():
-            if isinstance(value, Tensor) and value.ndim > 0:
-                state[name] = value.to(device, non_blocking=True)
 
 
 def settle() -> None:

@@ -200,16 +200,6 @@ def gradient_norm(model: nn.Module) -> Tensor:
     return square.sqrt()
 
 
-def move(model: nn.Module, device: torch.device) -> None:
-    """Move the pieces; between steps there are no gradients."""
-    free_gathered(model)
-    for unit in _units(model):
-        handle = unit._handle
-        if handle is not None:
-            handle.flat_param_to(device)
-            handle.flat_param._local_shard = handle.flat_param.data
-
-
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Suppress torch's warnings on intended use: NO_SHARD, adapters beside frozen weights, names

@@ -115,9 +115,3 @@ def gradient_norm(model: nn.Module) -> Tensor:
     if isinstance(norm, DTensor):
         return norm.full_tensor()
     return norm
-
-
-def move(model: nn.Module, device: torch.device) -> None:
-    """Move the shards and their gradients."""
-    free_gathered(model)
-    model.to(device)

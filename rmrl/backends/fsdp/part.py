@@ -16,12 +16,15 @@ from rmrl.backends import process_group
 from rmrl.backends.base import ProcessSettings, TrainSettings
 from rmrl.backends.fsdp import checkpoint, compat
 from rmrl.backends.fsdp.build import build_model, build_optimizer
-from rmrl.backends.objective import response_tokens
+from rmrl.backends.fsdp.offload import model_offloader, optimizer_offloader
+from rmrl.backends.micro_batches import Limits, logprob_limits, update_limits
+from rmrl.backends.objective import ResponseTokens, response_tokens, shared_tokens
 from rmrl.backends.part import Loss
+from rmrl.backends.prompt_units import Sharing
 from rmrl.models.loading import torch_dtype
 from rmrl.models.logprobs import EntropyMode
 from rmrl.models.lora import is_adapter, merged_name, merged_parameters
-from rmrl.models.packing import attention, packs, set_attention
+from rmrl.models.packing import FLEX_MULTIPLE, attention, packs, set_attention
 from rmrl.types import TrainBatch
 
 _INNER = "model."
@@ -42,16 +45,24 @@ class FSDPPart:
         trains = settings.role != "ref"
         self._adapted = trains and settings.model.lora_rank > 0
         torch.manual_seed(settings.seed + process.rank)
-        self.model = build_model(settings, self.device)
+        self.model, self._shares_prompts = build_model(settings, self.device)
         self.language_model: PreTrainedModel = cast("Any", self.model).model
         fsdp = settings.trained.fsdp_config
-        compute_dtype = torch_dtype(
+        self.compute_dtype = torch_dtype(
             fsdp.param_dtype or fsdp.model_dtype,
             key=f"{settings.section}.fsdp_config.param_dtype",
         )
-        name = attention(settings.model, device=settings.device, dtype=compute_dtype)
+        name = attention(
+            settings.model,
+            device=settings.device,
+            dtype=self.compute_dtype,
+            language_model=self.language_model,
+        )
         set_attention(self.language_model, name)
+        self._multiple = FLEX_MULTIPLE if name == "flex_attention" else 1
         self._optimizer = build_optimizer(settings, self.model) if trains else None
+        self._model_offloader = model_offloader(self.model, fsdp, self.device)
+        self._optimizer_offloader = optimizer_offloader(self._optimizer, fsdp, self.device)
 
     def micro_batches(self, count: int) -> int:
         """The maximum over ranks: every forward pass is a collective."""
@@ -67,29 +78,48 @@ class FSDPPart:
 
     def compute(self, micros: Sequence[TrainBatch]) -> Iterator[Tensor]:
         self.model.eval()
+        limits = logprob_limits(self._settings)
         with torch.no_grad():
             for micro in micros:
-                yield self._forward(micro, "none")[0]
+                yield self._forward(self._tokens(micro, limits), "none")[0]
         compat.free_gathered(self.model)
 
     def train(self, micros: Sequence[TrainBatch], loss: Loss) -> None:
         self.model.train()
         entropy: EntropyMode = "grad" if self._settings.actor.entropy_coeff else "detached"
+        limits = update_limits(self._settings.trained, section=self._settings.section)
         for micro in micros:
-            outputs_N, entropy_N = self._forward(micro, entropy)
+            outputs_N, entropy_N = self._forward(self._tokens(micro, limits), entropy)
             # FSDP averages gradients over processes; the parts of the loss are to be added up.
             (loss(micro, outputs_N, entropy_N) * self._world_size).backward()
 
-    def _forward(self, micro: TrainBatch, entropy: EntropyMode) -> tuple[Tensor, Tensor | None]:
-        tokens = response_tokens(micro, self.device, packed=self.packed)
+    def sharing(self, limits: Limits) -> Sharing | None:
+        if not self._shares_prompts or limits.rows is not None:
+            return None
+        hidden = self.language_model.config.get_text_config().hidden_size
+        return Sharing(hidden=hidden, limit=limits.tokens)
+
+    def _tokens(self, micro: TrainBatch, limits: Limits) -> ResponseTokens:
+        """The micro-batch as the model's input; `limits` are those by which it was cut."""
+        tokens = None
+        sharing = self.sharing(limits)
+        if sharing is not None:
+            tokens = shared_tokens(micro, self.device, sharing)
+        return tokens or response_tokens(
+            micro, self.device, packed=self.packed, multiple=self._multiple
+        )
+
+    def _forward(
+        self, tokens: ResponseTokens, entropy: EntropyMode
+    ) -> tuple[Tensor, Tensor | None]:
         if self._settings.role == "critic":
-            return self.model(tokens.input_ids_BS, tokens.positions_N, tokens.position_ids_BS), None
+            return self.model(tokens.input_ids_BS, tokens.positions_N, tokens.layout), None
         return self.model(
             tokens.input_ids_BS,
             tokens.positions_N,
             tokens.targets_N,
             entropy,
-            tokens.position_ids_BS,
+            tokens.layout,
         )
 
     def step(self, lr: float) -> float:
@@ -130,16 +160,18 @@ class FSDPPart:
         checkpoint.load_tensors(folder, self.model, self._optimizer)
 
     def move(self, device: torch.device) -> None:
-        fsdp = self._settings.trained.fsdp_config
         if self.device.type == "cpu":
             return  # everything is in host memory already
-        # With offload_policy FSDP2 keeps the state in host memory itself.
-        if fsdp.param_offload and not fsdp.offload_policy:
-            compat.move_model(self.model, device)
-        optimizer_moves = fsdp.optimizer_offload and not fsdp.offload_policy
-        if optimizer_moves and self._optimizer is not None:
-            compat.move_optimizer(self._optimizer, device)
+        if self._model_offloader is not None:
+            self._model_offloader.move(device)
         compat.settle()
+
+    def move_optimizer(self, device: torch.device) -> None:
+        if self.device.type == "cpu" or self._optimizer_offloader is None:
+            return
+        self._optimizer_offloader.move(device)
+        if device.type == "cpu":
+            compat.settle()
 
 
 def _cast(

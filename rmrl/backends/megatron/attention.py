@@ -12,6 +12,8 @@ positions of this process
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +25,36 @@ from rmrl.backends.megatron.core import (
     parallel_state,
     tensor_parallel,
 )
+from rmrl.models import varlen
+
+
+@dataclass(kw_only=True)
+class PackedRows(PackedSeqParams):
+    """Packed rows whose lengths are known here as plain numbers.
+
+    `cu_seqlens_q` and `cu_seqlens_kv` are on the CPU: megatron-core's rotary embedding reads them
+    as numbers in every layer, and would wait for the device each time.
+    """
+
+    boundaries: Tensor
+    """Starts of the rows and the end of the last one, int32 on the device of the tokens."""
+    lengths: Sequence[int]
+    """Padded lengths of the rows, before they are cut into chunks."""
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], boundaries: Tensor) -> PackedRows:
+        """Rows of `lengths`, with their `boundaries` on the device."""
+        ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+        longest = max(lengths)
+        return cls(
+            qkv_format="thd",
+            cu_seqlens_q=ends,
+            cu_seqlens_kv=ends,
+            max_seqlen_q=longest,
+            max_seqlen_kv=longest,
+            boundaries=boundaries,
+            lengths=lengths,
+        )
 
 
 def zigzag(length: int, *, size: int, rank: int) -> Tensor:
@@ -69,10 +101,18 @@ class SDPACoreAttention(nn.Module):
         assert attention_mask is None, "rows are right-padded or packed: a mask is not needed"
         if packed_seq_params is None:
             return self._rows(query, key, value).flatten(2)
-        ends: Any = packed_seq_params.cu_seqlens_q_padded
-        if ends is None:
-            ends = packed_seq_params.cu_seqlens_q
-        lengths = (ends.diff() // self.size).tolist()
+        assert isinstance(packed_seq_params, PackedRows)
+        if self.size == 1 and varlen.has_kernel(query):
+            outputs_Tnd = varlen.attend(
+                query,
+                key,
+                value,
+                boundaries=packed_seq_params.boundaries,
+                longest=packed_seq_params.max_seqlen_q,
+                scale=self.scale,
+            )
+            return outputs_Tnd.flatten(1)
+        lengths = [length // self.size for length in packed_seq_params.lengths]
         parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
         outputs: list[Tensor] = []
         for q, k, v in parts:

@@ -54,10 +54,6 @@ class ResponseHead(nn.Module):
             return whole, None
         return _SumGradient.apply(hidden_SBH, self.group), None
 
-    def logits(self, hidden_nH: Tensor, weight_vH: Tensor) -> Tensor:
-        """This process's columns of the logits, [n, v]."""
-        return nn.functional.linear(hidden_nH.to(weight_vH.dtype), weight_vH)
-
     def sharded_state_dict(
         self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: Any = None
     ) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from rmrl.backends.megatron.shape import Shape
 from rmrl.backends.megatron.sizes import Sizes
 from rmrl.backends.megatron.transformer import ddp_config, model_dtype, transformer_config
 from rmrl.errors import ConfigError
+from rmrl.models.linear_head import LinearHead
 from rmrl.models.loading import load_causal_lm, load_config
 from rmrl.models.values import load_value_model, value_config
 
@@ -63,15 +64,15 @@ class MegatronModel:
         head: Any = self.chunks[-1].output_layer
         return head
 
-    def logits(self, hidden_nH: Tensor) -> Tensor:
-        """This process's columns of the logits [n, padded_vocab / tensor], in processes of the last
-        stage of a policy or reference."""
+    def linear_head(self) -> LinearHead:
+        """This process's rows of the vocabulary matrix [padded_vocab / tensor, H], in processes of
+        the last stage of a policy or reference."""
         head = self.head
         assert isinstance(head, ResponseHead)
         weight: Any = head.weight
         if weight is None:
             weight = self.chunks[-1].shared_embedding_or_output_weight()
-        return head.logits(hidden_nH, weight)
+        return LinearHead(weight)
 
 
 def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> MegatronModel:

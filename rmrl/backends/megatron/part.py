@@ -16,10 +16,13 @@ from rmrl.backends.megatron import checkpoint, gather
 from rmrl.backends.megatron.groups import join
 from rmrl.backends.megatron.load import load_weights
 from rmrl.backends.megatron.model import build_model, language_model
-from rmrl.backends.megatron.offload import offloaders
+from rmrl.backends.megatron.offload import offloaders, optimizer_offloader
 from rmrl.backends.megatron.optimizer import Optimizer
 from rmrl.backends.megatron.pipeline import Pipeline
+from rmrl.backends.micro_batches import Limits
+from rmrl.backends.offload import Offloader
 from rmrl.backends.part import Loss
+from rmrl.backends.prompt_units import Sharing
 from rmrl.backends.row_assignment import row_assignment
 from rmrl.types import TrainBatch
 
@@ -44,7 +47,19 @@ class MegatronPart:
         load_weights(self.model, settings)
         self._optimizer = None if settings.role == "ref" else Optimizer.build(settings, self.model)
         self._pipeline = Pipeline(settings, self.model)
-        self._offloaders = offloaders(self.model, self._optimizer, settings.trained.megatron)
+        megatron = settings.trained.megatron
+        self._offloaders = offloaders(self.model, megatron)
+        self._optimizer_offloader: Offloader | None = None
+        if megatron.optimizer_offload and self._optimizer is not None:
+            self._optimizer_offloader = optimizer_offloader(self.model, self._optimizer)
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        return None
+
+    def sharing(self, limits: Limits) -> Sharing | None:
+        del limits
+        return None
 
     @property
     def packed(self) -> bool:
@@ -100,8 +115,12 @@ class MegatronPart:
         if self.device.type == "cpu":  # everything is in host memory already
             return
         for offloader in self._offloaders:
-            if device.type == "cpu":
-                offloader.offload()
-            else:
-                offloader.onload()
+            offloader.move(device)
         torch.cuda.empty_cache()
+
+    def move_optimizer(self, device: torch.device) -> None:
+        if self.device.type == "cpu" or self._optimizer_offloader is None:
+            return
+        self._optimizer_offloader.move(device)
+        if device.type == "cpu":
+            torch.cuda.empty_cache()

@@ -20,14 +20,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmrl.backends.base import TrainSettings
-from rmrl.backends.megatron.core import PackedSeqParams, get_forward_backward_func, parallel_state
+from rmrl.backends.megatron.attention import PackedRows
+from rmrl.backends.megatron.core import get_forward_backward_func, parallel_state
 from rmrl.backends.megatron.cpu import adapted
 from rmrl.backends.megatron.heads import ValueHead
-from rmrl.backends.megatron.logprobs import vocab_parallel_logprobs
+from rmrl.backends.megatron.logprobs import agreed_slice_elements, vocab_parallel_logprobs
 from rmrl.backends.megatron.model import MegatronModel
 from rmrl.backends.megatron.rows import Layout, Rows, lay_out
 from rmrl.backends.part import Loss
-from rmrl.models.logprobs import KEPT_ELEMENTS, SLICE_ELEMENTS, EntropyMode
+from rmrl.models.linear_head import kept_elements
+from rmrl.models.logprobs import EntropyMode
 from rmrl.models.packing import packs
 from rmrl.types import TrainBatch
 
@@ -140,13 +142,7 @@ class Pipeline:
         micro, rows = next(feed)
         packed = None
         if rows.boundaries is not None:
-            packed = PackedSeqParams(
-                qkv_format="thd",
-                cu_seqlens_q=rows.boundaries,
-                cu_seqlens_kv=rows.boundaries,
-                max_seqlen_q=rows.longest,
-                max_seqlen_kv=rows.longest,
-            )
+            packed = PackedRows.of(rows.lengths, rows.boundaries)
         output = module(rows.input_ids_BS, rows.position_ids_BS, None, packed_seq_params=packed)
 
         def finished(hidden_BSH: Tensor, *, non_loss_data: bool = False) -> Any:  # noqa: ARG001
@@ -163,16 +159,18 @@ class Pipeline:
             return _of_all(self._model.head.values(hidden_nH), rows), None
         shape = self._model.shape
         columns = shape.padded_vocab // self._model.sizes.tensor
+        elements = agreed_slice_elements(hidden_nH.device, self._tensor_group)
+        head = self._model.linear_head()
         logprobs_n, entropy_n = vocab_parallel_logprobs(
-            hidden_nH,
+            hidden_nH.to(head.weight_VH.dtype),
             rows.targets_n,
-            head=self._model.logits,
+            head=head,
             temperature=self._temperature,
             entropy=entropy,
             vocab=shape.vocab,
             group=self._tensor_group,
-            slice_rows=max(1, SLICE_ELEMENTS // columns),
-            kept_rows=KEPT_ELEMENTS // columns,
+            slice_rows=max(1, elements // columns),
+            kept_rows=kept_elements(elements) // columns,
         )
         if entropy_n is None:
             return _of_all(logprobs_n, rows), None

@@ -87,8 +87,8 @@ class Rows:
     boundaries: Tensor | None
     """Packed: where rows begin and the last one ends, int32 on the device, counted before rows are
     cut into chunks. None: padded."""
-    longest: int
-    """Padded length of the longest row, one of filling included, before it is cut into chunks."""
+    lengths: list[int]
+    """Padded lengths of the rows, those of filling included, before they are cut into chunks."""
     positions_n: Tensor
     """In the flattened `input_ids_BS`: the position before each response token of this process. A
     process without any has one all the same, for it must take part in the backward pass."""
@@ -129,7 +129,7 @@ def lay_out(batch: TrainBatch, layout: Layout, device: torch.device) -> Rows:
         input_ids_BS=to_device(flat.reshape(shape), device),
         position_ids_BS=to_device(within.reshape(shape), device),
         boundaries=to_device(starts.astype(np.int32), device) if layout.packed else None,
-        longest=max(lengths),
+        lengths=lengths,
         positions_n=to_device(positions_n, device),
         targets_n=to_device(targets_n, device),
         index_n=None if index_n is None else to_device(index_n, device),

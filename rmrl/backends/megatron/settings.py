@@ -102,6 +102,11 @@ def model_problems(model: ModelConfig, *, section: str, key: str) -> Iterator[st
             f"{key}.lora_rank={model.lora_rank} with {section}.strategy=megatron: adapters train"
             " under fsdp2 and fsdp; use lora_rank=0, or strategy=fsdp2"
         )
+    if model.enable_activation_offload:
+        yield (
+            f"{key}.enable_activation_offload=true has no effect with {section}.strategy=megatron;"
+            " use megatron.override_transformer_config, or leave it out"
+        )
     if model.attn_implementation not in ("auto", "sdpa"):
         yield (
             f"{key}.attn_implementation={model.attn_implementation} has no effect with"

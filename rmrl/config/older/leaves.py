@@ -117,17 +117,17 @@ ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "sandbox_fusion.url": (
         (None,),
         (
-            "code is not run in sandboxes here; call the service in a rule,"
-            " custom_reward_function.path=<file>"
+            "programs are run by a reward of kind code: reward.models=[tests]"
+            " reward.specs.tests={kind: code, where: sandbox_fusion, url: <the same>, score: share}"
         ),
     ),
     "sandbox_fusion.max_concurrent": (
         (None, 64),
-        "it belongs to sandbox_fusion.url, which has no counterpart here; leave it out",
+        "give reward.specs.<name>.max_concurrency to a reward of kind code",
     ),
     "sandbox_fusion.memory_limit_mb": (
         (None, 1024),
-        "it belongs to sandbox_fusion.url, which has no counterpart here; leave it out",
+        "give reward.specs.<name>.extra_body={memory_limit_MB: <n>} to a reward of kind code",
     ),
     "reward_loop_source": ((None,), "name a function with custom_reward_function.path=<file>"),
     "reward_loop_module_path": ((None,), "name a function with custom_reward_function.path=<file>"),

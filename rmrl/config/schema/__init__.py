@@ -39,12 +39,13 @@ from rmrl.config.schema.score import (
     ScoreEngineConfig,
     ScoreTrainerConfig,
 )
+from rmrl.config.schema.serve import ServeConfig, ServerConfig
 from rmrl.config.schema.trainer import TrainerConfig
 
 __all__ = [
     "ActorConfig", "ActorRolloutRefConfig", "AlgorithmConfig", "BenchmarkConfig", "CalibrateConfig", "CalibrationConfig", "CheckpointConfig", "ClusterConfig", "CompareConfig", "ComparisonConfig", "Config", "CriticConfig",
     "CriticMegatronConfig", "DataConfig", "EvalConfig", "EvalDataConfig", "FSDPConfig", "FilterGroupsConfig", "KLControlConfig", "MegatronConfig", "ModelConfig",
     "OptimConfig", "PFPPOConfig", "PolicyLossConfig", "RefConfig", "RewardCacheConfig", "RewardConfig", "RewardEngineConfig",
-    "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreEngineConfig", "ScoreTrainerConfig",
+    "RewardMonitorConfig", "RolloutConfig", "RolloutCorrectionConfig", "ScoreConfig", "ScoreDataConfig", "ScoreEngineConfig", "ScoreTrainerConfig", "ServeConfig", "ServerConfig",
     "TrainedConfig", "TrainerConfig", "ValSamplingConfig",
 ]  # fmt: skip

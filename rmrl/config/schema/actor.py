@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from rmrl.config.schema.algorithm import KL_ESTIMATORS
-from rmrl.config.schema.fields import changeable, choice, not_negative, positive
+from rmrl.config.schema.fields import changeable, choice, not_negative, positive, share
 
 AGGREGATIONS = (
     "token-mean",
@@ -15,6 +15,7 @@ AGGREGATIONS = (
     "seq-mean-token-sum",
     "seq-mean-token-mean",
     "seq-mean-token-sum-norm",
+    "prompt-mean",
 )
 DTYPES = ("float32", "bfloat16", "float16", "fp32", "bf16", "fp16", "half")
 
@@ -31,6 +32,9 @@ class ModelConfig:
     """Entries that replace those of the model's config.json."""
     enable_gradient_checkpointing: bool = changeable(True)
     """Recompute activations in the backward pass: less memory, about a third more time."""
+    enable_activation_offload: bool = changeable(False)
+    """Keep what gradient checkpointing saves, the inputs of the layers, in host memory until the
+    backward pass (CUDA): less device memory for long rows, slower."""
     trust_remote_code: bool = False
     """Allow the model to run code from its checkpoint."""
     lora_rank: int = not_negative(0)
@@ -43,11 +47,16 @@ class ModelConfig:
     use_remove_padding: bool = changeable(False)
     """Pack the rows of a micro-batch into one sequence where the attention keeps them apart (CUDA);
     elsewhere rows of like length share a micro-batch."""
+    share_prompts: bool | None = changeable(None)
+    """Compute a prompt once for all its responses in a micro-batch (needs SDPA and rows that are
+    not packed). null: on CPU; a family that cannot is computed row by row."""
     attn_implementation: str = choice(
-        "auto", among=("auto", "sdpa", "flash_attention_2", "flex_attention"), may_change=True
+        "auto",
+        among=("auto", "sdpa", "flash_attention_2", "varlen", "flex_attention"),
+        may_change=True,
     )
-    """Attention of the training engine: auto, sdpa, flash_attention_2 or flex_attention. auto:
-    sdpa; with packing the fastest there is."""
+    """Attention of the training engine: auto, sdpa, flash_attention_2, varlen (torch's own kernel
+    for packed rows) or flex_attention. auto: sdpa; with packing the fastest there is."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -85,15 +94,18 @@ class FSDPConfig:
     reshard_after_forward: bool = changeable(True)
     """Free gathered parameters after the forward pass (ZeRO-3)."""
     param_offload: bool = changeable(False)
-    """Keep parameters in host memory between training phases (CUDA)."""
+    """Keep parameters in host memory while responses are sampled and scored (CUDA)."""
     optimizer_offload: bool = changeable(False)
-    """Keep optimizer state in host memory between training phases (CUDA)."""
+    """Keep optimizer state in host memory but for the optimizer's steps and checkpoints (CUDA)."""
     offload_policy: bool = changeable(False)
     """Keep parameters, gradients and optimizer state in host memory and copy each layer to the
     device when it computes (CUDA): least device memory, slowest. Replaces param_offload and
     optimizer_offload."""
     fsdp_size: int = changeable(-1)
     """Processes per shard group; -1: all of them. Smaller: replicas of shards."""
+    compile_layers: bool = changeable(False)
+    """Compile the decoder layers with torch.compile, once for rows of all lengths; the first
+    micro-batch waits for it, a minute or more."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -121,11 +133,11 @@ class MegatronConfig:
     """dtype of weights and compute: bfloat16 (the optimizer keeps float32 master weights) or
     float32."""
     param_offload: bool = changeable(False)
-    """Keep parameters in host memory between training phases (CUDA)."""
+    """Keep parameters in host memory while responses are sampled and scored (CUDA)."""
     grad_offload: bool = changeable(False)
-    """Free the gradient buffers between training phases (CUDA)."""
+    """Free the gradient buffers while responses are sampled and scored (CUDA)."""
     optimizer_offload: bool = changeable(False)
-    """Keep optimizer state in host memory between training phases (CUDA)."""
+    """Keep optimizer state in host memory but for the optimizer's steps and checkpoints (CUDA)."""
     override_transformer_config: dict[str, Any] = field(default_factory=dict)
     """Entries that replace those of megatron-core's TransformerConfig."""
     override_ddp_config: dict[str, Any] = field(default_factory=dict)
@@ -168,8 +180,8 @@ class CheckpointConfig:
     save_contents: list[str] = field(
         default_factory=lambda: ["model", "optimizer", "extra", "hf_model"]
     )
-    """With hf_model also a Hugging Face folder (hf/, of the critic hf_critic/). The others, which a
-    resumed run needs, are always saved."""
+    """With hf_model also a Hugging Face folder (hf/, of the critic hf_critic/), in the dtype of
+    compute. The others, which a resumed run needs, are always saved."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -194,6 +206,24 @@ class PolicyLossConfig:
     """sapo: temperature of the soft gate where the advantage is negative."""
     dro_beta: float = 0.1
     """dro: strength of the pull towards the policy that sampled."""
+    vespo_k_pos: float = not_negative(2.0)
+    """vespo: exponent of the response's ratio where the advantage is not negative."""
+    vespo_lambda_pos: float = not_negative(3.0)
+    """vespo: rate at which a large ratio loses its weight, where the advantage is not negative."""
+    vespo_k_neg: float = not_negative(3.0)
+    """vespo: exponent of the response's ratio where the advantage is negative."""
+    vespo_lambda_neg: float = not_negative(2.0)
+    """vespo: rate at which a large ratio loses its weight, where the advantage is negative."""
+    fipo_half_life: float = positive(32.0)
+    """fipo: tokens after which a later token's log ratio counts half."""
+    fipo_weight_low: float = not_negative(1.0)
+    """fipo: smallest weight of an advantage."""
+    fipo_weight_high: float = positive(1.2)
+    """fipo: largest weight of an advantage."""
+    fipo_safe_ratio: float = positive(10.0)
+    """fipo: above this ratio the weight of a negative advantage lies in 0.8..1."""
+    ipo_kl_coef: float = not_negative(0.001)
+    """ipo: coefficient of the squared log ratio."""
 
 
 BACKEND_SECTIONS = ("fsdp_config", "megatron")
@@ -222,7 +252,8 @@ class TrainedConfig:
     shuffle: bool = False
     """Shuffle the batch before cutting it into mini-batches."""
     loss_agg_mode: str = choice("token-mean", among=AGGREGATIONS)
-    """token-mean, token-sum, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm."""
+    """token-mean, token-sum, seq-mean-token-sum, seq-mean-token-mean, seq-mean-token-sum-norm or
+    prompt-mean."""
     grad_clip: float = positive(1.0)
     """Largest global gradient norm."""
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -245,10 +276,19 @@ class ActorConfig(TrainedConfig):
     policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
     entropy_coeff: float = 0.0
     """Entropy bonus."""
+    top_entropy_quantile: float = share(1.0)
+    """Share of the tokens of a micro-batch, those of the largest entropy, that have a policy loss
+    (arXiv:2506.01939: 0.2); 1: all."""
+    off_policy_mask_threshold: float | None = positive(None)
+    """Drop the policy loss where the advantage is negative and the response's mean log ratio of
+    sampling to trained policy lies above this (arXiv:2512.02556); null: never."""
     use_kl_loss: bool = False
     """Add kl_loss_coef * KL(policy || reference) to the loss."""
     kl_loss_coef: float = not_negative(0.001)
     """Coefficient of that KL term."""
+    ratio_weighted_kl: bool = False
+    """Multiply that KL term by pi_new / pi_old, so that its gradient stays right after the first
+    update (arXiv:2512.02556)."""
     kl_loss_type: str = choice(
         "low_var_kl", among=(*KL_ESTIMATORS, *(f"{name}+" for name in KL_ESTIMATORS))
     )

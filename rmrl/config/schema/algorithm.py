@@ -61,6 +61,11 @@ class RolloutCorrectionConfig:
     """Truncated importance weights: token or sequence; null: none."""
     rollout_is_threshold: float = positive(2.0)
     """Largest weight."""
+    rollout_is_threshold_lower: float | None = not_negative(None)
+    """Smallest weight; null: no lower bound."""
+    rollout_is_outside: str = choice("clamp", among=("clamp", "zero"))
+    """Weight of a ratio outside the thresholds: clamp, the threshold; zero, none, and the token
+    still counts in the divisor of loss_agg_mode (IcePop)."""
     rollout_is_batch_normalize: bool = False
     """Divide the weights by their mean over the batch."""
     rollout_rs: str | None = choice(None, among=(None, "token", "sequence", "geometric"))
@@ -83,10 +88,28 @@ class AlgorithmConfig:
     """Discount."""
     lam: float = share(1.0)
     """gae: lambda, 0..1."""
+    lam_critic: float | None = share(None)
+    """gae: lambda of the critic's targets (VAPO: 1.0); null: lam."""
+    lam_length_alpha: float | None = positive(None)
+    """gae: the policy's lambda is 1 - 1 / (lam_length_alpha * tokens of the response), at least 0
+    (VAPO: 0.05); null: lam."""
+    positive_nll_coef: float = not_negative(0.0)
+    """Add this times the negative log-likelihood of the responses whose reward lies above
+    positive_nll_threshold, averaged by loss_agg_mode over them alone (VAPO: 0.1)."""
+    positive_nll_threshold: float = 0.0
+    """Rewards above this are successes for positive_nll_coef."""
+    mask_truncated_completions: bool = False
+    """Leave responses that were cut off at data.max_response_length out of every loss; their
+    rewards still count among their siblings'."""
     passk_k: int | None = None
     """grpo_passk: number of responses of which the best one counts; null: the whole group."""
     norm_adv_by_std_in_grpo: bool = True
     """Divide by the group's standard deviation (off: Dr. GRPO)."""
+    scale_rewards: str | None = choice(None, among=(None, "group", "batch", "none"))
+    """grpo: standard deviation to divide by: of the group, of all rewards of the batch, or none;
+    null: group where norm_adv_by_std_in_grpo, else none."""
+    leave_one_out: bool = False
+    """grpo: compare a response with mean and standard deviation of the others of its group."""
     use_kl_in_reward: bool = False
     """Subtract kl_coef * KL(old policy || reference) from the token rewards."""
     kl_penalty: str = choice("kl", among=KL_ESTIMATORS)

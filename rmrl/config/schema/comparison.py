@@ -27,7 +27,7 @@ class ComparisonConfig:
     rows: int = not_negative(20)
     """Number of responses to list among those on which the two disagree most."""
     characters: int = positive(300)
-    """Of a listed text; longer ones lose their middle."""
+    """Characters of a listed text; longer ones lose their middle."""
     resamples: int = positive(2000)
     """Resamples of the bootstrap."""
     confidence: float = share(0.95)

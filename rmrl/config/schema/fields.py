@@ -54,13 +54,16 @@ def not_negative(default: Any, *, may_change: bool = False) -> Any:
     return _declare(default, Rule(">= 0", problem), may_change)
 
 
-def share(default: float, *, may_change: bool = False) -> Any:
-    """Declare a number from 0 to 1."""
+def share(default: float | None, *, may_change: bool = False) -> Any:
+    """Declare a number from 0 to 1; a default of None allows null."""
 
     def problem(key: str, value: Any) -> str | None:
-        if 0 <= value <= 1:
+        if value is None and default is None:
             return None
-        return f"{key}={value} lies outside 0..1; use {key}={default}"
+        if value is not None and 0 <= value <= 1:
+            return None
+        example = 1.0 if default is None else default
+        return f"{key}={value} lies outside 0..1; use {key}={example}"
 
     return _declare(default, Rule("0..1", problem), may_change)
 

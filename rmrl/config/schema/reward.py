@@ -32,9 +32,10 @@ class RewardEngineConfig:
     """Largest number of tokens per engine step."""
     tensor_parallel_size: int = positive(1, may_change=True)
     """Devices per engine, independent of the policy's."""
-    replicas: int = positive(1, may_change=True)
-    """Processes that hold the same model and share its requests; each needs devices of its own on
-    CUDA."""
+    replicas: int | None = positive(None, may_change=True)
+    """Processes that hold the same model and share its requests; on CUDA each needs
+    tensor_parallel_size devices of its own. null: on CUDA as many as its place (`pool`, else the
+    policy's) has devices for (one for a resident engine beside others), on CPU one."""
     pool: str = changeable("")
     """Entry of trainer.resource_pools with its devices; empty: it shares the policy's devices."""
     gpu_memory_utilization: float = changeable(0.5)

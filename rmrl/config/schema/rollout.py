@@ -44,7 +44,7 @@ class RolloutConfig:
     """False: greedy."""
     weight_transport: str = choice("auto", among=("auto", "file", "ipc", "nccl"))
     """Transport of new weights to the engines: file (shared memory), ipc (CUDA IPC; engines on the
-    training devices), nccl (needs rollout.pool); auto: file."""
+    training devices), nccl (needs rollout.pool); auto: vllm on CUDA ipc or nccl, else file."""
     ignore_eos: bool = False
     """Continue past the end token."""
     seed: int = 0

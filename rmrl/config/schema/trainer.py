@@ -54,9 +54,13 @@ class TrainerConfig:
     log_val_generations: int = changeable(0)
     """Validation samples printed."""
     log_sample_freq: int = changeable(10)
-    """Steps between displays of one scored sample (console, TensorBoard text); -1: never."""
+    """Steps between displays of scored samples: one as text (console, TensorBoard), up to 16 as a
+    table (wandb, trackio, mlflow, swanlab); -1: never."""
     rollout_samples_per_step: int = changeable(-1)
     """Scored samples written per step; -1: all."""
+    profile_steps: list[int] | None = changeable(None)
+    """Steps (from 1; null: none) of which torch's profiler traces every training process, into the
+    run's folder profile/: log-probabilities, updates and the export of weights."""
     threads_per_process: int | None = changeable(None)
     """CPU threads of each training process; null: cores / processes."""
     memory_budget_gb: float | None = changeable(None)

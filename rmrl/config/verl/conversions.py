@@ -265,7 +265,8 @@ def filter_metric(typed: Values, values: Values) -> Converted:
 
 
 def rollout_correction(typed: Values, values: Values) -> Converted:
-    """Convert rejection by K1 bounds and two-sided thresholds."""
+    """Convert rejection by K1 bounds and two-sided thresholds, and weights with two thresholds, which
+    are IcePop's there: 0 outside of them."""
     rejection_key = f"{_CORRECTION}.rollout_rs"
     bound_key = f"{_CORRECTION}.rollout_rs_threshold"
     weight_key = f"{_CORRECTION}.rollout_is_threshold"
@@ -280,14 +281,18 @@ def rollout_correction(typed: Values, values: Values) -> Converted:
     elif rejection_key in typed:
         texts.append(override(rejection_key, _REJECTIONS.get(str(rejection), rejection)))
     largest_weight = typed.get(weight_key)
-    if isinstance(largest_weight, str):
-        problems[weight_key] = (
-            "weights are cut off above one number and none is set to 0; use e.g."
-            " rollout_is_threshold=4.0, and rollout_rs=token with rollout_rs_threshold and"
-            " rollout_rs_threshold_lower to leave tokens out"
-        )
-    elif largest_weight is not None:
-        texts.append(override(weight_key, largest_weight))
+    try:
+        if isinstance(largest_weight, str):
+            lower, _, upper = largest_weight.partition("_")
+            texts += [
+                override(weight_key, float(upper)),
+                override(f"{weight_key}_lower", float(lower)),
+                override(f"{_CORRECTION}.rollout_is_outside", "zero"),
+            ]
+        elif largest_weight is not None:
+            texts.append(override(weight_key, largest_weight))
+    except ValueError:
+        problems[weight_key] = "give one number, or lower_upper such as 0.5_5.0"
     if bound_key in typed:
         bound = typed[bound_key]
         if bound is None and rejection is not None:
@@ -320,9 +325,9 @@ def bypass(typed: Values, values: Values) -> Converted:
         unclipped = name in ("use_policy_gradient", "use_pure_rollout_correction") and value
         if unclipped or (name == "loss_type" and value not in (None, "ppo_clip")):
             problems[key] = (
-                "with bypass_mode the loss is the clipped one (ppo_clip); use that, or"
-                " bypass_mode=False with rollout_is and actor.policy_loss.loss_mode=gpg for a loss"
-                " without clipping"
+                "with bypass_mode the loss is the clipped one (ppo_clip); use that, or, for token"
+                " weights up to a threshold without clipping, actor.policy_loss.loss_mode=cispo"
+                " with actor.clip_ratio_low=1 and actor.clip_ratio_high=<threshold - 1>"
             )
     if values.get(f"{_CORRECTION}.rollout_rs") is not None:
         first_set = next(key for key, value in typed.items() if value)

@@ -7,7 +7,7 @@ from rmrl.config.verl.fates import KeyFate, converted, no_effect, refused, renam
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 _SPEED = "how fast, not what, the engine samples"
-_PROFILE = "no profile is recorded; metrics.jsonl has the seconds of each stage"
+_PROFILE = "trainer.profile_steps=[3] writes traces; metrics.jsonl has the seconds of each stage"
 _TEXT = "prompts and responses are text: rows with images, videos or sound cannot be trained on"
 _TURNS = (
     "responses are single turns without tools: use a trainer with an agent loop for those, and rmrl"
@@ -65,7 +65,7 @@ ALGORITHM: tuple[KeyFate, ...] = (
         "algorithm.rollout_correction.(rollout_rs|rollout_rs_threshold|rollout_is_threshold)",
         "rollout_correction",
         "token_k1, seq_sum_k1, seq_mean_k1 are token, sequence, geometric, with lower_upper as two"
-        " keys",
+        " keys; lower_upper of the weights is IcePop: rollout_is_outside=zero",
     ),
     converted(
         "algorithm.rollout_correction.(bypass_mode|bypass_old_logprob_for_rollout|loss_type|use_policy_gradient|use_pure_rollout_correction)",
@@ -142,7 +142,7 @@ TRAINER: tuple[KeyFate, ...] = (
     ),
     no_effect("actor_rollout_ref.nccl_timeout", "waits end after trainer.stall_timeout_s"),
     no_effect(
-        "trainer.(profile_steps|npu_profile|controller_nsight_options|worker_nsight_options).*",
+        "trainer.(npu_profile|controller_nsight_options|worker_nsight_options).*",
         _PROFILE,
         accepts=(None,),
     ),

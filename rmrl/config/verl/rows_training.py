@@ -13,7 +13,7 @@ _ANY = "(actor_rollout_ref.actor|actor_rollout_ref.ref|critic)"
 _KERNELS = "a faster way to compute the same numbers"
 _MEMORY = "a way to need less memory for the same numbers"
 _PLACE = "where the optimizer's state lies between its steps; megatron.optimizer_offload here"
-_PROFILE = "no profile is recorded; metrics.jsonl has the seconds of each stage"
+_PROFILE = "trainer.profile_steps=[3] writes traces; metrics.jsonl has the seconds of each stage"
 _NO_LAYOUT = "training has strategy=fsdp2, fsdp or megatron"
 _ALL_SAVED = "everything that was saved is loaded; use save_contents"
 _ULYSSES = (
@@ -64,8 +64,9 @@ ACTOR_AND_CRITIC: tuple[KeyFate, ...] = (
     ),
     no_effect(
         f"{_TRAINED}.checkpoint.async_save",
-        "checkpoints are written before the next step starts",
-        accepts=(False,),
+        "files are written between two steps; they are brought to the disk and digested while the"
+        " next ones run",
+        accepts=(False, True),
     ),
     refused(f"{_TRAINED}.checkpoint.load_contents", _ALL_SAVED),
     refused(
@@ -321,10 +322,6 @@ MODEL: tuple[KeyFate, ...] = (
         accepts=("eager",),
     ),
     no_effect(f"({_MODEL}|critic.model).use_shm", "checkpoints are read from where they lie"),
-    no_effect(
-        f"({_MODEL}|critic.model).enable_activation_offload",
-        f"{_MEMORY}; enable_gradient_checkpointing saves most of it",
-    ),
     no_effect(f"({_MODEL}|critic.model).(use_fused_kernels|use_liger)", _KERNELS),
     no_effect(f"{_MODEL}.fused_kernel_options.*", _KERNELS),
     no_effect(f"{_MODEL}.tiled_mlp.*", _MEMORY, accepts=(False,)),

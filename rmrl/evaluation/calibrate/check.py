@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.cluster.devices import resolve_device
+from rmrl.cluster.survey import find_devices
 from rmrl.config.check_reward import reward_problems
-from rmrl.config.plain_checks import field_problems
+from rmrl.config.plain_checks import confidence_problems, field_problems, folder_problems
 from rmrl.config.schema import CalibrateConfig, RewardConfig, ScoreConfig
 from rmrl.data.responses import answered_rows
 from rmrl.errors import DataError, Problems
 from rmrl.evaluation.calibrate.fit import label_problem
 from rmrl.evaluation.labels import Labels, labelled_rows, response_labels
-from rmrl.evaluation.scored_once import is_finished
+from rmrl.evaluation.scored_once import scoring_config
 from rmrl.offline.check import CheckedScoring, check_scoring
 from rmrl.rewards.calibration.digest import reward_digest
 from rmrl.rewards.specs.spec import RewardSpec
@@ -62,7 +62,8 @@ def check_calibration(config: CalibrateConfig, *, shipped_functions: Path) -> Ch
     if config.calibrate.scored:
         specs = _resolved(config, shipped_functions)
     else:
-        scoring = check_scoring(scoring_config(config, out), shipped_functions=shipped_functions)
+        scored = scoring_config(config, config.reward, out / SCORED)
+        scoring = check_scoring(scored, shipped_functions=shipped_functions)
         specs = scoring.specs
     components = tuple(spec for spec in specs if not spec.part_of)
     digests: dict[str, Mapping[str, str]] = {}
@@ -81,10 +82,7 @@ def config_problems(config: CalibrateConfig) -> Iterator[str]:
             "data.files is empty: give rows with responses and people's labels, e.g."
             " data.files=labelled.jsonl calibrate.label=label"
         )
-    if not config.out:
-        yield "out is empty: give a folder for the calibrations, e.g. out=runs/calibration"
-    elif Path(config.out).expanduser().is_file():
-        yield f"out={config.out} is a file; give a folder for the calibrations"
+    yield from folder_problems(config.out, "the calibrations", example="runs/calibration")
     if not settings.label:
         yield "calibrate.label is empty: name the column with people's labels"
     if settings.threshold is not None and not 0 < settings.threshold < 1:
@@ -92,10 +90,7 @@ def config_problems(config: CalibrateConfig) -> Iterator[str]:
             f"calibrate.threshold={settings.threshold}: give a probability between 0 and 1, or"
             " leave it out"
         )
-    if not 0 < settings.confidence < 1:
-        yield (
-            f"calibrate.confidence={settings.confidence}: give a number between 0 and 1, e.g. 0.95"
-        )
+    yield from confidence_problems("calibrate.confidence", settings.confidence)
     yield from field_problems(config)
 
 
@@ -129,20 +124,6 @@ def without_calibrations(reward: RewardConfig) -> bool:
             if not kept:
                 del section[key]
     return changed
-
-
-def scoring_config(config: CalibrateConfig, out: Path) -> ScoreConfig:
-    """Return the configuration of `rmrl score` for the labelled rows."""
-    return ScoreConfig(
-        data=config.data,
-        out=str(out / SCORED),
-        # Finished scores are compared with this job in `score_once`, not refused for being there.
-        overwrite=config.overwrite or is_finished(out / SCORED),
-        over_budget=config.over_budget,
-        reward=config.reward,
-        trainer=config.trainer,
-        ray_kwargs=config.ray_kwargs,
-    )
 
 
 def _count_labels(config: CalibrateConfig) -> None:
@@ -187,7 +168,7 @@ def _resolved(config: CalibrateConfig, shipped_functions: Path) -> tuple[RewardS
     problems = Problems()
     rewards = resolve(
         config.reward,
-        device=resolve_device(config.trainer.device),
+        device=find_devices(config.trainer.device, config.ray_kwargs.ray_init).kind,
         shipped_functions=shipped_functions,
         trust_remote_code=config.trainer.trust_remote_code,
     )

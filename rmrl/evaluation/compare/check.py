@@ -10,13 +10,13 @@ from typing import Any
 
 from rmrl.config.legacy import uses_models
 from rmrl.config.load import config_of
-from rmrl.config.plain_checks import field_problems
+from rmrl.config.plain_checks import confidence_problems, field_problems, folder_problems
 from rmrl.config.schema import CompareConfig, RewardConfig, ScoreConfig
 from rmrl.config.yaml_file import read_yaml
 from rmrl.data.responses import answered_rows
 from rmrl.errors import ConfigError, DataError, Problems
 from rmrl.evaluation.labels import response_labels
-from rmrl.evaluation.scored_once import is_finished
+from rmrl.evaluation.scored_once import scoring_config
 from rmrl.offline.check import CheckedScoring, check_scoring
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class CheckedComparison:
     out: Path
     sections: tuple[Path, Path]
     scorings: tuple[CheckedScoring, CheckedScoring]
-    """Of each section, into out/a.jsonl and out/b.jsonl."""
+    """One for each section, into out/a.jsonl and out/b.jsonl."""
 
 
 def check_comparison(
@@ -78,17 +78,13 @@ def config_problems(config: CompareConfig) -> Iterator[str]:
     settings = config.compare
     if config.data.files is None:
         yield "data.files is empty: give rows with responses, e.g. data.files=responses.jsonl"
-    if not config.out:
-        yield "out is empty: give a folder for the report, e.g. out=runs/compare"
-    elif Path(config.out).expanduser().is_file():
-        yield f"out={config.out} is a file; give a folder for the report"
+    yield from folder_problems(config.out, "the report", example="runs/compare")
     if settings.figure in _NEEDS_LABELS and settings.label is None:
         yield (
             f"compare.figure={settings.figure} needs people's labels: name their column,"
             " compare.label=..., or take compare.figure=mean"
         )
-    if not 0 < settings.confidence < 1:
-        yield f"compare.confidence={settings.confidence}: give a number between 0 and 1, e.g. 0.95"
+    yield from confidence_problems("compare.confidence", settings.confidence)
     yield from field_problems(config)
 
 
@@ -158,20 +154,6 @@ def share_cache(rewards: Sequence[RewardConfig], out: Path) -> None:
         (path,) = paths
     for reward in rewards:
         reward.cache.path = path
-
-
-def scoring_config(config: CompareConfig, reward: RewardConfig, out: Path) -> ScoreConfig:
-    """Return the configuration of `rmrl score` for the rows and one section."""
-    return ScoreConfig(
-        data=config.data,
-        out=str(out),
-        # Finished scores are compared with this job in `score_once`, not refused for being there.
-        overwrite=config.overwrite or is_finished(out),
-        over_budget=config.over_budget,
-        reward=reward,
-        trainer=config.trainer,
-        ray_kwargs=config.ray_kwargs,
-    )
 
 
 def _check_labels(config: CompareConfig) -> None:

@@ -19,8 +19,15 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from rmrl.errors import InfrastructureError
-from rmrl.inference.rollout_base import RolloutEngineSettings, not_ready, refuse_overlong
+from rmrl.inference.rollout_base import (
+    RolloutEngineSettings,
+    not_ready,
+    refuse_overlong,
+    samples_to_draw,
+)
 from rmrl.types import Generation, Sampling
 
 _BYTES = 2**30
@@ -48,7 +55,10 @@ class FakeRollout:
         self._state = "awake"
 
     async def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        only: Sequence[tuple[int, int]] | None = None,
     ) -> AsyncIterator[Generation]:
         """Yield samples in order of the prompts."""
         if self._state != "awake":
@@ -57,30 +67,30 @@ class FakeRollout:
         vocabulary = int(self._script.get("vocabulary", 256))
         shortest, longest = self._script.get("lengths", (1, 16))
         seed = self.settings.seed if sampling.seed is None else sampling.seed
-        for prompt_index, prompt in enumerate(prompts):
-            for sample_index in range(sampling.n):
-                await asyncio.sleep(float(self._script.get("delay_s", 0.0)))
-                self._samples += 1
-                if self._samples == self._script.get("fail_on_sample"):
-                    raise InfrastructureError(
-                        f"the rollout engine was scripted to fail on sample {self._samples}"
-                    )
-                # Greedy samples are all the same.
-                drawn_as = 0 if sampling.temperature == 0 else sample_index
-                key = f"{seed}|{self.version}|{drawn_as}|{list(prompt)}".encode()
-                draw = random.Random(hashlib.sha256(key).digest())
-                length = draw.randint(shortest, longest)
-                count = min(length, sampling.max_tokens)
-                tokens = tuple(draw.randrange(vocabulary) for _ in range(count))
-                yield Generation(
-                    prompt_index=prompt_index,
-                    sample_index=sample_index,
-                    text=str(self._script.get("text", " ".join(map(str, tokens)))),
-                    token_ids=tokens,
-                    logprobs=(-math.log(vocabulary),) * len(tokens),
-                    finish_reason="stop" if length <= sampling.max_tokens else "length",
-                    policy_version=self.version,
+        for prompt_index, sample_index in samples_to_draw(len(prompts), sampling.n, only):
+            prompt = prompts[prompt_index]
+            await asyncio.sleep(float(self._script.get("delay_s", 0.0)))
+            self._samples += 1
+            if self._samples == self._script.get("fail_on_sample"):
+                raise InfrastructureError(
+                    f"the rollout engine was scripted to fail on sample {self._samples}"
                 )
+            # Greedy samples are all the same.
+            drawn_as = 0 if sampling.temperature == 0 else sample_index
+            key = f"{seed}|{self.version}|{drawn_as}|{list(prompt)}".encode()
+            draw = random.Random(hashlib.sha256(key).digest())
+            length = draw.randint(shortest, longest)
+            count = min(length, sampling.max_tokens)
+            tokens = tuple(draw.randrange(vocabulary) for _ in range(count))
+            yield Generation(
+                prompt_index=prompt_index,
+                sample_index=sample_index,
+                text=str(self._script.get("text", " ".join(map(str, tokens)))),
+                token_ids=np.asarray(tokens),
+                logprobs=np.full(len(tokens), -math.log(vocabulary)),
+                finish_reason="stop" if length <= sampling.max_tokens else "length",
+                policy_version=self.version,
+            )
 
     async def load_weights(self, path: str, *, version: int) -> None:
         """Record the path; later samples carry `version` and differ from earlier ones."""

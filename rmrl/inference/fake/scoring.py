@@ -21,6 +21,8 @@ texts:
       exits at once, as when killed
     fail_on_call     number of the call that raises InfrastructureError
     fail_to_start    reason with which `start` raises EngineLoadError
+    awake_bytes, away_bytes    planned bytes awake and asleep
+    measured_away_bytes    bytes that it reports asleep (default: the planned ones)
     max_model_len    context length (default: the spec's, else 4096); a text has as many tokens as
       words
 """
@@ -210,7 +212,12 @@ class FakeEngine:
         self._state = "awake"
 
     def resident_bytes(self) -> int:
-        """1 GiB awake, half of it at level 1, nothing at level 2."""
+        """The stated bytes where there are any; else 1 GiB awake, half of it at level 1, nothing at
+        level 2."""
+        awake, asleep = self.stated_bytes(self.spec)
+        if awake or asleep:
+            measured = int(self._script.get("measured_away_bytes", asleep))
+            return awake if self._state == "awake" else measured
         return {"awake": 2**30, "asleep 1": 2**29}.get(self._state, 0)
 
     def progress(self) -> int:

@@ -4,11 +4,11 @@ clean forward pass. Slow."""
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
@@ -18,6 +18,7 @@ from rmrl.inference.rollout_base import (
     refuse_missing,
     refuse_overlong,
     sample_seed,
+    samples_to_draw,
 )
 from rmrl.inference.vllm.sampling import decoded, generation_options
 from rmrl.inference.vllm.worker_extension import resident_bytes
@@ -52,7 +53,10 @@ class HFRollout:
         await self._run(self._load)
 
     async def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        only: Sequence[tuple[int, int]] | None = None,
     ) -> AsyncIterator[Generation]:
         """See `RolloutEngine.generate`; samples arrive batch by batch."""
         if self._model is None or self._asleep:
@@ -63,7 +67,7 @@ class HFRollout:
                 " JSON schema; use vllm"
             )
         refuse_overlong(prompts, self.settings.max_model_len)
-        indices = list(itertools.product(range(len(prompts)), range(sampling.n)))
+        indices = samples_to_draw(len(prompts), sampling.n, only)
         for start in range(0, len(indices), self.settings.max_num_seqs):
             batch = indices[start : start + self.settings.max_num_seqs]
             for generation in await self._run(self._sample, prompts, batch, sampling):
@@ -164,8 +168,8 @@ class HFRollout:
                 prompt_index=p,
                 sample_index=s,
                 text=text,
-                token_ids=tuple(tokens),
-                logprobs=tuple(logprobs.tolist()),
+                token_ids=np.asarray(tokens),
+                logprobs=logprobs.cpu().numpy(),
                 finish_reason=finish_reason,
                 policy_version=self.version,
             )

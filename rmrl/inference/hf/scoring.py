@@ -50,6 +50,7 @@ class HFEngine:
     reserves_gpu_share: ClassVar[bool] = False
     loads_checkpoint: ClassVar[bool] = True
     single_process: ClassVar[bool] = True
+    structured_output: ClassVar[bool] = False
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec

@@ -42,6 +42,7 @@ from rmrl.inference.rollout_base import (
     refuse_missing,
     refuse_overlong,
     sample_seed,
+    samples_to_draw,
 )
 from rmrl.inference.sglang.launch import (
     ATTACH_TIMEOUT_S,
@@ -110,7 +111,10 @@ class SGLangRollout(TaggedSleep):
             raise
 
     async def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        only: Sequence[tuple[int, int]] | None = None,
     ) -> AsyncIterator[Generation]:
         """Yield samples in the order in which they finish, `sampling.n` for each prompt. Closing
         the iterator aborts the rest.
@@ -124,7 +128,7 @@ class SGLangRollout(TaggedSleep):
         deadline = time.monotonic() + self.settings.timeout_s
         samples: list[Sample] = []
         tasks: list[asyncio.Task[Generation]] = []
-        for p, s in itertools.product(range(len(prompts)), range(sampling.n)):
+        for p, s in samples_to_draw(len(prompts), sampling.n, only):
             seed = sample_seed(sampling.seed, p, s, samples=sampling.n)
             sample = Sample(p, s, f"rmrl-{id(self):x}-{call}-{p}-{s}", seed)
             samples.append(sample)

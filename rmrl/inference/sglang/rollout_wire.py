@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from rmrl.errors import InfrastructureError
 from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.inference.sglang import launch as sglang
@@ -88,8 +90,8 @@ def generation(sample: Sample, answer: Mapping[str, Any], version: int) -> Gener
         prompt_index=sample.prompt_index,
         sample_index=sample.sample_index,
         text=str(answer["text"]),
-        token_ids=tuple(int(entry[1]) for entry in tokens),
-        logprobs=tuple(float(entry[0]) for entry in tokens),
+        token_ids=np.asarray([entry[1] for entry in tokens], dtype=np.int32),
+        logprobs=np.asarray([entry[0] for entry in tokens], dtype=np.float32),
         finish_reason="length" if finish.get("type") == "length" else "stop",
         policy_version=version,
     )

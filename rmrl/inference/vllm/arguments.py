@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
 from typing import Any, Literal
 
 from rmrl.inference.settings import EngineSettings
 
 CPU_WORKER = "rmrl.inference.vllm.cpu_worker.SleepingCPUWorker"
 GPU_WORKER = "rmrl.inference.vllm.gpu_worker.SleepingGPUWorker"
-NEWER = frozenset({"sleep_mode_offload_cudagraph"})
-"""Arguments that save memory, and that not every version of vLLM has."""
 WORKER_EXTENSION = "rmrl.inference.vllm.worker_extension.WorkerExtension"
+
+
+EXACT_ARGUMENTS = {"enable_prefix_caching": False, "enable_chunked_prefill": False}
+"""Attention adds up in another order when a prompt is computed in parts: its beginning cached, or
+cut where a step is full."""
+EXACT_ENVIRONMENT = {"VLLM_CPU_ATTN_SPLIT_KV": "0"}
+"""The same when idle threads share a sequence's keys."""
 
 
 def engine_arguments(
@@ -62,13 +66,3 @@ def engine_arguments(
             "sleep_mode_offload_cudagraph": True,
         }
     return {**common, **device, **settings.kwargs}
-
-
-def known_arguments(arguments: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
-    """Return the arguments without those of NEWER that this version of vLLM does not know.
-    `known`: fields of its EngineArgs."""
-    kept: dict[str, Any] = {}
-    for name, value in arguments.items():
-        if name in known or name not in NEWER:
-            kept[name] = value
-    return kept

@@ -21,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError, RmrlError
 from rmrl.inference.rollout_base import (
     KV_CACHE,
@@ -30,10 +32,12 @@ from rmrl.inference.rollout_base import (
     overdue,
     refuse_overlong,
     sample_seed,
+    samples_to_draw,
 )
-from rmrl.inference.vllm import batch_invariance
-from rmrl.inference.vllm.arguments import engine_arguments, known_arguments
+from rmrl.inference.vllm import batch_invariance, compat
+from rmrl.inference.vllm.arguments import engine_arguments
 from rmrl.inference.vllm.sampling import sampling_params
+from rmrl.inference.vllm.texts import SampleTexts
 from rmrl.types import Generation, Sampling
 
 Result = TypeVar("Result")
@@ -52,6 +56,8 @@ class _Pending:
     sample_index: int
     version: int
     arrivals: asyncio.Queue[Generation | RmrlError]
+    params: Any = None
+    """vLLM's SamplingParams."""
 
     def generation(self, output: Any) -> Generation:
         """Return the sample that vLLM's completion `output` answers this request with."""
@@ -59,8 +65,8 @@ class _Pending:
             prompt_index=self.prompt_index,
             sample_index=self.sample_index,
             text=output.text,
-            token_ids=tuple(output.token_ids),
-            logprobs=tuple(output.logprobs.logprobs),
+            token_ids=np.asarray(output.token_ids, dtype=np.int32),
+            logprobs=np.asarray(output.logprobs.logprobs, dtype=np.float32),
             finish_reason=output.finish_reason or "stop",
             policy_version=self.version,
         )
@@ -74,7 +80,10 @@ class VLLMRollout(TaggedSleep):
     """
 
     package: ClassVar[str] = "vllm"
+    version_problem = staticmethod(compat.version_problem)
+    kept_asleep_bytes = staticmethod(compat.kept_asleep_bytes)
     batch_invariant_on: ClassVar[tuple[str, ...]] = ("cuda",)
+    transfers_weights = staticmethod(compat.transfers_weights)
     weight_transports: ClassVar[tuple[str, ...]] = ("auto", "file", "ipc", "nccl")
 
     @staticmethod
@@ -92,6 +101,7 @@ class VLLMRollout(TaggedSleep):
         self.settings = settings
         self.version = 0
         self._engine: Any = None
+        self._texts: SampleTexts
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollout-engine")
         self._pending: dict[str, _Pending] = {}
         self._ids = itertools.count()
@@ -109,7 +119,10 @@ class VLLMRollout(TaggedSleep):
             ) from error
 
     async def generate(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        only: Sequence[tuple[int, int]] | None = None,
     ) -> AsyncIterator[Generation]:
         """Yield samples in the order in which they finish, `sampling.n` for each prompt. Closing
         the iterator aborts the rest.
@@ -129,7 +142,7 @@ class VLLMRollout(TaggedSleep):
         arrivals: asyncio.Queue[Generation | RmrlError] = asyncio.Queue()
         deadline = time.monotonic() + self.settings.timeout_s
         ids: list[str] = []
-        for prompt_index, sample_index in itertools.product(range(len(prompts)), range(sampling.n)):
+        for prompt_index, sample_index in samples_to_draw(len(prompts), sampling.n, only):
             ids.append(str(next(self._ids)))
             self._pending[ids[-1]] = _Pending(prompt_index, sample_index, self.version, arrivals)
         try:
@@ -222,6 +235,7 @@ class VLLMRollout(TaggedSleep):
     # --- on the engine thread ---
 
     def _load(self) -> None:
+        compat.refuse_version()
         batch_invariance.check_device()
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         from vllm import EngineArgs
@@ -242,8 +256,9 @@ class VLLMRollout(TaggedSleep):
             tokenizer=settings.tokenizer,
         )
         self._engine = LLMEngine.from_engine_args(
-            EngineArgs(**known_arguments(arguments, EngineArgs.__dataclass_fields__))
+            EngineArgs(**compat.known_arguments(arguments, EngineArgs.__dataclass_fields__))
         )
+        self._texts = SampleTexts(self._engine.get_tokenizer())
         self._logprobs_before_filters = all(self._engine.collective_rpc("report_tempered_logprobs"))
 
     def _submit(
@@ -254,10 +269,16 @@ class VLLMRollout(TaggedSleep):
             seed = sample_seed(
                 sampling.seed, pending.prompt_index, pending.sample_index, samples=sampling.n
             )
-            params = sampling_params(sampling, n=1, seed=seed, logprobs=0, flat_logprobs=True)
-            self._engine.add_request(
-                request_id, {"prompt_token_ids": list(prompts[pending.prompt_index])}, params
+            pending.params = sampling_params(
+                sampling,
+                n=1,
+                seed=seed,
+                logprobs=0,
+                flat_logprobs=True,
+                detokenize=self._texts.needs_vllm(sampling),
             )
+            prompt = {"prompt_token_ids": list(prompts[pending.prompt_index])}
+            self._engine.add_request(request_id, prompt, pending.params)
 
     def _advance(self) -> list[Any]:
         """Step until an output is finished or the slice is over; return the finished outputs."""
@@ -265,6 +286,10 @@ class VLLMRollout(TaggedSleep):
         finished: list[Any] = []
         while not finished and self._engine.has_unfinished_requests() and time.monotonic() < end:
             finished = [output for output in self._engine.step() if output.finished]
+        for output in finished:
+            pending = self._pending.get(output.request_id)
+            if pending is not None:
+                self._texts.fill(output, pending.params)
         return finished
 
     # --- on the event loop ---

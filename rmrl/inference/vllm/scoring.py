@@ -27,9 +27,14 @@ from rmrl.inference.scoring_base import (
     overlong_texts,
     overlong_value,
 )
-from rmrl.inference.vllm import batch_invariance
-from rmrl.inference.vllm.arguments import engine_arguments, known_arguments
+from rmrl.inference.vllm import batch_invariance, compat
+from rmrl.inference.vllm.arguments import (
+    EXACT_ARGUMENTS,
+    EXACT_ENVIRONMENT,
+    engine_arguments,
+)
 from rmrl.inference.vllm.sampling import sampling_params
+from rmrl.inference.vllm.texts import SampleTexts
 from rmrl.models.checkpoint_inspect import (
     architecture,
     check_scalar_head,
@@ -54,6 +59,8 @@ class VLLMEngine:
     """
 
     package: ClassVar[str] = "vllm"
+    version_problem = staticmethod(compat.version_problem)
+    kept_asleep_bytes = staticmethod(compat.kept_asleep_bytes)
     loads_checkpoint: ClassVar[bool] = True
     batch_invariant_on: ClassVar[tuple[str, ...]] = ("cuda",)
     batch_invariance: ClassVar[str] = (
@@ -76,6 +83,7 @@ class VLLMEngine:
         Raises RewardError when its head is missing and EngineLoadError when the GPU lacks what
         `spec.batch_invariant` needs or, with the end of vLLM's own reason, when loading fails.
         """
+        compat.refuse_version()
         batch_invariance.check_device()
         self._inspect()
         arguments: dict[str, Any] = engine_arguments(
@@ -84,14 +92,10 @@ class VLLMEngine:
             max_model_len=self.context_length,
         )
         if self._is_exact:
-            # Attention adds up in another order when a prompt is computed in parts (its beginning
-            # cached, or cut where a step is full), and when idle threads share a sequence's keys.
             # Entries of spec.kwargs take precedence.
-            arguments = {
-                "enable_prefix_caching": False,
-                "enable_chunked_prefill": False,
-            } | arguments
-            os.environ.setdefault("VLLM_CPU_ATTN_SPLIT_KV", "0")
+            arguments = EXACT_ARGUMENTS | arguments
+            for name, value in EXACT_ENVIRONMENT.items():
+                os.environ.setdefault(name, value)
         if self._task:
             user_settings = dict(arguments.get("pooler_config") or {})
             arguments["pooler_config"] = _pooler(self._task, self.spec.path) | user_settings
@@ -104,7 +108,7 @@ class VLLMEngine:
             from vllm import LLM, EngineArgs
 
             fields = EngineArgs.__dataclass_fields__
-            self._llm = LLM(**known_arguments(arguments, fields))
+            self._llm = LLM(**compat.known_arguments(arguments, fields))
             if self._is_exact:
                 self._llm.collective_rpc("pair_lone_rows")
         except Exception as error:  # vLLM raises every kind of error here
@@ -226,6 +230,8 @@ class VLLMEngine:
         self.context_length = self.spec.context_length()
         if self.spec.runner == "pooling":
             check_scalar_head(path)
+            if read_config(path).get("type_vocab_size", 1) > 1:
+                compat.refuse_pairs(path)
             is_token_head = architecture(path).endswith("ForTokenClassification")
             self._task = "token_classify" if is_token_head else "classify"
         elif self.spec.runner == "token_pooling":
@@ -251,14 +257,23 @@ class VLLMEngine:
         return 0 < len(request.token_ids) <= self.context_length
 
     def _texts(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        decoder = SampleTexts(self._llm.get_tokenizer())
         prompts = [{"prompt_token_ids": list(request.token_ids)} for request in requests]
         params: list[Any] = []
         for request in requests:
             choices = list(request.choice_tokens) or None
-            params.append(sampling_params(request.sampling, logprob_token_ids=choices))
+            params.append(
+                sampling_params(
+                    request.sampling,
+                    logprob_token_ids=choices,
+                    flat_logprobs=True,
+                    detokenize=decoder.needs_vllm(request.sampling),
+                )
+            )
         answers = self._llm.generate(prompts, params, use_tqdm=self._progress.bar)
         outputs: list[list[TextOutput]] = []
-        for request, answer in zip(requests, answers, strict=True):
+        for request, answer, settings in zip(requests, answers, params, strict=True):
+            decoder.fill(answer, settings)
             texts: list[TextOutput] = []
             for sample in answer.outputs:
                 # one mapping from token id to log-probability for each generated token

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+CONTEXT_BYTES = 600 * 2**20
+"""CUDA context and libraries of a process, of which PyTorch does not know: an estimate."""
+
+
 class WorkerExtension:
     """Mixed into a worker: `self` has vLLM's `model_runner` and `reload_weights`."""
 
@@ -31,7 +35,7 @@ class WorkerExtension:
     def worker_bytes(self) -> int:
         """Return the device memory of this process on CUDA, its resident memory on CPU."""
         if self.device.type == "cuda":
-            return device_bytes(self.device)
+            return device_bytes(self.device, freed=getattr(self, "freed_bytes", None))
         return resident_bytes()
 
     def report_tempered_logprobs(self) -> bool:
@@ -67,12 +71,11 @@ def resident_bytes() -> int:
     return psutil.Process().memory_info().rss
 
 
-def device_bytes(device: torch.device) -> int:
-    """Return the memory of a CUDA device that this process occupies.
+def device_bytes(device: torch.device, *, freed: int | None = None) -> int:
+    """Return the memory of a CUDA device that this process occupies, by the driver's count; where
+    the driver does not list the process (in many containers), by PyTorch's, see `counted_bytes`.
 
-    PyTorch's own count includes the memory that a sleeping engine has unmapped, so the driver's
-    count is used. Where the driver does not list the process (in some containers), PyTorch's count
-    is returned.
+    `freed`: bytes that falling asleep has freed; None: the engine is awake.
     """
     from vllm.third_party import pynvml
 
@@ -86,4 +89,15 @@ def device_bytes(device: torch.device) -> int:
                 return int(process.usedGpuMemory)
     except pynvml.NVMLError:
         pass
-    return torch.cuda.memory_reserved(device)
+    return counted_bytes(torch.cuda.memory_reserved(device), freed=freed)
+
+
+def counted_bytes(reserved: int, *, freed: int | None) -> int:
+    """Return a process's bytes from those that PyTorch has reserved, which include what a sleeping
+    engine has unmapped, and not the context. 0: not known, as where other processes allocated
+    while it went to sleep."""
+    if freed is None:
+        return reserved
+    if freed <= 0:
+        return 0
+    return max(0, reserved - freed) + CONTEXT_BYTES

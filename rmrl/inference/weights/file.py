@@ -21,6 +21,7 @@ import torch
 from safetensors import safe_open
 
 from rmrl.errors import CheckpointError
+from rmrl.inference.weights.staging import HostStage
 
 Manifest = Sequence[tuple[str, "torch.dtype | str", Sequence[int]]]
 """(name, dtype, shape) of every tensor; a dtype may be spelled "bfloat16"."""
@@ -116,6 +117,7 @@ def _write_tensors(
     tensors: Iterable[tuple[str, torch.Tensor]],
 ) -> None:
     missing = dict(places)
+    stage = HostStage()
     for name, tensor in tensors:
         place = missing.pop(name, None)
         if place is None:
@@ -129,13 +131,13 @@ def _write_tensors(
             raise CheckpointError(
                 f"tensor '{name}' was announced as {dtype} {list(shape)} and arrived as {actual}"
             )
-        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        data = memoryview(flat.numpy())  # pyright: ignore[reportArgumentType]
         offset = base + start
-        while len(data):  # one call writes 2 GiB at most
-            written = os.pwrite(descriptor, data, offset)
-            data = data[written:]
-            offset += written
+        for piece in stage.pieces(tensor):
+            data = piece
+            while len(data):  # one call writes 2 GiB at most
+                written = os.pwrite(descriptor, data, offset)
+                data = data[written:]
+                offset += written
     if missing:
         raise CheckpointError(
             f"{len(missing)} tensors of the weights to publish never arrived, e.g."

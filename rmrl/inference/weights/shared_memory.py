@@ -9,6 +9,23 @@ from pathlib import Path
 
 from rmrl.errors import InfrastructureError
 
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def needed_bytes(total_bytes: int) -> int:
+    """Return the room for a file of `total_bytes`, with a tenth to spare."""
+    return total_bytes + total_bytes // 10
+
+
+def free_scratch_bytes() -> tuple[int | None, int | None]:
+    """Free bytes of the shared memory and of the temporary folder; None for a folder that cannot be
+    written."""
+    shared, temporary = [
+        shutil.disk_usage(folder).free if os.access(folder, os.W_OK) else None
+        for folder in (SHARED_MEMORY, Path(tempfile.gettempdir()))
+    ]
+    return shared, temporary
+
 
 def weight_folder(total_bytes: int) -> Path:
     """Return a folder for a file of `total_bytes`: shared memory where it has room (with a tenth to
@@ -16,8 +33,8 @@ def weight_folder(total_bytes: int) -> Path:
 
     Raises InfrastructureError where neither has room.
     """
-    needed = total_bytes + total_bytes // 10
-    folders = [Path("/dev/shm"), Path(tempfile.gettempdir())]
+    needed = needed_bytes(total_bytes)
+    folders = [SHARED_MEMORY, Path(tempfile.gettempdir())]
     for folder in folders:
         if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= needed:
             return folder

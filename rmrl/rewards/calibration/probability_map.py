@@ -34,7 +34,7 @@ class Verdicts:
     good: int
     """Rows that people call good."""
     good_accepted: int
-    """Of those: rows that the reward calls good too."""
+    """Rows of those that the reward calls good too."""
     bad: int
     bad_accepted: int
 
@@ -76,7 +76,7 @@ class ProbabilityMap:
     """P(good) from which the reward's verdict counts as good."""
     verdicts: Verdicts
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """What `rmrl calibrate` measured."""
+    """Results of `rmrl calibrate`."""
 
     def accepted(self, scores: np.ndarray) -> np.ndarray:
         """Return whether the reward's verdict is good, bool, of scores of any shape."""

@@ -17,8 +17,8 @@ def template(name: str) -> str:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """`text` with each `{name}` of `values` replaced, all at once: a placeholder inside a value
-    stays text. Other braces stay too."""
+    """Return `text` with each `{name}` of `values` replaced, all at once: a placeholder inside
+    a value stays text. Other braces stay too."""
     if not values:
         return text
     pattern = "|".join(map(re.escape, values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from rmrl.config.numbers import is_number
@@ -34,9 +35,7 @@ class ScoreTokens:
         """
         spaced = False
         if prompt and not prompt[-1].isspace():
-            added = getattr(self._tokenizer, "get_added_vocab", dict)()
-            markers = {*self._tokenizer.all_special_tokens, *added} - {""}
-            spaced = not prompt.endswith(tuple(markers))
+            spaced = not prompt.endswith(self.markers)
         if spaced in self._ids_by_spacing:
             return self._ids_by_spacing[spaced]
         prefixes = (" ", "") if spaced else ("", " ")
@@ -68,6 +67,12 @@ class ScoreTokens:
             shares[text] = weight / total
             terms.append(shares[text] * value)
         return math.fsum(terms), shares
+
+    @cached_property
+    def markers(self) -> tuple[str, ...]:
+        """Special and added tokens, but the empty one."""
+        added = getattr(self._tokenizer, "get_added_vocab", dict)()
+        return tuple({*self._tokenizer.all_special_tokens, *added} - {""})
 
     def _split(self, prefix: str) -> list[list[int]]:
         """The token ids of each answer behind `prefix`."""

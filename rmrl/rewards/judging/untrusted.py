@@ -155,7 +155,9 @@ def neutraliser(tokenizer: Any | None = None) -> Callable[[str], str]:
     pattern = _pattern(_tokens_of(tokenizer))
 
     def neutral(text: str) -> str:
-        visible = _LOOSE_JOINERS.sub("", _INVISIBLE.sub("", _SURROGATE.sub("\ufffd", text)))
+        visible = _INVISIBLE.sub("", text if text.isascii() else _SURROGATE.sub("\ufffd", text))
+        if any(joiner in visible for joiner in _JOINERS):
+            visible = _LOOSE_JOINERS.sub("", visible)
         return _broken(visible, _cuts(visible, pattern))
 
     return neutral

@@ -16,6 +16,7 @@ REWARD_KINDS: Registry[Any] = Registry(
         "critique": "rmrl.rewards.kinds.critique:CritiqueReward",
         "process": "rmrl.rewards.kinds.process:ProcessReward",
         "similarity": "rmrl.rewards.kinds.similarity:SimilarityReward",
+        "code": "rmrl.rewards.kinds.code:CodeReward",
         "remote": "rmrl.rewards.kinds.remote:RemoteReward",
         "group": "rmrl.rewards.kinds.group:GroupReward",
         "ensemble": "rmrl.rewards.kinds.ensemble:Ensemble",

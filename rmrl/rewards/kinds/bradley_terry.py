@@ -11,18 +11,19 @@ from typing import Any, ClassVar
 from rmrl.inference.scoring_base import PoolingRequest, Runner, ValueOutput
 from rmrl.rewards.judging.untrusted import neutraliser
 from rmrl.rewards.kinds.context import KindContext
-from rmrl.rewards.kinds.dropin_calls import origin_of, take
+from rmrl.rewards.kinds.dropin_calls import take
+from rmrl.rewards.kinds.inputs import Inputs, answers_in_parts
 from rmrl.rewards.kinds.rendering import (
     Rendered,
     fill_in,
     postprocess,
     preprocess,
     readable,
-    tokenize,
-    tokenize_rows,
+    reads_all_at_once,
+    tokenized,
     without_verdict,
 )
-from rmrl.rewards.kinds.truncation import fit_items, pooling_limit, with_cuts
+from rmrl.rewards.kinds.truncation import pooling_limit, with_cuts
 from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.rules.verdict import check_verdict
 from rmrl.rewards.specs.spec import RewardSpec
@@ -56,56 +57,75 @@ class BradleyTerryReward:
         makes of it."""
         if not items:
             return []
-        rendered = self.render(items)
-        results = await classified(items, rendered, self._context, dropin=self._dropin)
+        context = self._context
+
+        async def send(part: list[Rendered]) -> Sequence[ValueOutput]:
+            return await logits_of(part, context, role="main")
+
+        rendered, outputs = await answers_in_parts(
+            self._inputs().parts(items), send, rows=len(items), context=context, role="main"
+        )
+        results = classified(items, rendered, outputs, dropin=self._dropin)
         left_out = [read.left_out for read in rendered]
         return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """The model's input for each item."""
+        return self._inputs().rendered(items)
+
+    def _inputs(self) -> Inputs:
+        spec = self._spec
         tokenizer = self._context.tokenizer(self._path)
-        dropin = self._dropin
         neutral = neutraliser(tokenizer)
-        where = f"reward '{self._spec.name}'"
 
-        def render(_: Sequence[int], shorter: Sequence[ScoreItem]) -> list[Rendered]:
-            if dropin is not None and dropin.preprocess is not None:
-                return tokenize_rows(
-                    preprocess(dropin, shorter, tokenizer),
-                    [item.response for item in shorter],
-                    tokenizer=tokenizer,
-                    generation_prompt=False,
-                    origin=origin_of(dropin, "rm_preprocess"),
-                )
-            rendered: list[Rendered] = []
-            for item in shorter:
-                read: Any = (prompt_text(item), neutral(item.response))
-                if tokenizer.chat_template:
-                    answer: Message = {"role": "assistant", "content": neutral(item.response)}
-                    read = [*prompt_turns(item), answer]
-                rendered.append(tokenize(read, tokenizer, generation_prompt=False, where=where))
-            return rendered
+        def read(items: Sequence[ScoreItem]) -> list[Any]:
+            if reads_all_at_once(spec):
+                assert spec.dropin is not None
+                return preprocess(spec.dropin, items, tokenizer)
+            if not tokenizer.chat_template:
+                return [(prompt_text(item), neutral(item.response)) for item in items]
+            turns: list[Any] = []
+            for item in items:
+                answer: Message = {"role": "assistant", "content": neutral(item.response)}
+                turns.append([*prompt_turns(item), answer])
+            return turns
 
-        return fit_items(items, render, pooling_limit(self._spec, tokenizer))
+        def tokens(reads: Sequence[Any], items: Sequence[ScoreItem]) -> list[Rendered]:
+            return tokenized(spec, reads, items, tokenizer, generation_prompt=False)
+
+        return Inputs(
+            read=read,
+            tokenized=tokens,
+            at_once=reads_all_at_once(spec),
+            limit=pooling_limit(spec, tokenizer),
+        )
 
 
-async def classified(
+async def logits_of(
+    rendered: Sequence[Rendered], context: KindContext, *, role: str
+) -> list[ValueOutput]:
+    """The scalar model's output for each input that holds something to read."""
+    requests: list[PoolingRequest] = []
+    for read in rendered:
+        if not read.empty:
+            requests.append(PoolingRequest(read.token_ids, token_type_ids=read.token_type_ids))
+    if not requests:
+        return []
+    return await context.calls_to(role).submit("classify", requests, deterministic=True)
+
+
+def classified(
     items: Sequence[ScoreItem],
     rendered: Sequence[Rendered],
-    context: KindContext,
+    outputs: Sequence[ValueOutput],
     *,
-    role: str = "main",
     dropin: DropIn | None,
 ) -> list[ScoreResult]:
-    """The scalar model's result for each rendered item; an empty input is not sent to the engine
-    of `role`. The drop-in's rm_postprocess, if it has one, shapes the logits."""
+    """The scalar model's result for each rendered item, from its `logits_of`. The drop-in's
+    rm_postprocess, if it has one, shapes the logits."""
     rows, inputs = readable(items, rendered)
     if not rows:
         return fill_in(rendered, [])
-    requests: list[PoolingRequest] = []
-    for read in inputs:
-        requests.append(PoolingRequest(read.token_ids, token_type_ids=read.token_type_ids))
-    outputs = await context.calls_to(role).submit("classify", requests, deterministic=True)
     values = shaped(outputs, rows, dropin)
     return fill_in(
         rendered, list(starmap(scalar_result, zip(outputs, values, inputs, strict=True)))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from rmrl.rewards.rules.pool import RulePool
+
+
+Result = TypeVar("Result")
 
 
 class Calls(Protocol):
@@ -39,6 +43,17 @@ class Counts:
         entry[1] += total
 
 
+async def render_here(work: Callable[[], Result]) -> Result:
+    """The result of `work()`, on the event loop."""
+    return work()
+
+
+class Render(Protocol):
+    """Runs a function that renders inputs, off the event loop where there is a thread for it."""
+
+    def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class KindContext:
     """`tokenizer` loads (and caches) the tokenizer of a checkpoint; `calls` sends requests to the
@@ -49,6 +64,10 @@ class KindContext:
     calls: Mapping[str, Calls] = field(default_factory=dict)
     """Keys: roles of `spec.engines`, and `remote`."""
     counts: Counts = field(default_factory=Counts)
+    render: Render = render_here
+    """Runs the rendering of inputs, here or on a thread."""
+    preparing: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    """Entered while inputs for the engine of a role, and for no other, are rendered."""
 
     def calls_to(self, role: str = "main") -> Calls:
         """The requests to an engine; only valid inside the scorer."""

@@ -20,18 +20,21 @@ from rmrl.inference.scoring_base import Runner, TextOutput
 from rmrl.rewards.judging.asking import conversation_text, fill, question_of, template
 from rmrl.rewards.judging.refusal import is_refusal
 from rmrl.rewards.judging.samples import JudgeSample
-from rmrl.rewards.judging.untrusted import neutraliser
-from rmrl.rewards.kinds.bradley_terry import classified, prompt_text, prompt_turns
+from rmrl.rewards.judging.untrusted import Fence, neutraliser
+from rmrl.rewards.kinds.bradley_terry import classified, logits_of, prompt_text, prompt_turns
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.dropin_calls import call_dropin, named_columns, origin_of, take
 from rmrl.rewards.kinds.generative import judge_columns, judge_sample
+from rmrl.rewards.kinds.inputs import Inputs, answers_in_parts
 from rmrl.rewards.kinds.rendering import (
     Rendered,
     fill_in,
     generate_requests,
     judge_inputs,
+    judge_reads,
     readable,
-    tokenize,
+    reads_all_at_once,
+    tokenize_all,
     tokenize_rows,
 )
 from rmrl.rewards.kinds.truncation import fit_items, judge_limit, pooling_limit, with_cut, with_cuts
@@ -102,14 +105,28 @@ class CritiqueReward:
         """
         if not items:
             return []
-        rendered = self.render(items)
+        role = "main" if self._spec.remote is None else "remote"
+
+        async def write(part: list[Rendered]) -> Sequence[list[TextOutput]]:
+            inputs = [read for read in part if not read.empty]
+            if not inputs:
+                return []
+            return await self._context.calls_to(role).submit(
+                "generate",
+                generate_requests(inputs, self._sampling),
+                deterministic=self._sampling.temperature == 0,
+            )
+
+        rendered, samples = await answers_in_parts(
+            self._inputs().parts(items),
+            write,
+            rows=len(items),
+            context=self._context,
+            role=role,
+        )
         rows, inputs = readable(items, rendered)
         scored: list[ScoreResult] = []
         if rows:
-            calls = self._context.calls_to("main" if self._spec.remote is None else "remote")
-            requests = generate_requests(inputs, self._sampling)
-            deterministic = self._sampling.temperature == 0
-            samples = await calls.submit("generate", requests, deterministic=deterministic)
             critiques: list[list[_Critique]] = []
             for outputs, read in zip(samples, inputs, strict=True):
                 critiques.append([_Critique.of(judge_sample(output, read)) for output in outputs])
@@ -121,6 +138,10 @@ class CritiqueReward:
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """The critic's input for each item, not tokenized for a remote critic."""
+        return self._inputs().rendered(items)
+
+    def _inputs(self) -> Inputs:
+        spec = self._spec
         options = self._options
         tokenizer = None
         if self._spec.remote is None:
@@ -134,12 +155,15 @@ class CritiqueReward:
             }
             return fill(template("critique"), values)
 
-        def render(_: Sequence[int], shorter: Sequence[ScoreItem]) -> list[Rendered]:
-            return judge_inputs(
-                self._spec, shorter, tokenizer, fenced=options.fence, question=question
-            )
+        def read(items: Sequence[ScoreItem]) -> list[tuple[Any, Fence]]:
+            return judge_reads(spec, items, tokenizer, fenced=options.fence, question=question)
 
-        return fit_items(items, render, judge_limit(self._spec, tokenizer, self._sampling))
+        return Inputs(
+            read=read,
+            tokenized=lambda reads, items: judge_inputs(spec, reads, items, tokenizer),
+            at_once=reads_all_at_once(spec),
+            limit=judge_limit(spec, tokenizer, self._sampling),
+        )
 
     def render_scorer(self, items: Sequence[ScoreItem], critiques: Sequence[str]) -> list[Rendered]:
         """The scalar model's input for each item and its critique, which is never cut."""
@@ -179,15 +203,15 @@ class CritiqueReward:
                 origin=origin,
             )
         where = f"reward '{self._spec.name}'"
-        rendered: list[Rendered] = []
+        reads: list[Any] = []
         for item, response, critique in zip(items, responses, critiques, strict=True):
             read: Any = (f"{prompt_text(item)}\n\n{response}", critique)
             if tokenizer.chat_template:
                 reply = {"role": "assistant", "content": response}
                 remark = {"role": "user", "content": INTRODUCTION + critique}
                 read = [*prompt_turns(item), reply, remark]
-            rendered.append(tokenize(read, tokenizer, generation_prompt=False, where=where))
-        return rendered
+            reads.append(read)
+        return tokenize_all(reads, tokenizer, generation_prompt=False, where=where)
 
     async def _score_critiques(
         self, items: Sequence[ScoreItem], critiques: Sequence[Sequence[_Critique]]
@@ -202,10 +226,13 @@ class CritiqueReward:
                     usable_texts.append(critique.text)
         scored: list[ScoreResult] = []
         if usable_items:
-            rendered = self.render_scorer(usable_items, usable_texts)
-            classes = await classified(
-                usable_items, rendered, self._context, role="scorer", dropin=self._spec.dropin
-            )
+            context = self._context
+            with context.preparing("scorer"):
+                rendered = await context.render(
+                    lambda: self.render_scorer(usable_items, usable_texts)
+                )
+            outputs = await logits_of(rendered, context, role="scorer")
+            classes = classified(usable_items, rendered, outputs, dropin=self._spec.dropin)
             for read, result in zip(rendered, classes, strict=True):
                 scored.append(with_cut(result, read.left_out, how=self._spec.overlong))
         scores = iter(scored)

@@ -32,6 +32,12 @@ class KindFacts:
     """Has no scores of its own: combines those of the rewards that `options.of` names."""
     missing_reference: Callable[[Any, ScoreItem], str] | None = None
     """(spec, item) -> why there is nothing to compare with, "" where there is."""
+    server_of: Callable[[Any, str], Any] | None = None
+    """(options, where) -> the server that does a part of its work, None where it needs none."""
+    machine_problem: Callable[[Any], str] | None = None
+    """(spec) -> why this machine cannot do its work, "" where it can; tried before a run."""
+    machine_report: Callable[[Any], str] | None = None
+    """(spec) -> what does its work on this machine, for the log."""
 
 
 def kind_facts(name: str) -> KindFacts:

@@ -25,15 +25,18 @@ from rmrl.rewards.judging.token_scores import ScoreTokens, score_token_problems
 from rmrl.rewards.judging.untrusted import Fence
 from rmrl.rewards.judging.votes import VOTES, combine_votes, numeric, parsed_vote, read_vote
 from rmrl.rewards.kinds.context import KindContext
+from rmrl.rewards.kinds.inputs import Inputs, answers_in_parts
 from rmrl.rewards.kinds.rendering import (
     Rendered,
     fill_in,
     generate_requests,
     judge_inputs,
+    judge_reads,
     postprocess,
     readable,
+    reads_all_at_once,
 )
-from rmrl.rewards.kinds.truncation import fit_items, judge_limit, with_cuts
+from rmrl.rewards.kinds.truncation import judge_limit, with_cuts
 from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.rules.verdict import Verdict, check_verdict
 from rmrl.rewards.specs.spec import RewardSpec
@@ -167,15 +170,28 @@ class GenerativeReward:
         for unusable answers; a row the drop-in raises on has a `user_error`."""
         if not items:
             return []
-        rendered = self.render(items)
+        answers: ScoreTokens | None = None
+        if self._options.score_tokens:
+            where = f"reward.specs.{self._spec.name}"
+            answers = ScoreTokens(self._options.score_tokens, self._tokenizer(), where=where)
+
+        async def send(part: list[Rendered]) -> Sequence[list[TextOutput]]:
+            return await self._outputs([read for read in part if not read.empty], answers)
+
+        rendered, all_outputs = await answers_in_parts(
+            self._inputs().parts(items),
+            send,
+            rows=len(items),
+            context=self._context,
+            role=self._role,
+        )
         rows, inputs = readable(items, rendered)
         if not rows:
             judged: list[ScoreResult] = []
-        elif self._options.score_tokens:
-            judged = await self._judge_tokens(inputs)
+        elif answers is not None:
+            judged = self._token_results(inputs, all_outputs, answers)
         else:
             samples: list[list[JudgeSample]] = []
-            all_outputs = await self._outputs(generate_requests(inputs, self._sampling))
             for read, outputs in zip(inputs, all_outputs, strict=True):
                 samples.append([judge_sample(output, read) for output in outputs])
             verdicts = self._read(rows, inputs, samples)
@@ -186,7 +202,11 @@ class GenerativeReward:
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """The judge's input for each item, not tokenized for a remote judge."""
+        return self._inputs().rendered(items)
+
+    def _inputs(self) -> Inputs:
         options = self._options
+        spec = self._spec
         tokenizer = self._tokenizer()
         task = options.question
         if not task:
@@ -201,34 +221,48 @@ class GenerativeReward:
             }
             return fill(template("judge"), values).rstrip()
 
-        def render(_: Sequence[int], shorter: Sequence[ScoreItem]) -> list[Rendered]:
-            return judge_inputs(
-                self._spec, shorter, tokenizer, fenced=options.fence, question=question
-            )
+        def read(items: Sequence[ScoreItem]) -> list[tuple[Any, Fence]]:
+            return judge_reads(spec, items, tokenizer, fenced=options.fence, question=question)
 
-        return fit_items(items, render, judge_limit(self._spec, tokenizer, self._sampling))
+        return Inputs(
+            read=read,
+            tokenized=lambda reads, items: judge_inputs(spec, reads, items, tokenizer),
+            at_once=reads_all_at_once(spec),
+            limit=judge_limit(spec, tokenizer, self._sampling),
+        )
 
     def _tokenizer(self) -> Any:
         if self._spec.remote is not None:
             return None
         return self._context.tokenizer(self._path)
 
-    async def _outputs(self, requests: Sequence[Any]) -> list[list[TextOutput]]:
-        """The samples of each request."""
-        calls = self._context.calls_to("main" if self._spec.remote is None else "remote")
+    @property
+    def _role(self) -> str:
+        return "main" if self._spec.remote is None else "remote"
+
+    async def _outputs(
+        self, inputs: Sequence[Rendered], answers: ScoreTokens | None
+    ) -> Sequence[list[TextOutput]]:
+        """The samples of each input."""
+        requests = generate_requests(inputs, self._sampling)
+        if answers is not None:
+            for i, request in enumerate(requests):
+                ids = answers.ids_after(request.text)
+                requests[i] = dataclasses.replace(request, choice_tokens=ids)
+        if not requests:
+            return []
         deterministic = self._sampling.temperature == 0
+        calls = self._context.calls_to(self._role)
         return await calls.submit("generate", requests, deterministic=deterministic)
 
-    async def _judge_tokens(self, rendered: Sequence[Rendered]) -> list[ScoreResult]:
-        answers = ScoreTokens(
-            self._options.score_tokens, self._tokenizer(), where=f"reward.specs.{self._spec.name}"
-        )
-        requests: list[Any] = []
-        for request in generate_requests(rendered, self._sampling):
-            ids = answers.ids_after(request.text)
-            requests.append(dataclasses.replace(request, choice_tokens=ids))
+    def _token_results(
+        self,
+        rendered: Sequence[Rendered],
+        all_outputs: Sequence[Sequence[TextOutput]],
+        answers: ScoreTokens,
+    ) -> list[ScoreResult]:
         results: list[ScoreResult] = []
-        for outputs, read in zip(await self._outputs(requests), rendered, strict=True):
+        for outputs, read in zip(all_outputs, rendered, strict=True):
             output = outputs[0]
             shared = judge_columns([output], read)
             if output.failure:

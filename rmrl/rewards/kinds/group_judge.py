@@ -34,7 +34,7 @@ from rmrl.rewards.kinds.rendering import (
     Rendered,
     exhibits,
     generate_requests,
-    tokenize,
+    tokenize_all,
     tokenize_rows,
     with_note,
 )
@@ -126,7 +126,9 @@ class GroupJudge:
     ) -> list[Outcome]:
         """One verdict per comparison. Raises RewardFunctionError when the drop-in miscounts; a
         comparison it raises on is a `user_error`."""
-        inputs = self._inputs(items, comparisons)
+        role = "main" if self._spec.remote is None else "remote"
+        with self._context.preparing(role):
+            inputs = await self._context.render(lambda: self._inputs(items, comparisons))
         full = [each for each in inputs if not each.read.empty]
         requests: list[GenerateRequest] = []
         for each in full:
@@ -136,7 +138,7 @@ class GroupJudge:
             requests += generate_requests([each.read], sampling)
         all_outputs: list[list[TextOutput]] = []
         if requests:
-            calls = self._context.calls_to("main" if self._spec.remote is None else "remote")
+            calls = self._context.calls_to(role)
             deterministic = self._sampling.temperature == 0
             all_outputs = await calls.submit("generate", requests, deterministic=deterministic)
         samples: list[list[JudgeSample]] = []
@@ -202,10 +204,10 @@ class GroupJudge:
             read = self._dropin_inputs(self._dropin, items, comparisons, displayed)
         else:
             where = f"reward '{self._spec.name}'"
-            read: list[Rendered] = []
+            questions: list[Any] = []
             for numbers, each in zip(comparisons, displayed, strict=True):
-                question = self._question(items[numbers[0]], each, tokenizer)
-                read.append(tokenize(question, tokenizer, generation_prompt=True, where=where))
+                questions.append(self._question(items[numbers[0]], each, tokenizer))
+            read = tokenize_all(questions, tokenizer, generation_prompt=True, where=where)
         return list(starmap(Input, zip(comparisons, read, displayed, strict=True)))
 
     def _question(self, item: ScoreItem, displayed: Sequence[Exhibit], tokenizer: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 Passage = list[str]
 """Texts that are cut as one, such as the turns of a conversation."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,10 @@ class Pieces:
         spans: list[tuple[int, int, int]] = []
         for k, text in enumerate(passage):
             if getattr(tokenizer, "is_fast", False):
+                # No tokenizer takes half a letter; one character stands for one, so places agree.
+                whole = _SURROGATE.sub("\ufffd", text)
                 encoded = tokenizer(
-                    text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+                    whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False
                 )
                 for start, end in encoded["offset_mapping"]:
                     spans.append((k, int(start), int(end)))

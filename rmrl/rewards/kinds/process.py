@@ -134,7 +134,8 @@ class ProcessReward:
 
         Raises RewardFunctionError for a misfit drop-in, RewardError for a misfit head.
         """
-        reads = self._reads(items)
+        with self._context.preparing("main"):
+            reads = await self._context.render(lambda: self._reads(items))
         requests: list[PoolingRequest] = []
         for read in reads:
             if not read.rendered.empty:

@@ -1,4 +1,5 @@
-"""Kind `remote`: the score comes from an HTTP reward server, over the wire of OpenRLHF or of slime.
+"""Kind `remote`: the score comes from an HTTP reward server, over the wire of OpenRLHF, of slime or
+of NeMo Gym.
 
 The server reads the response exactly as the policy wrote it. Nothing is neutralised: only the
 server's tokenizer defines which words are special, and a verifier behind it needs the text that
@@ -21,8 +22,9 @@ from rmrl.registry import did_you_mean
 from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.rendering import Rendered
-from rmrl.rewards.remote import REWARD_WIRES, WIRES
-from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
+from rmrl.rewards.kinds.row_fields import row_fields, row_fields_problems
+from rmrl.rewards.remote import REWARD_WIRES, WIRES, reads_rows
+from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest, RowRequest
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult
 
@@ -32,12 +34,12 @@ class Options:
     """Entries of a reward that a server computes."""
 
     wire: str = "openrlhf"
-    """openrlhf or slime; openai for a judge that writes text."""
+    """openrlhf, slime or nemo_gym; openai for a judge that writes text."""
     url: str = ""
     """Wire openai: the base up to and including /v1. Reward wires: the address that is posted
     to."""
     model: str = ""
-    """openai: the model's name."""
+    """openai: the model's name. nemo_gym: the policy's name in the posts."""
     api_key_env: str = ""
     """Name of the environment variable that holds the key."""
     headers: dict[str, Any] = field(default_factory=dict)
@@ -58,6 +60,10 @@ class Options:
     reward's rm_prompt as plain text."""
     extra_body: dict[str, Any] = field(default_factory=dict)
     """Entries put into every post; null removes a default entry."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """nemo_gym: entry of the post -> field of the row that it takes: ground_truth, data_source or
+    extra_info.<key>. {}: the entries of extra_info.nemo_gym (an object, or its JSON text), or of
+    extra_info where it has no such key."""
 
 
 class RemoteReward:
@@ -72,12 +78,17 @@ class RemoteReward:
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
         assert spec.remote is not None
         if spec.remote.wire not in REWARD_WIRES:
+            kind = "code" if spec.remote.wire == "sandbox_fusion" else "generative"
+            does = "runs programs" if kind == "code" else "writes text"
             raise ConfigError(
-                f"reward '{spec.name}': a server of wire {spec.remote.wire} writes text and gives"
-                f" no score; use kind: generative for it, or one of {', '.join(REWARD_WIRES)}"
+                f"reward '{spec.name}': a server of wire {spec.remote.wire} {does} and gives no"
+                f" score; use kind: {kind} for it, or one of {', '.join(REWARD_WIRES)}"
             )
         self._context = context
-        self._template = spec.options.template if isinstance(spec.options, Options) else ""
+        options = spec.options if isinstance(spec.options, Options) else Options()
+        self._template = options.template
+        self._fields = options.fields
+        self._reads_rows = reads_rows(spec.remote.wire)
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RemoteReward:
@@ -112,7 +123,17 @@ class RemoteReward:
                 prompt = tokenizer.apply_chat_template(
                     list(map(dict, item.messages)), tokenize=False, add_generation_prompt=True
                 )
-        return RewardRequest(prompt, item.response, item.ground_truth)
+        if not self._reads_rows:
+            return RewardRequest(prompt, item.response, item.ground_truth)
+        turns = tuple((turn["role"], turn["content"]) for turn in item.messages)
+        return RowRequest(
+            prompt,
+            item.response,
+            item.ground_truth,
+            messages=turns,
+            fields=row_fields(item, self._fields),
+            finish_reason=item.finish_reason,
+        )
 
 
 def http_spec(options: Options, where: str) -> HTTPSpec:
@@ -160,6 +181,17 @@ def check_server(options: Options, where: str) -> list[str]:
     problem = url_problem(options.url)
     if problem:
         problems.append(f"{where}.url{problem}")
+    elif options.wire == "nemo_gym" and urlsplit(options.url).path in ("", "/"):
+        problems.append(
+            f"{where}.url={options.url}: a resource server scores at its path /verify; give"
+            f" {options.url.rstrip('/')}/verify"
+        )
+    if options.fields and options.wire in tuple(WIRES) and not reads_rows(options.wire):
+        problems.append(
+            f"{where}.fields: the wire {options.wire} posts the prompt, the response and the ground"
+            " truth alone; leave it out"
+        )
+    problems += row_fields_problems(options.fields, f"{where}.fields")
     return problems + _number_problems(options, where)
 
 

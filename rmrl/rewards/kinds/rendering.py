@@ -5,20 +5,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rmrl.errors import RewardFunctionError
 from rmrl.inference.scoring_base import GenerateRequest
 from rmrl.rewards.judging.untrusted import Fence, neutraliser, new_fence
 from rmrl.rewards.kinds.dropin_calls import call_dropin, named_columns, origin_of
-from rmrl.rewards.kinds.row_errors import Origin, checked_length
-from rmrl.rewards.rules.dropin import DropIn, describe_exception
-from rmrl.rewards.rules.verdict import RowError, Verdict
+from rmrl.rewards.kinds.row_errors import checked_length
+from rmrl.rewards.kinds.tokenizing import (
+    Rendered,
+    is_messages,
+    token_ids_of,
+    tokenize,
+    tokenize_all,
+    tokenize_rows,
+)
+from rmrl.rewards.rules.dropin import DropIn
+from rmrl.rewards.rules.verdict import Verdict
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import Messages, Sampling, ScoreItem, ScoreResult
+from rmrl.types import Sampling, ScoreItem, ScoreResult
 
 __all__ = [
     "NOTHING_TO_READ",
@@ -30,46 +36,21 @@ __all__ = [
     "fill_in",
     "generate_requests",
     "judge_inputs",
+    "judge_reads",
     "nothing_to_read",
     "postprocess",
     "preprocess",
     "readable",
+    "reads_all_at_once",
     "token_ids_of",
     "tokenize",
+    "tokenize_all",
     "tokenize_rows",
+    "tokenized",
     "with_note",
     "without_torn_fence",
     "without_verdict",
 ]
-
-
-class UnreadableInputError(RewardFunctionError):
-    """One input that cannot be read, whatever the others are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """One input of a reward model. `text` is for people; `token_type_ids` only for encoders that
-    read pairs."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    token_type_ids: tuple[int, ...] | None = None
-    messages: tuple[tuple[str, str], ...] = ()
-    """(role, content) of each turn, where the input is a conversation."""
-    tokenized: bool = True
-    """False: a server reads `messages` or `text` and tokenizes by itself."""
-    fence: Fence | None = None
-    """The response's fence, to clean the judge's text of."""
-    left_out: int = 0
-    """Tokens that were cut so that it fits (`overlong`)."""
-    problem: str = ""
-    """Why there is nothing to read: a sentence on the error of rm_preprocess."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to read."""
-        return not self.token_ids if self.tokenized else not self.text.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +172,7 @@ def without_torn_fence(read: Any, exhibit: Exhibit) -> Any:
         return read
     if isinstance(read, str):
         return exhibit.fence.torn(read)
-    if not _is_messages(read):
+    if not is_messages(read):
         return read
     turns: list[Any] = []
     for turn in read:
@@ -229,7 +210,7 @@ def with_note(read: Any, exhibit: Exhibit) -> Any:
     differ between requests that share a beginning, and no engine could reuse its prefix cache.
     Besides, some templates refuse a system message.
     """
-    if not exhibit.fenced or not _is_messages(read):
+    if not exhibit.fenced or not is_messages(read):
         return read
     turns = list(map(dict, read))
     for turn in turns:
@@ -249,39 +230,72 @@ def as_judge_input(text: str, exhibit: Exhibit, tokenizer: Any) -> Any:
     return f"{text}\n\n"
 
 
-def judge_inputs(
+def judge_reads(
     spec: RewardSpec,
     items: Sequence[ScoreItem],
     tokenizer: Any,
     *,
     fenced: bool,
     question: Callable[[ScoreItem, str], str],
-) -> list[Rendered]:
-    """Inputs of a language model that judges, one per item, each with its fence.
+) -> list[tuple[Any, Fence]]:
+    """What a language model that judges is to read of each item, and the response's fence.
 
     `question(item, response)` is the prompt where the reward has no rm_preprocess; `tokenizer`
-    None: a server tokenizes by itself. Raises RewardFunctionError as `preprocess` and `tokenize`
-    do.
+    None: a server tokenizes by itself. Raises RewardFunctionError as `preprocess` does.
     """
     displayed = exhibits(items, tokenizer, fenced=fenced)
-    if spec.dropin is not None and spec.dropin.preprocess is not None:
-        rendered = tokenize_rows(
-            preprocess(spec.dropin, items, tokenizer, displayed=displayed),
-            [item.response for item in items],
-            tokenizer=tokenizer,
-            generation_prompt=True,
-            origin=origin_of(spec.dropin, "rm_preprocess"),
-        )
+    if reads_all_at_once(spec):
+        assert spec.dropin is not None
+        reads = preprocess(spec.dropin, items, tokenizer, displayed=displayed)
     else:
-        where = f"reward '{spec.name}'"
-        rendered: list[Rendered] = []
+        reads: list[Any] = []
         for item, exhibit in zip(items, displayed, strict=True):
-            read = as_judge_input(question(item, exhibit.text), exhibit, tokenizer)
-            rendered.append(tokenize(read, tokenizer, generation_prompt=True, where=where))
+            reads.append(as_judge_input(question(item, exhibit.text), exhibit, tokenizer))
+    return [(read, exhibit.fence) for read, exhibit in zip(reads, displayed, strict=True)]
+
+
+def judge_inputs(
+    spec: RewardSpec,
+    reads: Sequence[tuple[Any, Fence]],
+    items: Sequence[ScoreItem],
+    tokenizer: Any,
+) -> list[Rendered]:
+    """The `judge_reads` of `items`, tokenized. Raises RewardFunctionError as `tokenize_all`
+    does."""
+    rendered = tokenized(
+        spec, [read for read, _ in reads], items, tokenizer, generation_prompt=True
+    )
     fenced_inputs: list[Rendered] = []
-    for read, exhibit in zip(rendered, displayed, strict=True):
-        fenced_inputs.append(dataclasses.replace(read, fence=exhibit.fence))
+    for read, (_, fence) in zip(rendered, reads, strict=True):
+        fenced_inputs.append(dataclasses.replace(read, fence=fence))
     return fenced_inputs
+
+
+def reads_all_at_once(spec: RewardSpec) -> bool:
+    """Whether an rm_preprocess makes the inputs: it may compare all responses of a batch."""
+    return spec.dropin is not None and spec.dropin.preprocess is not None
+
+
+def tokenized(
+    spec: RewardSpec,
+    reads: Sequence[Any],
+    items: Sequence[ScoreItem],
+    tokenizer: Any,
+    *,
+    generation_prompt: bool,
+) -> list[Rendered]:
+    """What rm_preprocess returned for `items`, or the kind's own inputs, as token ids."""
+    if spec.dropin is None or spec.dropin.preprocess is None:
+        return tokenize_all(
+            reads, tokenizer, generation_prompt=generation_prompt, where=f"reward '{spec.name}'"
+        )
+    return tokenize_rows(
+        reads,
+        [item.response for item in items],
+        tokenizer=tokenizer,
+        generation_prompt=generation_prompt,
+        origin=origin_of(spec.dropin, "rm_preprocess"),
+    )
 
 
 def generate_requests(rendered: Sequence[Rendered], sampling: Sampling) -> list[GenerateRequest]:
@@ -293,148 +307,3 @@ def generate_requests(rendered: Sequence[Rendered], sampling: Sampling) -> list[
         )
         requests.append(request)
     return requests
-
-
-def tokenize(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) -> Rendered:
-    """A string (taken as it is), token ids, messages (the chat template is applied) or a (text,
-    text) pair -> token ids.
-
-    Token ids may be a list, an array of one dimension, or what `tokenizer(text)` returns. With
-    `tokenizer` None, for servers that tokenize by themselves, strings and messages are passed on.
-    Raises RewardFunctionError naming `where`: UnreadableInputError where this input is none of
-    these.
-    """
-    if isinstance(read, RowError):
-        return Rendered(
-            "", (), tokenized=tokenizer is not None, problem=f"{read.what} {read.detail}"
-        )
-    if tokenizer is None:
-        return _untokenized(read, where)
-    if isinstance(read, str):
-        _check_letters(read, where)
-        bos = tokenizer.bos_token
-        templated = bool(bos) and read.startswith(bos)
-        encoded = tokenizer(read, add_special_tokens=not templated)
-        return Rendered(read, tuple(encoded["input_ids"]))
-    if isinstance(read, tuple) and len(read) == 2 and all(isinstance(part, str) for part in read):
-        first, second = read
-        _check_letters(first, where)
-        _check_letters(second, where)
-        encoded = tokenizer(first, second)
-        types = encoded.get("token_type_ids")
-        if types is not None:
-            types = tuple(types)
-        return Rendered(f"{first}\n---\n{second}", tuple(encoded["input_ids"]), types)
-    ids = token_ids_of(read)
-    if ids is not None:
-        for token in (min(ids), max(ids)):
-            if not 0 <= token < len(tokenizer):
-                raise UnreadableInputError(
-                    f"{where} returned token id {token}, and the reward model's tokenizer has"
-                    f" {len(tokenizer)} tokens; tokenize with tgt_tokenizer"
-                )
-        return Rendered(tokenizer.decode(list(ids)), ids)
-    if _is_messages(read):
-        return _messages(read, tokenizer, generation_prompt, where=where)
-    raise UnreadableInputError(
-        f"{where} returned {repr(read)[:80]} ({type(read).__name__}) as an input; give a string,"
-        " token ids, a list of {role, content} messages, or a (text, text) tuple for an encoder"
-        " that reads pairs"
-    )
-
-
-def tokenize_rows(
-    inputs: Sequence[Any],
-    responses: Sequence[str | Sequence[str]],
-    *,
-    tokenizer: Any,
-    generation_prompt: bool,
-    origin: Origin,
-) -> list[Rendered]:
-    """`tokenize` of the inputs that a user's function returned for each of `responses`: an input
-    that cannot be read costs its row (`Rendered.problem`)."""
-    rows: list[Rendered] = []
-    for read, response in zip(inputs, responses, strict=True):
-        try:
-            row = tokenize(read, tokenizer, generation_prompt=generation_prompt, where=origin.what)
-        except UnreadableInputError as error:
-            problem = f"{error} {origin.seen_on(response)}"
-            row = Rendered("", (), tokenized=tokenizer is not None, problem=problem)
-        rows.append(row)
-    return rows
-
-
-def _is_messages(read: Any) -> bool:
-    if not isinstance(read, Sequence) or isinstance(read, str | bytes) or not read:
-        return False
-    return all(isinstance(turn, Mapping) and {"role", "content"} <= set(turn) for turn in read)
-
-
-def _turns(messages: Messages) -> tuple[tuple[str, str], ...]:
-    return tuple((str(turn["role"]), str(turn["content"])) for turn in messages)
-
-
-def _untokenized(read: Any, where: str) -> Rendered:
-    if isinstance(read, str):
-        return Rendered(read, (), tokenized=False)
-    if _is_messages(read):
-        text = "\n\n".join(f"{role}: {content}" for role, content in _turns(read))
-        return Rendered(text, (), messages=_turns(read), tokenized=False)
-    raise UnreadableInputError(
-        f"{where} returned {repr(read)[:80]} ({type(read).__name__}) as an input; a remote judge"
-        " reads a string or a list of {role, content} messages"
-    )
-
-
-def token_ids_of(read: Any) -> tuple[int, ...] | None:
-    """Whole numbers out of a list, an array or a tokenizer's output; None for anything else."""
-    tokens: Any = read
-    if isinstance(read, Mapping) and "input_ids" in read:
-        tokens = read["input_ids"]
-    if hasattr(tokens, "tolist"):
-        tokens = tokens.tolist()
-    if not isinstance(tokens, Sequence) or isinstance(tokens, bytes) or not tokens:
-        return None
-    for token in tokens:
-        if isinstance(token, bool) or not isinstance(token, numbers.Integral):
-            return None
-    return tuple(map(int, tokens))
-
-
-def _check_letters(text: str, where: str) -> None:
-    """Raise UnreadableInputError for a text that cannot be written as UTF-8: JSON's escapes, as in
-    "\\ud83d", can hold half a letter, which tokenizers refuse."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UnreadableInputError(
-            f"{where} returned a text with half of a letter, a lone surrogate at {error.start};"
-            " make it text with text.encode(errors='replace').decode()"
-        ) from error
-
-
-def _messages(
-    messages: Messages, tokenizer: Any, generation_prompt: bool, *, where: str
-) -> Rendered:
-    if not tokenizer.chat_template:
-        raise RewardFunctionError(
-            f"messages need a chat template, and the tokenizer of {tokenizer.name_or_path} has"
-            " none; return strings instead"
-        )
-    try:
-        text = tokenizer.apply_chat_template(
-            list(map(dict, messages)), tokenize=False, add_generation_prompt=generation_prompt
-        )
-    except Exception as error:
-        # A template is a program of the checkpoint's own: it may raise anything.
-        roles = ", ".join(str(m["role"]) for m in messages)
-        raise UnreadableInputError(
-            f"{where}: the chat template of {tokenizer.name_or_path} refuses messages of the roles"
-            f" {roles}: {describe_exception(error)}"
-        ) from error
-    _check_letters(text, where)
-    return Rendered(
-        text,
-        tuple(tokenizer(text, add_special_tokens=False)["input_ids"]),
-        messages=_turns(messages),
-    )

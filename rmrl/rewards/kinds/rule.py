@@ -16,7 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rmrl.rewards.rules.dropin import FunctionSource, rule_arguments
+import numpy as np
+
+from rmrl.rewards.rules.dropin import FunctionSource
+from rmrl.rewards.rules.forms import InLists, rule_form
 from rmrl.rewards.rules.pool import RulePool
 from rmrl.rewards.rules.worker import GROUP
 from rmrl.types import ScoreItem, ScoreResult
@@ -84,8 +87,8 @@ class RuleReward:
         assert spec.function is not None
         token_ids = False
         if spec.dropin is not None and spec.dropin.compute_score is not None:
-            arguments = rule_arguments(spec.dropin.compute_score, spec.name)
-            token_ids = "completion_ids" in arguments
+            form = rule_form(spec.dropin.compute_score, spec.name)
+            token_ids = isinstance(form, InLists) and form.reads_token_ids
         path = spec.options.tokenizer if isinstance(spec.options, Options) else ""
         tokenizer = context.tokenizer(path) if token_ids and path else None
         return cls(
@@ -103,7 +106,7 @@ class RuleReward:
         function."""
         calls: list[dict[str, Any]] = []
         for item in items:
-            if self.tokenizer is not None and not item.token_ids:
+            if self.tokenizer is not None and not len(item.token_ids):
                 ids = self.tokenizer(item.response, add_special_tokens=False)["input_ids"]
                 item = dataclasses.replace(item, token_ids=tuple(ids))
             calls.append(call_of(item, token_ids=self.token_ids))
@@ -158,5 +161,6 @@ def call_of(item: ScoreItem, *, token_ids: bool = False) -> dict[str, Any]:
         "response_tokens": item.response_tokens,
     }
     if token_ids:
-        arguments["completion_ids"] = array("q", item.token_ids)
+        ids = np.asarray(item.token_ids, dtype=np.int64)
+        arguments["completion_ids"] = array("q", ids.tobytes())
     return arguments

@@ -122,7 +122,8 @@ class SimilarityReward:
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
         """One score per item; a row without a reference is a `user_error` that names the row and
         the field."""
-        compared = self._fitted(self._compared(items))
+        with self._context.preparing("main"):
+            compared = await self._context.render(lambda: self._fitted(self._compared(items)))
         requests: list[EmbedRequest] = []
         for each in compared:
             if not each.missing:

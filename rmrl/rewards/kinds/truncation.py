@@ -90,12 +90,19 @@ def judge_limit(spec: RewardSpec, tokenizer: Any, sampling: Sampling) -> Limit |
 
 
 def fitted(
-    cases: Sequence[Case], cutting: Cutting[Case, Read], limit: Limit | None
+    cases: Sequence[Case],
+    cutting: Cutting[Case, Read],
+    limit: Limit | None,
+    *,
+    reads: Sequence[Read] | None = None,
 ) -> list[tuple[Read, int]]:
-    """(the model's input, tokens left out of it) of each case. `limit` None: nothing is cut."""
+    """(the model's input, tokens left out of it) of each case. `limit` None: nothing is cut.
+    `reads`: the inputs of the whole cases, where they are rendered already."""
     if not cases:
         return []
-    reads = list(cutting.render(range(len(cases)), cases))
+    if reads is None:
+        reads = cutting.render(range(len(cases)), cases)
+    reads = list(reads)
     left_out = [0] * len(reads)
     if limit is None:
         return list(zip(reads, left_out, strict=True))
@@ -167,9 +174,13 @@ def fit_items(
     items: Sequence[ScoreItem],
     render: Callable[[Sequence[int], Sequence[ScoreItem]], Sequence[Rendered]],
     limit: Limit | None,
+    *,
+    reads: Sequence[Rendered] | None = None,
 ) -> list[Rendered]:
     """`fitted` for kinds that read one response at a time; arguments of `render`: positions, and
     the items there."""
+    if reads is not None and limit is None:
+        return list(reads)
     cutting = Cutting[tuple[ScoreItem, ...], Rendered](
         passages=item_passages,
         rebuilt=items_rebuilt,
@@ -177,7 +188,7 @@ def fit_items(
         length=lambda read: len(read.token_ids),
     )
     rendered: list[Rendered] = []
-    for read, tokens in fitted([(item,) for item in items], cutting, limit):
+    for read, tokens in fitted([(item,) for item in items], cutting, limit, reads=reads):
         if tokens:
             read = dataclasses.replace(read, left_out=tokens)
         rendered.append(read)

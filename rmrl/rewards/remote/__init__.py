@@ -35,9 +35,16 @@ WIRES: Registry[Callable[[HTTPSpec], Wire]] = Registry(
     "wire",
     {
         "openai": "rmrl.rewards.remote.openai:OpenAIWire",
-        "openrlhf": "rmrl.rewards.remote.reward_wires:OpenRLHFWire",
-        "slime": "rmrl.rewards.remote.reward_wires:SlimeWire",
+        "openrlhf": "rmrl.rewards.remote.openrlhf:OpenRLHFWire",
+        "slime": "rmrl.rewards.remote.slime:SlimeWire",
+        "nemo_gym": "rmrl.rewards.remote.nemo_gym:NemoGymWire",
+        "sandbox_fusion": "rmrl.rewards.remote.sandbox_fusion:SandboxFusionWire",
     },
 )
-REWARD_WIRES = ("openrlhf", "slime")
+REWARD_WIRES = ("openrlhf", "slime", "nemo_gym")
 """Wires that answer with numbers."""
+
+
+def reads_rows(wire: str) -> bool:
+    """Whether a wire posts whole rows (`RowRequest`): its class states `reads_rows = True`."""
+    return bool(getattr(WIRES[wire], "reads_rows", False))

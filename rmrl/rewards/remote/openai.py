@@ -23,8 +23,8 @@ from typing import Any
 from rmrl.errors import RewardError
 from rmrl.inference.scoring_base import GenerateRequest, TextOutput
 from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
-from rmrl.rewards.remote.reward_wires import with_extra
 from rmrl.rewards.remote.spec import HTTPSpec
+from rmrl.rewards.remote.values import with_extra
 from rmrl.types import Sampling, Status
 
 CHAT_TOP_LOGPROBS = 20

@@ -16,9 +16,9 @@ class HTTPSpec:
     """Wire openai: the base up to and including /v1. Reward wires: the address that is posted
     to."""
     wire: str
-    """Entry of the table WIRES: openai, openrlhf or slime."""
+    """Entry of the table WIRES: openai, openrlhf, slime or nemo_gym."""
     model: str = ""
-    """openai: the model's name."""
+    """openai: the model's name. nemo_gym: the policy's name in the posts."""
     api_key_env: str = ""
     """Name of the environment variable that holds the key; the key itself is never configured,
     logged or cached."""
@@ -53,3 +53,16 @@ class RewardRequest:
     prompt: str
     response: str
     label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowRequest(RewardRequest):
+    """One response with its row, for a wire that states `reads_rows`."""
+
+    messages: tuple[tuple[str, str], ...] = ()
+    """(role, text) of the prompt's turns, as the policy read them."""
+    fields: str = "{}"
+    """The row's own entries of the post: a JSON object, as text so that equal requests are equal
+    keys."""
+    finish_reason: str = "stop"
+    """"length" where the response broke off at the token limit."""

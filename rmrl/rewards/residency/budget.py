@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,20 @@ class Budget:
     unlimited."""
 
     places: Mapping[str, Room] = field(default_factory=dict)
+    exact_pinned: bool = False
+    """Page-locked host memory of sleeping engines must not be rounded up to powers of two."""
+
+    def less(self, place: str, count: int, *, least: int) -> Budget:
+        """Return the budget with `count` bytes per device less at a place, while scoring at least
+        `least`."""
+        if place not in self.places:
+            return self
+        room = self.places[place]
+        smaller = Room(
+            max(room.scoring_bytes - count, min(least, room.scoring_bytes)),
+            max(room.idle_bytes - count, 0),
+        )
+        return replace(self, places={**self.places, place: smaller})
 
     def scoring(self, place: str) -> int | None:
         """Bytes per device while scoring; None: unlimited."""

@@ -3,13 +3,89 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 from rmrl.errors import ConfigError
 from rmrl.rewards.residency.plan import EnginePlan
 
+_log = logging.getLogger(__name__)
+
 Turn = tuple[str, int]
 """(place, smallest device of those that are linked by shared engines)."""
+
+
+def with_replicas(
+    plans: Sequence[EnginePlan],
+    devices: Mapping[str, int],
+    *,
+    per_node: Mapping[str, int] | None = None,
+) -> list[EnginePlan]:
+    """Return the plans, those without a number of replicas on CUDA with as many as their place has
+    devices for; arguments of `placed`.
+
+    A server that runs already, an engine on CPU and one whose place does not exist keep one; so
+    does a resident one beside others, which would find no room on any device.
+    """
+    engines = Counter(plan.place for plan in plans)
+    filled: list[EnginePlan] = []
+    for plan in plans:
+        stays = plan.residency == "resident" and engines[plan.place] > 1
+        if _is_open(plan) and plan.place in devices and not stays:
+            count = devices[plan.place]
+            on_machine = (per_node or {}).get(plan.place, count)
+            replicas = _most_replicas(plan.spec.tensor_parallel_size, count, on_machine)
+            plan = dataclasses.replace(plan, replicas=replicas)
+        filled.append(plan)
+    return filled
+
+
+def within_host_memory(plans: Sequence[EnginePlan], free_bytes: int) -> list[EnginePlan]:
+    """Return the sized plans, with fewer of the replicas that `with_replicas` chose where the
+    weights of all sleeping engines need more than `free_bytes` of host memory.
+
+    The engine with most bytes gives up a replica first; each keeps one, with which the plan may
+    still not fit. The log has the numbers.
+    """
+    fitting = list(plans)
+    while sum(plan.host_bytes for plan in fitting) > free_bytes:
+        sizes: dict[int, int] = {}
+        for number, plan in enumerate(fitting):
+            if _is_open(plan) and plan.replicas > 1:
+                sizes[number] = plan.host_bytes
+        if not any(sizes.values()):
+            break
+        index = max(sizes, key=lambda number: sizes[number])
+        plan = fitting[index]
+        fewer = plan.replicas - 1
+        host_bytes = plan.host_bytes // plan.replicas * fewer
+        fitting[index] = dataclasses.replace(plan, replicas=fewer, host_bytes=host_bytes)
+    for plan, lowered in zip(plans, fitting, strict=True):
+        if lowered.replicas < plan.replicas:
+            _log.warning(
+                f"the engine of {plan.label} has {lowered.replicas} of the {plan.replicas} replicas"
+                " that its devices have room for (engine.replicas=null): the weights of sleeping"
+                f" engines need {plan.host_bytes // plan.replicas / 2**30:.2f} GiB of host memory"
+                f" for each, and {max(0, free_bytes) / 2**30:.2f} GiB are free for all;"
+                " engine.put_away=sleep2 or unload needs none, engine.replicas=1 keeps one"
+            )
+    return fitting
+
+
+def _is_open(plan: EnginePlan) -> bool:
+    """Whether the number of replicas follows from the devices."""
+    spec = plan.spec
+    return spec.replicas is None and spec.device == "cuda" and "base_url" not in spec.kwargs
+
+
+def _most_replicas(size: int, devices: int, per_node: int) -> int:
+    """Return how many replicas of `size` devices fit in a row, none of which spans two machines; at
+    least 1."""
+    if per_node % size:
+        # The devices left over on a machine interrupt the row.
+        return max(1, min(per_node, devices) // size)
+    return max(1, devices // size)
 
 
 def placed(
@@ -78,7 +154,7 @@ def assign_devices(
             spec = plan.spec
             problems.append(
                 f"the engine of {plan.label} needs tensor_parallel_size"
-                f" {spec.tensor_parallel_size} x replicas {spec.replicas} = {_width(plan)} devices"
+                f" {spec.tensor_parallel_size} x replicas {plan.replicas} = {_width(plan)} devices"
                 f" and {owner} {devices}{machines}: lower engine.tensor_parallel_size or"
                 f" engine.replicas, or raise {key}"
             )
@@ -117,7 +193,7 @@ def _width(plan: EnginePlan) -> int:
     """Return the number of devices of the engine."""
     if plan.spec.device == "cpu":
         return 1
-    return plan.spec.tensor_parallel_size * plan.spec.replicas
+    return plan.spec.tensor_parallel_size * plan.replicas
 
 
 def _starts(plan: EnginePlan, devices: int, per_node: int) -> list[int]:

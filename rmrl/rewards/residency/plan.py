@@ -28,6 +28,8 @@ class EnginePlan:
     put_away: str
     """sleep1, sleep2 or unload."""
     load_timeout_s: float
+    replicas: int = 1
+    """Processes that hold the same model, `spec.replicas` where the user gave a number."""
     awake_bytes: int = 0
     """Estimate, on each of `devices` (CPU: of all its processes together)."""
     away_bytes: int = 0
@@ -64,7 +66,7 @@ class EnginePlan:
 
 def plan_engines(specs: Sequence[RewardSpec]) -> list[EnginePlan]:
     """Return one plan per distinct engine over all roles of all rewards, in the order of first use.
-    Sizes and devices are set later."""
+    Sizes, devices and numbers of replicas that the user leaves open are set later."""
     groups: dict[Hashable, list[tuple[str, RewardSpec, EngineSpec]]] = {}
     for spec in specs:
         for role, engine in spec.engines.items():
@@ -86,6 +88,7 @@ def plan_engines(specs: Sequence[RewardSpec]) -> list[EnginePlan]:
             residency=max((reward.residency for reward in rewards), key=RESIDENCIES.index),
             put_away=put_away,
             load_timeout_s=max(reward.load_timeout_s for reward in rewards),
+            replicas=engines[0].replicas or 1,
         )
         plans.append(plan)
     return plans

@@ -34,6 +34,15 @@ class Replicas:
         )
         return sum(answers) if method == "resident_bytes" else answers[0]
 
+    def remember_family(self) -> None:
+        """Note the children of all of them."""
+        for handle in self.handles:
+            handle.remember_family()
+
+    async def alive(self, *, timeout_s: float) -> None:
+        """Raise EngineLostError where one of them has ended."""
+        await asyncio.gather(*(handle.alive(timeout_s=timeout_s) for handle in self.handles))
+
     async def kill(self) -> None:
         """End all of them."""
         await asyncio.gather(*(handle.kill() for handle in self.handles))

@@ -16,7 +16,13 @@ from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rmrl.errors import EngineLostError, InfrastructureError, MemoryPlanError, StallError
+from rmrl.errors import (
+    EngineLostError,
+    InfrastructureError,
+    MemoryPlanError,
+    StallError,
+    first_line,
+)
 from rmrl.rewards.residency.budget import Budget
 from rmrl.rewards.residency.placing import turns
 from rmrl.rewards.residency.plan import EnginePlan
@@ -84,6 +90,36 @@ class Residency:
         """Label of each engine -> unloaded, awake or asleep."""
         return {slot.plan.label: slot.state for slot in self._slots.values()}
 
+    @property
+    def lost(self) -> Mapping[str, str]:
+        """Label of each engine whose process ended without being put away, and which is not awake
+        again -> why."""
+        return {slot.plan.label: slot.lost for slot in self._slots.values() if slot.lost}
+
+    @property
+    def plans(self) -> list[EnginePlan]:
+        """The plan of every engine."""
+        return [slot.plan for slot in self._slots.values()]
+
+    async def probe(self, *, timeout_s: float) -> None:
+        """Find engines whose process has ended while nobody used them, see `lost`."""
+        await asyncio.gather(*(slot.probe(timeout_s) for slot in self._slots.values()))
+
+    async def revive(self, key: Hashable) -> None:
+        """Start a lost engine again; one that a call has started meanwhile stays as it is. Errors
+        as `use`."""
+        slot = self._slots[key]
+        async with slot.lock:
+            if not slot.lost:
+                return
+            await slot.unload()
+        await self.load(key)
+
+    async def load(self, key: Hashable) -> None:
+        """Load or wake an engine before a call needs it. Errors as `use`."""
+        async with self.use(key):
+            pass
+
     def order(self, keys: Iterable[Hashable] | None = None) -> list[Hashable]:
         """The keys (None: all) so that one round through them swaps least.
 
@@ -102,6 +138,22 @@ class Residency:
         the same time."""
         return self._turns[key]
 
+    def is_awake(self, key: Hashable) -> bool:
+        """Whether the engine can be called now."""
+        return self._slots[key].state == "awake"
+
+    def stays_awake(self, key: Hashable) -> bool:
+        """Whether the engine stays awake after a use while nobody needs its memory."""
+        return self._slots[key].plan.residency != "on_demand"
+
+    def needs_room(self, key: Hashable) -> bool:
+        """Whether another engine would have to be put away before this one can be woken."""
+        slot = self._slots[key]
+        limit = self._budget.scoring(slot.plan.place)
+        if limit is None or slot.state == "awake":
+            return False
+        return bool(self._overfull(slot.plan.place, limit, coming=slot))
+
     @asynccontextmanager
     async def use(self, key: Hashable) -> AsyncGenerator[Engine]:
         """The engine, awake for the time of the block; others are put away for it where memory is
@@ -118,9 +170,11 @@ class Residency:
                 await self._wake(slot)
                 try:
                     yield Engine(self, slot)
-                except (InfrastructureError, StallError, asyncio.CancelledError):
+                except (InfrastructureError, StallError, asyncio.CancelledError) as error:
                     # Lost, hung, or still busy with abandoned calls: an orderly sleep would wait
                     # behind them.
+                    if not isinstance(error, asyncio.CancelledError):
+                        slot.lost = first_line(error)
                     await slot.unload()
                     raise
                 finally:
@@ -154,12 +208,31 @@ class Residency:
                 while victim := self._victim(self._overfull(place, limit), ("auto",), place):
                     await self._put_away(victim)
 
+    async def rest(self) -> None:
+        """Put every idle engine of the policy's devices away that is not resident, however much
+        memory is free; engines of pools stay."""
+        place = ""
+        if place not in self._room:
+            return
+        async with self._room[place]:
+            for slot in self._slots.values():
+                here = slot.plan.place == place and slot.plan.residency != "resident"
+                if here and slot.state == "awake" and not slot.users:
+                    await self._put_away(slot)
+
+    def give_up(self, place: str, count: int) -> None:
+        """Leave `count` bytes more on each device of a place to others, who hold more than was
+        planned; while scoring the largest engine still fits beside the others' sleep."""
+        plans = [slot.plan for slot in self._slots.values() if slot.plan.place == place]
+        away = sum(plan.away_bytes for plan in plans)
+        least = max((plan.awake_bytes - plan.away_bytes for plan in plans), default=0) + away
+        self._budget = self._budget.less(place, count, least=least)
+
     async def load_resident(self) -> None:
         """Start the engines that stay in memory all the time, before the first step needs them."""
         for key, slot in self._slots.items():
             if slot.plan.residency == "resident":
-                async with self.use(key):
-                    pass
+                await self.load(key)
 
     async def close(self) -> None:
         """End every engine process."""
@@ -185,6 +258,7 @@ class Residency:
     async def restart(self, slot: Slot) -> None:
         """Restart a dead engine; the caller limits this to one retry."""
         _log.warning(f"engine of {slot.plan.label} died; starting it again")
+        slot.lost = "its process died"
         await slot.unload()
         await self._wake(slot)
 

@@ -47,11 +47,11 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
             awake = max(int(device_bytes * spec.gpu_memory_utilization), awake)
         else:
             awake += BATCH_BYTES
-        away = ENGINE_PROCESS_BYTES["cuda"]
-        host = weights * spec.replicas if keeps_weights else 0
+        away = ENGINE_PROCESS_BYTES["cuda"] + engine_facts(spec.name).kept_asleep_bytes()
+        host = weights * plan.replicas if keeps_weights else 0
     else:
         # Replicas hold the model each, the parts of a tensor-parallel group share it.
-        awake = spec.replicas * (weights + BATCH_BYTES + ENGINE_PROCESS_BYTES["cpu"])
+        awake = plan.replicas * (weights + BATCH_BYTES + ENGINE_PROCESS_BYTES["cpu"])
         if engine_facts(spec.name).reserves_gpu_share:
             cache = spec.kv_cache_bytes
             model_type = str(read_config(spec.path).get("model_type", ""))
@@ -60,10 +60,10 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
             # Twice the weights: while loading, the stored tensor and its packed form stand side by
             # side.
             parts = spec.tensor_parallel_size * (cache + ENGINE_PROCESS_BYTES["cpu"])
-            awake = spec.replicas * (2 * weights + parts)
+            awake = plan.replicas * (2 * weights + parts)
         stored = 2 * weights if keeps_weights else 0
         processes = spec.tensor_parallel_size * ENGINE_PROCESS_BYTES["cpu"]
-        away = spec.replicas * (stored + processes)
+        away = plan.replicas * (stored + processes)
         host = 0
     if plan.put_away == "unload":
         away = 0

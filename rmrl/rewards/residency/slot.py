@@ -14,7 +14,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmrl.errors import EngineLoadError, EngineLostError, InfrastructureError, StallError
+from rmrl.errors import (
+    EngineLoadError,
+    EngineLostError,
+    InfrastructureError,
+    StallError,
+    first_line,
+)
 from rmrl.heartbeat import heartbeat
 from rmrl.interfaces import ProcessHandle, ProcessHost
 from rmrl.rewards.residency.plan import EnginePlan
@@ -48,17 +54,21 @@ class Slot:
     """Whether its awake bytes are reserved: it is being loaded or woken."""
     last_used: int = 0
     """Larger is later; 0: never."""
+    lost: str = ""
+    """Why its process ended without being put away; "" once it is awake again."""
     metrics: Metrics = field(default_factory=dict)
     resident_bytes: float = 0.0
     """Measurement of the last load or wake."""
+    asleep_bytes: int | None = None
+    """Measurement of the first sleep, on each of its GPUs; None: not measured."""
 
     @property
     def held_bytes(self) -> int:
-        """Planned bytes on each of its devices, now."""
+        """Bytes on each of its devices, now: planned ones; asleep on a GPU the measured ones."""
         if self.reserved or self.state == "awake":
             return self.plan.awake_bytes
         if self.state == "asleep":
-            return self.plan.away_bytes
+            return self.plan.away_bytes if self.asleep_bytes is None else self.asleep_bytes
         return 0
 
     async def ensure_awake(self) -> None:
@@ -70,6 +80,7 @@ class Slot:
                 await self.handle.call("wake", timeout_s=self.plan.load_timeout_s)
             except EngineLostError:
                 _log.warning(f"engine of {self.plan.label} died in its sleep; starting it again")
+                self.lost = "its process died in its sleep"
                 await self.unload()
             except BaseException:
                 # It may be half awake.
@@ -104,7 +115,30 @@ class Slot:
             raise
         self.state = "asleep"
         self.count("sleep", started)
-        self.add("freed_bytes", max(0.0, self.resident_bytes - await self._measured()))
+        measured = await self._measured()
+        self.add("freed_bytes", max(0.0, self.resident_bytes - measured))
+        # A CPU process's resident memory includes pages that it shares with others.
+        on_gpu = self.plan.spec.device == "cuda"
+        if self.asleep_bytes is not None or not measured or not on_gpu:
+            return
+        self.asleep_bytes = round(measured / len(self.plan.devices))
+        if self.asleep_bytes > self.plan.away_bytes:
+            _log.warning(
+                f"engine of {self.plan.label} holds {self.asleep_bytes / 2**30:.2f} GiB asleep, and"
+                f" {self.plan.away_bytes / 2**30:.2f} GiB were planned: the other engines of its"
+                " devices have that much less, and sleeping ones are unloaded where it is too"
+                " little; put_away=unload frees all of it"
+            )
+
+    async def probe(self, timeout_s: float) -> None:
+        """Set `lost` if its process has ended; a process that is at work counts as alive."""
+        if self.handle is None or self.state == "unloaded" or self.users:
+            return
+        try:
+            with contextlib.suppress(StallError):
+                await self.handle.alive(timeout_s=timeout_s)
+        except InfrastructureError as error:
+            self.lost = self.lost or first_line(error)
 
     async def unload(self) -> None:
         """End its process; its memory returns to the machine."""
@@ -142,6 +176,7 @@ class Slot:
             async with heartbeat(f"still loading {plan.spec.path} for {plan.label}"):
                 await self.handle.call("start", timeout_s=plan.load_timeout_s)
         except EngineLostError as error:
+            self.lost = "its process died while it was loading"
             await self.unload()
             raise EngineLoadError(
                 f"the engine of {plan.label} ({plan.spec.path}) died while it was loading, most"
@@ -156,17 +191,20 @@ class Slot:
         plan = self.plan
         name = f"reward-{plan.label}"
         settings = {"spec": plan.spec}
-        if plan.spec.replicas == 1:
+        if plan.replicas == 1:
             return await self.host_of(plan).spawn(PROCESS_FACTORY, settings, name=name)
         spawns: list[Coroutine[Any, Any, ProcessHandle]] = []
-        for number in range(plan.spec.replicas):
+        for number in range(plan.replicas):
             host = self.host_of(plan.of_replica(number))
             spawns.append(host.spawn(PROCESS_FACTORY, settings, name=f"{name}-{number}"))
         return Replicas(await spawn_all(spawns))
 
     async def _is_awake(self, how: str, started: float) -> None:
         self.state = "awake"
+        self.lost = ""
         self.count(how, started)
+        assert self.handle is not None
+        self.handle.remember_family()
         self.resident_bytes = await self._measured()
         self.metrics[f"engine/{self.plan.label}/bytes"] = self.resident_bytes
 

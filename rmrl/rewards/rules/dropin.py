@@ -36,6 +36,7 @@ from rmrl.rewards.rules.forms import (
     rule_form,
     takes,
 )
+from rmrl.rewards.rules.rubrics import is_rubric, of_rubric
 
 KNOWN_ARGUMENTS = ("ground_truths", "extra_infos", "data_sources", "prompts", "responses", "fences")
 """Columns that `rm_preprocess` and `rm_postprocess` get when their signature names them."""
@@ -110,6 +111,8 @@ class FunctionSource:
         arguments = json.loads(self.arguments) if self.arguments else {}
         if inspect.isclass(target):
             return instantiated(target, str(self), arguments)
+        if is_rubric(target):
+            return of_rubric(target)
         if not callable(target):
             raise RewardFunctionError(f"{self} is {type(target).__name__}; name a function.")
         return bound(target, arguments, str(self))

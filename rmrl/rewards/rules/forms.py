@@ -10,6 +10,8 @@
       verl's batch manager calls it
     reward_func(queries, prompts, labels)                                                      as
       OpenRLHF calls it
+    reward(completion, answer, **fields) -> number                                             as a
+      Rubric of verifiers calls it; a Rubric itself is made a function of lists (`rubrics`)
 
 Each may be async. The list forms get the responses to one prompt together (`rule_lists`). A rule
 may have arguments of its own, set in the configuration, and so may its maker: a class, or a
@@ -29,6 +31,7 @@ from typing import Any
 from rmrl.errors import RewardFunctionError
 from rmrl.registry import did_you_mean
 from rmrl.rewards.rules.lists import InLists, MisfitError, awaited, shape_of
+from rmrl.rewards.rules.rubrics import is_rubric, of_rubric, of_single, takes_one_completion
 
 __all__ = [
     "InLists",
@@ -49,7 +52,10 @@ RULE_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 RULE_EXTRAS = ("finish_reason", "response_tokens")
 """Further keyword arguments of `compute_score` where its signature names them."""
 
-LIST_ARGUMENTS = ("prompts", "completions", "completion_ids", "solution_strs", "queries")
+LIST_ARGUMENTS = (
+    *("prompts", "completions", "completion_ids", "solution_strs", "queries"),
+    *("infer_requests", "response_token_ids"),
+)
 """A rule that names one of these takes lists (`rule_lists`)."""
 
 RULE_SIGNATURE = "compute_score(data_source, solution_str, ground_truth, extra_info=None)"
@@ -115,6 +121,10 @@ def rule_form(function: Callable[..., Any], where: str) -> RuleForm:
     none fits."""
     parameters = parameters_of(function, where)
     named = keyword_names(parameters)
+    if takes_one_completion(named):
+        function = of_single(function)
+        parameters = parameters_of(function, where)
+        named = keyword_names(parameters)
     lists = [name for name in LIST_ARGUMENTS if name in named]
     if lists and "solution_str" in named:
         raise RewardFunctionError(
@@ -133,11 +143,12 @@ def rule_form(function: Callable[..., Any], where: str) -> RuleForm:
             f"{where}: {_seen(function)} takes {', '.join(by_place)} by position only; it is called"
             " by keyword."
         )
+    any_column = takes(parameters, inspect.Parameter.VAR_KEYWORD)
     return InLists(
         function,
         named,
         required=keyword_names(p for p in parameters if p.default is p.empty),
-        any_column=takes(parameters, inspect.Parameter.VAR_KEYWORD),
+        any_column=any_column,
         as_text=not isinstance(function, _FUNCTIONS),
         shape=shape_of(named) or "trl",
     )
@@ -185,6 +196,7 @@ def bound(
     if (
         "solution_str" in named
         or not set(LIST_ARGUMENTS).isdisjoint(named)
+        or takes_one_completion(named)
         or takes(parameters, inspect.Parameter.VAR_KEYWORD)
     ):
         return functools.partial(function, **arguments)
@@ -198,15 +210,23 @@ def bound(
         raise RewardFunctionError(
             f"{where} returned {type(rule).__name__} for its arguments; it is to return a rule."
         )
-    return rule
+    if isinstance(rule, _FUNCTIONS):
+        return rule
+    # An object that a function made is called as TRL calls it; a class that is named is ms-swift's.
+    made = functools.partial(rule)
+    made.__name__ = getattr(rule, "__name__", type(rule).__name__)  # type: ignore[attr-defined]
+    return made
 
 
 def instantiated(
     cls: type, where: str, arguments: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Instantiate a class that is named as a rule. Raises RewardFunctionError when it cannot be
+    """Instantiate a class that is named as a rule; entries of an argument `args` become its
+    attributes, as ms-swift passes its settings. Raises RewardFunctionError when the class cannot be
     instantiated with its arguments, or the instance cannot be called."""
-    arguments = arguments or {}
+    arguments = dict(arguments or {})
+    if isinstance(arguments.get("args"), Mapping):
+        arguments["args"] = types.SimpleNamespace(**arguments["args"])
     try:
         instance = cls(**arguments)
     except Exception as error:
@@ -216,6 +236,8 @@ def instantiated(
             f"{where} is a class and {cls.__name__}({listed}) raised {type(error).__name__}:"
             f" {error}; {how}."
         ) from error
+    if is_rubric(instance):
+        return of_rubric(instance)
     if not callable(instance):
         raise RewardFunctionError(
             f"{where} is a class without __call__(completions, **columns); name a function, or give"

@@ -1,7 +1,8 @@
 """Rules that take lists, one entry per response of a prompt's group, as other trainers call them.
 
-    reward(prompts, completions, completion_ids, **columns) -> list of numbers and None      TRL,
-      and ms-swift's classes
+    reward(prompts, completions, completion_ids, **columns) -> list of numbers and None      TRL
+    __call__(completions, **columns) of a class, with response_token_ids, messages and
+      is_truncated among the columns      ms-swift
     compute_score(data_sources, solution_strs, ground_truths, extra_infos) -> list            verl's
       batch manager
     reward_func(queries, prompts, labels) -> tensor, or {"rewards": tensor, "scores": ...,
@@ -31,6 +32,8 @@ three are the ground truth."""
 LOGS = ("log_extra", "log_metric")
 """Functions that TRL passes; the values they are called with become extra columns."""
 OF_TRL = ("prompts", "completions", "completion_ids")
+OF_SWIFT = ("infer_requests",)
+"""Older name of ms-swift's `completions`; ms-swift passes them by position."""
 OF_VERL = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
 OF_OPENRLHF = ("queries", "prompts", "labels")
 Shape = Literal["trl", "verl", "openrlhf"]
@@ -52,9 +55,15 @@ class InLists:
     required: tuple[str, ...]
     any_column: bool
     as_text: bool
-    """Completions are strings even where the prompt is a conversation, as for ms-swift's
-    classes."""
+    """A class of ms-swift's form: completions are strings even where the prompt is a conversation,
+    and there are the columns of `swift_columns`."""
     shape: Shape = "trl"
+
+    @property
+    def reads_token_ids(self) -> bool:
+        """Whether it can use the tokens of the responses."""
+        named = {"completion_ids", "response_token_ids"}.intersection(self.names)
+        return bool(named) or (self.as_text and self.any_column)
 
     def call(self, offered: Offered) -> Any:
         """Return the verdict on one response."""
@@ -88,6 +97,8 @@ class InLists:
         if isinstance(returned, Mapping) and "rewards" in returned:
             log_openrlhf(returned, logged)
             returned = returned["rewards"]
+        if self.shape == "openrlhf" and len(group) == 1 and is_number(returned):
+            returned = [returned]  # OpenRLHF itself passes one response at a time
         verdicts: list[Any] = []
         for verdict, extra in zip(checked_entries(returned, len(group)), logged, strict=True):
             if not extra:
@@ -129,12 +140,15 @@ class InLists:
         ids = [offered.get("completion_ids") for offered in group]
         if all(ids):
             columns["completion_ids"] = [list(row_ids or ()) for row_ids in ids]
+        if self.as_text:
+            columns |= swift_columns(columns, group)
         return {**columns, "log_extra": log_extra, "log_metric": log_metric}
 
     def _lacks(self, missing: list[str], offered: Offered) -> str:
-        if "completion_ids" in missing:
+        ids = [name for name in ("completion_ids", "response_token_ids") if name in missing]
+        if ids:
             return (
-                "needs completion_ids, and this response came as text, without its tokens; "
+                f"needs {ids[0]}, and this response came as text, without its tokens; "
                 "give reward.specs.<name>.tokenizer=<the policy's>"
             )
         if "trainer_state" in missing:
@@ -155,7 +169,7 @@ def shape_of(names: Sequence[str]) -> Shape | None:
         return "openrlhf"
     if "solution_strs" in names:
         return "verl"
-    if not set(OF_TRL).isdisjoint(names):
+    if not set(OF_TRL + OF_SWIFT).isdisjoint(names):
         return "trl"
     return None
 
@@ -198,6 +212,29 @@ def openrlhf_columns(group: Sequence[Offered]) -> dict[str, list[Any]]:
     return columns
 
 
+def swift_columns(columns: Mapping[str, Any], group: Sequence[Offered]) -> dict[str, list[Any]]:
+    """Return what ms-swift passes besides TRL's columns: infer_requests (the completions),
+    messages with the response behind the prompt, is_truncated, and response_token_ids where
+    they are known."""
+    messages: list[list[Any]] = []
+    truncated: list[bool] = []
+    for offered in group:
+        answer = {"role": "assistant", "content": offered["solution_str"]}
+        messages.append([*offered["messages"], answer])
+        truncated.append(offered.get("finish_reason") == "length")
+    own: dict[str, list[Any]] = {
+        "infer_requests": columns["completions"],
+        "messages": messages,
+        "is_truncated": truncated,
+    }
+    if "completion_ids" in columns:
+        own["response_token_ids"] = columns["completion_ids"]
+    for name in own:
+        if name in columns:  # a column of the data set
+            own[name] = columns[name]
+    return own
+
+
 def row_columns(offered: Offered) -> dict[str, Any]:
     """Return the columns that a row offers to a rule of TRL's form, see COLUMNS."""
     columns: dict[str, Any] = {}
@@ -230,6 +267,11 @@ def log_openrlhf(returned: Mapping[str, Any], logged: list[dict[str, Any]]) -> N
             values = values.tolist()
         per_row = isinstance(values, list) and len(values) == len(logged)
         log(logged, name, values, per_row=per_row)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether the value is one number, or an array or tensor without dimensions."""
+    return isinstance(value, int | float) or getattr(value, "shape", None) == ()
 
 
 def checked_entries(returned: Any, count: int) -> list[Any]:

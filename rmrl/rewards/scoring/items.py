@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Messages, Prompt, ScoreItem
+
+OTHER_ANSWER = "I do not know."
+"""A response for trials where a row has no reference answer, and the second one of rewards that
+compare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +26,7 @@ class ResponseRow:
     """Number of response tokens; 0 where it is unknown."""
     group: int = 0
     """Responses of one prompt share it."""
-    token_ids: tuple[int, ...] = ()
+    token_ids: Sequence[int] | np.ndarray = ()
     """Ids of the response tokens; () where only the text is known."""
 
 

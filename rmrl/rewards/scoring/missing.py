@@ -71,6 +71,15 @@ class VerdictCounts:
     def asked(self) -> int:
         return self.statuses.total()
 
+    def without_number(self) -> Counter[str]:
+        """Return the number of responses without a verdict by status, `skipped` included."""
+        statuses = Counter(self.statuses)
+        del statuses["ok"]
+        skipped = self.rows - self.asked
+        if skipped:
+            statuses["skipped"] = skipped
+        return statuses
+
     def missing(self, cause: str = "") -> int:
         """Number of missing verdicts, for any cause or for one of CAUSES."""
         total = 0

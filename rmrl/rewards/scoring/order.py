@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.kinds.rendering import reads_all_at_once
 from rmrl.rewards.specs.spec import RewardSpec
 
 COSTS: Mapping[str, int] = {"embed": 1, "pooling": 2, "token_pooling": 2, "generate": 4}
@@ -22,7 +23,11 @@ class Graph:
     """For each component: the components that run before it because a 0 of theirs settles the
     row."""
     streamable: tuple[int, ...]
+    """Components that score rows as they come."""
+    ahead: tuple[int, ...]
+    """Components whose requests can be rendered as rows come, for engines that have room later."""
     deferred: tuple[int, ...]
+    """Components that start with all rows, `ahead` not among them."""
     members: Mapping[int, tuple[int, ...]]
 
 
@@ -52,11 +57,18 @@ def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str
             if not streamable.issuperset((*gates[c], *cheaper[c])):
                 streamable.discard(c)
     deferred = set(range(len(specs))) - set(members) - streamable
+    ahead: set[int] = set()
+    for c in deferred:
+        groups = kind_facts(specs[c].kind).whole_groups or specs[c].whole_groups
+        together = groups or reads_all_at_once(specs[c])
+        if not (together or gates[c] or cheaper[c]):
+            ahead.add(c)
     return Graph(
         gates=tuple(gates),
         cheaper=tuple(cheaper),
         streamable=tuple(sorted(streamable)),
-        deferred=tuple(sorted(deferred)),
+        ahead=tuple(sorted(ahead)),
+        deferred=tuple(sorted(deferred - ahead)),
         members=members,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from rmrl.rewards.combine.schedules import schedules_of
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.context import Calls, Counts, KindContext
 from rmrl.rewards.kinds.ensemble import ensemble_results
+from rmrl.rewards.kinds.inputs import RenderThread
 from rmrl.rewards.remote import WIRES
 from rmrl.rewards.residency import Residency
 from rmrl.rewards.rules.pool import RulePool
@@ -34,6 +35,7 @@ from rmrl.rewards.scoring.missing import check_missing
 from rmrl.rewards.scoring.order import graph_of
 from rmrl.rewards.scoring.rows import Rows
 from rmrl.rewards.scoring.session import Session
+from rmrl.rewards.scoring.sharing import Owner
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain, chain_of
 from rmrl.types import Metrics, RewardBatch, ScoreItem, ScoreResult, Scores
@@ -70,6 +72,7 @@ class Scorer:
         )
         self._pool = RulePool(rule_workers)
         self._tokenizer = tokenizer
+        self._render = RenderThread()
         self._counts = [Counts() for _ in self.parts]
         self._store: CacheStore | None = None
         cache = settings.cache
@@ -86,15 +89,18 @@ class Scorer:
         self._calls = [self._calls_of(c) for c in range(len(self.parts))]
         self._sessions: set[Session] = set()
 
-    def open(self) -> Session:
+    def open(self, *, owner: Owner | None = None, ahead: bool = False) -> Session:
         """Open a session that takes responses as they are finished; pass it to `finish` when it has
-        them all."""
+        them all. With an `owner` other sessions may be open beside it: pass it to `finish_beside`.
+        `ahead`: see `Session`."""
         session = Session(
             self.parts,
             self._graph,
             self._broker,
             kind=self.kind,
             gate_above=self._settings.gate_above,
+            owner=owner,
+            ahead=ahead,
         )
         self._sessions.add(session)
         return session
@@ -126,7 +132,45 @@ class Scorer:
         streamed: Metrics = {}
         for c, scored in session.streamed.items():
             streamed[f"perf/streamed/{self.parts[c].name}"] = scored / count
-        return dataclasses.replace(batch, metrics=batch.metrics | streamed | self._take_metrics())
+        return dataclasses.replace(batch, metrics=batch.metrics | streamed | self.take_metrics())
+
+    async def finish_beside(
+        self, session: Session, *, state: Mapping[str, Any]
+    ) -> tuple[RewardBatch, dict[str, Any]]:
+        """Return the rewards of a session with an owner, and the running statistics after it.
+
+        `state`: the statistics before it, those of its owner alone. Other sessions go on: an error
+        or the cancellation of this one ends none of their calls, and engines stay as they are
+        (`settle`). The batch has no metrics of the scorer (`take_metrics`). Any number of verdicts
+        may be missing. Errors as in `finish`.
+        """
+        try:
+            results = await session.finish()
+        finally:
+            self._sessions.discard(session)
+        # No other session may combine its scores between these lines.
+        self.load_state_dict(state)
+        batch = self._combined(results, session.rows, 0, learn=True, within_budget=False)
+        return batch, self.state_dict()
+
+    async def settle(self) -> None:
+        """Put idle engines away as far as the budget of memory asks for it; no session is open."""
+        if not self._sessions:
+            await self.residency.settle()
+
+    def share_engines(self, *, call_requests: int, turn_s: float) -> None:
+        """Set how sessions with owners share the engines, see `Sharing`."""
+        self._broker.sharing.call_requests = call_requests
+        self._broker.sharing.turn_s = turn_s
+
+    async def call_engine(
+        self, c: int, role: str, method: str, requests: Sequence[Any], *, owner: Owner
+    ) -> list[Any]:
+        """Return the results of requests to the engine that entry c of `parts` has in a role, sent
+        beside those of the sessions. Errors as in `finish`."""
+        key = self.parts[c].engines[role].key
+        with self._broker.participant([key], owner=owner):
+            return await self._broker.ask(key, method, requests)
 
     async def score(
         self,
@@ -154,8 +198,9 @@ class Scorer:
 
     @asynccontextmanager
     async def streaming(self) -> AsyncIterator[Session]:
-        """Open a session for the block; an error in the block cancels what the session started."""
-        session = self.open()
+        """Open a session for the block; an error in the block cancels what the session started.
+        Engines on the policy's devices are used from `finish` on."""
+        session = self.open(ahead=True)
         try:
             yield session
         except BaseException:
@@ -172,6 +217,7 @@ class Scorer:
         for server in self._servers.values():
             await server.aclose()
         self._pool.close()
+        self._render.close()
         if self._store is not None:
             self._store.close()
 
@@ -182,8 +228,12 @@ class Scorer:
             results = await self.kind(c).score([score_item(row, self.parts[c]) for row in rows])
         await self._broker.idle()
         # ends the batch: equal requests of the next call are computed anew
-        self._take_metrics()
+        self.take_metrics()
         return results
+
+    def tokenizer(self, path: str) -> Any:
+        """Return the tokenizer of a checkpoint; the first call loads it."""
+        return self._tokenizer(path)
 
     def items_for(self, c: int, rows: Sequence[ResponseRow]) -> list[ScoreItem]:
         """Return the inputs of component c for `rows`."""
@@ -191,10 +241,22 @@ class Scorer:
 
     def kind(self, c: int) -> RewardKind:
         """Return the scoring object of entry c of `parts`."""
+        spec = self.parts[c]
+
+        def preparing(role: str) -> AbstractContextManager[None]:
+            # A server is no engine.
+            key = spec.engines[role].key if role in spec.engines else None
+            return self._broker.preparing(key)
+
         context = KindContext(
-            pool=self._pool, tokenizer=self._tokenizer, calls=self._calls[c], counts=self._counts[c]
+            pool=self._pool,
+            tokenizer=self._tokenizer,
+            calls=self._calls[c],
+            counts=self._counts[c],
+            render=self._render,
+            preparing=preparing,
         )
-        return REWARD_KINDS[self.parts[c].kind].from_spec(self.parts[c], context)
+        return REWARD_KINDS[spec.kind].from_spec(spec, context)
 
     def state_dict(self) -> dict[str, Any]:
         """Return running statistics of the transforms, by component, as JSON."""
@@ -313,7 +375,9 @@ class Scorer:
         member_results = [results[m] for m in members]
         return ensemble_results(member_results, np.asarray(columns), spec.options, spec.name)
 
-    def _take_metrics(self) -> Metrics:
+    def take_metrics(self) -> Metrics:
+        """Return counts, shares and engines' figures since the last call. Ends the batch of the
+        requests that are sent once."""
         metrics = self.residency.take_metrics()
         for spec, counts, ways in zip(self.parts, self._counts, self._calls, strict=True):
             for name, (hits, total) in counts.totals.items():

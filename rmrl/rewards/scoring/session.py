@@ -1,8 +1,8 @@
 """One batch of responses through all components: which component runs when, and on which rows.
 
     add(rows) -> components that need no device of the policy's start at once (rules, servers,
-      engines with a pool of their own)
-    finish()  -> the others, group judges among them; ensembles; -> results[c][b]
+      engines with a pool of their own); others render their requests, which wait
+    finish()  -> engines on the policy's devices, group judges; ensembles; -> results[c][b]
 
 A component that has gates waits for them and scores only the rows where they are open. With
 reward.combine=product a costlier component waits for the cheaper ones and does not score the rows
@@ -19,12 +19,14 @@ from dataclasses import dataclass, field
 
 from rmrl.errors import RewardFunctionError, StallError
 from rmrl.interfaces import RewardKind
-from rmrl.rewards.scoring.broker import Broker
+from rmrl.rewards.scoring.broker import Broker, Hold
 from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.scoring.order import Graph
+from rmrl.rewards.scoring.sharing import Owner
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreItem, ScoreResult
 
+_RENDERED_TOGETHER = 256
 _OTHER_SOURCE = ScoreResult(
     value=None,
     status="skipped",
@@ -53,16 +55,25 @@ class Session:
         *,
         kind: Callable[[int], RewardKind],
         gate_above: float,
+        owner: Owner | None = None,
+        ahead: bool = False,
     ) -> None:
+        """`ahead`: rows come over a long time, and requests to engines that have no room before
+        `finish` are rendered meanwhile, in parts."""
         self._specs = specs
         self._graph = graph
         self._broker = broker
         self._kind = kind
         self._gate_above = gate_above
+        self._owner = owner
         self._rows: dict[int, ResponseRow] = {}
         self._results: dict[int, dict[int, ScoreResult]] = {c: {} for c in range(len(specs))}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: list[int] = []
+        self._ahead = ahead
+        self._hold = Hold()
+        self._unrendered: list[int] = []
+        self._released_at = 0.0
         self._pump: asyncio.Task[None] | None = None
         self.streamed: dict[int, int] = {}
         """Component -> number of rows it had scored when the last response arrived."""
@@ -75,6 +86,9 @@ class Session:
             self._waiting.append(position)
             if self._pump is None or self._pump.done():
                 self._pump = asyncio.create_task(self._start_streaming())
+        self._unrendered.append(position)
+        if self._ahead and len(self._unrendered) >= _RENDERED_TOGETHER:
+            self._render()
 
     async def finish(self) -> list[list[ScoreResult]]:
         """Return the results of every component, [C][B], the parts of ensembles included. Raises
@@ -84,6 +98,9 @@ class Session:
         try:
             self._start(self._waiting, self._graph.streamable)
             self._waiting = []
+            self._render()
+            self._released_at = time.perf_counter()
+            self._broker.release(self._hold)
             self._start(sorted(self._rows), self._graph.deferred)
             while self._tasks:
                 done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -133,6 +150,12 @@ class Session:
         self._waiting = []
         self._start(waiting, self._graph.streamable)
 
+    def _render(self) -> None:
+        """Start the components whose requests wait for `finish`, on the rows without them."""
+        rows = self._unrendered
+        self._unrendered = []
+        self._start(rows, self._graph.ahead)
+
     def _start(self, positions: Sequence[int], components: Sequence[int]) -> None:
         if not positions or not components:
             return
@@ -154,7 +177,9 @@ class Session:
         spec = self._specs[c]
         try:
             if spec.needs_model:
-                with self._broker.participant():
+                engines = [engine.key for engine in spec.engines.values()]
+                hold = self._hold if c in self._graph.ahead else None
+                with self._broker.participant(engines, owner=self._owner, hold=hold):
                     results = await self._scored(c, chunk)
             else:
                 results = await self._scored(c, chunk)
@@ -224,6 +249,9 @@ class Session:
             raise RewardFunctionError(
                 f"reward '{spec.name}' returned {len(results)} scores for {len(items)} responses"
             )
+        if c in self._graph.ahead:
+            # Requests that wait for the policy to finish cost no time of their own.
+            started = max(started, self._released_at)
         share = (time.perf_counter() - started) / len(items)
         return [dataclasses.replace(r, latency_s=r.latency_s or share) for r in results]
 

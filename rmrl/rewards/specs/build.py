@@ -118,6 +118,9 @@ def _remote(section: Section) -> RewardSpec:
 def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
     kind: Any = REWARD_KINDS[section.kind]
     options = section.options(kind)
+    server_of = kind_facts(section.kind).server_of
+    if server_of is not None:
+        remote = server_of(options, section.where)
     sampling = section.sampling(kind)
     section.check_dropin(kind, options, sampling)
     roles: Mapping[str, Runner] = kind.roles

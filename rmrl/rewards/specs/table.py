@@ -84,6 +84,8 @@ def _runs_on(spec: RewardSpec) -> str:
     if not spec.engines:
         if kind_facts(spec.kind).combines:
             return "its members"
+        if kind_facts(spec.kind).machine_report is not None:
+            return "a sandbox on this machine"
         return f"worker processes, {spec.timeout_s:g} s each"
     engines: list[str] = []
     for engine in spec.engines.values():

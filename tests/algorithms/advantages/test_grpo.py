@@ -117,3 +117,73 @@ def test_order_shift_and_scale_do_not_matter(
         [scale * rewards[i] + shift for i in order], [groups[i] * 10 - 3 for i in order]
     )
     torch.testing.assert_close(moved_B, advantages(rewards, groups)[order], rtol=1e-4, atol=1e-5)
+
+
+def test_batch_scale_divides_all_groups_by_one_deviation() -> None:
+    # means 2 and 20; mean of the batch 9.2, squared deviations 67.24 + 38.44 + 51.84 + 0.64 + 432.64
+    # = 590.8 over 4, so the deviation is sqrt(147.7)
+    found_B = advantages(
+        [1.0, 3.0, 2.0, 10.0, 30.0], [0, 0, 0, 1, 1], AlgorithmConfig(scale_rewards="batch")
+    )
+    expected_B = torch.tensor([-1.0, 1.0, 0.0, -10.0, 10.0]) / 147.7**0.5
+    torch.testing.assert_close(found_B, expected_B, rtol=1e-5, atol=1e-5)
+
+
+def test_scale_rewards_takes_precedence_over_the_older_switch() -> None:
+    rewards = [1.0, 3.0, 2.0]
+    off = AlgorithmConfig(scale_rewards="none")
+    on = AlgorithmConfig(scale_rewards="group", norm_adv_by_std_in_grpo=False)
+    assert advantages(rewards, [0, 0, 0], off).tolist() == [-1, 1, 0]
+    torch.testing.assert_close(
+        advantages(rewards, [0, 0, 0], on), advantages(rewards, [0, 0, 0]), rtol=0, atol=0
+    )
+
+
+def test_with_a_single_group_batch_scale_is_group_scale() -> None:
+    rewards = [0.5, 0.25, 3.0, -1.0]
+    torch.testing.assert_close(
+        advantages(rewards, [4] * 4, AlgorithmConfig(scale_rewards="batch")),
+        advantages(rewards, [4] * 4),
+    )
+
+
+def test_leave_one_out_compares_with_the_others_alone() -> None:
+    found_B = advantages([1.0, 3.0, 2.0], [0, 0, 0], AlgorithmConfig(leave_one_out=True))
+    # others (3, 2): mean 2.5, std sqrt(0.5); (1, 2): 1.5, sqrt(0.5); (1, 3): 2, sqrt(2)
+    expected_B = torch.tensor([-1.5 / 0.5**0.5, 1.5 / 0.5**0.5, 0.0])
+    torch.testing.assert_close(found_B, expected_B, rtol=1e-5, atol=1e-5)
+
+
+def test_leave_one_out_without_std_is_rloo() -> None:
+    config = AlgorithmConfig(leave_one_out=True, scale_rewards="none")
+    assert advantages([1.0, 3.0, 2.0, 10.0, 30.0], [0, 0, 0, 1, 1], config).tolist() == [
+        -1.5,
+        1.5,
+        0,
+        -20,
+        20,
+    ]
+
+
+def test_leave_one_out_divides_by_nothing_where_the_others_are_equal() -> None:
+    config = AlgorithmConfig(leave_one_out=True)
+    found_B = advantages([1.0, 0.0, 0.0, 7.0, 5.0], [0, 0, 0, 1, 1], config)
+    # the others of the first are (0, 0); those of the second (1, 0): mean 0.5, std sqrt(0.5); a
+    # pair has one other each
+    low = -0.5 / 0.5**0.5
+    torch.testing.assert_close(
+        found_B, torch.tensor([1.0, low, low, 2.0, -2.0]), rtol=1e-5, atol=1e-5
+    )
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(rewards=st.lists(st.integers(-5, 5), min_size=3, max_size=7))
+def test_leave_one_out_is_what_a_loop_over_the_others_gives(rewards: list[int]) -> None:
+    config = AlgorithmConfig(leave_one_out=True)
+    found_B = advantages([float(r) for r in rewards], [0] * len(rewards), config)
+    for i, reward in enumerate(rewards):
+        others = torch.tensor([float(r) for j, r in enumerate(rewards) if j != i])
+        expected = reward - others.mean()
+        if others.std() > 0:
+            expected = expected / (others.std() + 1e-6)
+        torch.testing.assert_close(found_B[i], expected, rtol=1e-4, atol=1e-4)

@@ -101,3 +101,52 @@ def test_missing_inputs_and_unknown_names_are_refused() -> None:
             )
     with pytest.raises(ConfigError, match=r"did you mean 'vanilla'\?"):
         total_loss(INPUTS, settings=ActorConfig(policy_loss=PolicyLossConfig(loss_mode="vanila")))
+
+
+# --- ratio-weighted KL
+
+
+@pytest.mark.parametrize("kind", ["kl", "low_var_kl"])
+def test_weighted_by_the_ratio_the_kl_term_has_the_gradient_of_the_kl(kind: str) -> None:
+    """Three tokens drawn from pi_old; the exact KL(pi_new || ref) and its gradient by autograd."""
+    logits_V = torch.tensor([0.3, -0.2, 0.5], requires_grad=True)
+    old_V = torch.tensor([0.5, 0.3, 0.2]).log()
+    ref_V = torch.tensor([0.2, 0.2, 0.6]).log()
+    new_V = logits_V.log_softmax(-1)
+    exact = (new_V.exp() * (new_V - ref_V)).sum()
+    (wanted_V,) = torch.autograd.grad(exact, logits_V, retain_graph=True)
+
+    def term(weighted: bool) -> torch.Tensor:
+        inputs = LossInputs(
+            logprobs_BT=new_V[:, None],
+            old_logprobs_BT=old_V[:, None],
+            advantages_BT=torch.zeros(3, 1),
+            mask_BT=torch.ones(3, 1),
+            ref_logprobs_BT=ref_V[:, None],
+        )
+        settings = ActorConfig(
+            use_kl_loss=True, kl_loss_coef=1.0, kl_loss_type=kind, ratio_weighted_kl=weighted
+        )
+        loss_BT, _ = total_loss(inputs, settings=settings)
+        return (old_V.exp() * loss_BT[:, 0]).sum()
+
+    weighted = term(True)
+    assert weighted.item() == pytest.approx(exact.item(), rel=1e-5)
+    (gradient_V,) = torch.autograd.grad(weighted, logits_V, retain_graph=True)
+    torch.testing.assert_close(gradient_V, wanted_V)
+    (plain_V,) = torch.autograd.grad(term(False), logits_V)
+    assert not torch.allclose(plain_V, wanted_V, atol=1e-2)
+
+
+# --- imitation of successes
+
+
+def test_the_likelihood_of_successes_is_added_with_its_weight() -> None:
+    weights_BT = torch.tensor([[0.1, 0.0, math.nan]])
+    loss_BT, metrics = total_loss(
+        replace(INPUTS, nll_weights_BT=weights_BT), settings=ActorConfig()
+    )
+    # policy -1, 0.5; -log pi of the first token is 1
+    torch.testing.assert_close(loss_BT, torch.tensor([[-0.9, 0.5, 0.0]]))
+    assert metrics["positive_nll"].item() == pytest.approx(0.1)
+    assert metrics["policy_loss"].item() == pytest.approx(-0.5)

@@ -14,8 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rmrl.backends.base import ProcessSettings
-from rmrl.backends.megatron.attention import SDPACoreAttention, zigzag
-from rmrl.backends.megatron.core import PackedSeqParams
+from rmrl.backends.megatron.attention import PackedRows, SDPACoreAttention, zigzag
 from rmrl.backends.megatron.cpu import adapted
 from rmrl.backends.megatron.groups import join, leave
 from rmrl.backends.megatron.model import build_model
@@ -64,15 +63,9 @@ def core_attention() -> SDPACoreAttention:
     return SDPACoreAttention(SimpleNamespace(kv_channels=CHANNELS), 1)
 
 
-def packed_rows(lengths: list[int]) -> PackedSeqParams:
-    ends = torch.tensor([0, *lengths]).cumsum(0).int()
-    return PackedSeqParams(
-        qkv_format="thd",
-        cu_seqlens_q=ends,
-        cu_seqlens_kv=ends,
-        max_seqlen_q=max(lengths),
-        max_seqlen_kv=max(lengths),
-    )
+def packed_rows(lengths: list[int]) -> PackedRows:
+    boundaries = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    return PackedRows.of(lengths, boundaries)
 
 
 def test_zigzag_gives_both_ends_of_the_triangle() -> None:
@@ -102,15 +95,23 @@ def test_packed_rows_do_not_see_each_other(alone: None) -> None:
     assert (output - torch.cat([by_hand(*row) for row in rows])).abs().max() < 1e-5
 
 
-def test_padding_of_packed_rows_belongs_to_its_row(alone: None) -> None:
-    padded = packed_rows([12, 8])
-    padded.cu_seqlens_q = torch.tensor(
-        [0, 10, 18]
-    ).int()  # rows of 10 and 8, the first padded to 12
-    padded.cu_seqlens_q_padded = padded.cu_seqlens_kv_padded = torch.tensor([0, 12, 20]).int()
-    q, k, v = (tensor[:, 0] for tensor in heads([12, 8]))
-    output = core_attention()(q, k, v, None, packed_seq_params=padded)
-    assert (output[12:] - by_hand(q[12:], k[12:], v[12:])).abs().max() < 1e-5
+def test_packed_rows_are_known_as_plain_numbers(
+    alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layer that reads lengths from a tensor waits for the device, once per layer."""
+    rows = packed_rows(LENGTHS)
+    assert rows.lengths == LENGTHS
+    assert (rows.max_seqlen_q, rows.max_seqlen_kv) == (max(LENGTHS), max(LENGTHS))
+    assert rows.cu_seqlens_q.device.type == "cpu"  # megatron-core's rotary embedding reads it
+    assert rows.cu_seqlens_q.tolist() == rows.boundaries.tolist()
+    heads_of_rows = [tensor[:, 0] for tensor in heads(LENGTHS)]
+
+    def refuse(tensor: torch.Tensor) -> None:
+        raise AssertionError(f"read from the device: {tensor.shape}")
+
+    for name in ("tolist", "item", "__bool__"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    core_attention()(*heads_of_rows, None, packed_seq_params=rows)
 
 
 def test_a_mask_is_refused(alone: None) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from rmrl.backends.base import ProcessSettings
 from rmrl.backends.megatron.logprobs import vocab_parallel_logprobs
 from rmrl.backends.process_group import join_group, leave_group
+from rmrl.models.linear_head import LinearHead
 from tests.backends.policies import run_group
 
 VOCAB, HIDDEN, ROWS = 131, 16, 23
@@ -131,19 +132,30 @@ def against_torch(process: ProcessSettings) -> dict[str, float]:
     )  # padding that would matter
     own = slice(process.rank * share, (process.rank + 1) * share)
     worst: dict[str, float] = {}
-    for entropy, entropy_weight, slice_rows, kept_rows in [
-        ("grad", 0.3, 100, 100),
-        ("grad", 0.3, 5, 0),
-        ("detached", 0.0, 7, 0),
+    for entropy, entropy_weight, slice_rows, kept_rows, through_module in [
+        ("grad", 0.3, 100, 100, False),
+        ("grad", 0.3, 5, 0, False),
+        ("grad", 0.3, 5, 0, True),
+        ("detached", 0.0, 7, 0, False),
     ]:
         hidden_leaf, head_leaf = (
             hidden.clone().requires_grad_(),
             padded[own].clone().requires_grad_(),
         )
+        head_of_slice: Any = LinearHead(head_leaf)
+        if through_module:
+            head_of_slice = head_of_slice.__call__
         logprobs, entropies = vocab_parallel_logprobs(
-            hidden_leaf, targets, head=lambda rows, head=head_leaf: rows @ head.T, temperature=0.8, entropy=entropy, vocab=VOCAB,
-            group=group, slice_rows=slice_rows, kept_rows=kept_rows,
-        )  # fmt: skip
+            hidden_leaf,
+            targets,
+            head=head_of_slice,
+            temperature=0.8,
+            entropy=entropy,
+            vocab=VOCAB,
+            group=group,
+            slice_rows=slice_rows,
+            kept_rows=kept_rows,
+        )
         ((logprobs + entropy_weight * entropies) * weight).sum().backward()
         dist.all_reduce(hidden_leaf.grad)
         expected = reference(0.8, entropy_weight)

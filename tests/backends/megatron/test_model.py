@@ -63,7 +63,7 @@ def test_a_tied_policy_has_no_head_of_its_own(alone: Path) -> None:
     assert embedding.shape == (VOCABULARY, 64)
     with torch.no_grad():
         embedding.normal_()
-    assert torch.equal(model.logits(embedding[:3]), embedding[:3] @ embedding.T)
+    assert torch.equal(model.linear_head()(embedding[:3]), embedding[:3] @ embedding.T)
 
 
 def test_parameters_of_each_family(alone: Path) -> None:
@@ -380,7 +380,7 @@ def head_gradients(process: ProcessSettings) -> dict[str, float]:
             with adapted():
                 output = head(local)[0].transpose(0, 1)
                 if name == "response":
-                    loss = response.logits(output, response.weight) * factors[..., own]
+                    loss = torch.nn.functional.linear(output, response.weight) * factors[..., own]
                 else:
                     loss = value.values(output) * value_factors
                 loss.sum().backward()

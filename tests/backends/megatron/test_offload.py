@@ -9,7 +9,13 @@ import pytest
 import torch
 
 from rmrl.backends.base import ProcessSettings
-from rmrl.backends.megatron.offload import Offloader, gradients, offloaders, parameters, storages
+from rmrl.backends.megatron.offload import (
+    gradients,
+    offloaders,
+    optimizer_offloader,
+    parameters,
+)
+from rmrl.backends.offload import Offloader, storages
 from rmrl.config.schema import MegatronConfig
 from tests.backends.megatron import by_hand
 from tests.backends.megatron.tiny import write_tiny
@@ -113,14 +119,17 @@ def test_training_goes_on_with_the_same_bits(
 ):
     part, other = (build(dtype=dtype, use_distributed_optimizer=distributed) for _ in range(2))
     whole = MegatronConfig(param_offload=True, grad_offload=True, optimizer_offload=True)
-    moving = offloaders(part.model, part._optimizer, whole)
+    moving = [
+        optimizer_offloader(part.model, part._optimizer),
+        *offloaders(part.model, whole),
+    ]
     for step in range(3):
         got = by_hand.train_step(part, step, ALONE)
         assert got == by_hand.train_step(other, step, ALONE)
         for offloader in moving:
             offloader.offload()
         assert held(part) == {"param": 0, "grad": 0, "optimizer": 0}
-        for offloader in moving:
+        for offloader in reversed(moving):
             offloader.onload()
         assert held(part) == held(other)
         assert min(held(other).values()) > 0
@@ -136,9 +145,10 @@ def test_only_what_is_named_moves(build: Callable[..., Any], dtype: str, name: s
     part = build(dtype=dtype)
     by_hand.train_step(part, 0, ALONE)
     before = held(part)
-    (offloader,) = offloaders(
-        part.model, part._optimizer, MegatronConfig(**{f"{name}_offload": True})
-    )
+    if name == "optimizer":
+        offloader = optimizer_offloader(part.model, part._optimizer)
+    else:
+        (offloader,) = offloaders(part.model, MegatronConfig(**{f"{name}_offload": True}))
     offloader.offload()
     assert held(part) == {**before, name: 0}
     offloader.onload()

@@ -28,7 +28,7 @@ def test_padded_rows_have_the_length_of_the_longest():
     assert rows.input_ids_BS.tolist() == [[10, 11, 12, 13, 14], [20, 21, 22, 0, 0]]
     assert rows.position_ids_BS.tolist() == [[0, 1, 2, 3, 4]] * 2
     assert (rows.positions_n.tolist(), rows.targets_n.tolist()) == ([2, 3, 6], [13, 14, 22])
-    assert (rows.boundaries, rows.index_n, rows.size, rows.longest) == (None, None, 3, 5)
+    assert (rows.boundaries, rows.index_n, rows.size, max(rows.lengths)) == (None, None, 3, 5)
 
 
 def test_padded_rows_are_a_multiple():
@@ -45,7 +45,7 @@ def test_packed_rows_are_each_a_multiple():
     assert rows.input_ids_BS.tolist() == [[10, 11, 12, 13, 14, 0, 20, 21, 22, 0]]
     assert rows.position_ids_BS.tolist() == [[0, 1, 2, 3, 4, 5, 0, 1, 2, 3]]
     assert rows.boundaries is not None
-    assert (rows.boundaries.tolist(), rows.boundaries.dtype, rows.longest) == (
+    assert (rows.boundaries.tolist(), rows.boundaries.dtype, max(rows.lengths)) == (
         [0, 6, 10],
         torch.int32,
         6,
@@ -59,7 +59,7 @@ def test_filling_makes_up_a_common_length():
     rows = lay_out(TWO, layout.of_length(24), CPU)
     assert rows.input_ids_BS.shape == (1, 24)
     assert rows.boundaries is not None
-    assert (rows.boundaries.tolist(), rows.longest) == ([0, 6, 10, 24], 14)
+    assert (rows.boundaries.tolist(), max(rows.lengths)) == ([0, 6, 10, 24], 14)
     assert rows.targets_n.tolist() == [13, 14, 22]
 
 
@@ -70,7 +70,7 @@ def test_filling_has_few_rows_however_short_the_others_are():
     assert rows.boundaries is not None
     lengths = rows.boundaries.diff().tolist()
     assert lengths == [6, *[1026] * 15, 990]
-    assert rows.longest == 1026
+    assert max(rows.lengths) == 1026
 
 
 def test_filling_rows_are_as_long_as_the_longest_one_where_that_is_long():

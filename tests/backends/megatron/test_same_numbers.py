@@ -39,6 +39,7 @@ from rmrl.config.schema import (
     ModelConfig,
     OptimConfig,
 )
+from rmrl.telemetry.clock import Durations
 from rmrl.trainer.policy import TrainedModel
 from rmrl.types import AdvantageInputs, Ragged, TrainBatch
 from tests.backends.megatron.tiny import write_tiny
@@ -95,6 +96,10 @@ class SameProgram:
 
     def __init__(self, worker: TrainWorker, process: ProcessSettings) -> None:
         self._worker, self._process, self.size = worker, process, process.world_size
+        self.durations = Durations()
+
+    def stored(self, value: object) -> object:
+        return value
 
     async def call(self, method: str, per_rank: Sequence[Sequence[Any]]) -> list[Any]:
         answers: list[Any] = [None] * self.size

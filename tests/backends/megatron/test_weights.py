@@ -102,7 +102,7 @@ def outputs_of(model: Any, ids: Tensor) -> list[Tensor]:
         return [model.head.values(one) for one in hidden]
     whole = []
     for one in hidden:
-        share = model.logits(one)
+        share = model.linear_head()(one)
         shares = [torch.empty_like(share) for _ in range(dist.get_world_size(group))]
         dist.all_gather(shares, share, group=group)
         whole.append(torch.cat(shares, dim=-1)[:, : model.shape.vocab])

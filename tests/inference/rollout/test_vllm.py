@@ -220,7 +220,7 @@ def test_samples_are_those_of_the_weights(
             assert g.logprobs == pytest.approx(expected, abs=1e-4)
             assert (g.finish_reason, g.policy_version, len(g.token_ids)) == ("length", version, 16)
     for g in found[stage]["greedy"]:
-        assert g.token_ids == greedy_tokens(models[model], PROMPTS[g.prompt_index])
+        assert tuple(g.token_ids) == greedy_tokens(models[model], PROMPTS[g.prompt_index])
 
 
 def test_weights_really_differ(models: dict[str, Any]) -> None:
@@ -234,10 +234,10 @@ def test_weights_really_differ(models: dict[str, Any]) -> None:
 
 
 def test_samples_of_a_group_differ_and_seeds_repeat(found: dict[str, Any]) -> None:
-    assert len({g.token_ids for g in found["base"]["warm"][:3]}) == 3
-    assert len({g.token_ids for g in found["base"]["filtered"][:2]}) == 2
-    assert [g.token_ids for g in found["seeded again"]] == [
-        g.token_ids for g in found["base"]["filtered"]
+    assert len({tuple(g.token_ids) for g in found["base"]["warm"][:3]}) == 3
+    assert len({tuple(g.token_ids) for g in found["base"]["filtered"][:2]}) == 2
+    assert [tuple(g.token_ids) for g in found["seeded again"]] == [
+        tuple(g.token_ids) for g in found["base"]["filtered"]
     ]
 
 
@@ -251,7 +251,7 @@ def test_weights_loaded_in_flight(models: dict[str, Any], found: dict[str, Any])
     assert {len(g.token_ids) for g in found["in flight"]} == {150}
     assert {g.policy_version for g in found["in flight"]} == {3}  # the version they began with
     for g in found["greedy in flight"]:
-        assert g.token_ids == greedy_tokens(models["first"], PROMPTS[g.prompt_index])
+        assert tuple(g.token_ids) == greedy_tokens(models["first"], PROMPTS[g.prompt_index])
 
 
 def test_the_event_loop_stays_free(found: dict[str, Any]) -> None:
@@ -304,8 +304,8 @@ def in_parts(lm: str) -> dict[int, list[Generation]]:
 def test_a_seeded_prompt_may_be_read_in_parts(models: dict[str, Any]) -> None:
     """A token that is sampled between two parts is thrown away, and its draw with it."""
     found = run_in_engine_process(in_parts, os.fspath(models["folder"]))
-    assert [g.token_ids for g in _ordered(found[64])] == [
-        g.token_ids for g in _ordered(found[1024])
+    assert [tuple(g.token_ids) for g in _ordered(found[64])] == [
+        tuple(g.token_ids) for g in _ordered(found[1024])
     ]
 
 

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from rmrl.inference.settings import EngineSettings
-from rmrl.inference.vllm.arguments import engine_arguments, known_arguments
+from rmrl.inference.vllm.arguments import engine_arguments
+from rmrl.inference.vllm.compat import known_arguments
 
 GIVEN: dict[str, Any] = {
     "path": "m", "device": "cpu", "threads": 1, "dtype": "bfloat16", "max_model_len": None,

@@ -53,9 +53,16 @@ def test_megatrons_work_stays_in_one_queue_unless_the_user_says_otherwise(
         train_environment(threads=2, further=MEGATRON.environment)["CUDA_DEVICE_MAX_CONNECTIONS"]
         == "1"
     )
-    assert train_environment(threads=2) == thread_environment(2)
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in train_environment(threads=2)
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8")
     assert (
         train_environment(threads=2, further=MEGATRON.environment)["CUDA_DEVICE_MAX_CONNECTIONS"]
         == "8"
     )
+
+
+def test_ray_hides_no_gpu_from_engines_and_training() -> None:
+    """Their actors request none of Ray's GPUs: those belong to the placement."""
+    for made in (engine_environment(device="cuda", threads=1), train_environment(threads=1)):
+        assert made["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] == "0"
+    assert train_environment(threads=2).items() >= thread_environment(2).items()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rmrl.inference.vllm.worker_extension import counted_bytes
+
 pytest.importorskip("vllm")
 
 
@@ -45,3 +47,29 @@ def test_the_sentence_is_still_vllms() -> None:
     from rmrl.inference.vllm import gpu_worker
 
     assert gpu_worker._GREW in inspect.getsource(Worker.sleep)
+
+
+def test_bytes_of_an_engine_that_the_driver_does_not_list() -> None:
+    """PyTorch counts what a sleeping engine has unmapped, and no context (600 MiB by estimate)."""
+    assert counted_bytes(40 * 2**30, freed=None) == 40 * 2**30
+    assert counted_bytes(40 * 2**30, freed=39 * 2**30) == 2**30 + 600 * 2**20
+    assert counted_bytes(40 * 2**30, freed=41 * 2**30) == 600 * 2**20
+    # Nothing is known where others took memory meanwhile: the planned bytes stay.
+    assert counted_bytes(40 * 2**30, freed=0) == counted_bytes(40 * 2**30, freed=-5) == 0
+
+
+@pytest.mark.slow
+def test_a_worker_knows_what_sleeping_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.worker.gpu_worker import Worker
+
+    from rmrl.inference.vllm import gpu_worker
+
+    worker = gpu_worker.SleepingGPUWorker.__new__(gpu_worker.SleepingGPUWorker)
+    free = iter([10, 37])
+    monkeypatch.setattr(gpu_worker, "free_bytes", lambda: next(free))
+    monkeypatch.setattr(Worker, "sleep", lambda _, level=1: None)
+    monkeypatch.setattr(Worker, "wake_up", lambda _, tags=None: None)
+    worker.sleep(1)
+    assert worker.freed_bytes == 27
+    worker.wake_up(["weights"])
+    assert worker.freed_bytes is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmrl.rewards.kinds.pieces import Pieces, kept_numbers
+from tests.rewards.parts import chat_tokenizer
 
 
 def test_the_tokens_of_all_texts_of_a_passage():
@@ -47,3 +49,11 @@ def test_kept_numbers():
     assert kept_numbers(5, 3, how="truncate_right") == [0, 1, 2]
     assert kept_numbers(5, 3, how="truncate_left") == [2, 3, 4]
     assert kept_numbers(5, 3, how="truncate_middle") == [0, 3, 4]
+
+
+def test_half_a_letter_does_not_end_the_cutting(tmp_path: Path):
+    tokenizer = chat_tokenizer(tmp_path)
+    pieces = Pieces.of(["a\ud83d b"], tokenizer)
+    assert pieces.texts == ["a\ud83d b"]
+    # Characters are tokens; the last one is in its place.
+    assert pieces.spans[-1] == (0, 3, 4)

@@ -1,6 +1,7 @@
 import asyncio
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,14 +9,16 @@ import pytest
 from rmrl.errors import RewardError
 from rmrl.inference.scoring_base import ValueOutput
 from rmrl.rewards.remote import REWARD_WIRES, WIRES
-from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
+from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest, RowRequest
 from tests.rewards.remote.server import Reply, Seen, Server, arrival, script, serving
 
-ONE = RewardRequest("2 + 2 = ", "4", "4")
+ONE = RowRequest("2 + 2 = ", "4", "4")
+ANSWERS: dict[str, Any] = {"openrlhf": [1.0], "slime": 1.0, "nemo_gym": {"reward": 1.0}}
+"""Wire -> an answer with the reward 1 for one response."""
 
 
 async def submit(
-    server: Server, wire: str, requests: list[RewardRequest], **changes: Any
+    server: Server, wire: str, requests: Sequence[RewardRequest], **changes: Any
 ) -> list[ValueOutput]:
     found = WIRES[wire](
         HTTPSpec(
@@ -150,13 +153,9 @@ async def test_slime_reward_is_another_name_of_score() -> None:
 async def test_one_bad_request_spoils_no_other(wire: str) -> None:
     def answer(seen: Seen) -> Reply:
         poisoned = "bad" in str(seen.body)
-        return (
-            Reply({"error": "too bad"}, 400)
-            if poisoned
-            else Reply([1.0] if wire == "openrlhf" else 1.0)
-        )
+        return Reply({"error": "too bad"}, 400) if poisoned else Reply(ANSWERS[wire])
 
-    requests = [RewardRequest("p", "bad" if i == 2 else "good") for i in range(5)]
+    requests = [RowRequest("p", "bad" if i == 2 else "good") for i in range(5)]
     with serving(answer) as server:
         outputs = await submit(server, wire, requests, batch_size=1)
     assert [o.failure for o in outputs] == ["", "", "provider_error", "", ""]
@@ -191,7 +190,7 @@ async def test_nothing_is_sent_after_cancellation(wire: str) -> None:
 
 @pytest.mark.parametrize("wire", REWARD_WIRES)
 async def test_entries_of_the_users_own(wire: str) -> None:
-    with serving(script(Reply([1.0] if wire == "openrlhf" else 1.0))) as server:
+    with serving(script(Reply(ANSWERS[wire]))) as server:
         await submit(server, wire, [ONE], extra_body={"version": 2, "label": None, "labels": None})
     assert server.seen[0].body["version"] == 2
     assert not {"label", "labels"} & set(server.seen[0].body)

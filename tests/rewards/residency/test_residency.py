@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 from rmrl.cluster.fake import FakeHost, FakeProcess
 from rmrl.errors import (
@@ -21,6 +22,7 @@ from rmrl.errors import (
     StallError,
 )
 from rmrl.inference.scoring_base import EngineSpec, PoolingRequest
+from rmrl.inference.vllm import compat
 from rmrl.rewards.residency import (
     Budget,
     EnginePlan,
@@ -31,6 +33,7 @@ from rmrl.rewards.residency import (
     plan_engines,
     sized,
     turns,
+    with_replicas,
 )
 from rmrl.rewards.specs.spec import RewardSpec
 
@@ -320,6 +323,23 @@ async def test_settle_keeps_residents_and_unloads_sleepers_when_sleep_is_not_eno
     assert residency.states == {"a": "unloaded", "b": "asleep", "c": "asleep", "r": "awake"}
 
 
+async def test_rest_puts_all_away_but_residents_and_pools_however_much_room_there_is() -> None:
+    specs = [
+        *three(),
+        scalar("r", engine=engine("/r"), residency="resident"),
+        scalar("p", engine=engine("/p", pool="judges")),
+    ]
+    residency = residency_of(*specs)
+    await residency.rest()  # nothing is loaded yet
+    for key in residency.order():
+        await use(residency, key)
+    await residency.rest()
+    away = {"a": "asleep", "b": "asleep", "c": "asleep"}
+    assert residency.states == {**away, "r": "awake", "p": "awake"}
+    await residency.rest()
+    assert residency.states == {**away, "r": "awake", "p": "awake"}
+
+
 async def test_what_is_awake_scores_first_then_what_sleeps() -> None:
     specs = [
         scalar("cold", engine=engine("/a"), residency="on_demand", put_away="unload"),
@@ -503,6 +523,9 @@ def test_sizes_on_cuda(tiny_llama: Path) -> None:
         600 * MIB,
     )  # half of it by gpu_memory_utilization
     assert 1 * MIB < plan.host_bytes < 4 * MIB  # two replicas' weights sleep in host memory
+    open_number = dataclasses.replace(spec, replicas=None)
+    (filled,) = sized(with_replicas(plan_engines([scalar(engine=open_number)]), {"": 8}))
+    assert filled.host_bytes == 4 * plan.host_bytes  # eight replicas
     (unloaded,) = sized(
         plan_engines([scalar(engine=spec, put_away="unload")]), device_bytes=80 * GIB
     )
@@ -521,7 +544,9 @@ def test_weights_in_bin_files_count_as_stored(tmp_path: Path) -> None:
 # --- devices
 
 
-def gpu_plans(*wanted: tuple[str, int, int], replicas: int = 1, pool: str = "") -> list[EnginePlan]:
+def gpu_plans(
+    *wanted: tuple[str, int, int], replicas: int | None = 1, pool: str = ""
+) -> list[EnginePlan]:
     """(name, tensor_parallel_size, bytes on each device)."""
     plans = []
     for name, width, count in wanted:
@@ -561,6 +586,55 @@ def test_replicas_lie_in_a_row_and_each_sees_its_own_devices() -> None:
     (plan,) = placed(gpu_plans(("r", 2, 1), replicas=2, pool="judges"), {"": 1, "judges": 4})
     assert plan.devices == (0, 1, 2, 3)
     assert [plan.of_replica(i).devices for i in range(2)] == [(0, 1), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("width", "devices", "per_node", "expected"),
+    [
+        (2, 8, None, 4),  # 8 devices, tensor parallel over 2
+        (1, 8, None, 8),
+        (3, 8, None, 2),  # 2 devices are left over
+        (8, 8, None, 1),
+        (16, 8, None, 1),  # does not fit, which placing reports
+        (2, 16, 8, 8),  # two machines of 8
+        (2, 6, 3, 1),  # devices 2 and 3 lie on two machines, so the row ends there
+    ],
+)
+def test_without_a_number_replicas_fill_their_place(
+    width: int, devices: int, per_node: int | None, expected: int
+) -> None:
+    machines = None if per_node is None else {"": per_node}
+    plans = gpu_plans(("judge", width, 1), replicas=None)
+    (plan,) = with_replicas(plans, {"": devices}, per_node=machines)
+    assert plan.replicas == expected
+    assert plan.key == plans[0].key  # the reward that needs it still finds it
+    if width <= devices:
+        (plan,) = placed([plan], {"": devices}, per_node=machines)
+        assert plan.devices == tuple(range(expected * width))
+
+
+def test_a_number_of_replicas_stays_and_pools_fill_by_themselves() -> None:
+    plans = [
+        *gpu_plans(("one", 1, 1), replicas=1),
+        *gpu_plans(("pooled", 2, 1), replicas=None, pool="judges"),
+        *gpu_plans(("lost", 1, 1), replicas=None, pool="nowhere"),
+    ]
+    filled = with_replicas(plans, {"": 8, "judges": 4})
+    assert [plan.replicas for plan in filled] == [1, 2, 1]
+    on_cpu = plan_engines([scalar(engine=engine(replicas=None))])
+    assert [plan.replicas for plan in with_replicas(on_cpu, {"": 8})] == [1]
+    server = engine("/s", device="cuda", replicas=None, kwargs={"base_url": "http://host:1"})
+    assert [
+        plan.replicas for plan in with_replicas(plan_engines([scalar(engine=server)]), {"": 8})
+    ] == [1]
+
+
+def test_resident_engines_of_one_place_keep_one_replica_each() -> None:
+    """Eight of each would lie on all devices, and neither would ever make room."""
+    on_demand = gpu_plans(("first", 1, 1), ("second", 1, 1), replicas=None)
+    two = [dataclasses.replace(plan, residency="resident") for plan in on_demand]
+    assert [plan.replicas for plan in with_replicas(two, {"": 8})] == [1, 1]
+    assert [plan.replicas for plan in with_replicas(two[:1], {"": 8})] == [8]
 
 
 def test_too_few_devices_and_unknown_pools_are_told_together() -> None:
@@ -681,3 +755,78 @@ async def test_weights_that_a_sleep_dropped_are_read_ahead(
     residency.read_ahead(residency.order()[0])
     await residency.close()
     assert ("engine/scalar/read_ahead_s" in residency.take_metrics()) == reads
+
+
+# --- measured instead of planned
+
+
+def two(*, planned: int, measured: int) -> list[RewardSpec]:
+    """Engines a and b of 10 GiB awake; asleep `planned` GiB, of which a reports `measured`."""
+    sizes = {"awake_bytes": 10 * GIB, "away_bytes": planned * GIB}
+    more = {**sizes, "measured_away_bytes": measured * GIB}
+    return [
+        scalar("a", engine=engine("/a", device="cuda", kwargs=more)),
+        scalar("b", engine=engine("/b", device="cuda", kwargs=sizes)),
+    ]
+
+
+async def swap(residency: Residency) -> None:
+    a, b = sorted(residency.order(), key=str)
+    await use(residency, a)
+    await use(residency, b)
+
+
+async def test_an_engine_that_sleeps_in_more_than_planned_is_counted_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    residency = residency_of(*two(planned=1, measured=5), room=Room(14 * GIB, 14 * GIB))
+    await swap(residency)
+    # planned: 1 + 10 <= 14; measured: 5 + 10 > 14, so its process ends
+    assert residency.states == {"a": "unloaded", "b": "awake"}
+    await swap(residency)
+    warnings = [message for message in caplog.messages if "were planned" in message]
+    assert len(warnings) == 1
+    assert "a holds 5.00 GiB asleep, and 1.00 GiB were planned" in warnings[0]
+
+
+async def test_an_engine_that_sleeps_in_less_than_planned_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    residency = residency_of(*two(planned=5, measured=1), room=Room(14 * GIB, 14 * GIB))
+    await swap(residency)
+    assert residency.states == {"a": "asleep", "b": "awake"}
+    assert not any("were planned" in message for message in caplog.messages)
+
+
+async def test_shared_pages_of_a_cpu_process_are_not_held_against_it() -> None:
+    a, b = two(planned=1, measured=5)
+    for spec in (a, b):
+        spec.engines["main"] = dataclasses.replace(spec.engines["main"], device="cpu")  # type: ignore[index]
+    residency = residency_of(a, b, room=Room(14 * GIB, 14 * GIB))
+    await swap(residency)
+    assert residency.states == {"a": "asleep", "b": "awake"}
+
+
+async def test_what_others_hold_beyond_the_plan_is_given_up() -> None:
+    residency = residency_of(*three(), room=Room(30, 30))
+    residency.give_up("", 8)
+    await one_step(residency)
+    # 22 instead of 30: two awake and one asleep while scoring, as little as that otherwise
+    assert sorted(residency.states.values()) == ["asleep", "awake", "awake"]
+    residency.give_up("", 100)
+    await one_step(residency)
+    # One engine beside two that sleep always fits: 10 + 1 + 1.
+    assert "awake" not in residency.states.values()
+    residency.give_up("a pool that is not there", 5)
+
+
+def test_graphs_that_an_older_vllm_keeps_asleep_are_planned(
+    monkeypatch: pytest.MonkeyPatch, tiny_reward_llama: Path
+) -> None:
+    spec = engine(str(tiny_reward_llama), name="vllm", device="cuda")
+    away: dict[str, int] = {}
+    for version in ("0.31.0", "0.32.0"):
+        monkeypatch.setattr(compat, "installed_version", lambda v=version: Version(v))
+        (plan,) = sized(plan_engines([scalar(engine=spec)]), device_bytes=80 * GIB)
+        away[version] = plan.away_bytes
+    assert away == {"0.31.0": 600 * MIB + GIB, "0.32.0": 600 * MIB}

@@ -405,3 +405,146 @@ async def test_token_ids_of_text_come_from_the_tokenizer_that_is_named(
         sum(tokenizer("four", add_special_tokens=False)["input_ids"]),
         15.0,
     ]
+
+
+OTHERS = """
+import logging
+
+class Call:  # an object of TRL's form that a function makes, as trl.rewards.get_... return them
+    __name__ = "scaled_length"
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, completions, **columns):
+        return [self.factor * len(c[0]["content"]) for c in completions]
+
+def get_scaled_length(factor):
+    return Call(factor)
+
+class Overlong:  # ms-swift: settings in args, token ids in response_token_ids
+    def __init__(self, args=None, **kwargs):
+        self.longest = args.soft_max_length
+
+    def __call__(self, completions, **kwargs):
+        return [float(len(ids) <= self.longest) for ids in kwargs["response_token_ids"]]
+
+class Tools:  # ms-swift: the first parameter is the completions, whatever its name
+    def __call__(self, infer_requests, solution, messages, is_truncated):
+        last = [turns[-1]["content"] for turns in messages]
+        assert last == infer_requests and not any(is_truncated)
+        return [float(text == s) for text, s in zip(infer_requests, solution, strict=True)]
+
+def one_at_a_time(queries, prompts, labels):  # OpenRLHF: written for one response
+    assert len(queries) == 1
+    return {"rewards": 0.5, "extra_logs": {"length": 4}}
+
+class Zero:
+    shape = ()
+    def item(self):
+        return 0.25
+
+def scalar(queries, prompts, labels):
+    assert len(queries) == 1
+    return Zero()
+
+def correct(completion, answer, info, difficulty=0, **fields):  # verifiers
+    assert fields["state"]["answer"] == answer and fields["task"] == "sums"
+    return float(completion[-1]["content"] == answer) + info["level"] / 10
+
+async def correct_later(prompt, completion, answer):
+    return float(prompt[-1]["content"] == "2+2?" and completion[-1]["content"] == answer)
+
+class Rubric:  # of verifiers 0.1 to 0.3, as far as it matters here
+    def __init__(self, bonus=0.0):
+        self.bonus = bonus
+        self.logger = logging.getLogger("verifiers.rubrics.rubric.Rubric")
+
+    async def score_rollout(self, state):
+        await self.score_group([state])
+
+    async def score_group(self, states):
+        lengths = [len(state["completion"][-1]["content"]) for state in states]
+        for state, length in zip(states, lengths):
+            if state["completion"][-1]["content"] == "bad":
+                self.logger.error("Error calling reward function longest: division by zero")
+            state["reward"] = float(length == max(lengths)) + self.bonus
+            state["metrics"] = {"longest": state["reward"], "answer": len(state["answer"])}
+
+rubric = Rubric()
+nothing_to_call = object()
+"""
+
+
+@pytest.fixture
+def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> Score:
+    """others(name, entries, *rows): the result of each row, of a rule with entries of its own."""
+    (tmp_path / "rules_of_more_others.py").write_text(OTHERS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    around = Surroundings(device="cpu", threads=1, functions_dirs=[tmp_path])
+
+    async def run(name: str, entries: dict[str, Any], *rows: ResponseRow) -> Any:
+        spec = {"kind": "rule", "function": f"rules_of_more_others:{name}", **entries}
+        resolved = resolve_rewards(RewardConfig(models=["mine"], specs={"mine": spec}), around)
+        assert resolved.problems == []
+        scorer = make_scorer(resolved.specs, tokenizer)
+        try:
+            batch = await scorer.score(rows, within_budget=False)
+        finally:
+            await scorer.close()
+        return batch.scores.results[0]
+
+    return run
+
+
+async def test_an_object_that_a_function_makes_is_called_as_trl_calls_it(others: Score) -> None:
+    """It was called as a class of ms-swift's: with strings where TRL passes messages."""
+    entries = {"arguments": {"factor": 0.5}}
+    results = await others("get_scaled_length", entries, row("four"), row("no"))
+    assert [result.value for result in results] == [2.0, 1.0]
+
+
+async def test_a_class_of_ms_swift_gets_its_settings_and_the_token_ids(others: Score) -> None:
+    entries = {"arguments": {"args": {"soft_max_length": 2}}}
+    rows = [row("four", token_ids=(1, 2, 3)), row("no", token_ids=(1, 2))]
+    results = await others("Overlong", entries, *rows)
+    assert [result.value for result in results] == [0.0, 1.0]
+
+
+async def test_an_older_class_of_ms_swift_gets_the_completions(others: Score) -> None:
+    results = await others("Tools", {}, *grouped("four", "no"))
+    assert [result.detail for result in results] == ["", ""]
+    assert [result.value for result in results] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("name", "value"), [("one_at_a_time", 0.5), ("scalar", 0.25)])
+async def test_a_function_of_openrlhf_may_return_one_number_for_one_response(
+    others: Score, name: str, value: float
+) -> None:
+    results = await others(name, {}, *grouped("four", "no"))
+    assert [result.value for result in results] == [value, value]
+
+
+async def test_a_reward_function_of_verifiers_is_called_once_per_response(others: Score) -> None:
+    results = await others("correct", {}, row("four", level=1), row("no", level=2))
+    assert [result.value for result in results] == [1.1, 0.2]
+    results = await others("correct_later", {}, row("four"), row("no"))
+    assert [result.value for result in results] == [1.0, 0.0]
+
+
+async def test_a_rubric_of_verifiers_scores_a_group_and_its_metrics_are_columns(
+    others: Score,
+) -> None:
+    results = await others("rubric", {}, *grouped("four", "no", "five"))
+    assert [result.value for result in results] == [1.0, 0.0, 1.0]
+    assert results[1].extra == {"longest": 0.0, "answer": len("four")}
+    entries = {"arguments": {"bonus": 0.5}}
+    results = await others("Rubric", entries, *grouped("four", "no"))
+    assert [result.value for result in results] == [1.5, 0.5]
+
+
+async def test_what_a_rubric_logs_as_an_error_is_no_reward_of_zero(others: Score) -> None:
+    """verifiers counts a reward function that raises as 0."""
+    results = await others("rubric", {}, *grouped("four", "bad"))
+    assert [result.status for result in results] == ["ok", "user_error"]
+    assert "longest: division by zero" in results[1].detail

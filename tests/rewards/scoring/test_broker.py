@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import EngineLoadError, InfrastructureError, StallError
-from rmrl.rewards.scoring.broker import Broker, _Ask, call_deadlines
+from rmrl.rewards.scoring.broker import Broker, Hold, _Ask, call_deadlines
 
 
 class LoggedEngine:
@@ -40,12 +40,24 @@ class LoggedResidency:
         self.fails: dict[Hashable, Exception] = changes.get("fails", {})
         self.unloadable: Hashable = changes.get("unloadable")
         self.short = changes.get("short", False)
+        self.awake: set[Hashable] = set(changes.get("awake", ()))
+        self.stays = changes.get("stays", False)
 
     def turn_of(self, key: Hashable) -> Hashable:
         return self.turns.get(key, "here")
 
     def order(self, keys: Sequence[Any]) -> list[Any]:
         return sorted(keys)
+
+    def is_awake(self, key: Hashable) -> bool:
+        return key in self.awake
+
+    def stays_awake(self, key: Hashable) -> bool:
+        del key
+        return self.stays
+
+    def needs_room(self, key: Hashable) -> bool:
+        return bool(self.awake) and key not in self.awake
 
     def read_ahead(self, key: Hashable) -> None:
         self.log.append(f"read ahead {key}")
@@ -299,3 +311,151 @@ async def test_a_broker_serves_again_after_it_was_idle() -> None:
 
 def test_the_longest_deadline_of_those_who_share_an_engine_counts() -> None:
     assert call_deadlines([("A", 5.0), ("B", 1.0), ("A", 3.0)]) == {"A": 5.0, "B": 1.0}
+
+
+async def named(
+    broker: Broker, key: str, *rounds: list[str], work: float = 0.0, engines: Sequence[str] = ()
+) -> list[list[str]]:
+    """`judge`, of a reward that names its engines."""
+    answers = []
+    with broker.participant(engines or [key]):
+        for requests in rounds:
+            await asyncio.sleep(work)
+            answers.append(await broker.ask(key, "ask", requests))
+    return answers
+
+
+async def test_an_engine_does_not_wait_until_rewards_of_other_engines_are_rendered() -> None:
+    broker, residency = make()
+    judging = asyncio.create_task(named(broker, "judge", ["1"], work=0.05))
+    assert await named(broker, "scalar", ["2"]) == [["scalar:2"]]
+    assert not judging.done()
+    assert residency.log == ["wake scalar", "read ahead judge", "scalar.ask(2) <5s"]
+    assert await judging == [["judge:1"]]
+
+
+async def test_two_rewards_that_name_one_engine_still_share_a_call() -> None:
+    broker, residency = make()
+    await asyncio.gather(named(broker, "A", ["1"]), named(broker, "A", ["2"], work=0.02))
+    await broker.idle()
+    assert residency.log == ["wake A", "A.ask(1,2) <5s", "put away A"]
+
+
+async def test_a_reward_of_a_server_never_holds_up_an_engine() -> None:
+    broker, _ = make()
+
+    async def remote() -> None:
+        with broker.participant([]):
+            await asyncio.sleep(0.05)
+
+    working = asyncio.create_task(remote())
+    await asyncio.sleep(0)
+    assert await named(broker, "A", ["1"]) == [["A:1"]]
+    assert not working.done()
+    await working
+
+
+async def test_parts_of_a_batch_are_served_while_the_next_is_rendered() -> None:
+    broker, residency = make()
+    with broker.participant(["A"]):
+        with broker.preparing("A"):
+            first = asyncio.create_task(broker.ask("A", "ask", ["1"]))
+            await asyncio.wait([first], timeout=2)
+            assert first.done()
+            # It stays awake for the parts to come.
+            assert "put away A" not in residency.log
+            second = asyncio.create_task(broker.ask("A", "ask", ["2"]))
+            await asyncio.sleep(0)
+        assert await second == ["A:2"]
+    await broker.idle()
+    assert residency.log == ["wake A", "A.ask(1) <5s", "A.ask(2) <5s", "put away A"]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_between_parts_an_engine_that_fits_beside_it_goes_on(stays: bool) -> None:
+    """Without room for both (`stays` false) they would only swap."""
+    broker, residency = make(stays=stays)
+    with broker.participant(["judge"]), broker.preparing("judge"):
+        await broker.ask("judge", "ask", ["1"])
+        scalar = asyncio.create_task(named(broker, "scalar", ["2"]))
+        await asyncio.wait([scalar], timeout=0.05)
+        assert scalar.done() == stays
+        assert await broker.ask("judge", "ask", ["3"]) == ["judge:3"]
+    assert await scalar == [["scalar:2"]]
+    await broker.idle()
+    wakes = ["wake judge", "wake scalar", "wake judge"] if stays else ["wake judge", "wake scalar"]
+    assert [line for line in residency.log if "wake" in line] == wakes
+
+
+async def test_an_engine_is_put_away_while_requests_for_another_one_are_rendered() -> None:
+    """A critique that renders for its scorer has no more requests for its writer."""
+    broker, residency = make()
+    with broker.participant(["writer", "scorer"]):
+        await broker.ask("writer", "ask", ["1"])
+        with broker.preparing("scorer"):
+            await asyncio.sleep(0.01)
+            assert residency.log[-1] == "put away writer"
+        await broker.ask("scorer", "ask", ["2"])
+
+
+async def test_an_awake_engine_that_is_about_to_be_asked_comes_before_one_that_needs_its_room() -> (
+    None
+):
+    broker, residency = make(awake={"judge"})
+    # "judge" sorts before "scalar", as the awake engine does in the real order.
+    await asyncio.gather(named(broker, "judge", ["1"], work=0.02), named(broker, "scalar", ["2"]))
+    await broker.idle()
+    assert [line for line in residency.log if "wake" in line] == ["wake judge", "wake scalar"]
+
+
+async def test_a_request_that_was_given_up_wakes_no_engine() -> None:
+    broker, residency = make()
+
+    async def busy() -> None:
+        with broker.participant(["A"]):
+            await asyncio.sleep(0.02)
+
+    working = asyncio.create_task(busy())
+    leaving = asyncio.create_task(named(broker, "A", ["1"]))
+    await asyncio.sleep(0.005)
+    leaving.cancel()
+    await working
+    await asyncio.wait_for(broker.idle(), 2)
+    assert residency.log == []
+
+
+async def test_held_requests_wait_and_keep_nobody_waiting() -> None:
+    broker, residency = make()
+    hold = Hold()
+
+    async def held() -> list[str]:
+        with broker.participant(["A"], hold=hold):
+            return await broker.ask("A", "ask", ["held"])
+
+    waiting = asyncio.create_task(held())
+    await asyncio.sleep(0)
+    assert await judge(broker, "A", ["now"]) == [["A:now"]]
+    await broker.idle()
+    assert not waiting.done()
+    assert residency.log == ["wake A", "A.ask(now) <5s", "put away A"]
+    broker.release(hold)
+    assert await waiting == ["A:held"]
+    await broker.idle()
+    assert residency.log[3:] == ["wake A", "A.ask(held) <5s", "put away A"]
+
+
+async def test_requests_after_the_release_join_those_before_it() -> None:
+    broker, residency = make()
+    hold = Hold()
+
+    async def held(request: str, work: float) -> list[str]:
+        with broker.participant(["A"], hold=hold):
+            await asyncio.sleep(work)
+            return await broker.ask("A", "ask", [request])
+
+    asking = [asyncio.create_task(held("1", 0.0)), asyncio.create_task(held("2", 0.05))]
+    await asyncio.sleep(0.01)
+    broker.release(hold)
+    assert await asyncio.gather(*asking) == [["A:1"], ["A:2"]]
+    await broker.idle()
+    assert residency.log == ["wake A", "A.ask(1,2) <5s", "put away A"]

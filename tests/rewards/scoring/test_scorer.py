@@ -294,6 +294,9 @@ async def test_a_cancelled_step_leaves_no_engine_busy(tokenizer: Any, tmp_path: 
                 await asyncio.Event().wait()
             return 0.0
 
+        def remember_family(self) -> None:
+            pass
+
         async def kill(self) -> None:
             self.killed += 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -41,6 +42,13 @@ def opened(tokenizer: Any) -> Opened:
             await scorer.close()
 
     return run
+
+
+def plain_judge(folder: Path, name: str = "judge") -> RewardSpec:
+    """One whose inputs are rendered response by response: no rm_preprocess compares them."""
+    spec = judge(folder, name, engine=RECORDING)
+    assert spec.dropin is not None
+    return dataclasses.replace(spec, dropin=dataclasses.replace(spec.dropin, preprocess=None))
 
 
 def reached(engine_calls: list[Any]) -> int:
@@ -321,6 +329,63 @@ async def test_running_statistics_learn_in_training_only_and_survive_a_checkpoin
         assert scorer.state_dict() == state
 
 
+async def test_requests_are_rendered_while_responses_come_and_sent_when_all_are_there(
+    opened: Opened, tmp_path: Path, engine_calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmrl.rewards.scoring.session._RENDERED_TOGETHER", 2)
+    gate = rule(tmp_path, "long", "return float(len(solution_str) > 1)", weight=0.0)
+    gated = judge(tmp_path, "gated", engine=RECORDING, gates=("long",))
+    specs = [gate, plain_judge(tmp_path), gated]
+    async with opened(specs) as scorer, scorer.streaming() as session:
+        for position, row in enumerate(rows("a", "bb", "c")):
+            session.add(position, row)
+        broker = scorer._broker
+        async with asyncio.timeout(20):
+            while sum(len(ask.requests) for asks in broker._pending.values() for ask in asks) < 2:
+                await asyncio.sleep(0.01)
+        assert engine_calls == []
+        await broker.idle()
+        batch = await scorer.finish(session)
+    assert batch.scores.values_BC[:, 1].tolist() == [7.0, 7.0, 7.0]
+    assert batch.scores.status_BC[:, 2].tolist() == ["skipped", "ok", "skipped"]
+    assert reached(engine_calls) == 4  # 3 + the one behind the gate
+    async with opened([plain_judge(tmp_path)]) as scorer:
+        whole = await scorer.score(rows("a", "bb", "c"))
+    assert batch.scores.values_BC[:, 1].tolist() == whole.scores.values_BC[:, 0].tolist()
+
+
+def test_a_preprocess_that_may_compare_responses_gets_all_of_them(tmp_path: Path) -> None:
+    plain, compares = plain_judge(tmp_path), judge(tmp_path, "compares")
+    graph = graph_of([plain, compares], how="weighted_sum")
+    assert (graph.ahead, graph.deferred) == ((0,), (1,))
+
+
+async def test_the_time_of_a_verdict_leaves_out_the_wait_for_the_policy(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmrl.rewards.scoring.session._RENDERED_TOGETHER", 1)
+    spec = plain_judge(tmp_path)
+    async with opened([spec]) as scorer, scorer.streaming() as session:
+        session.add(0, rows("a")[0])
+        await asyncio.sleep(0.5)
+        batch = await scorer.finish(session)
+    assert batch.scores.results[0][0].latency_s < 0.4
+
+
+async def test_what_is_rendered_ahead_is_dropped_with_its_session(
+    opened: Opened, tmp_path: Path, engine_calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmrl.rewards.scoring.session._RENDERED_TOGETHER", 1)
+    async with opened([plain_judge(tmp_path)]) as scorer:
+        async with scorer.streaming() as session:
+            session.add(0, rows("lost")[0])
+            await asyncio.sleep(0.1)
+            await session.close()
+        batch = await scorer.score(rows("later"))
+    assert batch.rewards_B.tolist() == [7.0]
+    assert reached(engine_calls) == 1
+
+
 def test_what_waits_for_something_deferred_is_deferred_as_well(tmp_path: Path) -> None:
     here, pooled = (
         judge(tmp_path, "here", engine=RECORDING),
@@ -329,6 +394,7 @@ def test_what_waits_for_something_deferred_is_deferred_as_well(tmp_path: Path) -
     specs = [here, pooled, rule(tmp_path, "r", "return 1")]
     graph = graph_of(specs, how="weighted_sum")
     assert graph.streamable == (2,)
+    assert graph.ahead == ()
     assert graph.deferred == (0, 1)
     assert graph.gates == ((), (0,), ())
 

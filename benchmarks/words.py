@@ -1,0 +1,28 @@
+"""Words of made-up texts."""
+
+WORDS = [
+    "the",
+    "sum",
+    "of",
+    "both",
+    "numbers",
+    "is",
+    "then",
+    "checked",
+    "again",
+    "step",
+    "by",
+    "step",
+    "because",
+    "an",
+    "answer",
+    "may",
+    "be",
+    "wrong",
+    "and",
+    "a",
+    "careful",
+    "reader",
+    "counts",
+    "twice",
+]

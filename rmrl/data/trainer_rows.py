@@ -1,0 +1,40 @@
+"""Rows of the columns that other trainers hand over, in their process or over HTTP: one form for
+adapters and wires, so that a rule sees the same in both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+REFERENCES = ("ground_truth", "answer", "solution")
+"""Columns that hold the reference answer, in the order in which they are looked for."""
+
+
+def row_of(
+    prompt: Any, response: str, columns: Mapping[str, Any], *, tokens: int | None = None
+) -> dict[str, Any]:
+    """Return a row with one response.
+
+    `columns`: data_source, rm_prompt, rm_prompt_<name> and extra_info keep their meaning; the first
+    of REFERENCES that is there is the reference; all columns are entries of extra_info, where rules
+    find them; an entry that extra_info has itself stays. `tokens`: length of the response.
+    """
+    row: dict[str, Any] = {"prompt": prompt, "response": response}
+    extra: dict[str, Any] = {}
+    own: Mapping[str, Any] = {}
+    for name, value in columns.items():
+        if name == "data_source" or name.startswith("rm_prompt"):
+            row[name] = value
+        elif name == "extra_info" and isinstance(value, Mapping):
+            own = value
+        elif name not in REFERENCES:
+            extra[name] = value
+    for name in REFERENCES:
+        if columns.get(name) is not None and "ground_truth" not in row:
+            row["ground_truth"] = columns[name]
+        elif columns.get(name) is not None:
+            extra[name] = columns[name]
+    row["extra_info"] = {**extra, **own}
+    if tokens is not None:
+        row["response_tokens"] = tokens
+    return row

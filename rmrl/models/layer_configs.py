@@ -1,0 +1,17 @@
+"""Settings of a model whose layers differ, such as Gemma 4 with heads of two sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def layer_configs(config: Any) -> Sequence[Any]:
+    """Return transformers' config of each layer where some differ, else `config` alone.
+
+    A setting that differs cannot be read from the config of the whole model: transformers raises an
+    error.
+    """
+    if getattr(config, "is_heterogeneous", False):
+        return config.per_layer_config
+    return [config]

@@ -1,0 +1,53 @@
+"""Wire of slime's and miles' `--rm-url`.
+
+    POST {"prompt", "response", "label"}
+    -> the reward: a number, or an object with "score" (or "reward") and further columns
+
+A row without a ground truth has the label null, as those trainers send it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rmrl.inference.scoring_base import ValueOutput
+from rmrl.rewards.remote.client import HTTPClient, RemoteCallError, together
+from rmrl.rewards.remote.spec import HTTPSpec, RewardRequest
+from rmrl.rewards.remote.values import check_method, failed, value_output, with_extra
+
+
+class SlimeWire:
+    """Wire that posts one response at a time."""
+
+    def __init__(self, spec: HTTPSpec) -> None:
+        self._spec = spec
+        self._client = HTTPClient(spec)
+
+    async def submit(self, method: str, requests: Sequence[RewardRequest]) -> list[ValueOutput]:
+        """See `Wire.submit`; the only method is "reward"."""
+        check_method(method, "slime")
+        return await together(map(self._one, requests))
+
+    async def aclose(self) -> None:
+        """See `Wire.aclose`."""
+        await self._client.aclose()
+
+    async def _one(self, request: RewardRequest) -> ValueOutput:
+        body = {"prompt": request.prompt, "response": request.response, "label": request.label}
+        try:
+            answer = await self._client.post(with_extra(body, self._spec))
+        except RemoteCallError as error:
+            return failed(error.failure, error.detail)
+        if not isinstance(answer, Mapping):
+            return value_output(answer, self._client.shown_url)
+        name = "score" if "score" in answer else "reward"
+        if name not in answer:
+            keys = self._client.shown(", ".join(map(str, answer)) or "none")
+            return failed(
+                "provider_error",
+                f"{self._client.shown_url} answered an object without 'score' or 'reward' (its"
+                f" keys: {keys}).",
+            )
+        columns = {str(key): value for key, value in answer.items()}
+        score = columns.pop(name)
+        return value_output(score, self._client.shown_url, tuple(columns.items()))

@@ -1,0 +1,99 @@
+"""Fair use of engines by several owners of requests, such as the clients of a server.
+
+A batch of training or of a file has no owner: it has the engines to itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """Somebody whose batches get an equal share of the engines."""
+
+    served: int = 0
+    """Number of the last call that held requests of it; 0: none yet."""
+
+
+@dataclass(slots=True, eq=False)
+class Owner:
+    """One batch among others that are scored at the same time: its requests wait for its own
+    participants alone."""
+
+    client: Client = field(default_factory=Client)
+
+
+@dataclass(slots=True)
+class Sharing:
+    """Settings of a broker whose requests have owners, and the count of their calls."""
+
+    call_requests: int = 256
+    """A call of an engine ends with the request that reaches this number, so that later owners
+    wait for no more than that."""
+    turn_s: float = 5.0
+    """Seconds that requests wait for an engine that needs the memory of one that is in use."""
+    check_s: float = 0.5
+    calls: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+
+class OwnedRequests(Protocol):
+    """Requests of one owner for one engine."""
+
+    requests: list[Any]
+    since: float
+    """`time.monotonic()` when they came."""
+    alone: bool
+
+    @property
+    def owner(self) -> Owner | None: ...
+
+
+Asked = TypeVar("Asked", bound=OwnedRequests)
+
+
+def next_share(asks: Sequence[Asked], sharing: Sharing) -> list[Asked]:
+    """Return the requests of an engine's next call: all without an owner; of the others those of
+    the clients who were served longest ago, one part of each before a second one, up to
+    `sharing.call_requests`."""
+    unowned = [ask for ask in asks if ask.owner is None]
+    if len(unowned) == len(asks):
+        return unowned
+    for ask in asks:
+        if ask.alone:
+            return [ask]
+    chosen = unowned
+    size = sum(len(ask.requests) for ask in chosen)
+    number = next(sharing.calls)
+    for ask in _by_turns(asks):
+        if size >= sharing.call_requests:
+            break
+        chosen.append(ask)
+        size += len(ask.requests)
+        assert ask.owner is not None
+        ask.owner.client.served = number
+    return chosen
+
+
+def oldest_wait(asks: Sequence[OwnedRequests]) -> float | None:
+    """Return the seconds that the oldest of the owned requests has waited; None without any."""
+    times = [ask.since for ask in asks if ask.owner is not None]
+    return time.monotonic() - min(times) if times else None
+
+
+def _by_turns(asks: Sequence[Asked]) -> list[Asked]:
+    """Return the owned requests: the first part of every client, then the second ones, and so on;
+    within a round the client who was served longest ago first."""
+    parts: dict[Client, int] = {}
+    ranked: list[tuple[int, int, int]] = []
+    for position, ask in enumerate(asks):
+        if ask.owner is not None:
+            client = ask.owner.client
+            part = parts.get(client, 0)
+            parts[client] = part + 1
+            ranked.append((part, client.served, position))
+    return [asks[position] for _, _, position in sorted(ranked)]

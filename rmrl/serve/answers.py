@@ -1,0 +1,128 @@
+"""Answers: JSON, lines of JSON, and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
+from starlette.exceptions import HTTPException
+
+from rmrl.errors import RmrlError
+from rmrl.serve.problems import FAULT, RequestError, request_error
+from rmrl.serve.wires import Lines
+
+NDJSON = "application/x-ndjson"
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return JSON in UTF-8; lone surrogates become escapes."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
+    return text.encode("utf-8", errors="backslashreplace")
+
+
+def json_answer(
+    value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a JSON response."""
+    return Response(
+        json_bytes(value), status_code=status, headers=headers, media_type="application/json"
+    )
+
+
+def error_answer(error: RequestError) -> Response:
+    """Return the response of an error."""
+    return json_answer(error.content, status=error.status, headers=error.headers)
+
+
+async def response_of(answer: Any) -> Response:
+    """Return the response for what a route's function returned. Raises what the first line of
+    `Lines` raises."""
+    if isinstance(answer, Response):
+        return answer
+    if not isinstance(answer, Lines):
+        return json_answer(answer)
+    lines = aiter(answer.objects)
+    first = await anext(lines)
+    return StreamingResponse(ndjson(first, lines), media_type=NDJSON)
+
+
+async def ndjson(
+    first: Mapping[str, Any], lines: AsyncIterator[Mapping[str, Any]]
+) -> AsyncIterator[bytes]:
+    """Yield the lines; an error is the last one."""
+    yield json_bytes(first) + b"\n"
+    try:
+        async for line in lines:
+            yield json_bytes(line) + b"\n"
+    except RequestError as error:
+        yield json_bytes(error.content) + b"\n"
+    except RmrlError as error:
+        yield json_bytes(request_error(error).content) + b"\n"
+
+
+async def refused(request: Request, error: RequestError) -> Response:
+    """Handle an error that states its answer."""
+    del request
+    return error_answer(error)
+
+
+async def failed(request: Request, error: RmrlError) -> Response:
+    """Handle an error of scoring."""
+    del request
+    return error_answer(request_error(error))
+
+
+async def fault(request: Request, error: Exception) -> Response:
+    """Handle a fault, which the gate logs."""
+    del request, error
+    return error_answer(FAULT)
+
+
+async def invalid(request: Request, error: RequestValidationError) -> Response:
+    """Handle a body that is not what its route takes: name the first field that is wrong."""
+    if "json" not in request.headers.get("content-type", ""):
+        return error_answer(
+            RequestError(422, "send the header Content-Type: application/json", field="body")
+        )
+    problems: dict[tuple[str | int, ...], list[str]] = {}
+    for each in error.errors():
+        messages = problems.setdefault(_parts_in(error.body, each), [])
+        if each["msg"] not in messages:
+            messages.append(each["msg"])
+    # Of the alternatives of a union the one that fits farthest.
+    parts = max(problems, key=len)
+    place = ""
+    for part in parts:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}"
+    place = place.removeprefix(".") or "body"
+    return error_answer(RequestError(422, f"{place}: {'; '.join(problems[parts])}", field=place))
+
+
+def _parts_in(body: Any, problem: Mapping[str, Any]) -> tuple[str | int, ...]:
+    """Return the keys and indices that lead to a problem in the body, without the names that
+    pydantic gives to the alternatives of a union."""
+    parts: list[str | int] = []
+    value = body
+    lacks_last = problem["type"] == "missing"
+    for part in problem["loc"][1:]:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            if not lacks_last or part is not problem["loc"][-1]:
+                continue
+        parts.append(part)
+    return tuple(parts)
+
+
+async def http_error(request: Request, error: HTTPException) -> Response:
+    """Handle an error of the routing: no such path, or another method."""
+    del request
+    message = str(error.detail)
+    if error.status_code == 404:
+        message = "there is no such route; GET /openapi.json lists them"
+    content = RequestError(error.status_code, message).content
+    return json_answer(content, status=error.status_code, headers=error.headers)

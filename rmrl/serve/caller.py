@@ -1,0 +1,50 @@
+"""Who may send requests."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Iterable
+
+from rmrl.serve.problems import RequestError
+
+OPEN_PATH = "/healthz"
+"""The one path that needs no token, for GET and HEAD, which have no body."""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_open(method: str, path: str) -> bool:
+    """Return whether a request needs no token."""
+    return path == OPEN_PATH and method in ("GET", "HEAD")
+
+
+def check_caller(headers: Iterable[tuple[bytes, bytes]], token: bytes | None) -> None:
+    """Raise RequestError 401 for a wrong token. Without a token raise 403 where the request names
+    another host than this machine, as a web page does that has its own name point here."""
+    named = dict(headers)
+    if token is None:
+        host = named.get(b"host", b"").decode("latin-1")
+        if host.startswith("["):
+            name = host[1:].partition("]")[0]
+        else:
+            name = host.partition(":")[0]
+        if not is_loopback(name):
+            raise RequestError(
+                403,
+                "a server without a token answers requests to 127.0.0.1 and localhost alone; set"
+                " serve.token_env to let others in",
+            )
+        return
+    scheme, _, rest = named.get(b"authorization", b"").partition(b" ")
+    given = rest.strip() if scheme.lower() == b"bearer" else b""
+    if not hmac.compare_digest(given, token):
+        raise RequestError(401, "send the header Authorization: Bearer <token of this server>")

@@ -1,0 +1,35 @@
+"""Rows of requests, checked like those of files; a problem names the row and its field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rmrl.data.problems import FieldError
+from rmrl.data.responses import AnsweredRow, ResponseReader
+from rmrl.data.rows import Row
+from rmrl.errors import DataError
+from rmrl.serve.problems import RequestError
+
+_REQUEST = "request"
+
+
+def read_rows(reader: ResponseReader, rows: Sequence[Mapping[str, Any]]) -> list[AnsweredRow]:
+    """Return the checked rows. Raises RequestError 422 for the first bad one."""
+    if not rows:
+        raise RequestError(422, "there are no rows to score; give at least one row", field="rows")
+    checked: list[AnsweredRow] = []
+    for number, fields in enumerate(rows):
+        row = Row(file=_REQUEST, label=_REQUEST, number=number, fields=dict(fields), is_plain=True)
+        try:
+            checked.append(reader.one(row, number))
+        except FieldError as error:
+            place = f"rows[{number}].{error.column}"
+            raise RequestError(422, f"row {number}, {error}", field=place) from error
+        except (DataError, RecursionError, UnicodeError, OverflowError) as error:
+            raise RequestError(
+                422,
+                f"row {number} cannot be read ({type(error).__name__}); correct its values",
+                field=f"rows[{number}]",
+            ) from error
+    return checked

@@ -1,0 +1,125 @@
+"""Checkpoints of a run: files are written between two steps, and brought to the disk and digested
+while the next steps run.
+
+    save(step, write) ──► files, in the page cache ──► the next step
+                                      └─ in the background: sync, digests, manifest, name ──► `step`
+
+A run that is killed in between goes on from the checkpoint before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmrl.cluster.watch import keep_in_mind
+from rmrl.errors import StallError
+from rmrl.trainer import checkpoint
+
+_log = logging.getLogger(__name__)
+
+SEAL_S = 3600.0
+"""Seconds within which the files of a checkpoint must reach the disk."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Saves:
+    """The checkpoints under `root`."""
+
+    root: Path
+    keep: int | None
+    """Newest checkpoints that are kept; None: all."""
+    config_fingerprint: str
+    step: int = -1
+    """Step of the last complete checkpoint; -1: there is none."""
+    _path: Path | None = None
+    """Its folder, which is another run's after `resumed`."""
+    written_step: int = -1
+    """Step of the last one whose files are written: `step`, or one that is being sealed."""
+    _written_at: float = field(default_factory=time.monotonic)
+    _sealing: asyncio.Task[None] | None = None
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last checkpoint was written, or since the start."""
+        return time.monotonic() - self._written_at
+
+    def resumed(self, saved: checkpoint.Checkpoint) -> None:
+        """Note the checkpoint that the run goes on from."""
+        self.step = self.written_step = saved.step
+        self._path = saved.path
+        keep_in_mind(self.last())
+
+    async def save(self, step: int, write: checkpoint.Write) -> None:
+        """Write a checkpoint with `write(folder)` and begin to seal it; nothing where there is one
+        of this step. Raises the error of the one before it, and those of `write_files`."""
+        await self.settle()
+        if self.written_step == step:
+            return
+        unsealed = await checkpoint.write_files(
+            self.root, step, write, config_fingerprint=self.config_fingerprint
+        )
+        self.written_step = step
+        self._written_at = time.monotonic()
+        self._sealing = asyncio.create_task(self._seal(unsealed))
+
+    async def settle(self) -> None:
+        """Wait until the last checkpoint is complete. Raises CheckpointError where the disk is
+        full, StallError where it takes too long, OSError for other faults of the disk."""
+        sealing = self._sealing
+        if sealing is None:
+            return
+        deadline = asyncio.timeout(SEAL_S)
+        try:
+            async with deadline:
+                # A caller whose time is over leaves the work itself alone.
+                await asyncio.shield(sealing)
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise StallError(
+                f"the checkpoint of step {self.written_step} was not on the disk of {self.root}"
+                f" after {SEAL_S:g} s; look at that disk, then start the same command again"
+            ) from error
+        finally:
+            if sealing.done():
+                self._sealing = None
+
+    def raise_failure(self) -> None:
+        """Raise the error with which sealing has ended since the last call, if any."""
+        sealing = self._sealing
+        if sealing is not None and sealing.done():
+            self._sealing = None
+            sealing.result()
+
+    async def close(self) -> None:
+        """Like `settle`; an error is logged only."""
+        try:
+            await self.settle()
+        # the run has ended, possibly with an error of its own
+        except Exception as error:
+            _log.warning(f"the last checkpoint is not complete: {error}")
+
+    def last(self) -> str:
+        """Describe the last complete checkpoint, as the end of a sentence."""
+        if self._path is None:
+            return "there is no checkpoint, the same command starts from the beginning"
+        return f"the last checkpoint is {self._path}, and the same command goes on from it"
+
+    async def _seal(self, unsealed: checkpoint.Unsealed) -> None:
+        try:
+            saved = await checkpoint.seal(unsealed)
+        except BaseException:
+            self.written_step = self.step
+            raise
+        self.step = saved.step
+        self._path = saved.path
+        keep_in_mind(self.last())
+        _log.info(f"checkpoint {saved.path}")
+        try:
+            await asyncio.to_thread(checkpoint.prune, self.root, self.keep)
+        except OSError as error:
+            _log.warning(f"older checkpoints could not be removed: {error}")

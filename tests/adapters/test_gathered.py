@@ -1,0 +1,185 @@
+"""Single responses are gathered into batches, and engines rest when none come."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rmrl.adapters import gathered
+from rmrl.adapters.gathered import Gathered
+from rmrl.errors import ConfigError, DataError, EngineLostError, InfrastructureError
+
+
+class Rewards:
+    """Scores a response with its length; notes batches and rests."""
+
+    def __init__(self) -> None:
+        self.components = (SimpleNamespace(name="length"),)
+        self.batches: list[int] = []
+        self.rested = threading.Event()
+        self.started = threading.Event()
+        self.may_end = threading.Event()
+        self.may_end.set()
+
+    def score(
+        self, rows: Sequence[dict[str, Any]], *, within_budget: bool = True
+    ) -> list[dict[str, Any]]:
+        del within_budget
+        self.batches.append(len(rows))
+        if any(row["response"] is None for row in rows):
+            raise DataError("a response is no text")
+        self.started.set()
+        assert self.may_end.wait(10)
+        if any(row["response"] == "kill" for row in rows):
+            raise EngineLostError("the engine died")
+        table: list[dict[str, Any]] = []
+        for row in rows:
+            length = float(len(row["response"]))
+            table.append({**row, "reward": length, "score_length": length, "status_length": "ok"})
+        return table
+
+    def rest(self) -> None:
+        self.rested.set()
+
+
+@pytest.fixture
+def rewards(monkeypatch: pytest.MonkeyPatch) -> Rewards:
+    monkeypatch.setattr(gathered, "WAIT_S", 0.2)
+    monkeypatch.setattr(gathered, "REST_AFTER_S", 0.3)
+    return Rewards()
+
+
+def test_responses_that_come_close_together_are_one_batch(rewards: Rewards) -> None:
+    gather = Gathered(rewards)  # type: ignore[arg-type]
+    futures = [gather.submit({"response": "x" * i}) for i in range(10)]
+    assert [future.result(10).reward for future in futures] == [float(i) for i in range(10)]
+    assert rewards.batches == [10]
+    assert not rewards.rested.is_set()
+
+
+def test_engines_rest_when_nothing_comes_and_work_again_after_it(rewards: Rewards) -> None:
+    gather = Gathered(rewards)  # type: ignore[arg-type]
+    assert gather.score({"response": "four"}).numbers() == {"length": 4.0}
+    assert rewards.rested.wait(10)
+    deadline = time.monotonic() + 10
+    while any(thread.name == "rmrl-gather" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert gather.score({"response": "no"}).statuses() == {"length": "ok"}
+    assert rewards.batches == [1, 1]
+
+
+def test_an_error_reaches_every_caller_of_its_batch_and_no_other(rewards: Rewards) -> None:
+    gather = Gathered(rewards)  # type: ignore[arg-type]
+    futures = [gather.submit({"response": text}) for text in ("x", "kill")]
+    for future in futures:
+        with pytest.raises(EngineLostError, match="the engine died"):
+            future.result(10)
+    assert gather.score({"response": "four"}).reward == 4.0
+
+
+def test_a_response_that_is_cancelled_leaves_the_others_their_scores(rewards: Rewards) -> None:
+    gather = Gathered(rewards)  # type: ignore[arg-type]
+    waiting = gather.submit({"response": "waits"})
+    assert waiting.cancel()
+    assert gather.submit({"response": "four"}).result(10).reward == 4.0
+    assert rewards.batches == [1]
+    rewards.started.clear()
+    rewards.may_end.clear()
+    scoring = gather.submit({"response": "x"})
+    assert rewards.started.wait(10)
+    # What asyncio does with the future of a task that is cancelled.
+    assert not scoring.cancel()
+    rewards.may_end.set()
+    assert scoring.result(10).reward == 1.0
+    assert gather.submit({"response": "four"}).result(10).reward == 4.0
+
+
+def test_a_thread_that_ended_is_replaced(rewards: Rewards) -> None:
+    gather = Gathered(rewards)  # type: ignore[arg-type]
+    ended = threading.Thread(target=time.monotonic)
+    ended.start()
+    ended.join()
+    gather._thread = ended
+    assert gather.submit({"response": "four"}).result(10).reward == 4.0
+
+
+async def test_nobody_waits_for_a_thread_that_died(
+    rewards: Rewards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathered, "LOOK_EVERY_S", 0.05)
+    gather = Gathered(rewards)  # type: ignore[arg-type]
+    monkeypatch.setattr(gather, "_serve", lambda: None)
+    errors: list[BaseException] = []
+
+    def score() -> None:
+        try:
+            gather.score({"response": "x"})
+        except InfrastructureError as error:
+            errors.append(error)
+
+    caller = threading.Thread(target=score, daemon=True)
+    caller.start()
+    caller.join(10)
+    assert "the thread that scores responses ended" in str(errors[0])
+    with pytest.raises(InfrastructureError):
+        await asyncio.wait_for(gather.score_async({"response": "x"}), 10)
+
+
+async def test_a_long_batch_is_waited_for(
+    rewards: Rewards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathered, "LOOK_EVERY_S", 0.02)
+    gather = Gathered(rewards)  # type: ignore[arg-type]
+    rewards.may_end.clear()
+    threading.Timer(0.5, rewards.may_end.set).start()
+    assert gather.score({"response": "four"}).reward == 4.0
+    rewards.may_end.clear()
+    threading.Timer(0.5, rewards.may_end.set).start()
+    assert (await gather.score_async({"response": "four"})).reward == 4.0
+
+
+def test_a_batch_does_not_wait_for_a_stream_of_responses_to_end(
+    rewards: Rewards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathered, "OLDEST_S", 0.4)
+    gather = Gathered(rewards)  # type: ignore[arg-type]
+    first = gather.submit({"response": "first"})
+    deadline = time.monotonic() + 10
+    while not first.done() and time.monotonic() < deadline:
+        gather.submit({"response": "x"})
+        time.sleep(0.02)
+    assert first.done()
+
+
+def test_a_batch_has_a_greatest_size(rewards: Rewards, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathered, "MOST_ROWS", 4)
+    gather = Gathered(rewards)  # type: ignore[arg-type]
+    futures = [gather.submit({"response": "x" * i}) for i in range(10)]
+    assert [future.result(10).reward for future in futures] == [float(i) for i in range(10)]
+    assert max(rewards.batches) <= 4
+
+
+def test_a_response_that_cannot_be_read_is_an_error_of_its_own(rewards: Rewards) -> None:
+    gather = Gathered(rewards)  # type: ignore[arg-type]
+    texts = ["a", "bb", None, "dddd", "eeeee"]
+    futures = [gather.submit({"response": text}) for text in texts]
+    with pytest.raises(DataError, match="a response is no text"):
+        futures.pop(2).result(10)
+    assert [future.result(10).reward for future in futures] == [1.0, 2.0, 4.0, 5.0]
+    # all; [a bb], [- dddd eeeee]; [-], [dddd eeeee]
+    assert rewards.batches == [5, 2, 3, 1, 2]
+
+
+def test_a_number_is_typed_or_left_out() -> None:
+    assert gathered.number_of(None, "here") is None
+    assert gathered.number_of("", "here") is None
+    assert gathered.number_of("-0.5", "here") == -0.5
+    with pytest.raises(ConfigError, match="here='much'; need a number"):
+        gathered.number_of("much", "here")

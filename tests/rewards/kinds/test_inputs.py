@@ -1,0 +1,207 @@
+"""Rendering in parts, on a thread, beside the engines."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.errors import EngineLostError
+from rmrl.rewards.kinds import inputs as module
+from rmrl.rewards.kinds.bradley_terry import BradleyTerryReward
+from rmrl.rewards.kinds.generative import GenerativeReward
+from rmrl.rewards.kinds.inputs import RenderThread, answers_in_parts
+from rmrl.rewards.kinds.tokenizing import UnreadableInputError, tokenize, tokenize_all
+from tests.rewards.kinds.scripted import Scripted, context, dropin, said, spec
+from tests.rewards.parts import chat_tokenizer, items
+
+WHERE = "reward 'r'"
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Any:
+    return chat_tokenizer(tmp_path / "tokenizer")
+
+
+def test_many_inputs_have_the_tokens_that_each_has_alone(tokenizer: Any) -> None:
+    turns = [{"role": "user", "content": "hi"}]
+    reads = [
+        "plain", f"{tokenizer.bos_token}own begin", ("a", "b"), ("a", ""), ("a", "c"), turns,
+        [3, 4], "plain again", "", turns,
+    ]  # fmt: skip
+    together = tokenize_all(reads, tokenizer, generation_prompt=True, where=WHERE)
+    alone = [tokenize(read, tokenizer, generation_prompt=True, where=WHERE) for read in reads]
+    assert together == alone
+    # Characters are tokens: <s> p l a i n and the end that the tokenizer adds.
+    assert [len(row.token_ids) for row in together[:1]] == [len(tokenizer("plain")["input_ids"])]
+    assert together[3].text == "a\n---\n"
+
+
+def test_the_first_unreadable_input_is_the_error(tokenizer: Any) -> None:
+    with pytest.raises(UnreadableInputError, match="returned 7 "):
+        tokenize_all(["fine", 7, 8], tokenizer, generation_prompt=True, where=WHERE)
+
+
+async def test_a_batch_is_sent_in_parts_and_scored_as_in_one(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"response {i}" for i in range(7)]
+
+    def score_of(request: Any) -> Any:
+        return [said(str(len(request.text) + request.token_ids[-20]))]
+
+    async def scores(part_rows: int) -> tuple[list[Any], list[int]]:
+        monkeypatch.setattr(module, "PART_ROWS", part_rows)
+        calls = Scripted(score_of)
+        options = GenerativeReward.Options(rubric="good", scale=[])
+        reward = GenerativeReward.from_spec(
+            spec("generative", options=options), context(tokenizer, main=calls)
+        )
+        return await reward.score(items(*texts)), [len(asked[1]) for asked in calls.asked]
+
+    whole, sizes = await scores(100)
+    assert sizes == [7]
+    parts, sizes = await scores(3)
+    assert sizes == [3, 3, 1]
+    assert parts == whole
+    parts, sizes = await scores(7)
+    assert (parts, sizes) == (whole, [7])
+
+
+async def test_rm_preprocess_gets_all_responses_though_they_are_sent_in_parts(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PART_ROWS", 2)
+    code = (
+        "def rm_preprocess(prompts, responses, tokenizer):\n"
+        "    return [f'{len(responses)}' for _ in responses]\n"
+    )
+    calls = Scripted(lambda request: [said("1")])
+    reward = GenerativeReward.from_spec(
+        spec("generative", dropin=dropin(tmp_path, code)), context(tokenizer, main=calls)
+    )
+    await reward.score(items("a", "b", "c"))
+    assert [len(asked[1]) for asked in calls.asked] == [2, 1]
+    assert {request.text for request in calls.requests} == {"3"}
+
+
+async def test_a_part_that_cannot_be_rendered_ends_the_calls_of_the_others(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PART_ROWS", 1)
+    ended: list[str] = []
+
+    async def send(part: list[str]) -> list[str]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.extend(part)
+            raise
+        return part
+
+    def parts() -> Any:
+        yield ["first"]
+        raise UnreadableInputError("the second")
+
+    environment = context(tokenizer)
+    environment.render = RenderThread()
+    with pytest.raises(UnreadableInputError, match="the second"):
+        await answers_in_parts(parts(), send, rows=2, context=environment, role="main")
+    assert ended == ["first"]
+
+
+async def test_after_a_part_that_failed_no_other_is_rendered_or_sent(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PART_ROWS", 1)
+    rendered: list[str] = []
+    sent: list[str] = []
+    cancelled: list[str] = []
+    failed = threading.Event()
+
+    async def send(part: list[str]) -> list[str]:
+        sent.extend(part)
+        if part == ["second"]:
+            failed.set()
+            raise EngineLostError("the engine is broken")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.extend(part)
+            raise
+        return part
+
+    def parts() -> Any:
+        for name in ("first", "second", "third", "fourth"):
+            if name == "third":
+                assert failed.wait(10)
+            rendered.append(name)
+            yield [name]
+
+    environment = context(tokenizer)
+    environment.render = RenderThread()
+    answers = answers_in_parts(parts(), send, rows=4, context=environment, role="main")
+    with pytest.raises(EngineLostError, match="the engine is broken"):
+        await asyncio.wait_for(answers, 10)
+    assert rendered == ["first", "second", "third"]
+    assert sent == ["first", "second"]
+    assert cancelled == ["first"]
+
+
+async def test_inputs_are_rendered_off_the_event_loop(tokenizer: Any, tmp_path: Path) -> None:
+    code = (
+        "import threading\n"
+        "def rm_preprocess(prompts, responses, tokenizer):\n"
+        "    return [threading.current_thread().name for _ in responses]\n"
+    )
+    calls = Scripted(lambda request: [said("1")])
+    environment = context(tokenizer, main=calls)
+    environment.render = RenderThread()
+    reward = GenerativeReward.from_spec(
+        spec("generative", dropin=dropin(tmp_path, code)), environment
+    )
+    await reward.score(items("a"))
+    assert [request.text for request in calls.requests] == ["render"]
+
+
+async def test_the_render_thread_raises_what_its_work_raises_and_goes_on() -> None:
+    render = RenderThread()
+
+    def fails() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        await render(fails)
+    name = await render(lambda: threading.current_thread().name)
+    assert name == "render"
+    render.close()
+
+
+async def test_a_render_thread_that_was_closed_runs_what_comes_later() -> None:
+    render = RenderThread()
+    render.close()
+    assert await asyncio.wait_for(render(lambda: 3), 10) == 3
+    render.close()
+    render.close()
+    assert await asyncio.wait_for(render(lambda: 4), 10) == 4
+    render.close()
+
+
+async def test_scalar_inputs_are_sent_in_parts(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rmrl.inference.scoring_base import ValueOutput
+
+    monkeypatch.setattr(module, "PART_ROWS", 2)
+    calls = Scripted(lambda request: ValueOutput(float(len(request.token_ids)), 1))
+    reward = BradleyTerryReward.from_spec(spec("bradley_terry"), context(tokenizer, main=calls))
+    results = await reward.score(items("a", "bb", "ccc"))
+    shortest = results[0].value
+    assert shortest is not None
+    # One more character is one more token.
+    expected = [shortest, shortest + 1.0, shortest + 2.0]
+    assert [result.value for result in results] == expected
+    assert [len(asked[1]) for asked in calls.asked] == [2, 1]

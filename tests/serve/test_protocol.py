@@ -1,0 +1,109 @@
+"""What a connection may take of the server before its request is known."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from rmrl.serve import protocol
+from tests.serve.conftest import Served
+from tests.serve.live import live
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+LIMIT_S = 10.0
+
+
+def connected(address: str) -> socket.socket:
+    url = httpx.URL(address)
+    return socket.create_connection((url.host, url.port), timeout=LIMIT_S)
+
+
+def until_closed(client: socket.socket) -> bytes:
+    """What comes before the server closes the connection."""
+    received = b""
+    with suppress(ConnectionResetError):
+        while piece := client.recv(65536):
+            received += piece
+    return received
+
+
+def test_a_head_is_limited_in_size(served: Served) -> None:
+    with live(served) as address, connected(address) as client:
+        client.sendall(HEAD + b"X: " + b"a" * 2 * protocol.MOST_HEAD_BYTES)
+        assert until_closed(client).startswith(b"HTTP/1.1 400")
+
+
+def test_a_head_that_never_ends_closes_its_connection(served: Served) -> None:
+    with live(served, idle_s=1) as address:
+        began = time.monotonic()
+        with connected(address) as silent, connected(address) as first, connected(address) as later:
+            first.sendall(HEAD)
+            later.sendall(HEAD + b"\r\n")
+            assert later.recv(65536).startswith(b"HTTP/1.1 200")
+            later.sendall(HEAD)  # the one byte that ends the pause, and no more
+            for client in (silent, first, later):
+                assert b"200" not in until_closed(client)
+        assert time.monotonic() - began < LIMIT_S
+
+
+def test_a_request_that_takes_longer_than_a_head_may_is_answered(served: Served) -> None:
+    (served.bench.folder / "functions" / "slow.py").write_text(
+        "import time\ndef compute_score(data_source, solution_str, ground_truth):\n"
+        "    time.sleep(2)\n    return 1.0\n"
+    )
+    with live(served, "reward.models=[slow]", idle_s=1) as address:
+        rows = [{"prompt": "p", "response": "r"}]
+        answer = httpx.post(f"{address}/v1/score", json={"rows": rows}, timeout=LIMIT_S)
+        assert answer.json()["rows"][0]["reward"] == 1.0
+
+
+def test_connections_are_limited_in_number(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MOST_CONNECTIONS", 1)
+    with live(served) as address:
+        with connected(address) as first:
+            first.sendall(HEAD + b"\r\n")
+            assert first.recv(65536).startswith(b"HTTP/1.1 200")
+            with connected(address) as second:
+                second.sendall(HEAD + b"\r\n")
+                assert until_closed(second) == b""
+        with connected(address) as third:
+            third.sendall(HEAD + b"\r\n")
+            assert third.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_stray_bytes_leave_no_line_in_the_log(
+    served: Served, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with live(served) as address:
+        for stray in (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"{}\r\n\r\n"):
+            with connected(address) as client:
+                client.sendall(stray)
+                assert until_closed(client).startswith(b"HTTP/1.1 400")
+        upgrade = HEAD + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        with connected(address) as client:
+            client.sendall(upgrade)
+            assert client.recv(65536).startswith(b"HTTP/1.1 200")
+    assert not [record for record in caplog.records if "HTTP request" in record.getMessage()]
+    assert not [record for record in caplog.records if "pgrade" in record.getMessage()]
+    assert "Invalid HTTP" not in capfd.readouterr().err
+
+
+def test_head_is_answered_without_a_body(served: Served) -> None:
+    with live(served) as address, connected(address) as client:
+        client.sendall(b"HEAD /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        head, _, body = until_closed(client).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    assert body == b""
+
+
+def test_a_body_larger_than_a_head_arrives_whole(served: Served) -> None:
+    rows = [{"prompt": "p", "response": "x" * 3_000_000}]
+    with live(served) as address:
+        answer = httpx.post(f"{address}/v1/score", content=json.dumps({"rows": rows}), timeout=60,
+                            headers={"Content-Type": "application/json"})  # fmt: skip
+    assert answer.json()["rows"][0]["score_length"] == 300_000.0

@@ -1,0 +1,105 @@
+"""What weight_transport=auto means, by device, place of the engines, vLLM and memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.version import Version
+
+from rmrl.config.schema import Config
+from rmrl.inference.vllm import compat
+from rmrl.models.checkpoint_inspect import tensor_headers, weight_bytes
+from rmrl.trainer.check_rollout import rollout_problems
+from rmrl.trainer.plan import Extras, memory_plan
+from rmrl.trainer.transport import chosen_transport, transfer_bytes
+
+GIB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "installed_version", lambda: Version("0.32.0"))
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def config_of(path: Path, **rollout: Any) -> Config:
+    config = Config()
+    config.actor_rollout_ref.model.path = str(path)
+    config.trainer.n_gpus_per_node = 2
+    config.trainer.resource_pools = {"samplers": {"n_gpus_per_node": 2}}
+    for name, value in rollout.items():
+        setattr(config.actor_rollout_ref.rollout, name, value)
+    return config
+
+
+def chosen(config: Config, *, device: str = "cuda", budget_bytes: int = 80 * GIB) -> str:
+    plan = memory_plan(
+        config,
+        [],
+        device=device,
+        budget_bytes=budget_bytes,
+        extras=Extras(),
+        gpu_bytes=budget_bytes,
+    )
+    return chosen_transport(config, plan, device=device)
+
+
+@pytest.mark.parametrize(
+    ("rollout", "device", "transport"),
+    [
+        ({}, "cuda", "ipc"),
+        ({}, "cpu", "file"),
+        ({"pool": "samplers"}, "cuda", "nccl"),
+        ({"pool": "samplers"}, "cpu", "file"),
+        ({"name": "sglang"}, "cuda", "file"),
+        ({"name": "hf", "pool": "samplers"}, "cuda", "file"),
+        ({"engine_kwargs": {"vllm": {"weight_transfer_config": {"backend": "x"}}}}, "cuda", "file"),
+        ({"weight_transport": "file"}, "cuda", "file"),
+        ({"weight_transport": "ipc"}, "cuda", "ipc"),
+    ],
+)
+def test_the_most_direct_transport_is_chosen(
+    tiny_llama: Path, rollout: dict[str, Any], device: str, transport: str
+) -> None:
+    assert chosen(config_of(tiny_llama, **rollout), device=device) == transport
+
+
+def test_a_vllm_without_the_training_side_gets_files(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "installed_version", lambda: Version("0.25.1"))
+    assert chosen(config_of(tiny_llama)) == "file"
+    (problem,) = rollout_problems(config_of(tiny_llama, weight_transport="ipc"), device="cuda")
+    assert "needs a newer vllm than is installed (vLLM 0.26 or newer)" in problem
+
+
+def test_what_cannot_be_shared_between_processes_goes_through_files(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    assert chosen(config_of(tiny_llama)) == "file"
+    assert "expandable segments" in caplog.messages[0]
+
+
+def test_ipc_needs_room_for_both_sides_at_once(
+    tiny_llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    config = config_of(tiny_llama)
+    coming = transfer_bytes(config)
+    weights = weight_bytes(str(tiny_llama), "bfloat16")
+    # the engine's process, its weights, and 1 GiB of buffer twice: no tensor here is larger
+    assert max(header.count for header in tensor_headers(tiny_llama)) * 2 < GIB
+    assert coming == 600 * 2**20 + weights + 2 * GIB
+    plan = memory_plan(
+        config, [], device="cuda", budget_bytes=80 * GIB, extras=Extras(), gpu_bytes=80 * GIB
+    )
+    training = next(claim for claim in plan.claims if claim.who == "training")
+    enough = training.awake_bytes + coming
+    assert chosen(config, budget_bytes=enough) == "ipc"
+    assert chosen(config, budget_bytes=enough - 1) == "file"
+    assert "at the same time, and it has" in caplog.messages[0]
