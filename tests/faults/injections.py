@@ -221,7 +221,7 @@ def ran_tests(seen: Seen, verdicts: list[Any]) -> Reply:
 def _text(seen: Seen) -> str:
     """The response that a server is asked about."""
     if "code" in seen.body:
-        return json.loads(seen.body["stdin"])["candidate"]
+        return json.loads(seen.body["stdin"])["candidate"][-1]
     return seen.body["response"]
 
 

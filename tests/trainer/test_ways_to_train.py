@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmrl.errors import Interrupted
-from rmrl.trainer.checkpoint import prune
+from rmrl.trainer.checkpoint import Unsealed, write_files
 from rmrl.trainer.collector import Collector
 from rmrl.types import Sampling
 from tests.trainer.fake_run import FakeParts, fake_run, records, rollout_engine, train_and_close
@@ -263,12 +263,14 @@ def test_prompts_under_way_at_a_checkpoint_are_trained_once(
     prompts again and loses none."""
     run = fake_run(tmp_path, total_steps=4, trainer__max_staleness=ahead, trainer__save_freq=2)
 
-    def stop(root: Path, keep: int | None) -> list[Path]:
+    async def stop(*args: Any, **options: Any) -> Unsealed:
+        unsealed = await write_files(*args, **options)
         run.interrupted = True
-        return prune(root, keep)
+        return unsealed
 
     with monkeypatch.context() as patched:
-        patched.setattr("rmrl.trainer.checkpoint.prune", stop)  # called behind each save
+        # Between two steps. What seals a checkpoint runs beside the next ones.
+        patched.setattr("rmrl.trainer.checkpoint.write_files", stop)
         with pytest.raises(Interrupted):
             asyncio.run(train_and_close(run))
     state = json.loads((run.out_dir / "checkpoints/step_000002/trainer.json").read_text())
