@@ -99,9 +99,12 @@ class Gathered:
         return future
 
     def score(self, row: Row) -> Scored:
-        """Score a response; blocks until its batch is scored. Raises InfrastructureError where the
-        thread that scores has ended without it."""
-        future = self.submit(row)
+        """Score a response; blocks until its batch is scored. Raises what `result` raises."""
+        return self.result(self.submit(row))
+
+    def result(self, future: Future[Scored]) -> Scored:
+        """Wait for the scores of a response that was handed over. Raises the error of its batch,
+        InfrastructureError where the thread that scores has ended without it."""
         while not wait([future], LOOK_EVERY_S).done:
             self._check_thread(future)
         return future.result(0)

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rmrl.adapters.gathered import Scored, gathered_rewards, number_of
-from rmrl.adapters.rows import row_of
 from rmrl.adapters.shared import Config, config_from_environment
 from rmrl.data.queries import response_of
+from rmrl.data.trainer_rows import row_of
 from rmrl.errors import DataError
 
 REWARDS = "RMRL_REWARDS"
@@ -81,7 +81,7 @@ def _scored(
             if isinstance(values, list | tuple) and len(values) == len(queries):
                 own[name] = values[i]
         futures.append(gathered.submit(row_of(prompt, _response(query, prompt), own)))
-    scored: list[Scored] = [future.result() for future in futures]
+    scored: list[Scored] = [gathered.result(future) for future in futures]
     rewards = torch.tensor([each.reward for each in scored], dtype=torch.float32)
     logs: dict[str, Any] = {}
     for name in scored[0].components if scored else ():

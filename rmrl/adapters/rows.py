@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmrl.data.trainer_rows import row_of
 from rmrl.errors import DataError
-
-__all__ = ["NO_PROMPT", "row_of", "text_of", "turns_of"]
 
 NO_PROMPT = "(the trainer did not pass the prompt)"
 """Prompt of a row whose rewards do not need one."""

@@ -17,8 +17,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rmrl.adapters.rows import row_of, text_of, turns_of
+from rmrl.adapters.rows import text_of, turns_of
 from rmrl.adapters.shared import Config, SharedRewards, settings_of, shared_rewards
+from rmrl.data.trainer_rows import row_of
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.table import ScoreTable
 from rmrl.rewards.residency import EnginePlan

@@ -25,8 +25,9 @@ from importlib import import_module
 from typing import Any
 
 from rmrl.adapters.gathered import Gathered, Scored, gathered_rewards, number_of
-from rmrl.adapters.rows import row_of, text_of, turns_of
+from rmrl.adapters.rows import text_of, turns_of
 from rmrl.adapters.shared import Config, config_from_environment, shared_rewards
+from rmrl.data.trainer_rows import row_of
 from rmrl.errors import ConfigError, DataError, RewardError
 
 REWARDS = "RMRL_REWARDS"

@@ -28,13 +28,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.adapters.gathered import Gathered, Scored, gathered_rewards, number_of
-from rmrl.adapters.rows import NO_PROMPT, row_of
+from rmrl.adapters.rows import NO_PROMPT
 from rmrl.adapters.shared import (
     Config,
     SharedRewards,
     config_from_environment,
     shared_rewards,
 )
+from rmrl.data.trainer_rows import row_of
 from rmrl.errors import DataError
 
 REWARDS = "RMRL_REWARDS"

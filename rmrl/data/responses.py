@@ -105,6 +105,15 @@ def answered(
     return ResponseReader(settings, count_tokens).answered(rows, numbers=itertools.count())
 
 
+def groups_together(rows: Sequence[AnsweredRow]) -> list[AnsweredRow]:
+    """Return the rows with those of a group behind one another, in the order in which the groups
+    begin."""
+    first: dict[bytes, int] = {}
+    for row in rows:
+        first.setdefault(row.group, row.number)
+    return sorted(rows, key=lambda row: first[row.group])
+
+
 def batches(
     rows: Iterator[AnsweredRow], sizes: Iterator[int], *, whole_groups: bool
 ) -> Iterator[list[AnsweredRow]]:

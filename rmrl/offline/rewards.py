@@ -21,7 +21,7 @@ from rmrl.cluster.watch import unless_lost
 from rmrl.config.load import config_of, shipped
 from rmrl.config.schema import ScoreConfig
 from rmrl.config.yaml_file import read_yaml
-from rmrl.data.responses import AnsweredRow, answered, batches
+from rmrl.data.responses import AnsweredRow, answered, batches, groups_together
 from rmrl.data.rows import Row
 from rmrl.errors import ConfigError, DataError
 from rmrl.offline.check import CheckedScoring, check_first_rows, check_scoring
@@ -305,10 +305,7 @@ async def _scored(
     """The added columns in the order of `rows`, scored in the batches of `rmrl score`."""
     ordered = list(rows)
     if checked.whole_groups:
-        first: dict[bytes, int] = {}
-        for row in rows:
-            first.setdefault(row.group, row.number)
-        ordered.sort(key=lambda row: first[row.group])
+        ordered = groups_together(rows)
     summary = Summary()
     columns: dict[str, list[Any]] = {}
     transformed: dict[str, list[Any]] = {}

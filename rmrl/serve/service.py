@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import repeat
 from typing import Any
 
-from rmrl.data.responses import AnsweredRow, ResponseReader, batches
+from rmrl.data.responses import AnsweredRow, ResponseReader, batches, groups_together
 from rmrl.offline.columns import score_columns
 from rmrl.offline.response_rows import response_rows
 from rmrl.offline.score import token_counter
@@ -252,10 +252,7 @@ class Service:
         scoring = self.checked.scoring
         ordered = list(rows)
         if scoring.whole_groups:
-            first: dict[bytes, int] = {}
-            for row in rows:
-                first.setdefault(row.group, row.number)
-            ordered.sort(key=lambda row: first[row.group])
+            ordered = groups_together(rows)
         size = scoring.config.data.batch_size
         if streamed and not scoring.by_batch:
             size = min(size, _PART_OF_A_STREAM)

@@ -86,32 +86,25 @@ class Sinks:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Pass one step's metrics to every sink that still works."""
-        for name, sink in list(self._sinks.items()):
-            try:
-                sink.log(step, metrics)
-            # third-party code: it may raise anything, and no log line is worth a run
-            except Exception as error:
-                self._switch_off(name, step, error)
+        self._pass_on(step, lambda sink: sink.log(step, metrics))
 
     def text(self, step: int, text: str) -> None:
         """Pass a block of text, such as a scored sample, to the sinks that can show one."""
-        for name, sink in list(self._sinks.items()):
-            if not isinstance(sink, TextSink):
-                continue
-            try:
+
+        def write(sink: Sink) -> None:
+            if isinstance(sink, TextSink):
                 sink.text(step, text)
-            except Exception as error:  # as in `log`
-                self._switch_off(name, step, error)
+
+        self._pass_on(step, write)
 
     def table(self, step: int, table: SampleTable) -> None:
         """Pass the scored samples of a step to the sinks that can show a table."""
-        for name, sink in list(self._sinks.items()):
-            if not isinstance(sink, TableSink):
-                continue
-            try:
+
+        def write(sink: Sink) -> None:
+            if isinstance(sink, TableSink):
                 sink.table(step, table)
-            except Exception as error:  # as in `log`
-                self._switch_off(name, step, error)
+
+        self._pass_on(step, write)
 
     def close(self) -> None:
         """Close every sink. Safe to call twice."""
@@ -119,10 +112,19 @@ class Sinks:
             del self._sinks[name]
             try:
                 sink.close()
-            except Exception as error:  # as above
+            except Exception as error:  # as in `_pass_on`
                 _log.warning(
                     f"the logger {name} failed while closing with {type(error).__name__}: {error}"
                 )
+
+    def _pass_on(self, step: int, write: Callable[[Sink], None]) -> None:
+        """Call `write` for every sink that still works."""
+        for name, sink in list(self._sinks.items()):
+            try:
+                write(sink)
+            # third-party code: it may raise anything, and no log line is worth a run
+            except Exception as error:
+                self._switch_off(name, step, error)
 
     def _switch_off(self, name: str, step: int, error: Exception) -> None:
         sink = self._sinks.pop(name)

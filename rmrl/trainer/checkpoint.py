@@ -69,11 +69,6 @@ class Unsealed:
     config_fingerprint: str
 
 
-async def save(root: Path, step: int, write: Write, *, config_fingerprint: str = "") -> Checkpoint:
-    """Write a checkpoint and seal it; errors as in `write_files`."""
-    return await seal(await write_files(root, step, write, config_fingerprint=config_fingerprint))
-
-
 async def write_files(
     root: Path, step: int, write: Write, *, config_fingerprint: str = ""
 ) -> Unsealed:

@@ -12,8 +12,8 @@ import pytest
 import torch
 import yaml
 
-from rmrl.adapters import openrlhf
-from rmrl.errors import ConfigError, DataError, RewardError
+from rmrl.adapters import gathered, openrlhf
+from rmrl.errors import ConfigError, DataError, InfrastructureError, RewardError
 
 Make = Callable[..., dict[str, Any]]
 
@@ -71,6 +71,16 @@ def test_what_cannot_be_scored_is_an_error(config: Make) -> None:
         reward_func(["other"], ["prompt"], ["4"])
     with pytest.raises(RewardError, match="'right' unparseable"):
         reward_func(["psilent"], ["p"], ["4"])
+
+
+def test_a_response_whose_scoring_thread_died_is_an_error(
+    config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathered, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(gathered.Gathered, "_serve", lambda _: None)
+    reward_func = openrlhf.reward_func_of(config("length"))
+    with pytest.raises(InfrastructureError, match="the thread that scores responses ended"):
+        reward_func(["p4"], ["p"], ["4"])
 
 
 def test_the_file_that_is_missing_in_the_environment_is_named(

@@ -19,6 +19,7 @@ from rmrl.backends.base import ProcessSettings
 from rmrl.errors import CheckpointError
 from rmrl.trainer import checkpoint
 from tests.backends.policies import make_batch, make_settings, write_policy
+from tests.trainer.saved import save
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +82,7 @@ def saved(engine, tmp_path_factory: pytest.TempPathFactory) -> dict:
             engine.save(str(folder / "policy"))
             engine.save_hf(str(folder / "hf"))
 
-        asyncio.run(checkpoint.save(root, step, write))
+        asyncio.run(save(root, step, write))
     assert not np.array_equal(found[1], found[2])
     return {"root": root, "probe": probe, "logprobs": found}
 
@@ -201,7 +202,7 @@ def test_a_disk_that_fills_up_under_the_engine_keeps_the_last_good_one(
             r" untouched"
         ),
     ):
-        asyncio.run(checkpoint.save(saved["root"], 3, write))
+        asyncio.run(save(saved["root"], 3, write))
     untouched(saved, caplog)
 
 
@@ -224,7 +225,7 @@ def test_a_failure_inside_torchs_writer_is_an_error_of_ours(
             signal.signal(signal.SIGXFSZ, before)
 
     with pytest.raises(CheckpointError, match=r"cannot be written: .*File too large"):
-        asyncio.run(checkpoint.save(saved["root"], 3, write))
+        asyncio.run(save(saved["root"], 3, write))
     untouched(saved, caplog)
 
 
@@ -233,7 +234,5 @@ def test_only_the_newest_are_kept(saved: dict, tmp_path: Path) -> None:
     shutil.copytree(saved["root"], root)
     delete(root / "step_000002" / "policy" / "state.json")
     assert checkpoint.prune(root, 1) == []  # the torn one does not count
-    asyncio.run(
-        checkpoint.save(root, 3, lambda folder: (folder / "trainer.json").write_text("{}") and None)
-    )
+    asyncio.run(save(root, 3, lambda folder: (folder / "trainer.json").write_text("{}") and None))
     assert [path.name for path in checkpoint.prune(root, 1)] == ["step_000001", "step_000002"]

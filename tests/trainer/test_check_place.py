@@ -12,7 +12,7 @@ from rmrl.cluster.nvml import Gpu
 from rmrl.config.schema import Config
 from rmrl.errors import ConfigError
 from rmrl.models.checkpoint_inspect import weight_bytes
-from rmrl.trainer import check_place, checkpoint
+from rmrl.trainer import check_place
 from rmrl.trainer.check_place import (
     fill_processes,
     finished_step,
@@ -20,6 +20,7 @@ from rmrl.trainer.check_place import (
     process_problems,
     published_weights_advice,
 )
+from tests.trainer.saved import save
 
 GPU = Gpu(total_bytes=80 * 2**30, free_bytes=79 * 2**30)
 
@@ -75,7 +76,7 @@ def saved(folder: Path, step: int) -> None:
     async def write(fresh: Path) -> None:
         (fresh / "trainer.json").write_text("{}")
 
-    asyncio.run(checkpoint.save(folder / "checkpoints", step, write))
+    asyncio.run(save(folder / "checkpoints", step, write))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import pytest
 
 from rmrl.errors import CheckpointError, ConfigError
 from rmrl.trainer import checkpoint
-from rmrl.trainer.checkpoint import Checkpoint, newest_complete, prune, save, verify
+from rmrl.trainer.checkpoint import Checkpoint, newest_complete, prune, verify
+from tests.trainer.saved import save
 
 
 def fill(folder: Path) -> None:

@@ -12,6 +12,7 @@ from rmrl.errors import CheckpointError, StallError
 from rmrl.trainer import checkpoint
 from rmrl.trainer.saves import Saves
 from tests.trainer.fake_run import fake_run, train_and_close
+from tests.trainer.saved import save
 
 
 def write(folder: Path) -> None:
@@ -148,7 +149,7 @@ def test_an_interrupt_leaves_a_whole_checkpoint(tmp_path: Path, slow_disk: threa
 
 
 async def test_the_checkpoint_of_another_run_is_named_where_it_is(tmp_path: Path) -> None:
-    await checkpoint.save(tmp_path / "theirs", 10, write)
+    await save(tmp_path / "theirs", 10, write)
     theirs = checkpoint.verify(tmp_path / "theirs" / "step_000010")
     kept = saves(tmp_path / "ours")
     kept.resumed(theirs)

@@ -280,17 +280,11 @@ def rollout_correction(typed: Values, values: Values) -> Converted:
         )
     elif rejection_key in typed:
         texts.append(override(rejection_key, _REJECTIONS.get(str(rejection), rejection)))
-    largest_weight = typed.get(weight_key)
     try:
-        if isinstance(largest_weight, str):
-            lower, _, upper = largest_weight.partition("_")
-            texts += [
-                override(weight_key, float(upper)),
-                override(f"{weight_key}_lower", float(lower)),
-                override(f"{_CORRECTION}.rollout_is_outside", "zero"),
-            ]
-        elif largest_weight is not None:
-            texts.append(override(weight_key, largest_weight))
+        weights = _thresholds(weight_key, typed.get(weight_key))
+        if isinstance(typed.get(weight_key), str):
+            weights.append(override(f"{_CORRECTION}.rollout_is_outside", "zero"))
+        texts += weights
     except ValueError:
         problems[weight_key] = "give one number, or lower_upper such as 0.5_5.0"
     if bound_key in typed:
@@ -298,17 +292,21 @@ def rollout_correction(typed: Values, values: Values) -> Converted:
         if bound is None and rejection is not None:
             bound = values.get(weight_key, 2.0)
         try:
-            if isinstance(bound, str):
-                lower, _, upper = bound.partition("_")
-                texts += [
-                    override(bound_key, float(upper)),
-                    override(f"{bound_key}_lower", float(lower)),
-                ]
-            elif bound is not None:
-                texts.append(override(bound_key, bound))
+            texts += _thresholds(bound_key, bound)
         except ValueError:
             problems[bound_key] = "give one number, or lower_upper such as 0.5_2.0"
     return Converted(overrides=tuple(texts), problems=problems)
+
+
+def _thresholds(key: str, value: Any) -> list[str]:
+    """Overrides of a number, of "lower_upper", or of None, which sets nothing. Raises ValueError
+    for another text."""
+    if value is None:
+        return []
+    if not isinstance(value, str):
+        return [override(key, value)]
+    lower, _, upper = value.partition("_")
+    return [override(key, float(upper)), override(f"{key}_lower", float(lower))]
 
 
 def bypass(typed: Values, values: Values) -> Converted:

@@ -39,7 +39,11 @@ def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str
     gates: list[tuple[int, ...]] = []
     cheaper: list[tuple[int, ...]] = []
     streamable: set[int] = set()
+    # Those that need all responses to a prompt at once.
+    grouped: set[int] = set()
     for c, spec in enumerate(specs):
+        if kind_facts(spec.kind).whole_groups or spec.whole_groups:
+            grouped.add(c)
         gates.append(tuple(index[name] for name in spec.gates))
         cheaper.append(())
         if kind_facts(spec.kind).combines:
@@ -48,8 +52,7 @@ def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str
         if how == "product":
             cheaper[c] = _cheaper(c, specs, scheduled)
         # Streams if it needs neither the policy's devices nor all responses of a group at once.
-        groups = kind_facts(spec.kind).whole_groups or spec.whole_groups
-        if not groups and all(engine.pool for engine in spec.engines.values()):
+        if c not in grouped and all(engine.pool for engine in spec.engines.values()):
             streamable.add(c)
     # A component that waits for a deferred one is deferred as well, through chains of any length.
     for _ in specs:
@@ -59,8 +62,7 @@ def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str
     deferred = set(range(len(specs))) - set(members) - streamable
     ahead: set[int] = set()
     for c in deferred:
-        groups = kind_facts(specs[c].kind).whole_groups or specs[c].whole_groups
-        together = groups or reads_all_at_once(specs[c])
+        together = c in grouped or reads_all_at_once(specs[c])
         if not (together or gates[c] or cheaper[c]):
             ahead.add(c)
     return Graph(
