@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmrl.rewards.specs.spec import RewardSpec
-from tests.rewards.parts import checkpoint
+from tests.rewards.parts import adapter, checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -22,7 +22,8 @@ SCALARS = (
     "Skywork/Skywork-Reward-V2-Qwen3-0.6B",
 )
 STEP_MODELS = ("Qwen/Qwen2.5-Math-PRM-7B",)
-"""Checkpoints that the pages name: in `lay_out` they are folders with headers and no weights."""
+ADAPTERS = ("adapters/kind", "adapters/exact")
+"""Checkpoints and adapters that the pages name: in `lay_out` they are folders with headers and no weights."""
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -72,6 +73,8 @@ def lay_out(folder: Path) -> Path:
         checkpoint(folder / name, head=True)
     for name in STEP_MODELS:
         checkpoint(folder / name, head=True, labels=2)
+    for name in ADAPTERS:
+        adapter(folder / name)
     return folder
 
 

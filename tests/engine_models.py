@@ -191,3 +191,32 @@ def _bert_config() -> BertConfig:
         max_position_embeddings=64,
         initializer_range=0.2,
     )
+
+
+def write_adapter(
+    folder: Path, base: Path, *, seed: int = 0, rank: int = 4, merged: Path | None = None
+) -> Path:
+    """A LoRA of peft over attention and MLP of a Llama, with its scalar head as a full module where
+    it has one; `merged`: also write the base with the adapter in it."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+    torch.manual_seed(seed)
+    scores = "scorer" in base.name or "reward" in base.name
+    loader = AutoModelForSequenceClassification if scores else AutoModelForCausalLM
+    model = loader.from_pretrained(base, dtype=torch.float32)
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=2 * rank,
+        target_modules=["q_proj", "v_proj", "down_proj"],
+        task_type="SEQ_CLS" if scores else "CAUSAL_LM",
+    )
+    adapted = get_peft_model(model, config)
+    for name, tensor in adapted.named_parameters():
+        if "lora_B" in name or "modules_to_save" in name:
+            torch.nn.init.normal_(tensor, std=0.05)  # B starts at 0, which would change nothing
+    adapted.save_pretrained(folder)
+    if merged is not None:
+        adapted.merge_and_unload().save_pretrained(merged)
+        AutoTokenizer.from_pretrained(base).save_pretrained(merged)
+    return folder

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from rmrl.inference.rollout import ROLLOUT_ENGINES
 from rmrl.inference.scoring import ENGINES
 from rmrl.inference.scoring_base import EngineSpec
+from rmrl.models.adapter_inspect import Adapter
 
 EVERYWHERE = ("cpu", "cuda")
 
@@ -39,6 +40,11 @@ class EngineFacts:
     (CUDA)."""
     single_process: bool = False
     """Runs in one process on one device: needs nothing of Ray."""
+    adapter_problem: Callable[[Adapter, str], str] = lambda _, __: (
+        "this engine runs no LoRA adapters; use engine.name=vllm or hf, or merge the adapter into"
+        " its base"
+    )
+    """(adapter, runner) -> why the engine cannot run it on a model of that kind; "": it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

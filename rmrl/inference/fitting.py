@@ -4,7 +4,7 @@ cut into batches of similar length."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rmrl.inference.scoring_base import EmbedOutput, PoolingRequest, TokenOutput, overlong_detail
 
@@ -27,6 +27,14 @@ def answered(
     for request in requests:
         outputs.append(next(computed) if fits(request) else mark(request))
     return outputs
+
+
+def by_adapter(requests: Sequence[Any]) -> dict[str, list[int]]:
+    """Return adapter -> positions of its requests, in the order of first use."""
+    positions: dict[str, list[int]] = {}
+    for i, request in enumerate(requests):
+        positions.setdefault(request.adapter, []).append(i)
+    return positions
 
 
 def sorted_batches(

@@ -47,12 +47,18 @@ class EngineSpec(EngineSettings):
     devices for on CUDA, one on CPU."""
     batch_invariant: bool = False
     """Every row is computed independently of what else is in its batch."""
+    adapter: str = ""
+    """Folder of the LoRA adapter that a reward's requests to it name; "": the model as it is."""
+    adapters: tuple[str, ...] = ()
+    """Adapters of all rewards that share it, which it has to serve."""
 
     @property
     def key(self) -> Hashable:
-        """Equal for specs that one engine can serve; two spellings of one folder are equal."""
+        """Equal for specs that one engine can serve, adapters aside; two spellings of one folder
+        are equal."""
         path = os.path.realpath(self.path) if Path(self.path).exists() else self.path
-        names = [f.name for f in fields(self) if f.name not in ("path", "kwargs")]
+        apart = ("path", "kwargs", "adapter", "adapters")
+        names = [f.name for f in fields(self) if f.name not in apart]
         rest = [getattr(self, name) for name in names]
         return (path, *rest, json.dumps(dict(self.kwargs), sort_keys=True, default=repr))
 
@@ -81,6 +87,8 @@ class GenerateRequest:
     """(role, content) of each turn."""
     choice_tokens: tuple[int, ...] = ()
     """Token ids whose log-probabilities as the first generated token are returned."""
+    adapter: str = ""
+    """One of `EngineSpec.adapters`; "": the model as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,8 @@ class PoolingRequest:
     """For BERT-like pair models: zeros, then ones; same length as `token_ids`."""
     positions: tuple[int, ...] = ()
     """token_pooling: positions of the tokens whose logits are returned."""
+    adapter: str = ""
+    """As in a GenerateRequest."""
 
 
 @dataclass(frozen=True, slots=True)

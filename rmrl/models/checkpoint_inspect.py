@@ -328,26 +328,38 @@ def tensor_headers(path: str | Path) -> tuple[TensorHeader, ...]:
     one is torn."""
     headers: list[TensorHeader] = []
     for file in _weight_files(local_checkpoint(path)):
-        size = file.stat().st_size
-        with file.open("rb") as stream:
-            prefix = stream.read(8)
-            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
-            if 8 + length > size:
-                raise ConfigError(
-                    f"'{file}' is torn ({size} bytes, its header alone needs more); copy the"
-                    " checkpoint again"
-                )
-            entries = json.loads(stream.read(length))
-        entries.pop("__metadata__", None)
-        end = 0
-        for name, entry in entries.items():
-            headers.append(TensorHeader(name, entry["dtype"], tuple(entry["shape"]), file))
-            end = max(end, entry["data_offsets"][1])
-        if 8 + length + end > size:
-            raise ConfigError(
-                f"'{file}' is torn ({size} bytes of {8 + length + end}); copy the checkpoint again"
-            )
+        headers += file_headers(file)
     return tuple(headers)
+
+
+def file_headers(file: Path) -> tuple[TensorHeader, ...]:
+    """Every tensor of one safetensors file. Raises ConfigError when it is torn."""
+    headers: list[TensorHeader] = []
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        prefix = stream.read(8)
+        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
+        if 8 + length > size:
+            raise ConfigError(
+                f"'{file}' is torn ({size} bytes, its header alone needs more); copy the"
+                " checkpoint again"
+            )
+        entries = json.loads(stream.read(length))
+    entries.pop("__metadata__", None)
+    end = 0
+    for name, entry in entries.items():
+        headers.append(TensorHeader(name, entry["dtype"], tuple(entry["shape"]), file))
+        end = max(end, entry["data_offsets"][1])
+    if 8 + length + end > size:
+        raise ConfigError(
+            f"'{file}' is torn ({size} bytes of {8 + length + end}); copy the checkpoint again"
+        )
+    return tuple(headers)
+
+
+def stored_bytes(headers: Sequence[TensorHeader]) -> int:
+    """Bytes of tensors as they are stored."""
+    return sum(header.count * _SIZES[header.dtype] for header in headers)
 
 
 def _weight_files(folder: Path) -> list[Path]:

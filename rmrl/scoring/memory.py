@@ -166,6 +166,8 @@ def engine_claims(engines: Sequence[EnginePlan]) -> list[Claim]:
         for word, count in (("tp", spec.tensor_parallel_size), ("x", plan.replicas)):
             if count > 1:
                 width += f" {word}{count}"
+        if spec.adapters:
+            width += f" +{len(spec.adapters)} LoRA"
         devices = (MEMORY,)
         if spec.device != "cpu":
             devices = tuple(gpu(plan.place, number) for number in plan.devices)

@@ -114,6 +114,9 @@ def reward_row(spec: RewardSpec) -> dict[str, Any]:
     if spec.gates:
         row["gates"] = list(spec.gates)
     row["models"] = {role: engine.path for role, engine in spec.engines.items()}
+    adapters = {role: engine.adapter for role, engine in spec.engines.items() if engine.adapter}
+    if adapters:
+        row["adapters"] = adapters
     row["runs"] = "rule workers"
     if spec.engines:
         row["runs"] = "engine"

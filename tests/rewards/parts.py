@@ -201,14 +201,29 @@ def checkpoint(folder: Path, *, head: bool | None = None, labels: int = 1) -> Pa
     config |= {} if head is None else {"id2label": {str(i): f"L{i}" for i in range(labels)}}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     names = {"model.norm.weight": [1]} | ({"score.weight": [labels]} if head else {})
+    _write_tensors(folder / "model.safetensors", names)
+    return folder
+
+
+def adapter(folder: Path) -> Path:
+    """A LoRA of rank 1 for any `checkpoint`."""
+    folder.mkdir(parents=True)
+    config = {"peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_modules": ["norm"]}
+    (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
+    layer = "base_model.model.model.norm"
+    names = {f"{layer}.lora_A.weight": [1], f"{layer}.lora_B.weight": [1]}
+    _write_tensors(folder / "adapter_model.safetensors", names)
+    return folder
+
+
+def _write_tensors(file: Path, names: dict[str, list[int]]) -> None:
     entries, at = {}, 0
     for name, shape in names.items():
         size = 4 * shape[0]
         entries[name] = {"dtype": "F32", "shape": [*shape, 1], "data_offsets": [at, at + size]}
         at += size
     header = json.dumps(entries).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(at))
-    return folder
+    file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(at))
 
 
 def chat_tokenizer(folder: Path) -> Any:

@@ -23,6 +23,8 @@ texts:
     fail_to_start    reason with which `start` raises EngineLoadError
     awake_bytes, away_bytes    planned bytes awake and asleep
     measured_away_bytes    bytes that it reports asleep (default: the planned ones)
+    adapters         {name of an adapter's folder: {text, texts, value or choice_logprobs}}: entries
+      that replace those above for requests with this adapter
     max_model_len    context length (default: the spec's, else 4096); a text has as many tokens as
       words
 """
@@ -36,6 +38,7 @@ import operator
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
@@ -84,6 +87,11 @@ def word_vector(text: str) -> tuple[float, ...]:
 class FakeEngine:
     """A `RewardEngine`; `calls` counts the scoring calls, `log` names every method called. Raises
     ConfigError for an unknown status."""
+
+    @staticmethod
+    def adapter_problem(adapter: object, runner: str) -> str:  # noqa: ARG004
+        """Return "": every adapter is taken, and none is read."""
+        return ""
 
     @staticmethod
     def stated_bytes(spec: EngineSpec) -> tuple[int, int]:
@@ -160,7 +168,8 @@ class FakeEngine:
             elif failure:
                 outputs.append(ValueOutput(math.nan, count, **failure))
             else:
-                outputs.append(ValueOutput(self._worth(request.token_ids), count))
+                value = self._worth(request.token_ids, request.adapter)
+                outputs.append(ValueOutput(value, count))
         return outputs
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:
@@ -180,7 +189,7 @@ class FakeEngine:
                 continue
             logits: list[tuple[float, ...]] = []
             for position in request.positions:
-                value = self._worth(request.token_ids[: position + 1])
+                value = self._worth(request.token_ids[: position + 1], request.adapter)
                 # The sign alternates from label to label.
                 logits.append(tuple(itertools.islice(itertools.cycle((value, -value)), labels)))
             outputs.append(TokenOutput(tuple(logits), count))
@@ -258,19 +267,23 @@ class FakeEngine:
                 }
         return {}
 
+    def _entries(self, adapter: str) -> Mapping[str, Any]:
+        return {**self._script, **self._script.get("adapters", {}).get(Path(adapter).name, {})}
+
     def _text(self, request: GenerateRequest) -> str:
         prompt = _joined(request.token_ids)
-        for part, text in self._script.get("texts", {}).items():
+        script = self._entries(request.adapter)
+        for part, text in script.get("texts", {}).items():
             if part in prompt:
                 return str(text)
-        if "text" in self._script:
-            return str(self._script["text"])
+        if "text" in script:
+            return str(script["text"])
         if request.sampling.choice:
             return request.sampling.choice[0]
         return str(sum(request.token_ids) % 10)
 
     def _choices(self, request: GenerateRequest) -> tuple[float, ...]:
-        scripted: Mapping[Any, float] = self._script.get("choice_logprobs", {})
+        scripted: Mapping[Any, float] = self._entries(request.adapter).get("choice_logprobs", {})
         if scripted:
             logprobs = dict(zip(map(int, scripted), map(float, scripted.values()), strict=True))
             return tuple(logprobs.get(token, -math.inf) for token in request.choice_tokens)
@@ -278,8 +291,8 @@ class FakeEngine:
         total = math.log(sum(map(math.exp, logits))) if logits else 0.0
         return tuple(logit - total for logit in logits)
 
-    def _worth(self, token_ids: Sequence[int]) -> float:
-        value = self._script.get("value")
+    def _worth(self, token_ids: Sequence[int], adapter: str) -> float:
+        value = self._entries(adapter).get("value")
         if value is None:
             return token_value(token_ids)
         return float(value)

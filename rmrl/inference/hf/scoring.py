@@ -13,7 +13,8 @@ from typing import Any, ClassVar, NoReturn
 import torch
 
 from rmrl.errors import ConfigError, EngineLoadError
-from rmrl.inference.fitting import answered, overlong_logits, sorted_batches
+from rmrl.inference.fitting import answered, by_adapter, overlong_logits, sorted_batches
+from rmrl.inference.hf.adapters import Adapters, adapter_problem
 from rmrl.inference.hf.resident_model import ResidentModel
 from rmrl.inference.progress import Progress
 from rmrl.inference.scoring_base import (
@@ -51,6 +52,7 @@ class HFEngine:
     loads_checkpoint: ClassVar[bool] = True
     single_process: ClassVar[bool] = True
     structured_output: ClassVar[bool] = False
+    adapter_problem = staticmethod(adapter_problem)
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
@@ -58,6 +60,7 @@ class HFEngine:
         self._progress = Progress()
         self._resident = ResidentModel(spec, self._load)
         self._tokenizer: Any = None
+        self._adapters: Any = None
 
     def start(self) -> None:
         """Load the model. Raises RewardError when the head is missing, ConfigError for embeddings,
@@ -154,6 +157,7 @@ class HFEngine:
                 self._tokenizer = transformers.AutoTokenizer.from_pretrained(
                     self.spec.path, trust_remote_code=trust
                 )
+            self._adapters = Adapters(model, self.spec.adapters)
         except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
             raise EngineLoadError(
                 f"transformers could not load '{self.spec.path}': {error}"
@@ -185,14 +189,17 @@ class HFEngine:
         """Return one result of `compute` per request, in order."""
         model = self._resident.awake()
         results: list[Any] = [None] * len(requests)
-        lengths = [len(request.token_ids) for request in requests]
         max_rows = 1 if self.spec.batch_invariant else self.spec.max_num_seqs
         max_tokens = self.spec.max_num_batched_tokens
-        for batch in sorted_batches(lengths, max_rows=max_rows, max_tokens=max_tokens):
-            computed = compute(model, [requests[i] for i in batch])
-            for i, result in zip(batch, computed, strict=True):
-                results[i] = result
-            self._progress.add(len(batch))
+        for adapter, positions in by_adapter(requests).items():
+            self._adapters.activate(adapter)
+            lengths = [len(requests[i].token_ids) for i in positions]
+            for batch in sorted_batches(lengths, max_rows=max_rows, max_tokens=max_tokens):
+                numbers = [positions[i] for i in batch]
+                computed = compute(model, [requests[i] for i in numbers])
+                for i, result in zip(numbers, computed, strict=True):
+                    results[i] = result
+                self._progress.add(len(batch))
         return results
 
     @torch.inference_mode()
@@ -204,6 +211,7 @@ class HFEngine:
                 " schema; use reward.engine.name=vllm"
             )
         model = self._resident.awake()
+        self._adapters.activate(request.adapter)
         length = len(request.token_ids)
         greedy = sampling.temperature == 0
         ids = torch.tensor([request.token_ids], device=self.spec.device)

@@ -29,6 +29,8 @@ GRAPH_OFFLOAD_SINCE = Version("0.32")
 PAIRS_SINCE = Version("0.32")
 """Release whose scores of pairs with token types were tested and right. The same test failed with
 0.24; why was not looked into."""
+ADAPTERS_SINCE = Version("0.32")
+"""Release whose LoRA adapters were tested, beside rows without one and through sleeps."""
 GRAPH_BYTES = 2**30
 """Estimate of the memory of CUDA graphs that older releases keep while they sleep."""
 _warned: set[Version] = set()
@@ -73,7 +75,7 @@ _ENGINE_FIELDS = (
     "structured_outputs_config", "enforce_eager", "kv_cache_memory_bytes",
     "gpu_memory_utilization", "enable_sleep_mode", "enable_chunked_prefill",
     "enable_prefix_caching", "logprobs_mode", "pooler_config", "hf_overrides",
-    "weight_transfer_config",
+    "weight_transfer_config", "enable_lora", "max_loras", "max_lora_rank",
 )  # fmt: skip
 
 USES = (
@@ -84,6 +86,7 @@ USES = (
     ),
     Use("vllm:SamplingParams", _SAMPLING_FIELDS),
     Use("vllm:PoolingParams", ("use_activation", "extra_kwargs")),
+    Use("vllm.lora.request:LoRARequest", ("lora_name", "lora_int_id", "lora_path")),
     Use("vllm.sampling_params:RequestOutputKind", members=("FINAL_ONLY",)),
     Use("vllm.sampling_params:StructuredOutputsParams", ("choice", "regex", "json")),
     Use("vllm.platforms:current_platform", members=("device_type",)),

@@ -28,6 +28,7 @@ from rmrl.inference.scoring_base import (
     overlong_value,
 )
 from rmrl.inference.vllm import batch_invariance, compat
+from rmrl.inference.vllm.adapters import adapter_arguments, adapter_problem, lora_requests
 from rmrl.inference.vllm.arguments import (
     EXACT_ARGUMENTS,
     EXACT_ENVIRONMENT,
@@ -61,6 +62,7 @@ class VLLMEngine:
     package: ClassVar[str] = "vllm"
     version_problem = staticmethod(compat.version_problem)
     kept_asleep_bytes = staticmethod(compat.kept_asleep_bytes)
+    adapter_problem = staticmethod(adapter_problem)
     loads_checkpoint: ClassVar[bool] = True
     batch_invariant_on: ClassVar[tuple[str, ...]] = ("cuda",)
     batch_invariance: ClassVar[str] = (
@@ -91,6 +93,7 @@ class VLLMEngine:
             runner="generate" if self.spec.runner == "generate" else "pooling",
             max_model_len=self.context_length,
         )
+        arguments = adapter_arguments(self.spec) | arguments
         if self._is_exact:
             # Entries of spec.kwargs take precedence.
             arguments = EXACT_ARGUMENTS | arguments
@@ -270,7 +273,12 @@ class VLLMEngine:
                     detokenize=decoder.needs_vllm(request.sampling),
                 )
             )
-        answers = self._llm.generate(prompts, params, use_tqdm=self._progress.bar)
+        answers = self._llm.generate(
+            prompts,
+            params,
+            use_tqdm=self._progress.bar,
+            lora_request=lora_requests(self.spec, requests),
+        )
         outputs: list[list[TextOutput]] = []
         for request, answer, settings in zip(requests, answers, params, strict=True):
             decoder.fill(answer, settings)
@@ -306,7 +314,11 @@ class VLLMEngine:
         task = self._task
         outputs = self._guarded(
             lambda: self._llm.encode(
-                prompts, pooling_params=params, pooling_task=task, use_tqdm=self._progress.bar
+                prompts,
+                pooling_params=params,
+                pooling_task=task,
+                use_tqdm=self._progress.bar,
+                lora_request=lora_requests(self.spec, requests),
             )
         )
         return [output.outputs.data.float() for output in outputs]

@@ -1,11 +1,11 @@
 """Keys of verdicts: the scorer's content, its settings that change numbers, and the request itself.
 
-A checkpoint is identified by its content, so a copy in another folder has the same key. Files up to
-16 MiB count with every byte. Of larger weight files count the size, the first and last MiB, the
-whole safetensors header and both ends of every tensor (of other formats: evenly spread blocks):
-that is a few MiB of reading, and a training that moves any tensor moves the key. A remote server is
-identified by its address and model name only; whoever changes the model behind them has to change
-the file too.
+A checkpoint, like an adapter, is identified by its content, so a copy in another folder has the
+same key. Files up to 16 MiB count with every byte. Of larger weight files count the size, the first
+and last MiB, the whole safetensors header and both ends of every tensor (of other formats: evenly
+spread blocks): that is a few MiB of reading, and a training that moves any tensor moves the key. A
+remote server is identified by its address and model name only; whoever changes the model behind
+them has to change the file too.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ _NOT_THE_NUMBER = frozenset(
         "threads",
         "pool",
         "replicas",
+        # The adapters of other rewards on the engine.
+        "adapters",
         # HTTPSpec: the manner of the request, not its content.
         "api_key_env",
         "timeout_s",
@@ -96,6 +98,8 @@ def scorer_key(engine: EngineSpec | HTTPSpec, *, code_hash: str) -> str:
         if field.name not in _NOT_THE_NUMBER:
             value = getattr(engine, field.name)
             parts[field.name] = dict(value) if isinstance(value, Mapping) else value
+    if not parts.get("adapter"):
+        parts.pop("adapter", None)  # so that keys of earlier versions stay valid
     if isinstance(engine, HTTPSpec):
         parts["url"] = engine.url.rstrip("/")
         parts["headers"] = {}
@@ -105,6 +109,8 @@ def scorer_key(engine: EngineSpec | HTTPSpec, *, code_hash: str) -> str:
     # An engine that does not load a checkpoint gives `path` a meaning of its own.
     elif engine_facts(engine.name).loads_checkpoint or Path(engine.path).is_dir():
         parts["path"] = checkpoint_identity(engine.path)
+    if "adapter" in parts:
+        parts["adapter"] = _folder_identity(Path(parts["adapter"]))
     return hashlib.sha256(_canonical([_VERSION, parts, code_hash])).hexdigest()
 
 
@@ -120,14 +126,18 @@ def checkpoint_identity(path: str) -> str:
     folder = Path(path).expanduser()
     if not folder.is_dir():
         folder = local_checkpoint(path)
+    return _folder_identity(folder)
+
+
+def _folder_identity(folder: Path) -> str:
     if folder.parent.name == "snapshots":
         return f"{folder.parent.parent.name}@{folder.name}"
     try:
         return _content_hash(folder.resolve(), _stamp(folder.resolve()))
     except OSError as error:
         raise ConfigError(
-            f"the checkpoint '{path}' cannot be read ({error}); its content is part of the cache's"
-            " keys"
+            f"the checkpoint '{folder}' cannot be read ({error}); its content is part of the"
+            " cache's keys"
         ) from error
 
 
@@ -145,6 +155,8 @@ def _plain(value: Any) -> Any:
     plain: dict[str, Any] = {"": type(value).__name__}
     for field in dataclasses.fields(value):
         part = getattr(value, field.name)
+        if field.name == "adapter" and not part:
+            continue  # so that keys of earlier versions stay valid
         if isinstance(part, tuple) and len(part) >= _SHORT_FROM:
             # Token ids as a hash of their bytes: writing them as text would take most of the time.
             with contextlib.suppress(TypeError, OverflowError):

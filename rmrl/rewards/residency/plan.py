@@ -82,8 +82,9 @@ def plan_engines(specs: Sequence[RewardSpec]) -> list[EnginePlan]:
             put_away = "sleep1" if engines[0].device == "cuda" else "sleep2"
             if engines[0].device not in engine_facts(engines[0].name).sleeps_on:
                 put_away = "unload"
+        adapters = sorted({engine.adapter for engine in engines} - {""})
         plan = EnginePlan(
-            spec=engines[0],
+            spec=dataclasses.replace(engines[0], adapter="", adapters=tuple(adapters)),
             rewards=names,
             residency=max((reward.residency for reward in rewards), key=RESIDENCIES.index),
             put_away=put_away,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.scoring_base import EngineSpec
+from rmrl.models.adapter_inspect import read_adapter, slot_bytes
 from rmrl.models.checkpoint_inspect import local_checkpoint, read_config, weight_bytes
 from rmrl.rewards.residency.plan import EnginePlan
 
@@ -39,19 +40,20 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
             plan, awake_bytes=awake, away_bytes=asleep if plan.put_away != "unload" else 0
         )
     weights = checkpoint_bytes(spec)
+    adapters = adapter_bytes(spec)
     keeps_weights = plan.put_away == "sleep1"
     if spec.device == "cuda":
         # On each device.
-        awake = weights // spec.tensor_parallel_size + ENGINE_PROCESS_BYTES["cuda"]
+        awake = (weights + adapters) // spec.tensor_parallel_size + ENGINE_PROCESS_BYTES["cuda"]
         if engine_facts(spec.name).reserves_gpu_share:
             awake = max(int(device_bytes * spec.gpu_memory_utilization), awake)
         else:
             awake += BATCH_BYTES
         away = ENGINE_PROCESS_BYTES["cuda"] + engine_facts(spec.name).kept_asleep_bytes()
-        host = weights * plan.replicas if keeps_weights else 0
+        host = (weights + adapters) * plan.replicas if keeps_weights else 0
     else:
         # Replicas hold the model each, the parts of a tensor-parallel group share it.
-        awake = plan.replicas * (weights + BATCH_BYTES + ENGINE_PROCESS_BYTES["cpu"])
+        awake = plan.replicas * (weights + adapters + BATCH_BYTES + ENGINE_PROCESS_BYTES["cpu"])
         if engine_facts(spec.name).reserves_gpu_share:
             cache = spec.kv_cache_bytes
             model_type = str(read_config(spec.path).get("model_type", ""))
@@ -60,10 +62,10 @@ def _sized(plan: EnginePlan, device_bytes: int) -> EnginePlan:
             # Twice the weights: while loading, the stored tensor and its packed form stand side by
             # side.
             parts = spec.tensor_parallel_size * (cache + ENGINE_PROCESS_BYTES["cpu"])
-            awake = plan.replicas * (2 * weights + parts)
+            awake = plan.replicas * (2 * weights + adapters + parts)
         stored = 2 * weights if keeps_weights else 0
         processes = spec.tensor_parallel_size * ENGINE_PROCESS_BYTES["cpu"]
-        away = plan.replicas * (stored + processes)
+        away = plan.replicas * (stored + adapters + processes)
         host = 0
     if plan.put_away == "unload":
         away = 0
@@ -80,3 +82,18 @@ def checkpoint_bytes(spec: EngineSpec) -> int:
         if not stored:
             raise
         return sum(stored)
+
+
+def adapter_bytes(spec: EngineSpec) -> int:
+    """Return the bytes of the engine's adapters: their tensors, and a slot for each where the
+    engine reserves them (an empty one more on CPU); 0 without adapters."""
+    if not spec.adapters:
+        return 0
+    adapters = [read_adapter(folder) for folder in spec.adapters]
+    total = sum(adapter.bytes for adapter in adapters)
+    if engine_facts(spec.name).reserves_gpu_share:
+        rank = max(adapter.rank for adapter in adapters)
+        slots = len(adapters) + (1 if spec.device == "cpu" else 0)
+        size = 4 if spec.dtype == "float32" else 2
+        total += slots * slot_bytes(spec.path, rank=rank, element_bytes=size)
+    return total

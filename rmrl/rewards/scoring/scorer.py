@@ -16,6 +16,7 @@ import numpy as np
 
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import RewardError
+from rmrl.inference.scoring_base import EngineSpec
 from rmrl.interfaces import RewardKind
 from rmrl.rewards.cache.calls import CachedCalls
 from rmrl.rewards.cache.keys import scorer_key
@@ -168,9 +169,9 @@ class Scorer:
     ) -> list[Any]:
         """Return the results of requests to the engine that entry c of `parts` has in a role, sent
         beside those of the sessions. Errors as in `finish`."""
-        key = self.parts[c].engines[role].key
-        with self._broker.participant([key], owner=owner):
-            return await self._broker.ask(key, method, requests)
+        engine = self.parts[c].engines[role]
+        with self._broker.participant([engine.key], owner=owner):
+            return await self._ask(engine, method, requests)
 
     async def score(
         self,
@@ -278,7 +279,7 @@ class Scorer:
         code_hash = spec.dropin.code_hash if spec.dropin else ""
         ways: dict[str, tuple[Any, Any]] = {}
         for role, engine in spec.engines.items():
-            ways[role] = (partial(self._broker.ask, engine.key), engine)
+            ways[role] = (partial(self._ask, engine), engine)
         if spec.remote is not None:
             ways["remote"] = (self._remote(spec), spec.remote)
         calls: dict[str, Calls] = {}
@@ -295,6 +296,12 @@ class Scorer:
                 waiting=self._broker.waiting,
             )
         return calls
+
+    async def _ask(self, engine: EngineSpec, method: str, requests: Sequence[Any]) -> list[Any]:
+        """The results of an engine; the requests name the reward's adapter there."""
+        if engine.adapter:
+            requests = [dataclasses.replace(each, adapter=engine.adapter) for each in requests]
+        return await self._broker.ask(engine.key, method, requests)
 
     def _remote(self, spec: RewardSpec) -> Callable[[str, Sequence[Any]], Any]:
         assert spec.remote is not None

@@ -12,23 +12,33 @@ from rmrl.errors import ConfigError
 from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.precision import check_batch_invariant, resolve_dtype
 from rmrl.inference.scoring_base import EngineSpec, Runner
+from rmrl.models.adapter_inspect import check_fits, read_adapter
 from rmrl.models.checkpoint_inspect import (
     check_scalar_head,
     check_writes_text,
     checkpoint_kind,
     local_checkpoint,
 )
-from rmrl.registry import did_you_mean
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.kinds.remote import RemoteReward, http_spec
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.rules.forms import InLists, rule_form
-from rmrl.rewards.specs.entries import seconds
+from rmrl.rewards.specs.entries import known_entries, seconds
 from rmrl.rewards.specs.names import Component
 from rmrl.rewards.specs.section import Section, Surroundings, http_server
 from rmrl.rewards.specs.spec import RewardSpec
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _FurtherModel:
+    """Entries of a model that a kind has beside its own, such as the scorer of a critique."""
+
+    path: str = ""
+    adapter: str = ""
+    engine: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+
 
 _RESIDENCY_KEYS = ("residency", "put_away", "load_timeout_s")
 
@@ -154,14 +164,7 @@ def _engine(
     entries: Mapping[str, Any] = section.entries
     if role != "main":
         where = f"{section.where}.{role}"
-        entries = getattr(options, role)
-        allowed = ["path", "engine"]
-        unknown = sorted(set(entries) - set(allowed))
-        problems: list[str] = []
-        for key in unknown:
-            problems.append(f"{where}.{key}: no such entry{did_you_mean(key, allowed)}")
-        if problems:
-            raise ConfigError(problems)
+        entries = known_entries(getattr(options, role), _FurtherModel, where)
         settings = section.engine_settings(entries.get("engine") or {}, f"{where}.engine")
     if not entries.get("path"):
         raise ConfigError(
@@ -196,8 +199,17 @@ def _engine(
     for key, value in settings.items():
         if key not in (*_RESIDENCY_KEYS, "threads", "name", "dtype"):
             passed[key] = value
+    adapter = ""
+    if entries.get("adapter"):
+        found = read_adapter(str(entries["adapter"]))
+        check_fits(found, path, named=str(entries["path"]), where=f"{where}.adapter")
+        problem = engine_facts(name).adapter_problem(found, runner)
+        if problem:
+            raise ConfigError(f"{where}.adapter={found.folder} on engine.name={name}: {problem}")
+        adapter = str(found.folder.resolve())
     return EngineSpec(
         path=path,
+        adapter=adapter,
         runner=runner,
         device=device,  # type: ignore[arg-type]
         dtype=dtype,

@@ -31,7 +31,7 @@ from rmrl.rewards.transforms import chain_of, parse_transforms
 from rmrl.types import Sampling
 
 SHARED_KEYS = (
-    "kind", "path", "function", "sampling", "engine", "server", "on_missing", "overlong",
+    "kind", "path", "adapter", "function", "sampling", "engine", "server", "on_missing", "overlong",
     "timeout_s", "transform", "gate", "counts_at", "rm_prompt",
 )  # fmt: skip
 """Entries of every kind; each kind's `Options` has further ones."""
@@ -201,7 +201,7 @@ class Section:
     def refuse_model_entries(self, reason: str) -> None:
         """Raise ConfigError for entries that only a model in an engine of its own can have."""
         problems: list[str] = []
-        for key in ("path", "sampling", "engine", "server"):
+        for key in ("path", "adapter", "sampling", "engine", "server"):
             if self.entries.get(key):
                 problems.append(f"{self.where}.{key}: {reason}, leave it out")
         if problems:
@@ -242,10 +242,10 @@ class Section:
                 f"{where}: only judges that write text can run over HTTP; a {self.kind} reward"
                 " runs in an engine"
             )
-        if self.entries.get("path") or self.entries.get("engine"):
+        if any(self.entries.get(key) for key in ("path", "adapter", "engine")):
             raise ConfigError(
-                f"{where} and {self.where}.path or .engine are both given: a judge is on a server"
-                " or in an engine"
+                f"{where} and {self.where}.path, .adapter or .engine are both given: a judge is on"
+                " a server or in an engine"
             )
         return http_server({"wire": "openai", **server}, where)
 

@@ -91,5 +91,8 @@ def _runs_on(spec: RewardSpec) -> str:
     for engine in spec.engines.values():
         pool = f", pool {engine.pool}" if engine.pool else ""
         kind = f"{engine.name} {engine.runner}, {engine.precision}{pool}"
-        engines.append(f"{Path(engine.path).name} ({kind}, {spec.residency})")
+        model = Path(engine.path).name
+        if engine.adapter:
+            model = f"{model} + LoRA {Path(engine.adapter).name}"
+        engines.append(f"{model} ({kind}, {spec.residency})")
     return " + ".join(engines)

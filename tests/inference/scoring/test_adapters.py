@@ -1,0 +1,195 @@
+"""Several adapters on one engine: each like a checkpoint of its own with the adapter merged, the base
+as if there were none."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.inference.hf.scoring import HFEngine
+from rmrl.inference.scoring import build_engine
+from rmrl.inference.scoring_base import EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.vllm.adapters import adapter_arguments, adapter_problem
+from rmrl.inference.vllm.scoring import VLLMEngine
+from rmrl.models.adapter_inspect import Adapter
+from rmrl.types import Sampling
+from tests.engine_models import write_adapter, write_llama, write_llama_scorer
+from tests.engine_process import run_in_engine_process
+
+GIVEN: dict[str, Any] = {
+    "dtype": "float32", "max_model_len": None, "max_num_seqs": 16, "max_num_batched_tokens": 1024, "tensor_parallel_size": 1,
+    "gpu_memory_utilization": 0.5, "kv_cache_bytes": 64 * 2**20, "device": "cpu", "threads": 1,
+}  # fmt: skip
+PROMPTS = [tuple((7 * i + 13 * n) % 1000 + 4 for i in range(n)) for n in (5, 40, 3, 90)]
+FIRST = Sampling(max_tokens=6, temperature=0.0, ignore_eos=True)
+CHOICES = (40, 41, 42)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("adapters")
+    for name, write in (("judge", write_llama), ("scorer", write_llama_scorer)):
+        base = write(folder / name)
+        for letter, rank in (("a", 4), ("b", 12)):
+            adapter = folder / f"{name}-{letter}"
+            merged = folder / f"{name}-{letter}-merged"
+            write_adapter(adapter, base, seed=rank, rank=rank, merged=merged)
+    return folder
+
+
+def spec(path: Path, runner: Any, name: str, *adapters: Path) -> EngineSpec:
+    folders = tuple(map(str, adapters))
+    return EngineSpec(path=str(path), runner=runner, name=name, adapters=folders, **GIVEN)
+
+
+def asked(engine: Any, runner: str, adapters: list[str]) -> list[Any]:
+    """Answers for each prompt, its adapter the one at the same place: the log-probabilities of the
+    first token and the text, or the logit."""
+    if runner == "generate":
+        requests = [
+            GenerateRequest(p, FIRST, choice_tokens=CHOICES, adapter=a)
+            for p, a in zip(PROMPTS, adapters, strict=True)
+        ]
+        return [(out[0].choice_logprobs, out[0].text) for out in engine.generate(requests)]
+    pooled = [PoolingRequest(p, adapter=a) for p, a in zip(PROMPTS, adapters, strict=True)]
+    return [output.value for output in engine.classify(pooled)]
+
+
+def scenario(folder: str, name: str, runner: str) -> dict[str, Any]:
+    """Answers of the base, of each adapter and of a mixed batch: on one engine, on engines of their
+    own, and on the one engine after it has slept."""
+    root = Path(folder)
+    model = "judge" if runner == "generate" else "scorer"
+    a, b = root / f"{model}-a", root / f"{model}-b"
+    engine = build_engine(spec(root / model, runner, name, a, b))
+    engine.start()
+    found: dict[str, Any] = {}
+    ways = {"base": [""] * 4, "a": [str(a)] * 4, "b": [str(b)] * 4}
+    ways["mixed"] = ["", str(a), str(b), ""]
+    for way, adapters in ways.items():
+        found[way] = asked(engine, runner, adapters)
+    for level in (1, 2):
+        engine.sleep(level)
+        engine.wake()
+        found[f"mixed after sleep {level}"] = asked(engine, runner, ways["mixed"])
+        found[f"base after sleep {level}"] = asked(engine, runner, ways["base"])
+    del engine
+    for way, path in (("base", root / model), ("a", f"{a}-merged"), ("b", f"{b}-merged")):
+        alone = build_engine(spec(Path(path), runner, name))
+        alone.start()
+        found[f"{way} alone"] = asked(alone, runner, [""] * 4)
+        del alone
+    return found
+
+
+def check(found: dict[str, Any], runner: str) -> None:
+    """Hold what is found against engines that serve one model each."""
+    assert found["base"] == found["base alone"]  # to the last bit
+    for way in "ab":
+        if runner == "generate":
+            shared, alone = ([text for _, text in found[key]] for key in (way, f"{way} alone"))
+            assert shared == alone
+            assert shared != [text for _, text in found["base"]]
+            pairs = zip(found[way], found[f"{way} alone"], strict=True)
+            for (logprobs, _), (merged, _) in pairs:
+                assert logprobs == pytest.approx(merged, abs=1e-4)
+        else:
+            assert found[way] == pytest.approx(found[f"{way} alone"], abs=1e-4)
+            assert found[way] != pytest.approx(found["base"], abs=1e-2)
+    expected = [found["base"][0], found["a"][1], found["b"][2], found["base"][3]]
+    for key in ("mixed", "mixed after sleep 1", "mixed after sleep 2"):
+        if runner == "generate":
+            assert [text for _, text in found[key]] == [text for _, text in expected]
+            for (logprobs, _), (other, _) in zip(found[key], expected, strict=True):
+                assert logprobs == pytest.approx(other, abs=1e-5)
+        else:
+            assert found[key] == pytest.approx(expected, abs=1e-5)
+    assert found["base after sleep 1"] == found["base after sleep 2"] == found["base"]
+
+
+@pytest.mark.parametrize("runner", ["generate", "pooling"])
+def test_transformers(folder: Path, runner: str) -> None:
+    check(scenario(str(folder), "hf", runner), runner)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runner", ["generate", "pooling"])
+def test_vllm(folder: Path, runner: str) -> None:
+    check(run_in_engine_process(scenario, str(folder), "vllm", runner, timeout_s=400), runner)
+
+
+@pytest.mark.slow
+def test_vllm_on_a_real_model(smollm2: Path, tmp_path: Path) -> None:
+    (tmp_path / "judge").symlink_to(smollm2)
+    for letter, rank in (("a", 8), ("b", 16)):
+        adapter = tmp_path / f"judge-{letter}"
+        merged = tmp_path / f"judge-{letter}-merged"
+        write_adapter(adapter, tmp_path / "judge", seed=rank, rank=rank, merged=merged)
+    check(
+        run_in_engine_process(scenario, str(tmp_path), "vllm", "generate", timeout_s=600),
+        "generate",
+    )
+
+
+def test_the_fake_engine_follows_the_script_of_an_adapter() -> None:
+    script = {"value": 1.0, "text": "no", "adapters": {"kind": {"value": 2.0, "text": "yes"}}}
+    fake = dataclasses.replace(spec(Path("m"), "generate", "fake"), kwargs=script)
+    engine = build_engine(fake)
+    engine.start()
+    texts = engine.generate([GenerateRequest((1,), FIRST, adapter=a) for a in ("", "/x/kind")])
+    assert [out[0].text for out in texts] == ["no", "yes"]
+    values = engine.classify([PoolingRequest((1,), adapter=a) for a in ("", "/x/kind", "/x/other")])
+    assert [value.value for value in values] == [1.0, 2.0, 1.0]
+
+
+# --- what vLLM is told, and what it cannot run
+
+
+def test_slots_and_rank_of_vllm(folder: Path) -> None:
+    judge = spec(folder / "judge", "generate", "vllm", folder / "judge-a", folder / "judge-b")
+    # ranks 4 and 12: the next size is 16; on CPU one slot stays empty
+    expected = {"enable_lora": True, "max_loras": 3, "max_lora_rank": 16}
+    assert adapter_arguments(judge) == expected
+    assert adapter_arguments(dataclasses.replace(judge, device="cuda"))["max_loras"] == 2
+    assert adapter_arguments(spec(folder / "judge", "generate", "vllm")) == {}
+
+
+@pytest.mark.parametrize(
+    ("runner", "entries", "sentence"),
+    [
+        ("generate", {"rank": 513}, "its rank is 513, and vLLM runs at most 512"),
+        ("generate", {"config": {"use_dora": True}}, "it has DoRA, which vLLM does not run"),
+        ("generate", {"config": {"bias": "all"}}, "it changes biases"),
+        ("generate", {"full_modules": ("lm_head",)}, r"modules_to_save: lm_head"),
+        ("token_pooling", {"full_modules": ("score",)}, r"modules_to_save: score"),
+        ("embed", {}, "adapters of embedding models"),
+        ("pooling", {"full_modules": ("score",)}, ""),
+        ("generate", {"rank": 512, "config": {"use_rslora": True, "bias": "none"}}, ""),
+    ],
+)
+def test_what_vllm_does_not_run(runner: str, entries: dict[str, Any], sentence: str) -> None:
+    adapter = Adapter(**({"folder": Path("x"), "rank": 8, "base": ""} | entries))
+    problem = adapter_problem(adapter, runner)
+    assert sentence in problem
+    assert bool(sentence) == bool(problem)
+
+
+def test_an_older_vllm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from packaging.version import Version
+
+    from rmrl.inference.vllm import compat
+
+    monkeypatch.setattr(compat, "installed_version", lambda: Version("0.28"))
+    adapter = Adapter(folder=Path("x"), rank=8, base="")
+    assert "LoRA adapters need vLLM 0.32 or newer" in VLLMEngine.adapter_problem(
+        adapter, "generate"
+    )
+
+
+def test_transformers_without_peft(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    adapter = Adapter(folder=Path("x"), rank=8, base="")
+    assert "needs peft, which is not installed" in HFEngine.adapter_problem(adapter, "generate")
