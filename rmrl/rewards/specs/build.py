@@ -195,10 +195,8 @@ def _engine(
         device=device,
         where=f"{where}.engine.dtype",
     )
-    passed: dict[str, Any] = {}
-    for key, value in settings.items():
-        if key not in (*_RESIDENCY_KEYS, "threads", "name", "dtype"):
-            passed[key] = value
+    stated = (*_RESIDENCY_KEYS, "threads", "name", "dtype")
+    passed = {key: value for key, value in settings.items() if key not in stated}
     adapter = ""
     if entries.get("adapter"):
         found = read_adapter(str(entries["adapter"]))

@@ -20,7 +20,7 @@ from tests.engine_models import write_adapter, write_llama, write_llama_scorer
 from tests.engine_process import run_in_engine_process
 
 GIVEN: dict[str, Any] = {
-    "dtype": "float32", "max_model_len": None, "max_num_seqs": 16, "max_num_batched_tokens": 1024, "tensor_parallel_size": 1,
+    "dtype": "float32", "max_model_len": 512, "max_num_seqs": 16, "max_num_batched_tokens": 1024, "tensor_parallel_size": 1,
     "gpu_memory_utilization": 0.5, "kv_cache_bytes": 64 * 2**20, "device": "cpu", "threads": 1,
 }  # fmt: skip
 PROMPTS = [tuple((7 * i + 13 * n) % 1000 + 4 for i in range(n)) for n in (5, 40, 3, 90)]
