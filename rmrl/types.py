@@ -189,6 +189,9 @@ class ScoreItem:
     """Whether the row's prompt is a string."""
     token_ids: Sequence[int] | np.ndarray = ()
     """Tokens of a response sampled by the policy; () for responses given as text."""
+    step: int | None = None
+    """Number of the update that the response trains; None outside of training (validation, offline
+    scoring)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,10 @@ async def scored(specs: list[RewardSpec], config: Config, tokenizer: Any) -> Rew
         truth="7 apples",
         group_size=2,
     )
+    rubrics = [{"criterion": "Counts the apples", "points": 5, "tags": ["axis:accuracy"]}]
+    rows = [
+        replace(row, prompt=replace(row.prompt, extra_info={"rubrics": rubrics})) for row in rows
+    ]
     try:
         return await asyncio.wait_for(scorer.score(rows), 60)
     finally:
@@ -180,7 +185,7 @@ async def scored(specs: list[RewardSpec], config: Config, tokenizer: Any) -> Rew
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     made = parts.chat_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-    made.add_tokens(["Yes", "No", "<extra_0>"])
+    made.add_tokens(["Yes", "No", "Poor", "Fair", "Good", "<extra_0>"])
     return made
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -89,6 +89,10 @@ class GenerateRequest:
     """Token ids whose log-probabilities as the first generated token are returned."""
     adapter: str = ""
     """One of `EngineSpec.adapters`; "": the model as it is."""
+    prefix: int = field(default=0, compare=False)
+    """Requests with the same number, if it is not 0, begin with the same tokens: they stand side by
+    side, and one replica serves them, so that its prefix cache does. No part of the cache's
+    keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ class ScoredBatch:
         )
 
 
-def response_row(response: Response, *, group: int) -> ResponseRow:
-    """Convert a response to the input of the reward layer."""
+def response_row(response: Response, *, group: int, step: int | None = None) -> ResponseRow:
+    """Convert a response to the input of the reward layer. `step`: None where it trains nothing."""
     return ResponseRow(
         prompt=response.prompt,
         text=response.text,
@@ -62,6 +62,7 @@ def response_row(response: Response, *, group: int) -> ResponseRow:
         tokens=len(response.token_ids),
         group=group,
         token_ids=response.token_ids,
+        step=step,
     )
 
 

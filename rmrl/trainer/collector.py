@@ -110,8 +110,12 @@ class Collector:
             await stack.enter_async_context(self.locks.engines)
             session = await stack.enter_async_context(self.scorer.streaming())
 
+            # The greedy baseline is judged as the responses that it is compared with.
+            trained = None if stage == "validate" else step
+
             def stream(position: int, response: Response) -> None:
-                session.add(position, response_row(response, group=position // sampling.n))
+                group = position // sampling.n
+                session.add(position, response_row(response, group=group, step=trained))
 
             timed = ("validate", "validate") if stage == "validate" else ("generate", "score")
             with self.clock(timed[0]), counting(stage, len(prompts) * sampling.n) as on_finished:

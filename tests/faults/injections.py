@@ -22,6 +22,7 @@ from rmrl.rewards.kinds.critique import CritiqueReward
 from rmrl.rewards.kinds.ensemble import Ensemble
 from rmrl.rewards.kinds.generative import GenerativeReward
 from rmrl.rewards.kinds.remote import Options, http_spec
+from rmrl.rewards.kinds.rubric import RubricReward
 from rmrl.rewards.rules.dropin import load_dropin
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import Sampling
@@ -34,7 +35,7 @@ BAD_TOKENS = " ".join(str(ord(character) - 28) for character in BAD)
 """As the fake engine's script sees it: ids of single characters, space being 4."""
 
 TEXT_KINDS = ("generative", "critique", "group")
-ENGINE_KINDS = (*TEXT_KINDS, "bradley_terry", "process", "similarity")
+ENGINE_KINDS = (*TEXT_KINDS, "rubric", "bradley_terry", "process", "similarity")
 RUNNERS = {"bradley_terry": "pooling", "process": "token_pooling", "similarity": "embed"}
 
 
@@ -57,14 +58,18 @@ class Injection:
     test."""
     gate: bool = False
     """A rule that is 0 on the row is a gate of the reward."""
+    criteria_from: str = ""
+    """Field of the rows with a rubric's criteria, which cannot be read in the row that fails."""
+    holistic: bool = False
+    """A rubric reward's judge writes one number."""
 
 
 FINE = Injection()
 GATE = Injection(gate=True)
 
 
-def _says(text: str, **more: Any) -> Injection:
-    return Injection(script={"text": "1", "texts": {BAD_TOKENS: text}, **more})
+def _says(text: str, *, holistic: bool = False) -> Injection:
+    return Injection(script={"text": "1", "texts": {BAD_TOKENS: text}}, holistic=holistic)
 
 
 def _injections() -> dict[tuple[str, str], Injection]:
@@ -77,6 +82,12 @@ def _injections() -> dict[tuple[str, str], Injection]:
     found |= {("skipped", kind): GATE for kind in (*ENGINE_KINDS, "rule", "remote", "code")}
     found |= {("unparseable", kind): Injection(verdict="None") for kind in ENGINE_KINDS}
     found |= {("user_error", kind): Injection(verdict="'garbage'") for kind in ENGINE_KINDS}
+    # Only the holistic form of a rubric writes anything that has to be read.
+    found["unparseable", "rubric"] = _says("so so", holistic=True)
+    found["judge_refused", "rubric"] = _says("I'm sorry, I can't help with that.", holistic=True)
+    found["judge_truncated", "rubric"] = _says(" ".join(["hm"] * 20), holistic=True)
+    # The row's own criteria cannot be read; see `rows` of the status matrix.
+    found["user_error", "rubric"] = Injection(criteria_from="extra_info.rubrics")
     for kind in TEXT_KINDS:
         found["unparseable", kind] = _says("" if kind == "critique" else "so so")
         found["judge_refused", kind] = _says("I'm sorry, I can't help with that.")
@@ -264,6 +275,13 @@ def _model(kind: str, injection: Injection, folder: Path, *, name: str = "mine")
         made["options"] = CritiqueReward.Options(scorer={"path": "/models/scalar"})
     if kind == "generative":
         made["options"] = GenerativeReward.Options(rubric="Is it good?")
+    if kind == "rubric":
+        made["options"] = RubricReward.Options(
+            criteria=[{"text": "It is good.", "choices": ["N", "Y"]}],
+            combine="holistic" if injection.holistic else "weighted_mean",
+        )
+        if injection.criteria_from:
+            made["options"] = RubricReward.Options(criteria_from=injection.criteria_from)
     if injection.verdict:
         made["dropin"] = _dropin(kind, injection.verdict, folder)
     return RewardSpec(name=name, kind=kind, weight=1.0, engines=engines, **made)

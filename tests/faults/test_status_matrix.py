@@ -22,13 +22,19 @@ FINE = ("a", "four", "cc")
 
 
 def rows(*texts: str) -> list[ResponseRow]:
-    """One group; the ground truth says which row it is."""
-    prompts = [
-        Prompt(
-            id=text, messages=[{"role": "user", "content": "Q"}], token_ids=(), ground_truth=text
+    """One group; the ground truth says which row it is. The criteria of `BAD` cannot be read."""
+    prompts: list[Prompt] = []
+    for text in texts:
+        criterion = {"text": "good", "choices": ["N", "Y"], "weight": 1 if text != BAD else "much"}
+        prompts.append(
+            Prompt(
+                id=text,
+                messages=[{"role": "user", "content": "Q"}],
+                token_ids=(),
+                ground_truth=text,
+                extra_info={"rubrics": [criterion]},
+            )
         )
-        for text in texts
-    ]
     return [ResponseRow(prompt=prompt, text=prompt.id, tokens=len(prompt.id)) for prompt in prompts]
 
 

@@ -154,6 +154,8 @@ def _plain(value: Any) -> Any:
         return repr(value)
     plain: dict[str, Any] = {"": type(value).__name__}
     for field in dataclasses.fields(value):
+        if not field.compare:
+            continue  # requests that compare as equal have one key
         part = getattr(value, field.name)
         if field.name == "adapter" and not part:
             continue  # so that keys of earlier versions stay valid

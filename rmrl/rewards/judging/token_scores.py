@@ -21,6 +21,7 @@ class ScoreTokens:
     """
 
     def __init__(self, values: Mapping[str, float], tokenizer: Any, *, where: str) -> None:
+        """`where`: the entry that states the answers, for messages."""
         self._values = dict(values)
         self._tokenizer = tokenizer
         self._where = where
@@ -87,7 +88,7 @@ class ScoreTokens:
 
         Where each is one token, they are equal or unknown tokens.
         """
-        name = f"{self._where}.score_tokens"
+        name = self._where
         problems: list[str] = []
         single: list[str] = []
         for text, ids in zip(self._values, split, strict=True):

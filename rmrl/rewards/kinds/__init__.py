@@ -12,6 +12,7 @@ REWARD_KINDS: Registry[Any] = Registry(
     {
         "rule": "rmrl.rewards.kinds.rule:RuleReward",
         "generative": "rmrl.rewards.kinds.generative:GenerativeReward",
+        "rubric": "rmrl.rewards.kinds.rubric:RubricReward",
         "bradley_terry": "rmrl.rewards.kinds.bradley_terry:BradleyTerryReward",
         "critique": "rmrl.rewards.kinds.critique:CritiqueReward",
         "process": "rmrl.rewards.kinds.process:ProcessReward",

@@ -172,7 +172,7 @@ class GenerativeReward:
             return []
         answers: ScoreTokens | None = None
         if self._options.score_tokens:
-            where = f"reward.specs.{self._spec.name}"
+            where = f"reward.specs.{self._spec.name}.score_tokens"
             answers = ScoreTokens(self._options.score_tokens, self._tokenizer(), where=where)
 
         async def send(part: list[Rendered]) -> Sequence[list[TextOutput]]:
@@ -204,6 +204,10 @@ class GenerativeReward:
         """The judge's input for each item, not tokenized for a remote judge."""
         return self._inputs().rendered(items)
 
+    def rubric_of(self, item: ScoreItem) -> str:  # noqa: ARG002 (a rubric's differs from row to row)
+        """The criteria of the verdict on one item, in words; "" without any."""
+        return self._options.rubric
+
     def _inputs(self) -> Inputs:
         options = self._options
         spec = self._spec
@@ -216,7 +220,7 @@ class GenerativeReward:
             values = {
                 "prompt": conversation_text(item.rm_prompt),
                 "response": response,
-                "question": question_of(task, options.rubric),
+                "question": question_of(task, self.rubric_of(item)),
                 "answer": self._answer_form,
             }
             return fill(template("judge"), values).rstrip()
@@ -327,7 +331,7 @@ class GenerativeReward:
         prompt = conversation_text(item.rm_prompt)
         if self._spec.dropin is None:
             # The question of a drop-in is unknown.
-            prompt = f"{prompt}\n{question_of(options.question, options.rubric)}"
+            prompt = f"{prompt}\n{question_of(options.question, self.rubric_of(item))}"
         return read_vote(
             sample.text,
             scale=options.scale,

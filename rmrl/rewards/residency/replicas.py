@@ -50,7 +50,7 @@ class Replicas:
     async def _distributed(
         self, method: str, requests: Sequence[Any], *, timeout_s: float
     ) -> list[Any]:
-        shares = deal(list(map(request_cost, requests)), len(self.handles))
+        shares = deal_bundles(requests, len(self.handles))
         calls: list[Coroutine[Any, Any, Any]] = []
         for handle, share in zip(self.handles, shares, strict=True):
             if share:
@@ -94,6 +94,24 @@ def deal(costs: Sequence[float], shares: int) -> list[list[int]]:
         positions[share].append(position)
         load[share] += costs[position]
     return list(map(sorted, positions))
+
+
+def deal_bundles(requests: Sequence[Any], shares: int) -> list[list[int]]:
+    """`deal` of requests by their costs, those with one `prefix` together."""
+    bundles: dict[tuple[str, int], list[int]] = {}
+    for position, request in enumerate(requests):
+        prefix = getattr(request, "prefix", 0)
+        key = ("prefix", prefix) if prefix else ("position", position)
+        bundles.setdefault(key, []).append(position)
+    members = list(bundles.values())
+    costs = [sum(request_cost(requests[i]) for i in bundle) for bundle in members]
+    dealt: list[list[int]] = []
+    for share in deal(costs, shares):
+        positions: list[int] = []
+        for number in share:
+            positions += members[number]
+        dealt.append(sorted(positions))
+    return dealt
 
 
 def request_cost(request: Any) -> float:

@@ -28,6 +28,8 @@ class ResponseRow:
     """Responses of one prompt share it."""
     token_ids: Sequence[int] | np.ndarray = ()
     """Ids of the response tokens; () where only the text is known."""
+    step: int | None = None
+    """Number of the update that the response trains; None where it trains none."""
 
 
 def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
@@ -45,6 +47,7 @@ def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
         group=row.group,
         plain_text=row.prompt.plain_text,
         token_ids=row.token_ids,
+        step=row.step,
     )
 
 

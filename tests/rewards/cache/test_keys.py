@@ -168,3 +168,10 @@ def test_the_keys_of_a_file_written_today_are_found_tomorrow() -> None:
     # sha256 of ["s","embed",{"":"EmbedRequest","text":"a"}].
     # A change of this number forgets every cache there is: raise keys._VERSION with it.
     assert request_key("s", "embed", EmbedRequest("a")).hex().startswith("8d3bb1ba7be93f13")
+
+
+def test_where_a_request_is_served_is_no_part_of_its_key():
+    request = GenerateRequest((1, 2), GREEDY, "t")
+    beside = dataclasses.replace(request, prefix=7)
+    assert request == beside
+    assert request_key("s", "generate", request) == request_key("s", "generate", beside)

@@ -71,7 +71,7 @@ def test_answers_of_several_tokens_are_named(bpe: Any):
             r"reward.specs.j.score_tokens: '10' is 2 tokens of the judge's tokenizer \('1', '0'\)"
         ),
     ):
-        ScoreTokens({"10": 1.0, "1": 0.0}, bpe, where="reward.specs.j").ids_after("\n")
+        ScoreTokens({"10": 1.0, "1": 0.0}, bpe, where="reward.specs.j.score_tokens").ids_after("\n")
 
 
 def test_answers_that_are_unknown_tokens(tokenizer: Any):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,13 @@ import pytest
 from rmrl.cluster.fake import FakeHost, FakeProcess
 from rmrl.errors import EngineLostError, InfrastructureError
 from rmrl.inference.scoring_base import EmbedRequest, GenerateRequest, PoolingRequest
-from rmrl.rewards.residency.replicas import Replicas, deal, request_cost, spawn_all
+from rmrl.rewards.residency.replicas import (
+    Replicas,
+    deal,
+    deal_bundles,
+    request_cost,
+    spawn_all,
+)
 from rmrl.types import Sampling
 
 
@@ -134,3 +141,17 @@ async def test_nobody_is_left_when_nobody_waits_any_more() -> None:
     with pytest.raises(asyncio.CancelledError):
         await spawning
     assert host.living == []
+
+
+def test_requests_with_one_prefix_stay_on_one_replica():
+    def request(tokens: int, prefix: int) -> GenerateRequest:
+        sampling = Sampling(max_tokens=1, temperature=0.0)
+        return GenerateRequest(tuple(range(tokens)), sampling, prefix=prefix)
+
+    # costs 10, 10, 10 | 20, 20 | 25, each with one token more to write
+    requests = [request(9, 1), request(9, 1), request(9, 1), request(19, 2), request(19, 2)]
+    requests.append(request(24, 0))
+    assert deal_bundles(requests, 2) == [[3, 4], [0, 1, 2, 5]]
+    # without a number each goes where there is least: 25 + 10 + 10, 20 + 20 + 10
+    alone = [dataclasses.replace(each, prefix=0) for each in requests]
+    assert deal_bundles(alone, 2) == [[0, 1, 5], [2, 3, 4]]
