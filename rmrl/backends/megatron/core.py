@@ -27,6 +27,7 @@ with warnings.catch_warnings():
     from megatron.core.packed_seq_params import PackedSeqParams
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.transformer import TransformerConfig
+    from megatron.core.transformer.identity_op import IdentityOp
     from megatron.core.transformer.transformer_block import (
         TransformerBlockSubmodules,
         get_num_layers_to_build,
@@ -37,6 +38,7 @@ __all__ = [
     "DistributedDataParallel",
     "DistributedDataParallelConfig",
     "GPTModel",
+    "IdentityOp",
     "OptimizerConfig",
     "PackedSeqParams",
     "TransformerBlockSubmodules",

@@ -37,6 +37,12 @@ OUTPUT = "output_layer.weight"
 HEAD = "score.weight"
 """Name of a critic's head in transformers' sequence classifiers."""
 
+FUSED_NORMS = {
+    "self_attention.linear_qkv.layer_norm_weight": "input_layernorm.weight",
+    "mlp.linear_fc1.layer_norm_weight": "pre_mlp_layernorm.weight",
+}
+"""Norms inside of TransformerEngine's matrices -> their names in megatron-core's own layers."""
+
 _LAYER = re.compile(r"^decoder\.layers\.(\d+)\.")
 _EXPERT = re.compile(r"(?<=\.local_experts\.)\d+(?=\.)")
 
@@ -159,6 +165,9 @@ def named(chunks: Iterable[Any], first_expert: int) -> Iterator[tuple[str, nn.Pa
 
         for local_name, parameter in chunk.named_parameters():
             name = _LAYER.sub(layer_prefix, local_name)
+            layer = _LAYER.match(name)
+            if layer is not None and name[layer.end() :] in FUSED_NORMS:
+                name = layer[0] + FUSED_NORMS[name[layer.end() :]]
             name = _EXPERT.sub(lambda match: str(int(match[0]) + first_expert), name)
             yield name, parameter
 

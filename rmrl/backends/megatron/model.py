@@ -11,19 +11,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rmrl.backends.base import TrainSettings
-from rmrl.backends.megatron.attention import SDPACoreAttention
 from rmrl.backends.megatron.core import (
     DistributedDataParallel,
     GPTModel,
-    TransformerBlockSubmodules,
     TransformerConfig,
     finalize_model_grads,
-    get_gpt_layer_local_spec,
-    get_num_layers_to_build,
     parallel_state,
 )
 from rmrl.backends.megatron.cpu import adapted
 from rmrl.backends.megatron.heads import ResponseHead, ValueHead
+from rmrl.backends.megatron.layers import FusedParts, fused_parts, layers_of_stage
 from rmrl.backends.megatron.shape import Shape
 from rmrl.backends.megatron.sizes import Sizes
 from rmrl.backends.megatron.transformer import ddp_config, model_dtype, transformer_config
@@ -92,9 +89,10 @@ def build_model(settings: TrainSettings, sizes: Sizes, device: torch.device) -> 
             " lora_rank=0"
         )
     config = transformer_config(settings, shape, sizes)
+    fused = fused_parts(settings)
     with adapted():
         stages = range(sizes.virtual or 1)
-        chunks = [_chunk(shape, config, settings.role, stage) for stage in stages]
+        chunks = [_chunk(shape, config, settings.role, stage, fused) for stage in stages]
         modules: list[nn.Module] = [*chunks]
         if settings.role == "ref":
             for chunk in chunks:
@@ -119,7 +117,9 @@ def language_model(settings: TrainSettings) -> PreTrainedModel:
         return load(settings.model, dtype=model_dtype(settings))
 
 
-def _chunk(shape: Shape, config: TransformerConfig, role: str, stage: int) -> GPTModel:
+def _chunk(
+    shape: Shape, config: TransformerConfig, role: str, stage: int, fused: FusedParts | None
+) -> GPTModel:
     """Virtual stage `stage` of this process."""
     place = parallel_state.get_pipeline_model_parallel_rank()
     virtual = config.virtual_pipeline_model_parallel_size
@@ -128,7 +128,7 @@ def _chunk(shape: Shape, config: TransformerConfig, role: str, stage: int) -> GP
     virtual_stage = None if virtual is None else stage
     chunk = GPTModel(
         config,
-        _layers(shape, config, virtual_stage),
+        layers_of_stage(shape, config, virtual_stage, fused=fused),
         vocab_size=shape.padded_vocab,
         max_sequence_length=shape.positions,
         pre_process=place == 0 and stage == 0,
@@ -153,47 +153,6 @@ def _chunk(shape: Shape, config: TransformerConfig, role: str, stage: int) -> GP
 def _device() -> Any:
     """Device on which megatron-core allocates; call inside `adapted()`."""
     return torch.cuda.current_device()
-
-
-def _layers(shape: Shape, config: TransformerConfig, stage: int | None) -> Any:
-    """The layers of one stage, with this backend's attention and norms in place of those that
-    refuse sequence or context parallelism."""
-    layer = get_gpt_layer_local_spec(
-        num_experts=None if shape.experts is None else shape.experts.count,
-        moe_grouped_gemm=False,
-        qk_layernorm=shape.qk_norm,
-        normalization="RMSNorm",
-    )
-    parts: Any = layer.submodules
-    parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
-    attention = parts.self_attention.submodules
-    attention.core_attention = SDPACoreAttention
-    if shape.qk_norm:
-        attention.q_layernorm = attention.k_layernorm = RMSNorm
-    count = get_num_layers_to_build(config, vp_stage=stage)
-    norm: Any = RMSNorm
-    return TransformerBlockSubmodules(layer_specs=[layer] * count, layer_norm=norm)
-
-
-class RMSNorm(nn.Module):
-    """Rounds like Hugging Face's norms: float32 inside, cast, times the weight. Its gradient is
-    partial where a sequence is split."""
-
-    def __init__(
-        self, config: TransformerConfig, hidden_size: int, eps: float = 1e-6, **_: Any
-    ) -> None:
-        super().__init__()
-        self.eps = eps
-        ones = torch.ones(hidden_size, dtype=config.params_dtype, device=_device())
-        self.weight = nn.Parameter(ones)
-        # megatron-core adds up the gradients of marked parameters over the tensor-parallel group.
-        self.weight.sequence_parallel = config.sequence_parallel  # pyright: ignore[reportAttributeAccessIssue]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise the last axis."""
-        x32 = x.float()
-        normalised = x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + self.eps)
-        return self.weight * normalised.to(x.dtype)
 
 
 def _with_gradients(

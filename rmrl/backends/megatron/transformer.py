@@ -40,8 +40,10 @@ REFUSED = {
 """Entries of megatron-core with which this backend would compute wrong numbers -> the reason."""
 
 FREE = {
+    # One kernel for SwiGLU, which keeps the matrix's output alone for its gradient: torch.compile
+    # makes it on CUDA.
+    "bias_activation_fusion": True,
     # Fusions that need another library.
-    "bias_activation_fusion": False,
     "bias_dropout_fusion": False,
     "masked_softmax_fusion": False,
     "apply_rope_fusion": False,

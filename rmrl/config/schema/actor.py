@@ -132,6 +132,9 @@ class MegatronConfig:
     dtype: str = choice("bfloat16", among=("bfloat16", "float32"))
     """dtype of weights and compute: bfloat16 (the optimizer keeps float32 master weights) or
     float32."""
+    transformer_engine: bool | None = changeable(None)
+    """Layers of TransformerEngine, whose norms round otherwise; null: where it is installed, on
+    CUDA."""
     param_offload: bool = changeable(False)
     """Keep parameters in host memory while responses are sampled and scored (CUDA)."""
     grad_offload: bool = changeable(False)

@@ -17,7 +17,8 @@ from rmrl.backends.megatron.core import DistributedDataParallel, parallel_state
 from rmrl.backends.megatron.cpu import adapted
 from rmrl.backends.megatron.groups import join, leave
 from rmrl.backends.megatron.heads import ResponseHead, ValueHead
-from rmrl.backends.megatron.model import MegatronModel, RMSNorm, build_model, language_model
+from rmrl.backends.megatron.layers import RMSNorm
+from rmrl.backends.megatron.model import MegatronModel, build_model, language_model
 from rmrl.backends.process_group import leave_group
 from rmrl.errors import ConfigError
 from tests.backends.megatron.tiny import VOCABULARY, make_settings, write_tiny

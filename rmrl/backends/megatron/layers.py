@@ -1,0 +1,114 @@
+"""The layers of a model: megatron-core's own, or TransformerEngine's where it is installed.
+
+TransformerEngine's kernels compute a norm and the matrix behind it in one module, whose parameters
+have other names (`mapping.FUSED_NORMS`). The core attention is this package's in both.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rmrl.backends.base import TrainSettings
+from rmrl.backends.megatron.attention import SDPACoreAttention
+from rmrl.backends.megatron.core import (
+    IdentityOp,
+    TransformerBlockSubmodules,
+    TransformerConfig,
+    get_gpt_layer_local_spec,
+    get_num_layers_to_build,
+)
+from rmrl.backends.megatron.shape import Shape
+from rmrl.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedParts:
+    """Classes of the modules that stand in a layer instead of megatron-core's own."""
+
+    norm: Any
+    norm_and_column: Any
+    """A norm and the column-parallel matrix behind it; its norm's weight is `layer_norm_weight`."""
+    row: Any
+
+
+def fused_parts(settings: TrainSettings) -> FusedParts | None:
+    """TransformerEngine's parts where the settings want them; None: megatron-core's own layers.
+
+    Raises ConfigError for megatron.transformer_engine=True without the library or without CUDA.
+    """
+    wanted = settings.trained.megatron.transformer_engine
+    installed = importlib.util.find_spec("transformer_engine") is not None
+    usable = installed and settings.device == "cuda"
+    if wanted is True and not usable:
+        reason = "it has kernels for NVIDIA GPUs only, and this run trains on the CPU"
+        if not installed:
+            reason = "it is not installed: pip install transformer_engine[pytorch]"
+        raise ConfigError(
+            f"{settings.section}.megatron.transformer_engine=True: {reason}; or leave the entry out"
+        )
+    if wanted is False or not usable:
+        return None
+    engine = importlib.import_module("megatron.core.extensions.transformer_engine")
+    return FusedParts(
+        norm=engine.TENorm,
+        norm_and_column=engine.TELayerNormColumnParallelLinear,
+        row=engine.TERowParallelLinear,
+    )
+
+
+def layers_of_stage(
+    shape: Shape, config: TransformerConfig, stage: int | None, *, fused: FusedParts | None
+) -> TransformerBlockSubmodules:
+    """The layers of one virtual stage of this process."""
+    layer = get_gpt_layer_local_spec(
+        num_experts=None if shape.experts is None else shape.experts.count,
+        moe_grouped_gemm=False,
+        qk_layernorm=shape.qk_norm,
+        normalization="RMSNorm",
+    )
+    parts: Any = layer.submodules
+    attention = parts.self_attention.submodules
+    # megatron-core's own attention and norms refuse sequence or context parallelism.
+    attention.core_attention = SDPACoreAttention
+    norm: Any = RMSNorm if fused is None else fused.norm
+    parts.input_layernorm = parts.pre_mlp_layernorm = norm
+    if shape.qk_norm:
+        attention.q_layernorm = attention.k_layernorm = norm
+    if fused is not None:
+        parts.input_layernorm = IdentityOp
+        attention.linear_qkv = fused.norm_and_column
+        attention.linear_proj = fused.row
+        if shape.experts is None:
+            parts.pre_mlp_layernorm = IdentityOp
+            parts.mlp.submodules.linear_fc1 = fused.norm_and_column
+            parts.mlp.submodules.linear_fc2 = fused.row
+    count = get_num_layers_to_build(config, vp_stage=stage)
+    return TransformerBlockSubmodules(layer_specs=[layer] * count, layer_norm=norm)
+
+
+class RMSNorm(nn.Module):
+    """Rounds like Hugging Face's norms: float32 inside, cast, times the weight. Its gradient is
+    partial where a sequence is split."""
+
+    def __init__(
+        self, config: TransformerConfig, hidden_size: int, eps: float = 1e-6, **_: Any
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        device: Any = torch.cuda.current_device()  # the CPU inside `adapted()`
+        ones = torch.ones(hidden_size, dtype=config.params_dtype, device=device)
+        self.weight = nn.Parameter(ones)
+        # megatron-core adds up the gradients of marked parameters over the tensor-parallel group.
+        self.weight.sequence_parallel = config.sequence_parallel  # pyright: ignore[reportAttributeAccessIssue]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last axis."""
+        x32 = x.float()
+        normalised = x32 * torch.rsqrt(x32.square().mean(-1, keepdim=True) + self.eps)
+        return self.weight * normalised.to(x.dtype)
