@@ -64,8 +64,8 @@ def fused_parts(settings: TrainSettings) -> FusedParts | None:
 
 def layers_of_stage(
     shape: Shape, config: TransformerConfig, stage: int | None, *, fused: FusedParts | None
-) -> TransformerBlockSubmodules:
-    """The layers of one virtual stage of this process."""
+) -> Any:
+    """The layers of one virtual stage of this process: TransformerBlockSubmodules."""
     layer = get_gpt_layer_local_spec(
         num_experts=None if shape.experts is None else shape.experts.count,
         moe_grouped_gemm=False,
