@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.rewards.scoring.scorer import Scorer
+from rmrl.rewards.scoring.session import Session
 from rmrl.trainer.rollouts import RolloutPool
 from tests.trainer.fake_run import fake_run, records, train_and_close
 
@@ -74,3 +76,21 @@ def test_sampling_and_scoring_have_clocks_of_their_own(tmp_path: Path) -> None:
     for line in records(run.out_dir / "metrics.jsonl"):
         assert line["time/generate_s"] > 0
         assert line["time/score_s"] > 0
+
+
+def test_rows_carry_the_step_that_they_train_and_none_in_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[tuple[bool, int | None]] = []
+    add = Session.add
+
+    def adding(self: Session, position: int, row: ResponseRow) -> None:
+        rows.append((row.prompt.id.startswith("val"), row.step))
+        add(self, position, row)
+
+    monkeypatch.setattr(Session, "add", adding)
+    files = {"data__val_files": str(tmp_path / "val.parquet"), "trainer__val_before_train": False}
+    remax = {"algorithm__adv_estimator": "remax", "trainer__test_freq": 2}
+    asyncio.run(train_and_close(fake_run(tmp_path, total_steps=2, **files, **remax)))
+    # 4 prompts with 4 responses and a greedy one each in both steps, then 6 prompts of validation
+    assert rows == [(False, 0)] * 20 + [(False, 1)] * 20 + [(True, None)] * 6

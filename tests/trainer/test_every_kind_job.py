@@ -21,6 +21,7 @@ NAMES = (
     "letters",
     "judge",
     "yes_no",
+    "criteria",
     "quality",
     "criticised",
     "steps",
@@ -46,6 +47,11 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
             "judge.path": tiny_llama,
             "yes_no": "{kind: generative, rubric: short, score_tokens: {a: 1, b: 0}}",
             "yes_no.path": tiny_llama,
+            "criteria": (
+                "{kind: rubric, dropout: 0.5, criteria: [{text: short, choices: [a, b]}, {text:"
+                " odd, weight: -1, choices: [a, b]}]}"
+            ),
+            "criteria.path": tiny_llama,
             "quality": "{kind: bradley_terry, transform: [{kind: standardize, by: group}]}",
             "quality.path": tiny_reward_llama,
             "criticised": (
@@ -70,10 +76,10 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
         }
         keys = {
             "reward.models": f"[{','.join(NAMES)}]",
-            "reward.weights": "[1.0,0.5,0.25,0.25,0.1,0.5,0.2,0.01,0.1,0.3,0.2]",
+            "reward.weights": "[1.0,0.5,0.25,0.2,0.25,0.1,0.5,0.2,0.01,0.1,0.3,0.2]",
             "reward.max_missing": 1.0,
             "reward.on_missing": "renormalize",
-            "reward.engine.max_model_len": 512,
+            "reward.engine.max_model_len": 1024,
             "reward.engine.dtype": "float32",
             "reward.cache.path": folder / "verdicts.sqlite",
             **{f"reward.specs.{key}": value for key, value in specs.items()},

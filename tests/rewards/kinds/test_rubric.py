@@ -3,6 +3,7 @@ probabilities."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
@@ -14,6 +15,7 @@ import pytest
 
 from rmrl.errors import ConfigError
 from rmrl.inference.scoring_base import GenerateRequest, TextOutput
+from rmrl.rewards.kinds.generative import GenerativeReward
 from rmrl.rewards.kinds.rubric import RubricReward
 from rmrl.rewards.kinds.rubric_holistic import QUESTION
 from rmrl.rewards.kinds.truncation import MARK
@@ -171,6 +173,24 @@ async def test_what_the_judge_reads(tokenizer: Any):
     for number, text in enumerate((first, second, third), start=1):
         rest = text.split("Criterion:\nIt ")[1]
         assert f"\n--- {number} of 3\n{rest}" in result.rendered
+
+
+async def test_the_text_is_that_of_a_generative_reward_with_score_tokens(tokenizer: Any):
+    """So equal engines give equal probabilities."""
+    question = (
+        "Criterion:\nIt is right.\n\nDoes the criterion hold for the response? Judge by this"
+        " criterion alone. Where it names a fault, the question is whether the response has the"
+        " fault."
+    )
+    plain = GenerativeReward.Options(question=question, score_tokens={"No": 0.0, "Yes": 1.0})
+    reads = GenerativeReward(spec("generative", options=plain), context(tokenizer)).render(
+        items("a", "b")
+    )
+    options = RubricReward.Options(criteria=["It is right."])
+    words = copy.deepcopy(tokenizer)
+    words.add_tokens(["No", "Yes"])
+    rubric = RubricReward(spec("rubric", options=options), context(words)).render(items("a", "b"))
+    assert [read.text for read in rubric] == [read.text for read in reads]
 
 
 async def test_the_default_answers_are_no_and_yes(tokenizer: Any):
