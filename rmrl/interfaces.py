@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     import torch
 
 
-class RewardKind(Protocol):
-    """Scorer of items.
+class ItemScorer(Protocol):
+    """Scorer of items."""
+
+    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]: ...
+
+
+class RewardKind(ItemScorer, Protocol):
+    """Scorer of items as a kind of reward.
 
     The class may have further attributes: the fields of KindFacts (rmrl/rewards/kinds/facts.py).
     """
@@ -29,8 +35,6 @@ class RewardKind(Protocol):
     def from_spec(cls, spec: Any, context: Any) -> RewardKind:
         """Build it from a RewardSpec and a KindContext (rmrl.rewards.kinds.context)."""
         ...
-
-    async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]: ...
 
 
 class RolloutEngine(Protocol):

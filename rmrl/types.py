@@ -10,11 +10,13 @@ This module imports numpy only; tensors are named in annotations but never impor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+from rmrl.ragged import Ragged
 
 if TYPE_CHECKING:
     import torch
@@ -30,63 +32,6 @@ Status = Literal[
     "provider_error", "worker_lost", "user_error", "cancelled",
 ]  # fmt: skip
 STATUSES: tuple[str, ...] = Status.__args__  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True, slots=True)
-class Ragged:
-    """Rows of different lengths as one flat array plus lengths; pickles as two buffers.
-
-    `values` has shape [sum(lengths)], `lengths` has shape [B] (int64).
-
-    Example:
-        >>> rows = Ragged.of([[1, 2, 3], [4]], np.int64)
-        >>> rows.padded().tolist()
-        [[1, 2, 3], [4, 0, 0]]
-        >>> rows.select([1]).values.tolist()
-        [4]
-    """
-
-    values: np.ndarray
-    lengths: np.ndarray
-
-    @classmethod
-    def of(cls, rows: Iterable[Sequence[float] | np.ndarray], dtype: Any) -> Ragged:
-        """Build from rows; `dtype` is a numpy dtype such as np.int64 or np.float32."""
-        arrays = [np.asarray(row, dtype=dtype).reshape(-1) for row in rows]
-        flat = np.concatenate(arrays) if arrays else np.zeros(0, dtype)
-        return cls(flat, np.fromiter(map(len, arrays), np.int64, len(arrays)))
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    @property
-    def offsets(self) -> np.ndarray:
-        """Start of each row in `values`, shape [B]."""
-        starts = np.zeros(len(self), np.int64)
-        np.cumsum(self.lengths[:-1], out=starts[1:])
-        return starts
-
-    def rows(self) -> list[np.ndarray]:
-        """Return views of the rows, in order."""
-        return np.split(self.values, np.cumsum(self.lengths)[:-1]) if len(self) else []
-
-    def select(self, index: Sequence[int] | np.ndarray) -> Ragged:
-        """Return the rows at `index`, in that order."""
-        rows = self.rows()
-        return Ragged.of([rows[int(i)] for i in index], self.values.dtype)
-
-    def padded(self, fill: float = 0, width: int | None = None) -> np.ndarray:
-        """Return a right-padded copy of shape [B, width] (default width: the longest row)."""
-        width = int(self.lengths.max(initial=0)) if width is None else width
-        out = np.full((len(self), width), fill, dtype=self.values.dtype)
-        out[np.arange(width)[None, :] < self.lengths[:, None]] = self.values
-        return out
-
-    @classmethod
-    def from_padded(cls, padded: np.ndarray, lengths: np.ndarray) -> Ragged:
-        """Build from padded rows, the inverse of `padded`: row b has `lengths[b]` entries."""
-        keep = np.arange(padded.shape[1])[None, :] < np.asarray(lengths)[:, None]
-        return cls(padded[keep], np.asarray(lengths, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +59,8 @@ class Prompt:
     extra_info: Mapping[str, Any] = field(default_factory=dict)
     plain_text: bool = False
     """Whether the row's prompt is a string; `messages` holds it as one user turn."""
+    opens_thinking: bool = False
+    """The rendered prompt ends inside a thinking block, which the response continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,6 +122,7 @@ class ScoreItem:
     prompt_id: str
     messages: Messages
     response: str
+    """What the reward reads of it, see its entry `reads`."""
     rm_prompt: str | Messages
     """The prompt that this reward reads: rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else
     the text of `messages`."""
@@ -192,6 +140,10 @@ class ScoreItem:
     step: int | None = None
     """Number of the update that the response trains; None outside of training (validation, offline
     scoring)."""
+    whole: str | None = None
+    """The whole response, where `response` is another text than that."""
+    opens_thinking: bool = False
+    """See `Prompt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +182,11 @@ class ScoreResult:
     """Output of the judge."""
     rendered: str = ""
     """Input of the judge."""
+    read: str = ""
+    """What the reward read of the response, where it is another text than that."""
+    unasked: bool = False
+    """The response lacks the part that the reward reads, so the reward was not asked: no failure of
+    the reward, and in none of its budgets."""
     steps: tuple[Step, ...] = ()
     """Scores of the response's parts (`process` rewards), in order."""
     latency_s: float = 0.0

@@ -9,6 +9,7 @@ record by record.
     reward_model, extra_info         JSON of an object; the first may also be the reference itself
     responses                        JSON of a list of texts, or one text
     response_tokens, finish_reason   one value, or JSON of a list
+    opens_thinking                   true or false
     any other column                 the text unchanged, even if it looks like JSON or a number
 """
 
@@ -164,7 +165,7 @@ def _check_header(names: Sequence[str], path: Path) -> None:
 
 def _value(name: str, text: str, prompt_key: str) -> Any:
     """Value of a cell that is not empty."""
-    if name in ("response_tokens", "finish_reason"):
+    if name in ("response_tokens", "finish_reason", "opens_thinking"):
         return _parsed(text)
     if name in (prompt_key, "messages", "rm_prompt") or name.startswith("rm_prompt_"):
         parsed = _parsed(text)

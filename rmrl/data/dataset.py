@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, overload
 
@@ -14,20 +15,32 @@ from rmrl.data.rows import file_labels, file_list, read_rows
 from rmrl.data.schema import PromptRow, check_rows
 from rmrl.data.tokenize import LengthReport, check_length_settings, encode_rows, fit_lengths
 from rmrl.errors import ConfigError, DataError
+from rmrl.thinking import opens_thinking
 from rmrl.types import Prompt, Ragged
 
 _log = logging.getLogger(__name__)
 
 Split = Literal["train", "val"]
+_END_TOKENS = 16
+"""Tokens of a prompt's end in which the mark of a thinking block is looked for."""
 
 
 class PromptTable(Sequence[Prompt]):
     """Sequence of prompts whose tokens lie in one flat int32 array; indexing builds the `Prompt`. A
     slice is a list of prompts."""
 
-    def __init__(self, rows: Sequence[PromptRow], token_ids: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        rows: Sequence[PromptRow],
+        token_ids: Sequence[Sequence[int]],
+        *,
+        decode: Callable[[list[int]], str] | None = None,
+    ) -> None:
+        """`decode`: tokens to text, special tokens included; without it no prompt is known to open
+        a thinking block."""
         assert len(rows) == len(token_ids)
         self._rows = list(rows)
+        self._decode = decode
         self._tokens = Ragged.of(token_ids, np.int32)
         self._offsets = self._tokens.offsets
 
@@ -53,7 +66,10 @@ class PromptTable(Sequence[Prompt]):
         row = self._rows[index]
         start = int(self._offsets[index])
         ids = self._tokens.values[start : start + int(self._tokens.lengths[index])].tolist()
-        return make_prompt(row, ids)
+        prompt = make_prompt(row, ids)
+        if self._decode is not None and opens_thinking(self._decode(ids[-_END_TOKENS:])):
+            return replace(prompt, opens_thinking=True)
+        return prompt
 
 
 def make_prompt(row: PromptRow, token_ids: Sequence[int]) -> Prompt:
@@ -91,7 +107,7 @@ def load_prompts(config: DataConfig, tokenizer: Any, *, split: Split) -> PromptT
             f" data.max_prompt_length={config.max_prompt_length} tokens (the shortest has"
             f" {shortest}) and were dropped; need at least one; raise data.max_prompt_length"
         )
-    table = PromptTable([rows[i] for i in report.kept], report.token_ids)
+    table = PromptTable([rows[i] for i in report.kept], report.token_ids, decode=tokenizer.decode)
     _log.info(_summary(key, table, report, config.max_prompt_length))
     return table
 

@@ -7,6 +7,9 @@ in batches.
     response_tokens        number, or one per response       counted with the policy's tokenizer if
                                                              one is set, else 0
     finish_reason          "stop" or "length", or one each   "stop"
+    opens_thinking         true or false                     false; true where the prompt ended
+                                                             inside a thinking block, as a run
+                                                             writes it
     ground_truth           same as inside `reward_model`     none; read only without `reward_model`,
                                                              as in a run's samples.jsonl
 
@@ -34,6 +37,7 @@ from rmrl.data.schema import PromptRow, check_row, check_rows, ground_truth, is_
 from rmrl.types import Prompt
 
 _SEVERAL = "responses"
+_COLUMNS = ("response_tokens", "finish_reason", "ground_truth", "opens_thinking")
 _MOST_TOKENS = 2**31 - 1
 
 CountTokens = Callable[[str], int]
@@ -233,7 +237,7 @@ class ResponseReader:
         if row.text_cells:
             values = values_of(values, response_key=key)
         fields: dict[str, Any] = {}
-        for name in (key, _SEVERAL, "response_tokens", "finish_reason", "ground_truth"):
+        for name in (key, _SEVERAL, *_COLUMNS):
             value = values.get(name)
             fields[name] = value if row.is_plain else plain(value)
         texts, several = _texts(row.fields, fields, key)
@@ -241,7 +245,7 @@ class ResponseReader:
         if self._with_groups:
             group = group_of(row.fields, checked.messages, self._group_columns)
         return AnsweredRow(
-            prompt=_prompt(checked, fields["ground_truth"]),
+            prompt=_prompt(checked, fields["ground_truth"], fields["opens_thinking"]),
             texts=texts,
             finish_reasons=_finish_reasons(fields["finish_reason"], texts),
             tokens=_token_counts(fields["response_tokens"], texts, self._count_tokens),
@@ -270,7 +274,14 @@ def _bad(row: Row, reason: str) -> BadRow:
     )
 
 
-def _prompt(checked: PromptRow, truth_column: Any) -> Prompt:
+def _prompt(checked: PromptRow, truth_column: Any, opened: Any) -> Prompt:
+    if not (is_null(opened) or isinstance(opened, bool)):
+        raise FieldError(
+            "opens_thinking",
+            saw=shown(opened),
+            need="true or false",
+            todo="correct or drop the column",
+        )
     truth = checked.ground_truth
     if truth is None:
         truth = ground_truth({"ground_truth": truth_column}, "ground_truth")
@@ -284,6 +295,7 @@ def _prompt(checked: PromptRow, truth_column: Any) -> Prompt:
         ability=checked.ability,
         extra_info=checked.extra_info,
         plain_text=checked.plain_text,
+        opens_thinking=opened is True,
     )
 
 

@@ -23,7 +23,7 @@ from rmrl.errors import ConfigError, DataError
 from rmrl.offline.where import Condition
 from rmrl.registry import did_you_mean
 
-_PARTS = ("score", "status", "detail", "raw", "rendered", "extra")
+_PARTS = ("score", "status", "detail", "raw", "rendered", "read", "extra")
 _SEPARATORS = ("_", "/")
 _STATUS_COLUMN = re.compile("status[_/](.*)", re.DOTALL)
 _SHORT = 1200
@@ -40,7 +40,7 @@ class Scored:
     reference: str | None
     columns: Mapping[str, Any]
     verdicts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Component -> score, status, detail, raw, rendered and extra, as far as the file has them."""
+    """Component -> score, status, detail, raw, rendered, read, extra: those that the file has."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Component -> weight of its score in this row, where the file has it."""
 
@@ -115,7 +115,7 @@ def page(item: Scored, *, full: bool = False) -> str:
         if verdict.get("detail"):
             text += f"  {verdict['detail']}"
         lines.append(f"--- {name}: {text}")
-        for title, part in (("input", "rendered"), ("output", "raw")):
+        for title, part in (("reads", "read"), ("input", "rendered"), ("output", "raw")):
             if verdict.get(part):
                 lines += _block(title, str(verdict[part]), full)
     reward = item.columns.get("reward")

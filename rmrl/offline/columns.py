@@ -7,6 +7,8 @@
     extra_<name>      further columns that the reward returned, as JSON text; null without any
     rendered_<name>   with columns=[rendered]: input of a judge; "" without one
     raw_<name>        with columns=[raw]: output of a judge; "" without one
+    read_<name>       with columns=[read]: what the reward read of the response, where it is another
+                      text than that; else ""
     steps_<name>      with columns=[steps]: a list of [end, score] per step as JSON text, the end
                       in characters; "[]" for a reward without steps
 
@@ -34,6 +36,7 @@ from rmrl.types import RewardBatch, ScoreResult
 FURTHER: Mapping[str, Callable[[ScoreResult], str]] = {
     "rendered": lambda result: result.rendered,
     "raw": lambda result: result.raw_text,
+    "read": lambda result: result.read,
     "steps": lambda result: json.dumps([[step.end, step.value] for step in result.steps]),
 }
 """Names that `columns` accepts, with the text of each."""

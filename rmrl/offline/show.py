@@ -12,6 +12,7 @@ from rmrl.config.schema import RewardCacheConfig
 from rmrl.offline.check import CheckedScoring
 from rmrl.offline.shift import shift_lines
 from rmrl.rewards.scoring.items import ResponseRow, score_item
+from rmrl.rewards.scoring.reading import part_item
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import RewardBatch
@@ -70,8 +71,11 @@ def _component_lines(
     """Input, output, score and cost of component `c` on row `b`."""
     result = batch.scores.results[c][b]
     weight = f", weight {spec.weight:g}" if spec.sources is None else ""
-    lines = [f"--- {spec.name} ({spec.kind}{weight})"]
-    if result.status != "skipped":
+    reads = "" if spec.reads.part == "all" else f", reads {spec.reads}"
+    lines = [f"--- {spec.name} ({spec.kind}{weight}{reads})"]
+    if result.read and result.rendered:
+        lines += _block("reads", result.read)
+    if result.status != "skipped" and not result.unasked:
         lines += _block("input", result.rendered or _rule_input(spec, row))
     if result.raw_text:
         lines += _block("output", result.raw_text)
@@ -111,7 +115,7 @@ def _reward(b: int, specs: Sequence[RewardSpec], batch: RewardBatch) -> str:
 
 def _rule_input(spec: RewardSpec, row: ResponseRow) -> str:
     """Arguments of a rule's call, one per line."""
-    item = score_item(row, spec)
+    item = part_item(score_item(row, spec), spec.reads)
     arguments: dict[str, Any] = {
         "data_source": item.data_source,
         "solution_str": item.response,

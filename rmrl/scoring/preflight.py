@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rmrl.errors import RewardFunctionError
 from rmrl.inference.scoring import ENGINES
@@ -19,6 +20,7 @@ from rmrl.rewards.kinds.rule import call_of
 from rmrl.rewards.remote.reach import unreachable
 from rmrl.rewards.rules.pool import LOAD_TIMEOUT_S, RulePool
 from rmrl.rewards.scoring.items import ResponseRow, score_item
+from rmrl.rewards.scoring.reading import part_item
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.types import ScoreResult
 
@@ -165,7 +167,9 @@ def _trial_problems(specs: Sequence[RewardSpec], rows: Sequence[ResponseRow]) ->
 
 def _call(spec: RewardSpec, rows: Sequence[ResponseRow], pool: RulePool) -> list[ScoreResult]:
     assert spec.function is not None
-    calls = [call_of(score_item(row, spec), token_ids=True) for row in rows]
+    calls: list[dict[str, Any]] = []
+    for row in rows:
+        calls.append(call_of(part_item(score_item(row, spec), spec.reads), token_ids=True))
     deadline = min(spec.timeout_s, _TRIAL_DEADLINE_S)
     return pool.submit(spec.function.frozen(), calls, deadline).result(
         timeout=2 * LOAD_TIMEOUT_S + deadline * len(rows)

@@ -9,7 +9,8 @@ One line per response:
      {<name>: w},
      "reward", "kept", "advantage"}
 `score` and `reward` are null where there is no verdict. `rendered` is the judge's input, `raw` its
-output.
+output; `read` stands beside them where the reward read another text than the response, and
+`opens_thinking` where the prompt ended inside a thinking block.
 """
 
 from __future__ import annotations
@@ -204,8 +205,11 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
                 "rendered": result.rendered,
                 "raw": result.raw_text,
             }
+            if result.read:
+                scores[name]["read"] = result.read
             if result.steps:
                 scores[name]["steps"] = [[step.end, step.value] for step in result.steps]
+        opened = {"opens_thinking": True} if prompt.opens_thinking else {}
         yield {
             "step": entry.step,
             "prompt_id": prompt.id,
@@ -214,6 +218,7 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
             "extra_info": prompt.extra_info,
             "messages": prompt.messages,
             **rm_prompts,
+            **opened,
             "response": response.text,
             "response_tokens": len(response.token_ids),
             "finish_reason": response.finish_reason,

@@ -4,7 +4,7 @@ Knows no Ray."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -53,6 +53,7 @@ from rmrl.trainer.check_place import (
     process_problems,
     published_weights_advice,
 )
+from rmrl.trainer.check_reads import reads_problems
 from rmrl.trainer.check_rollout import rollout_problems
 from rmrl.trainer.check_strategy import packing_advice, strategy_problems
 from rmrl.trainer.cost import step_cost
@@ -121,7 +122,7 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     engines: list[EnginePlan] = []
     plan = MemoryPlan((), {})
     with problems.collecting():
-        train, val = _prompts(config)
+        train, val = _prompts(config, rewards.specs)
     with problems.collecting():
         engines, plan = _check_memory(config, rewards.specs, devices, extras=extras)
     problems.raise_any()
@@ -362,13 +363,20 @@ def _first_rows(config: Config, split: Literal["train", "val"]) -> list[Response
     return rows
 
 
-def _prompts(config: Config) -> tuple[PromptTable | None, PromptTable | None]:
+def _prompts(
+    config: Config, specs: Sequence[RewardSpec]
+) -> tuple[PromptTable | None, PromptTable | None]:
+    """Return the prompts of both splits. Raises ConfigError where the tokenizer does not fit the
+    prompts or what the rewards read, DataError."""
     model = config.actor_rollout_ref.model
     tokenizer = load_tokenizer(
         str(config.data.tokenizer or model.tokenizer_path or model.path),
         trust_remote_code=config.data.trust_remote_code or model.trust_remote_code,
         chat_template=model.custom_chat_template,
     )
+    problems = reads_problems(specs, tokenizer)
+    if problems:
+        raise ConfigError(problems)
     train: PromptTable | None = None
     val: PromptTable | None = None
     if config.data.train_files:

@@ -125,3 +125,19 @@ def test_a_bad_row_names_its_file(jsonl, tokenizer):
 def test_slices_are_lists(jsonl, tokenizer):
     prompts = load(DataConfig(train_files=str(jsonl([words(i + 1) for i in range(5)]))), tokenizer)
     assert [p.id for p in prompts[1:4:2]] == ["rows.jsonl:1", "rows.jsonl:3"]
+
+
+def test_a_prompt_that_ends_inside_a_thinking_block(jsonl, tokenizer):
+    """The chat template writes the mark, or the row's last turn does."""
+    tokenizer.add_tokens(["<think>", "</think>"])
+    rows = [
+        words(1),
+        {"prompt": [{"role": "user", "content": "<think> a"}]},
+        {"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>"}]},
+    ]
+    config = DataConfig(train_files=str(jsonl(rows)))
+    assert [p.opens_thinking for p in load(config, tokenizer)] == [False, False, True]
+    config.apply_chat_template_kwargs = {"thinking": "<think>"}
+    assert [p.opens_thinking for p in load(config, tokenizer)][:2] == [True, True]
+    config.apply_chat_template_kwargs = {"thinking": "<think> </think>"}
+    assert [p.opens_thinking for p in load(config, tokenizer)][:2] == [False, False]

@@ -320,3 +320,14 @@ def test_a_survey_refuses_what_parquet_cannot_hold(tmp_path: Path) -> None:
 def test_a_survey_reaches_the_last_row(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="row 999"):
         survey(settings(tmp_path, [*([row()] * 999), row(None)]), for_parquet=False)
+
+
+def test_how_the_prompt_of_a_sample_ended(tmp_path: Path) -> None:
+    row = {"prompt": "2 + 2?", "response": "four"}
+    rows = [{**row, "opens_thinking": True}, {**row, "opens_thinking": False}, row]
+    assert [r.prompt.opens_thinking for r in read(tmp_path, rows)] == [True, False, False]
+    with pytest.raises(DataError, match=r"column 'opens_thinking': saw 'yes'.*need true or false"):
+        read(tmp_path, [{**row, "opens_thinking": "yes"}])
+    (tmp_path / "rows.csv").write_text("prompt,response,opens_thinking\na,b,true\na,b,\n")
+    settings = ScoreDataConfig(files=str(tmp_path / "rows.csv"))
+    assert [r.prompt.opens_thinking for r in answered_rows(settings)] == [True, False]

@@ -80,3 +80,31 @@ async def test_long_texts_are_cut_and_empty_ones_said(bench: Bench) -> None:
     text = await shown(bench)
     assert "x ... (1000 more characters)" in text
     assert "response:\n  | (nothing)\n" in text
+
+
+async def test_a_part_that_a_reward_reads(bench: Bench) -> None:
+    bench.rows("<think>hm</think>\nfour")
+    text = await shown(
+        bench,
+        "reward.models=[length,judge]",
+        f"reward.specs.judge.path={bench.folder}/judge-model",
+        "reward.specs.judge.engine.kwargs.text='8'",
+        "reward.specs.judge.reads=answer",
+        "+reward.specs.length.reads=reasoning",
+    )
+    assert "--- length (rule, weight 1, reads reasoning)\ninput:\n  | data_source=''\n" in text
+    assert "  | solution_str='hm'\n" in text
+    assert (
+        "--- judge (generative, weight 1, reads answer)\nreads:\n  | four\ninput:\n"
+        "  | question 0 four\noutput:\n  | 8\nscore: 8\n" in text
+    )
+
+
+async def test_a_response_without_the_part(bench: Bench) -> None:
+    bench.rows("<think>hm")
+    text = await shown(bench, "+reward.specs.length.reads=answer")
+    assert (
+        "--- length (rule, weight 1, reads answer)\nscore: none, unparseable: the response ends"
+        " inside its thinking, so there is no answer to read: give it more tokens, or"
+        " reward.specs.length.unclosed=<a score>\n" in text
+    )

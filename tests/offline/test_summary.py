@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -97,3 +98,18 @@ def test_merged_parts_are_the_whole() -> None:
     whole.merge(Cost(computed=2, cached=1, tokens_in=5, latency_s=0.5))
     whole.merge(Cost(computed=3, tokens_in=7, latency_s=0.25))
     assert whole == Cost(computed=5, cached=1, tokens_in=12, latency_s=0.75)
+
+
+def test_responses_that_were_not_asked_about_are_kept() -> None:
+    unasked = ScoreResult(value=None, status="unparseable", unasked=True)
+    part = batch(1.0, None)
+    results = ((part.scores.results[0][0], unasked),)
+    part = dataclasses.replace(part, scores=Scores(names=("a",), results=results))
+    summary = Summary()
+    summary.add(part)
+    again = Summary.from_json(json.loads(json.dumps(summary.to_json())))
+    assert again == summary
+    assert (again.verdicts["a"].missing(), again.verdicts["a"].asked) == (0, 2)
+    again.merge(summary)
+    assert again.verdicts["a"].unasked == {"unparseable": 2}
+    assert again.table().splitlines()[2].endswith("2 unparseable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -209,3 +210,19 @@ def test_the_end_does_not_wait_for_ever_for_a_step_under_way(
     (message,) = caplog.messages
     assert "accepted none within 0.05 s" in message
     may_write.set()
+
+
+def test_what_a_reward_read_where_it_is_another_text(tmp_path: Path) -> None:
+    answers, batch = sample(2)
+    first = dataclasses.replace(batch.scores.results[0][0], read="the answer")
+    scores = dataclasses.replace(batch.scores, results=((first, batch.scores.results[0][1]),))
+    prompt = dataclasses.replace(answers[0].prompt, opens_thinking=True)
+    answers[0] = dataclasses.replace(answers[0], prompt=prompt)
+    writer = SampleWriter(tmp_path / "samples.jsonl")
+    writer.write(1, answers, dataclasses.replace(batch, scores=scores))
+    writer.close()
+    one, two = rows(tmp_path / "samples.jsonl")
+    assert one["scores"]["judge"]["read"] == "the answer"
+    assert one["opens_thinking"] is True
+    assert "read" not in two["scores"]["judge"]
+    assert "opens_thinking" not in two

@@ -93,8 +93,9 @@ class ScoreConfig:
     export_margin: float = not_negative(0.0, may_change=True)
     """Least difference of the two rewards of a pair; equal rewards never make one."""
     columns: list[str] = field(default_factory=list)
-    """Further columns per reward: rendered (input of a judge), raw (its output), steps (the
-    scores of a process reward's steps)."""
+    """Further columns per reward: rendered (input of a judge), raw (its output), read (what it read
+    of the response, where that is another text), steps (the scores of a process reward's
+    steps)."""
     over_budget: str = choice("warn", among=("warn", "fail"), may_change=True)
     """Reaction to more missing verdicts in the whole file than `reward.max_missing` allows: warn
     (at the end, exit code 0) or fail (exit code 3; `out` is still written)."""

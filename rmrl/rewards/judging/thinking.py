@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 
-_NAMES = r"(?:think|thinking|thought|thoughts|reasoning|seed:think)"
-_OPENING = rf"(?:<{_NAMES}>|\[THINK\]|◁think▷)"
-_CLOSING = rf"(?:</{_NAMES}>|\[/THINK\]|◁/think▷)"
+from rmrl.thinking import NAMES, opens_thinking
+
+__all__ = ["opens_thinking", "strip_thinking", "without_blocks"]
+
+_OPENING = rf"(?:<{NAMES}>|\[THINK\]|◁think▷)"
+_CLOSING = rf"(?:</{NAMES}>|\[/THINK\]|◁/think▷)"
 _OPEN = re.compile(_OPENING, re.IGNORECASE)
 _CLOSING_TAG = re.compile(_CLOSING, re.IGNORECASE)
 _CLOSE = re.compile(rf"^.*{_CLOSING}", re.DOTALL | re.IGNORECASE)
-_OPEN_AT_END = re.compile(rf"{_OPENING}\s*$", re.IGNORECASE)
 
 # The channels of gpt-oss, with and without their special tokens: "analysis ... assistantfinal ...".
 _ANALYSIS = re.compile(r"^\s*(?:<\|channel\|>)?analysis(?:<\|message\|>)?", re.IGNORECASE)
@@ -57,9 +59,3 @@ def without_blocks(text: str) -> str:
         parts.append(text[position : opening.start()])
         position = ends[name][place]
     return "".join([*parts, text[position:]])
-
-
-def opens_thinking(prompt: str) -> bool:
-    """Whether a rendered prompt leaves a thinking block open for the model to continue, as some
-    chat templates do."""
-    return _OPEN_AT_END.search(prompt) is not None

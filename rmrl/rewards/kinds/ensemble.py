@@ -130,7 +130,11 @@ def _result(
     if first.detail:
         reason += f": {first.detail}"
     detail = f"ensemble '{name}': its member '{member}' {reason}"
-    return ScoreResult(value=None, status=first.status, detail=detail, extra=extra, **costs)
+    # Budgets bound the failures of judges: one failed member is one.
+    unasked = all(result.unasked for _, result in missing)
+    return ScoreResult(
+        value=None, status=first.status, detail=detail, extra=extra, unasked=unasked, **costs
+    )
 
 
 def combined_scores(values_MB: np.ndarray, how: str, k: float = 1.0) -> np.ndarray:

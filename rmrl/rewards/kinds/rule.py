@@ -107,7 +107,8 @@ class RuleReward:
         calls: list[dict[str, Any]] = []
         for item in items:
             if self.tokenizer is not None and not len(item.token_ids):
-                ids = self.tokenizer(item.response, add_special_tokens=False)["input_ids"]
+                whole = item.response if item.whole is None else item.whole
+                ids = self.tokenizer(whole, add_special_tokens=False)["input_ids"]
                 item = dataclasses.replace(item, token_ids=tuple(ids))
             calls.append(call_of(item, token_ids=self.token_ids))
         if not self.groups:

@@ -48,6 +48,7 @@ def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
         plain_text=row.prompt.plain_text,
         token_ids=row.token_ids,
         step=row.step,
+        opens_thinking=row.prompt.opens_thinking,
     )
 
 

@@ -34,6 +34,8 @@ class VerdictCounts:
     """Status -> number of responses that the component had to score."""
     examples: dict[str, str] = field(default_factory=dict)
     """Status -> the first detail seen with it."""
+    unasked: Counter[str] = field(default_factory=Counter)
+    """The same for those that count for no budget: `ScoreResult.unasked`."""
 
     def add(self, results: Sequence[ScoreResult], takes_part_B: np.ndarray | None = None) -> None:
         """Count more results. Where the component takes no part in the reward (bool, one per
@@ -44,6 +46,8 @@ class VerdictCounts:
             if result.status == "skipped" or not takes_part:
                 continue
             self.statuses[result.status] += 1
+            if result.unasked:
+                self.unasked[result.status] += 1
             if result.status not in _NOT_MISSING and result.detail:
                 self.examples.setdefault(result.status, result.detail)
 
@@ -51,12 +55,18 @@ class VerdictCounts:
         """Add the counts of further batches."""
         self.rows += other.rows
         self.statuses += other.statuses
+        self.unasked += other.unasked
         for status, detail in other.examples.items():
             self.examples.setdefault(status, detail)
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as plain JSON for `from_json`."""
-        return {"rows": self.rows, "statuses": dict(self.statuses), "examples": dict(self.examples)}
+        return {
+            "rows": self.rows,
+            "statuses": dict(self.statuses),
+            "examples": dict(self.examples),
+            "unasked": dict(self.unasked),
+        }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> VerdictCounts:
@@ -65,6 +75,7 @@ class VerdictCounts:
             rows=content["rows"],
             statuses=Counter(content["statuses"]),
             examples=dict(content["examples"]),
+            unasked=Counter(content.get("unasked", {})),
         )
 
     @property
@@ -81,11 +92,11 @@ class VerdictCounts:
         return statuses
 
     def missing(self, cause: str = "") -> int:
-        """Number of missing verdicts, for any cause or for one of CAUSES."""
+        """Number of missing verdicts that budgets bound, for any cause or for one of CAUSES."""
         total = 0
         for status, count in self.statuses.items():
             if is_missing(status, cause):
-                total += count
+                total += count - self.unasked[status]
         return total
 
 
@@ -118,12 +129,13 @@ def overruns(
     `allowed` bounds all causes together, `by_cause` one of them (0..1 each). Where a gate left a
     component with a few rows, one missing verdict alone exceeds none.
     """
-    if counts.missing() == 1 and counts.asked < counts.rows and allowed > 0:
+    asked = counts.asked - counts.unasked.total()
+    if counts.missing() == 1 and asked < counts.rows and allowed > 0:
         return
     for cause, share in (("", allowed), *by_cause.items()):
         missing = counts.missing(cause)
-        if counts.asked and missing / counts.asked > share:
-            yield Overrun(cause=cause, missing=missing, asked=counts.asked, allowed=share)
+        if asked and missing / asked > share:
+            yield Overrun(cause=cause, missing=missing, asked=asked, allowed=share)
 
 
 def check_missing(
@@ -136,8 +148,9 @@ def check_missing(
     """Raise MissingVerdictsError where a component lacks more than its share of one batch's
     verdicts, see `overruns`.
 
-    Rows on which a component takes no part in the reward (`takes_part_BC`, bool [B, C]; None: it
-    takes part in all) count for no budget.
+    Responses about which the component was not asked (`ScoreResult.unasked`), and rows on which it
+    takes no part in the reward (`takes_part_BC`, bool [B, C]; None: it takes part in all) count for
+    no budget.
     """
     for c, (name, column) in enumerate(zip(scores.names, scores.results, strict=True)):
         takes_part_B = np.ones(len(column), dtype=bool)
@@ -149,7 +162,7 @@ def check_missing(
             statuses: Counter[str] = Counter()
             details: dict[str, None] = {}
             for result in compress(column, takes_part_B):
-                if is_missing(result.status, overrun.cause):
+                if is_missing(result.status, overrun.cause) and not result.unasked:
                     statuses[result.status] += 1
                     if result.detail:
                         details[f"  {result.detail}"] = None

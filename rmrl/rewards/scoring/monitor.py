@@ -4,6 +4,7 @@ nothing.
 divergence     two components are anticorrelated: the policy probably exploits one of them
 length         a component follows the response's length, up or down
 unparseable    verdicts that could not be read
+unclosed       responses without the part that a component reads
 constant       a component gave one and the same score for a whole window: it teaches nothing
 repeated       a judge wrote one and the same text about many different inputs
 
@@ -107,6 +108,9 @@ class _Step:
     asked: dict[str, int] = field(default_factory=dict)
     """Component -> number of responses that it had to score."""
     unread: dict[str, int] = field(default_factory=dict)
+    """Component -> number of verdicts that could not be read."""
+    unasked: dict[str, int] = field(default_factory=dict)
+    """Component -> number of responses that lack what it reads."""
     span: dict[str, tuple[float, float, int]] = field(default_factory=dict)
     """Component -> smallest score, largest score, number of scores."""
 
@@ -155,8 +159,11 @@ class Monitor:
         for first, second in combinations(current.names, 2):
             hints += self._divergence(current, first, second)
         for name in current.names:
-            for look in (self._length, self._unparseable, self._constant, self._repeated):
-                hints += look(current, name)
+            hints += self._length(current, name)
+            hints += self._unparseable(current, name)
+            hints += self._unclosed(current, name)
+            hints += self._constant(current, name)
+            hints += self._repeated(current, name)
         self._holding = len(hints)
         pause = max(self._settings.window, 1)
         lines: list[str] = []
@@ -182,7 +189,11 @@ class Monitor:
         self._reported = {key: int(step) for key, step in state["said"].items()}
         self._steps.clear()
         for saved in state["steps"]:
-            step = _Step(asked=dict(saved["asked"]), unread=dict(saved["unread"]))
+            step = _Step(
+                asked=dict(saved["asked"]),
+                unread=dict(saved["unread"]),
+                unasked=dict(saved.get("unasked", {})),
+            )
             for key, moments in saved["pairs"].items():
                 step.pairs[key] = PairMoments(**moments)
             for name, (low, high, n) in saved["span"].items():
@@ -220,9 +231,22 @@ class Monitor:
             text = f"{unread} of {total} verdicts of {name} could not be read over {self._window()}"
             samples: list[int] = []
             for i, result in enumerate(now.results[name]):
-                if result.status in _UNREAD:
+                if result.status in _UNREAD and not result.unasked:
                     samples.append(i)
             yield _Hint(_key("unparseable", name), text, samples)
+
+    def _unclosed(self, now: _Now, name: str) -> Iterator[_Hint]:
+        asked = sum(step.asked.get(name, 0) for step in self._steps)
+        unasked = sum(step.unasked.get(name, 0) for step in self._steps)
+        total = asked + unasked
+        if total and share_at_least(unasked, total) > self._settings.unparseable:
+            text = (
+                f"{unasked} of {total} responses end inside their thinking over"
+                f" {self._window()}, so {name} has no score of them: raise"
+                f" data.max_response_length, or give reward.specs.{name}.unclosed a score"
+            )
+            samples = [i for i, result in enumerate(now.results[name]) if result.unasked]
+            yield _Hint(_key("unclosed", name), text, samples)
 
     def _constant(self, now: _Now, name: str) -> Iterator[_Hint]:
         low = math.inf
@@ -299,8 +323,9 @@ class _Now:
         for a, b in combinations(self.names, 2):
             step.pairs[_key(a, b)] = PairMoments.of(self.values[a], self.values[b])
         for name, column in self.results.items():
-            statuses = Counter(result.status for result in column)
-            step.asked[name] = len(column) - statuses["skipped"]
+            statuses = Counter(result.status for result in column if not result.unasked)
+            step.unasked[name] = sum(result.unasked for result in column)
+            step.asked[name] = statuses.total() - statuses["skipped"]
             step.unread[name] = sum(map(statuses.__getitem__, _UNREAD))
             finite = self.values[name][np.isfinite(self.values[name])]
             if len(finite):

@@ -17,7 +17,7 @@ import numpy as np
 from rmrl.config.schema import RewardConfig
 from rmrl.errors import RewardError
 from rmrl.inference.scoring_base import EngineSpec
-from rmrl.interfaces import RewardKind
+from rmrl.interfaces import ItemScorer
 from rmrl.rewards.cache.calls import CachedCalls
 from rmrl.rewards.cache.keys import scorer_key
 from rmrl.rewards.cache.store import CacheStore
@@ -34,6 +34,7 @@ from rmrl.rewards.scoring.broker import Broker, call_deadlines
 from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.scoring.missing import check_missing
 from rmrl.rewards.scoring.order import graph_of
+from rmrl.rewards.scoring.reading import PartReader
 from rmrl.rewards.scoring.rows import Rows
 from rmrl.rewards.scoring.session import Session
 from rmrl.rewards.scoring.sharing import Owner
@@ -240,8 +241,8 @@ class Scorer:
         """Return the inputs of component c for `rows`."""
         return [score_item(row, self.specs[c]) for row in rows]
 
-    def kind(self, c: int) -> RewardKind:
-        """Return the scoring object of entry c of `parts`."""
+    def kind(self, c: int) -> ItemScorer:
+        """Return what scores items of whole responses for entry c of `parts`."""
         spec = self.parts[c]
 
         def preparing(role: str) -> AbstractContextManager[None]:
@@ -257,7 +258,8 @@ class Scorer:
             render=self._render,
             preparing=preparing,
         )
-        return REWARD_KINDS[spec.kind].from_spec(spec, context)
+        kind: ItemScorer = REWARD_KINDS[spec.kind].from_spec(spec, context)
+        return kind if spec.reads.part == "all" else PartReader(kind, spec, self._counts[c])
 
     def state_dict(self) -> dict[str, Any]:
         """Return running statistics of the transforms, by component, as JSON."""

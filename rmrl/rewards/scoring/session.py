@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rmrl.errors import RewardFunctionError, StallError
-from rmrl.interfaces import RewardKind
+from rmrl.interfaces import ItemScorer
 from rmrl.rewards.scoring.broker import Broker, Hold
 from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.scoring.order import Graph
@@ -53,7 +53,7 @@ class Session:
         graph: Graph,
         broker: Broker,
         *,
-        kind: Callable[[int], RewardKind],
+        kind: Callable[[int], ItemScorer],
         gate_above: float,
         owner: Owner | None = None,
         ahead: bool = False,

@@ -26,13 +26,14 @@ from rmrl.rewards.specs.entries import (
     seconds,
 )
 from rmrl.rewards.specs.names import Component
+from rmrl.rewards.specs.reads import Reads
 from rmrl.rewards.specs.spec import OnMissing
 from rmrl.rewards.transforms import chain_of, parse_transforms
 from rmrl.types import Sampling
 
 SHARED_KEYS = (
     "kind", "path", "adapter", "function", "sampling", "engine", "server", "on_missing", "overlong",
-    "timeout_s", "transform", "gate", "counts_at", "rm_prompt",
+    "timeout_s", "transform", "gate", "counts_at", "rm_prompt", "reads", "unclosed", "thinking",
 )  # fmt: skip
 """Entries of every kind; each kind's `Options` has further ones."""
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))
@@ -110,6 +111,7 @@ class Section:
             "part_of": component.part_of,
             "on_missing": on_missing,
             "overlong": self.overlong(),
+            "reads": self.reads(),
             "dropin": self.dropin,
             "timeout_s": seconds(entries.get("timeout_s"), timeout_s, f"{where}.timeout_s"),
             "transforms": self.transforms(),
@@ -146,6 +148,23 @@ class Section:
                 f"{where}: how many tokens the server's model takes is not known here; leave it out"
             )
         return part
+
+    def reads(self) -> Reads:
+        """Return the part of the response that the reward reads."""
+        reads = Reads.parse(self.entries, where=self.where)
+        facts = kind_facts(self.kind)
+        where = f"{self.where}.reads={reads.part}"
+        if facts.combines and reads.part != "all":
+            raise ConfigError(
+                f"{where}: a reward of kind {self.kind} reads the scores of its members; give each"
+                " of them its own reads"
+            )
+        if facts.scores_steps and reads.part == "transcript":
+            raise ConfigError(
+                f"{where}: the steps of a {self.kind} reward are parts of the response, and a"
+                " transcript begins before it; give all, answer, reasoning or final"
+            )
+        return reads
 
     def transforms(self) -> tuple[Mapping[str, Any], ...]:
         """Return the entries of each transform, in order."""

@@ -11,6 +11,7 @@ from rmrl.errors import ConfigError
 from rmrl.inference.scoring_base import EngineSpec
 from rmrl.rewards.remote.spec import HTTPSpec
 from rmrl.rewards.rules.dropin import DropIn, FunctionSource
+from rmrl.rewards.specs.reads import Reads
 from rmrl.types import Sampling
 
 MISSING_POLICIES = ("mask", "renormalize", "impute", "fail")
@@ -86,6 +87,8 @@ class RewardSpec:
     overlong: str = "missing"
     """Part that is cut from an input that does not fit the model's context; see
     `kinds.truncation`."""
+    reads: Reads = field(default_factory=Reads)
+    """The part of the response that it reads."""
     whole_groups: bool = False
     """All responses to a prompt are scored in one call, even if the kind does not require it."""
     timeout_s: float = 600.0

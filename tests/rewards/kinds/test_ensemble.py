@@ -94,6 +94,15 @@ def test_a_skipped_member_skips_and_a_failure_goes_first():
     )
 
 
+def test_a_member_that_was_not_asked_is_no_failure():
+    unasked, failed = scored(None, "unparseable", unasked=True), scored(None, "unparseable")
+    nan = np.full((2, 1), np.nan)
+    [result] = ensemble_results([[unasked], [unasked]], nan, options("a", "b"), "e")
+    assert (result.status, result.unasked) == ("unparseable", True)
+    [result] = ensemble_results([[unasked], [failed]], nan, options("a", "b"), "e")
+    assert (result.status, result.unasked) == ("unparseable", False)
+
+
 def test_costs_are_those_of_the_members():
     members = [
         [scored(1.0, latency_s=2.0, tokens_in=10, tokens_out=3, cached=True)],

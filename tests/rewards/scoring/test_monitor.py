@@ -339,3 +339,30 @@ def test_healthy_random_scores_are_left_in_peace(
             judge=judge, correct=(rng.random(size) < binary).astype(float).tolist(), critic=written
         )
         assert watch.observe(step, found, lengths.tolist()) == []
+
+
+def test_responses_that_end_inside_their_thinking_are_no_failure_of_the_judge() -> None:
+    unasked = ScoreResult(value=None, status="unparseable", unasked=True)
+    column = [*uneven(12), *([unasked] * 20)]
+    # 20 of 32: (0.625 + 0.25 - 4 sqrt(0.2344/32 + 16/4096)) / 1.5 = 0.30
+    [hint] = monitor(unparseable=0.29).observe(3, scores(judge=column), LENGTHS)
+    assert hint == (
+        "step 3: look at samples 13, 14 and 15 of this step in samples.jsonl: 20 of 32 responses"
+        " end inside their thinking over 1 step, so judge has no score of them: raise"
+        " data.max_response_length, or give reward.specs.judge.unclosed a score"
+    )
+    assert monitor(unparseable=0.31).observe(3, scores(judge=column), LENGTHS) == []
+
+
+def test_a_monitor_goes_on_with_the_responses_that_were_not_asked_about() -> None:
+    unasked = ScoreResult(value=None, status="unparseable", unasked=True)
+    first = monitor(unparseable=0.29)
+    first.observe(1, scores(judge=[*uneven(12), *([unasked] * 20)]), LENGTHS)
+    again = monitor(unparseable=0.29)
+    state = first.state_dict()
+    again.load_state_dict(state)
+    assert again.state_dict() == state
+    # checkpoints of earlier versions have no such counts
+    for step in state["steps"]:
+        del step["unasked"]
+    again.load_state_dict(state)

@@ -13,6 +13,7 @@ from rmrl.errors import ConfigError
 from rmrl.rewards.rules.dropin import load_dropin
 from rmrl.rewards.specs.build import build_spec
 from rmrl.rewards.specs.names import Component
+from rmrl.rewards.specs.reads import Reads
 from rmrl.rewards.specs.resolve import Resolved, Surroundings, functions_dirs, resolve_rewards
 from rmrl.rewards.specs.spec import OnMissing, RewardSpec
 from rmrl.types import Sampling
@@ -632,3 +633,47 @@ def test_an_engine_without_the_runner_is_refused_before_anything_starts(place: P
     problem = place.problem("good", specs={"good": entries})
     assert "engine.name=sentence_transformers: this engine runs embed models" in problem
     assert problem.endswith("use engine.name=vllm")
+
+
+# --- what a reward reads
+
+
+def test_what_a_reward_reads(place: Place):
+    place.write("how", RULE)
+    spec = place.one("how", specs={"how": {"reads": "answer", "unclosed": 0}})
+    assert spec.reads == Reads(part="answer", unclosed=0)
+    assert place.one("how").reads == Reads()
+
+
+def test_a_spec_of_a_drop_in_reads_a_part(place: Place):
+    place.write("how", f"SPEC = {{'reads': 'final'}}\n{RULE}")
+    assert place.one("how").reads.part == "final"
+
+
+def test_an_ensemble_reads_nothing_itself(place: Place):
+    place.write("a", RULE)
+    place.write("b", RULE)
+    members = {"a": {"reads": "answer"}}
+    ensemble = {"kind": "ensemble", "of": ["a", "b"], "reads": "answer"}
+    problems = place.resolve("both", specs={"both": ensemble, **members}).problems
+    assert problems[0] == (
+        "reward.specs.both.reads=answer: a reward of kind ensemble reads the scores of its members;"
+        " give each of them its own reads"
+    )
+    specs = {"both": {"kind": "ensemble", "of": ["a", "b"]}, **members}
+    resolved = place.resolve("both", specs=specs)
+    assert {spec.name: spec.reads.part for spec in resolved.specs} == {
+        "both": "all",
+        "a": "answer",
+        "b": "all",
+    }
+
+
+def test_steps_are_parts_of_the_response(place: Place):
+    path = checkpoint(place.root / "m", head=True)
+    specs = {"steps": {"kind": "process", "path": str(path), "reads": "transcript"}}
+    assert "the steps of a process reward are parts of the response" in place.problem(
+        "steps", specs=specs
+    )
+    specs["steps"]["reads"] = "answer"
+    assert place.one("steps", specs=specs).reads.part == "answer"

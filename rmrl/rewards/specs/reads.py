@@ -1,0 +1,92 @@
+"""Entries `reads`, `unclosed` and `thinking` of a reward: the part of the response that it reads.
+
+reads      all (default), answer, reasoning, final or transcript
+unclosed   of answer, reasoning and final, where the response ends inside its thinking: missing
+           (default), read, or a number
+thinking   of the same: opened, [open, close], or {tags: [open, close], opened: true}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rmrl.config.numbers import is_number
+from rmrl.errors import ConfigError
+from rmrl.registry import did_you_mean
+
+PARTS = ("all", "answer", "reasoning", "final", "transcript")
+_WHOLE = ("all", "transcript")
+"""Parts for which the thinking is not told from the rest."""
+_ENTRIES = ("tags", "opened")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """What a reward reads of a response."""
+
+    part: str = "all"
+    """One of PARTS."""
+    unclosed: str | float = "missing"
+    """missing: no verdict; read: the part as far as it is there; a number: the score."""
+    tags: tuple[str, str] | None = None
+    """Marks around the thinking, in the place of the known ones."""
+    opened: bool = False
+    """Every prompt ends inside a thinking block."""
+
+    @property
+    def parts_thinking(self) -> bool:
+        """Whether the thinking is told from the rest."""
+        return self.part not in _WHOLE
+
+    @classmethod
+    def parse(cls, entries: Mapping[str, Any], *, where: str) -> Reads:
+        """Read the three entries of the section at `where`. Raises ConfigError."""
+        part = entries.get("reads") or "all"
+        if part not in PARTS:
+            raise ConfigError(f"{where}.reads={part}: not a choice{did_you_mean(str(part), PARTS)}")
+        unclosed = entries.get("unclosed")
+        if unclosed is None:
+            unclosed = "missing"
+        if unclosed not in ("missing", "read") and not is_number(unclosed):
+            raise ConfigError(
+                f"{where}.unclosed={unclosed!r}: give missing, read, or a number, the score of a"
+                " response that ends inside its thinking"
+            )
+        entry = entries.get("thinking")
+        settings: Mapping[str, Any] = {}
+        if isinstance(entry, Mapping):
+            settings = entry
+        elif entry is not None:
+            settings = {"opened": True} if entry == "opened" else {"tags": entry}
+        for key in settings:
+            if key not in _ENTRIES:
+                hint = did_you_mean(str(key), _ENTRIES)
+                raise ConfigError(f"{where}.thinking.{key}: no such entry{hint}")
+        tags = settings.get("tags")
+        opened = settings.get("opened", False)
+        pair = list(tags) if isinstance(tags, list | tuple) else []
+        texts = [tag for tag in pair if isinstance(tag, str) and tag.strip()]
+        is_pair = len(pair) == len(texts) == 2 and pair[0] != pair[1]
+        is_said = is_pair or (tags is None and (opened or entry is None))
+        if not is_said or not isinstance(opened, bool):
+            raise ConfigError(
+                f"{where}.thinking={entry!r}: give the opening and the closing mark, e.g."
+                f" {where}.thinking=['<plan>','</plan>'], opened where the prompt ends inside a"
+                " thinking block, or both as {tags: ['<plan>','</plan>'], opened: true}"
+            )
+        unused = [key for key in ("unclosed", "thinking") if entries.get(key) is not None]
+        if unused and part in _WHOLE:
+            raise ConfigError(
+                f"{where}.{unused[0]} has no effect on reads={part}, which does not tell the"
+                f" thinking from the rest: give {where}.reads=answer, reasoning or final, or leave"
+                " it out"
+            )
+        marks = (texts[0], texts[1]) if is_pair else None
+        return cls(part=part, unclosed=unclosed, tags=marks, opened=opened)
+
+    def __str__(self) -> str:
+        if self.parts_thinking and self.unclosed != "missing":
+            return f"{self.part}, unclosed {self.unclosed}"
+        return self.part

@@ -1,0 +1,128 @@
+"""Every kind reads the part of the response that `reads` names, as it would read that text as a
+whole response."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmrl.rewards.kinds import REWARD_KINDS
+from rmrl.rewards.kinds.facts import kind_facts
+from rmrl.rewards.scoring.items import ResponseRow
+from rmrl.rewards.specs.reads import PARTS, Reads
+from rmrl.types import Prompt, RewardBatch, ScoreResult
+from tests.faults.injections import FINE, answer, specs_of
+from tests.rewards.parts import chat_tokenizer, make_scorer
+from tests.rewards.remote.server import serving
+
+DEADLINE_S = 60.0
+WHOLE = "<think>\nso four\n</think>\n\nI look.<tool_call>{}</tool_call>\n\nseven 7"
+OPEN = "<think>\nso fo"
+TEXTS = {
+    "all": WHOLE,
+    "answer": "I look.<tool_call>{}</tool_call>\n\nseven 7",
+    "reasoning": "so four",
+    "final": "seven 7",
+    "transcript": f"[user]\nQ\n\n[assistant]\n{WHOLE}",
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return chat_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+async def scored(
+    kind: str, texts: list[str], reads: Reads, *, folder: Path, tokenizer: Any
+) -> RewardBatch:
+    """The texts as one group; of an ensemble its members read."""
+    folder.mkdir()
+    with serving(answer(FINE)) as server:
+        specs = specs_of(kind, FINE, folder, url=server.url)
+        for i, spec in enumerate(specs):
+            if not kind_facts(spec.kind).combines:
+                specs[i] = dataclasses.replace(spec, reads=reads)
+        scorer = make_scorer(specs, tokenizer)
+        prompt = Prompt(
+            id="q",
+            messages=[{"role": "user", "content": "Q"}],
+            token_ids=(),
+            ground_truth="a reference",
+        )
+        rows = [ResponseRow(prompt=prompt, text=text, tokens=len(text)) for text in texts]
+        try:
+            return await asyncio.wait_for(scorer.score(rows), DEADLINE_S)
+        finally:
+            await scorer.close()
+
+
+def results_of(batch: RewardBatch) -> list[ScoreResult]:
+    return list(batch.scores.results[batch.scores.names.index("mine")])
+
+
+def facts(result: ScoreResult) -> tuple[Any, ...]:
+    value = None if result.value is None else round(result.value, 9)
+    return value, result.status, result.rendered, result.raw_text
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", REWARD_KINDS)
+async def test_a_part_scores_what_it_scores_as_a_response(
+    kind: str, part: str, tmp_path: Path, tokenizer: Any
+) -> None:
+    if part == "transcript" and kind_facts(kind).scores_steps:
+        pytest.skip("refused when the configuration is read: tests/rewards/specs/test_resolve.py")
+    read = await scored(
+        kind, [WHOLE, "bb"], Reads(part=part), folder=tmp_path / "read", tokenizer=tokenizer
+    )
+    texts = [TEXTS[part], "[user]\nQ\n\n[assistant]\nbb" if part == "transcript" else "bb"]
+    if part == "reasoning":
+        texts[1] = ""
+    plain = await scored(kind, texts, Reads(), folder=tmp_path / "plain", tokenizer=tokenizer)
+    assert list(map(facts, results_of(read))) == list(map(facts, results_of(plain)))
+    assert results_of(read)[0].status == "ok"
+    if not kind_facts(kind).combines:
+        shown = [result.read for result in results_of(read)]
+        assert shown == ["" if part == "all" else TEXTS[part], texts[1] if texts[1] != "bb" else ""]
+
+
+@pytest.mark.parametrize("kind", REWARD_KINDS)
+async def test_a_response_that_ends_inside_its_thinking_has_no_verdict(
+    kind: str, tmp_path: Path, tokenizer: Any
+) -> None:
+    texts = ["a", "four", OPEN, "cc"]
+    batch = await scored(
+        kind, texts, Reads(part="answer"), folder=tmp_path / "read", tokenizer=tokenizer
+    )
+    results = results_of(batch)
+    assert [result.status for result in results] == ["ok", "ok", "unparseable", "ok"]
+    assert "ends inside its thinking, so there is no answer to read" in results[2].detail
+    assert results[2].unasked
+    assert batch.keep_B.tolist() == [True, True, False, True]
+    name = "judge" if kind_facts(kind).combines else "mine"
+    assert batch.metrics[f"score/{name}/unclosed"] == 0.25
+    # the others are scored as if it were not there
+    without = await scored(
+        kind, ["a", "four", "cc"], Reads(), folder=tmp_path / "plain", tokenizer=tokenizer
+    )
+    others = [facts(results[i]) for i in (0, 1, 3)]
+    assert others == list(map(facts, results_of(without)))
+
+
+@pytest.mark.parametrize("kind", REWARD_KINDS)
+async def test_a_number_is_its_score(kind: str, tmp_path: Path, tokenizer: Any) -> None:
+    batch = await scored(
+        kind,
+        ["a", OPEN],
+        Reads(part="final", unclosed=-2.0),
+        folder=tmp_path / "read",
+        tokenizer=tokenizer,
+    )
+    result = results_of(batch)[1]
+    assert (result.value, result.status) == (-2.0, "ok")
+    if not kind_facts(kind).combines:
+        assert result.detail == "the response ends inside its thinking: unclosed=-2"
