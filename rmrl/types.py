@@ -122,7 +122,7 @@ class ScoreItem:
     prompt_id: str
     messages: Messages
     response: str
-    """What the reward reads of it, see its entry `reads`."""
+    """The text that the reward reads, see its entry `reads`."""
     rm_prompt: str | Messages
     """The prompt that this reward reads: rm_prompt_<name>, else rm_prompt_<i>, else rm_prompt, else
     the text of `messages`."""
@@ -183,7 +183,7 @@ class ScoreResult:
     rendered: str = ""
     """Input of the judge."""
     read: str = ""
-    """What the reward read of the response, where it is another text than that."""
+    """The text that the reward read, where it is another one than the response."""
     unasked: bool = False
     """The response lacks the part that the reward reads, so the reward was not asked: no failure of
     the reward, and in none of its budgets."""

@@ -217,7 +217,7 @@ def _selected_rows(
 
 
 class _Counts:
-    """What is known of the rows read so far."""
+    """Facts about the rows read so far."""
 
     def __init__(self, shard: Shard, *, files: int, by_group: bool) -> None:
         self.shard = shard

@@ -41,7 +41,7 @@ class KindFacts:
 
 
 def kind_facts(name: str) -> KindFacts:
-    """What the class of kind `name` states. Raises ConfigError for an unknown name."""
+    """Return what the class of kind `name` states. Raises ConfigError for an unknown name."""
     kind = REWARD_KINDS[name]
     names = [entry.name for entry in fields(KindFacts)]
     return KindFacts(**{name: getattr(kind, name) for name in names if hasattr(kind, name)})

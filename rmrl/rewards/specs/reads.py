@@ -24,7 +24,7 @@ _ENTRIES = ("tags", "opened")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """What a reward reads of a response."""
+    """The part of a response that a reward reads."""
 
     part: str = "all"
     """One of PARTS."""
