@@ -50,7 +50,7 @@ _ESTIMATED_RESPONSES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a check displays and measures."""
+    """Displays and measurements of one check."""
 
     checked: CheckedScoring
     rows: list[ResponseRow]

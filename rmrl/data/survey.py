@@ -88,7 +88,7 @@ class Survey:
 
 @dataclass(slots=True)
 class _FileRows:
-    """What becomes of each row of one file."""
+    """Fate of each row of one file."""
 
     fates: array[int] = field(default_factory=lambda: array("b"))
     """One byte per row."""

@@ -284,7 +284,7 @@ def tokenized(
     *,
     generation_prompt: bool,
 ) -> list[Rendered]:
-    """What rm_preprocess returned for `items`, or the kind's own inputs, as token ids."""
+    """Return what rm_preprocess returned for `items`, or the kind's own inputs, as token ids."""
     if spec.dropin is None or spec.dropin.preprocess is None:
         return tokenize_all(
             reads, tokenizer, generation_prompt=generation_prompt, where=f"reward '{spec.name}'"

@@ -190,7 +190,7 @@ def _text_of(read: Any, tokenizer: Any, *, generation_prompt: bool, where: str) 
 
 
 def is_messages(read: Any) -> bool:
-    """Whether it is a list of turns with a role and a content."""
+    """Tell whether it is a list of turns with a role and a content."""
     if not isinstance(read, Sequence) or isinstance(read, str | bytes) or not read:
         return False
     return all(isinstance(turn, Mapping) and {"role", "content"} <= set(turn) for turn in read)
