@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmrl.config.schema import RewardCacheConfig
@@ -80,8 +80,17 @@ def _component_lines(
     if result.raw_text:
         lines += _block("output", result.raw_text)
     if result.extra:
-        extra = ", ".join(f"{name}={value!r}" for name, value in result.extra.items())
-        lines.append(f"also returned: {extra}")
+        parts: list[str] = []
+        entries: list[str] = []
+        for name, value in result.extra.items():
+            if isinstance(value, list) and value and isinstance(value[0], Mapping):
+                # such as the criteria of a rubric: a line each
+                entries += [f"  {name}[{i}]: {dict(entry)!r}" for i, entry in enumerate(value)]
+            else:
+                parts.append(f"{name}={value!r}")
+        if parts:
+            lines.append(f"also returned: {', '.join(parts)}")
+        lines += entries
     if result.steps:
         steps = ", ".join(f"{step.value:.3g} (to character {step.end})" for step in result.steps)
         lines.append(f"steps: {steps}")

@@ -47,6 +47,22 @@ async def test_a_judge_its_words_and_what_loading_took(bench: Bench) -> None:
     assert " tokens in, 1 out\n--- reward: 8\n\nloading took\n  judge: " in text
 
 
+async def test_criteria_have_a_line_each(bench: Bench) -> None:
+    bench.rows("four")
+    text = await shown(
+        bench,
+        "reward.models=[careful]",
+        f"reward.specs.careful.path={bench.folder}/judge-model",
+        "reward.specs.careful.kind=rubric",
+        "reward.specs.careful.criteria=[{text: right, choices: [N, Y], name: right}]",
+        "reward.specs.careful.engine.name=fake",
+        "+reward.specs.careful.engine.kwargs.choice_logprobs={}",
+    )
+    assert "Criterion:\n  | right\n" in text
+    assert "also returned: right=0." in text
+    assert "\n  criteria[0]: {'number': 1, 'name': 'right', 'text': 'right', 'weight': 1.0," in text
+
+
 async def test_a_missing_verdict_is_shown_and_stops_nothing(bench: Bench) -> None:
     bench.rows("four")
     text = await shown(

@@ -106,6 +106,15 @@ def test_every_component_gives_verdicts(run: Any) -> None:
     assert readable >= set(NAMES) - {"compared", "criticised"}, given
 
 
+def test_criteria_are_columns_and_metrics(run: Any) -> None:
+    _, metrics, samples = run
+    assert 0 < metrics[-1]["score/criteria/extra_criterion_1"] < 1
+    assert metrics[-1]["score/criteria/criteria_dropped"] == 0.5  # of two the fault
+    extra = samples[-1]["scores"]["criteria"]["extra"]
+    assert [record["text"] for record in extra["criteria"]] == ["short"]
+    assert extra["criterion_1"] == extra["criteria"][0]["value"]
+
+
 def test_one_checkpoint_is_loaded_once_however_many_rewards_ask_it(run: Any) -> None:
     _, metrics, _ = run
     loads = {

@@ -31,7 +31,8 @@ class Options:
     """Field of the row with its own criteria, ground_truth or extra_info.<key>: a list, or its
     JSON. They follow `criteria`, if there are any; without those every row must have some."""
     form: str = ""
-    """Form of the criteria, see FORMS; "": found by their fields."""
+    """Form of the criteria: own, texts, healthbench, open_instruct, verifiers, harbor or
+    package.module:name; "": found by the fields of the first one."""
     combine: str = "weighted_mean"
     """weighted_mean, signed_mean or all_pass over the criteria, or holistic: one call in which the
     judge writes one number."""
@@ -130,11 +131,14 @@ def option_problems(options: Options, where: str) -> list[str]:
     for name, value, choices in (
         ("combine", options.combine, combiners),
         ("votes", options.votes, [*VOTES]),
-        ("form", options.form or "own", [*FORMS]),
     ):
         if value not in choices:
             hint = did_you_mean(value, list(map(str, choices)))
             problems.append(f"{where}.{name}={value}: not a choice{hint}")
+    if options.form and options.form not in FORMS:
+        problems.append(
+            f"{where}.form={options.form}: no form{did_you_mean(options.form, [*FORMS])}"
+        )
     if not 0 <= options.dropout < 1:
         problems.append(f"{where}.dropout={options.dropout:g}: give a share from 0 to below 1")
     if not 0 <= options.pass_at <= 1:

@@ -109,6 +109,13 @@ def test_a_form_is_found_by_its_fields_and_read(form: str) -> None:
     assert read_criteria(json.dumps(document), where="rubrics") == criteria
 
 
+def test_a_form_of_ones_own_is_named_by_its_path() -> None:
+    path = "rmrl.rewards.rubric.forms.own:FORM"
+    document = {"criteria": [{"text": "a", "name": "n"}]}  # without a form: that of verifiers
+    assert read_criteria(document, where="r", form=path)[0].choices == NO_YES
+    assert read_criteria(document, where="r")[0].choices == (("no", 0.0), ("yes", 1.0))
+
+
 def test_columns_of_tables_fill_up_with_nulls_and_arrays() -> None:
     """A parquet file's list of structs has every field in every entry, and pandas makes arrays."""
     rows = np.array(
