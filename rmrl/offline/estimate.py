@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -39,12 +40,16 @@ class Workload:
     """Seconds of that; None where they are not estimated."""
 
     def responses_of(self, spec: RewardSpec) -> int:
-        """Return the number of responses that a reward scores, by the shares of the sources."""
+        """Return the number of responses that a reward scores, by the shares of the sources; a
+        watcher at a step in which it is asked."""
         rows = 0
         for source, count in self.sources.items():
             if counts_for(spec, source):
                 rows += count
-        return round(self.responses * rows / max(sum(self.sources.values()), 1))
+        responses = self.responses * rows / max(sum(self.sources.values()), 1)
+        if spec.watch is not None:
+            return math.ceil(responses * spec.watch.rows)
+        return round(responses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any
 from rmrl.config.schema import RewardCacheConfig
 from rmrl.offline.check import CheckedScoring
 from rmrl.offline.shift import shift_lines
+from rmrl.rewards.scoring.draw import Draw
 from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.scoring.reading import part_item
 from rmrl.rewards.scoring.scorer import Scorer
@@ -36,8 +37,9 @@ async def show(
 
     `compared`: rows on which rewards in reduced precision are scored together and one by one.
     """
-    loading = await scorer.score(rows, learn=False)
-    batch = await scorer.score(rows, learn=False)
+    everything = Draw(rows="all")
+    loading = await scorer.score(rows, learn=False, draw=everything)
+    batch = await scorer.score(rows, learn=False, draw=everything)
     sections: list[str] = []
     for b, row in enumerate(rows):
         title = f"=== {row.prompt.id}"

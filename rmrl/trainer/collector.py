@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Literal
 
 import numpy as np
 
 from rmrl.config.schema import Config
 from rmrl.data.loader import PromptLoader
 from rmrl.errors import RewardError
+from rmrl.rewards.scoring.draw import Draw
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.telemetry.clock import StepClock
 from rmrl.telemetry.progress import LINE_EVERY_S, counting, watching
@@ -19,6 +21,13 @@ from rmrl.trainer.batches import response_row
 from rmrl.trainer.rollouts import RolloutPool
 from rmrl.trainer.scored_rollouts import Round, ScoredRollouts, concatenate, contrast
 from rmrl.types import Metrics, Prompt, Response, Sampling, Scores
+
+_DRAWN: Mapping[str, Literal["share", "validation", "none"]] = {
+    "generate": "share",
+    "validate": "validation",
+    "baseline": "none",
+}
+"""Stage -> rows about which watchers are asked."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -89,7 +98,7 @@ class Collector:
 
     async def sample_and_score(
         self,
-        stage: str,
+        stage: Literal["generate", "validate", "baseline"],
         prompts: Sequence[Prompt],
         sampling: Sampling,
         *,
@@ -108,7 +117,9 @@ class Collector:
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.locks.engines)
-            session = await stack.enter_async_context(self.scorer.streaming())
+            # Batches are counted from 0, and steps, as they are logged, from 1.
+            draw = Draw(seed=self.config.trainer.seed, step=step + 1, rows=_DRAWN[stage])
+            session = await stack.enter_async_context(self.scorer.streaming(draw))
 
             # The greedy baseline is judged as the responses that it is compared with.
             trained = None if stage == "validate" else step

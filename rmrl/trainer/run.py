@@ -445,6 +445,10 @@ class Run:
         tokens = int(batch.train.tokens.lengths.sum())
         times = self.clock.metrics()
         metrics |= self.measures.take(times, generated=sum(lengths), trained=tokens)
+        hints: list[str] = []
+        if self.monitor is not None:
+            hints = self.monitor.observe(self.step, rewards.scores, lengths, rewards=rewards)
+            metrics |= self.monitor.metrics()
         self.telemetry.log_step(self.step, scored, batch, metrics, self.clock)
         if not self._observed:
             _log.info(observed_table(rewards))
@@ -452,9 +456,8 @@ class Run:
         every = self.config.trainer.log_sample_freq
         if every > 0 and (self.step == 1 or self.step % every == 0):
             self.telemetry.show_samples(self.step, scored)
-        if self.monitor is not None:
-            for hint in self.monitor.observe(self.step, rewards.scores, lengths):
-                _log.warning(hint)
+        for hint in hints:
+            _log.warning(hint)
         self._step_is_finished()
         self.clock.restart()
 

@@ -31,6 +31,7 @@ from rmrl.inference.fake.rollout import FakeRollout
 from rmrl.inference.rollout_base import RolloutEngineSettings
 from rmrl.rewards.residency import Residency
 from rmrl.rewards.rules.dropin import FunctionSource
+from rmrl.rewards.scoring.monitor import Monitor
 from rmrl.rewards.scoring.scorer import Scorer
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.telemetry.clock import StepClock
@@ -199,6 +200,8 @@ def fake_run(
     total_steps: int,
     parts: FakeParts | None = None,
     code: str = PARITY,
+    watchers: Sequence[RewardSpec] = (),
+    monitor: Monitor | None = None,
     scorer: type[Scorer] = Scorer,
     **changed: Any,
 ) -> Run:
@@ -246,7 +249,7 @@ def fake_run(
             config=config,
             rollouts=pool,
             scorer=scorer(
-                [rule(folder, code=code)],
+                [rule(folder, code=code), *watchers],
                 config.reward,
                 residency=Residency(lambda _: parts.host, []),
                 tokenizer=lambda _: Characters(),
@@ -267,6 +270,7 @@ def fake_run(
         controller=KLController(config.algorithm.kl_ctrl),
         open_telemetry=telemetry,
         config_fingerprint="fake",
+        monitor=monitor,
         decode=lambda tokens: "".join(map(chr, tokens)),
         measures=Measures(
             models,

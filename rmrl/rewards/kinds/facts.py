@@ -1,4 +1,4 @@
-"""What the class of a reward kind states about itself; read before a reward is built."""
+"""Facts that the class of a reward kind states about itself; read before a reward is built."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Participant:
         return self.hold is not None and self.hold.closed
 
     def may_ask(self, key: Hashable) -> bool:
-        """Whether it may send requests to this engine before anything else happens."""
+        """Return whether it may send requests to this engine before anything else happens."""
         if self.held:
             return False
         if self.preparing:
@@ -79,7 +79,7 @@ class _Ask:
     )
     since: float = field(default_factory=time.monotonic)
     alone: bool = False
-    """Whether it is sent without requests of other owners, after a call with them failed."""
+    """It is sent without requests of other owners, after a call with them failed."""
 
     @property
     def owner(self) -> Owner | None:

@@ -7,10 +7,13 @@ unparseable    verdicts that could not be read
 unclosed       responses without the part that a component reads
 constant       a component gave one and the same score for a whole window: it teaches nothing
 repeated       a judge wrote one and the same text about many different inputs
+opposition     the reward rises over the steps while a component of weight 0 falls: the policy
+               learns something else than what the watcher sees (Goodhart)
 
 A hint needs evidence besides its threshold, so that a few unlucky samples make none: correlations
 and shares must be clear of 0, and of the threshold, by EVIDENCE standard errors. Correlations are
-taken over all responses of the window.
+taken over all responses of the window; the trends of `opposition` over the steps in which the
+watcher was asked, see `trend`.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from typing import Any
 import numpy as np
 
 from rmrl.config.schema.reward import RewardMonitorConfig
-from rmrl.types import Metrics, ScoreResult, Scores
+from rmrl.rewards.scoring.trend import Opposition
+from rmrl.types import Metrics, RewardBatch, ScoreResult, Scores
 
 EVIDENCE = 4.0
 """Number of standard errors; by chance alone about one test in 30000 exceeds it."""
@@ -142,12 +146,21 @@ class Monitor:
     def __init__(self, settings: RewardMonitorConfig) -> None:
         self._settings = settings
         self._steps: deque[_Step] = deque(maxlen=max(settings.window, 1))
+        self._watched: dict[str, Opposition] = {}
         self._reported: dict[str, int] = {}
         self._holding = 0
 
-    def observe(self, step: int, scores: Scores, lengths: Sequence[int]) -> list[str]:
+    def observe(
+        self,
+        step: int,
+        scores: Scores,
+        lengths: Sequence[int],
+        *,
+        rewards: RewardBatch | None = None,
+    ) -> list[str]:
         """Return new hints, one line each; none of them returns within `window` steps. `lengths`:
-        response tokens, shape [B].
+        response tokens, shape [B]; `rewards`: what the scores were combined into, for the hints of
+        watchers.
 
         Samples are counted from 1 among the step's lines of samples.jsonl.
         """
@@ -164,6 +177,9 @@ class Monitor:
             hints += self._unclosed(current, name)
             hints += self._constant(current, name)
             hints += self._repeated(current, name)
+        if rewards is not None:
+            for name in _watchers(rewards):
+                hints += self._opposition(current, name, step, rewards)
         self._holding = len(hints)
         pause = max(self._settings.window, 1)
         lines: list[str] = []
@@ -181,7 +197,12 @@ class Monitor:
 
     def state_dict(self) -> dict[str, Any]:
         """Return a JSON-compatible state of at most a few hundred numbers per step."""
-        return {"steps": [asdict(step) for step in self._steps], "said": dict(self._reported)}
+        watched = {name: each.steps for name, each in self._watched.items()}
+        return {
+            "steps": [asdict(step) for step in self._steps],
+            "said": dict(self._reported),
+            "watched": watched,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue as if there had been no pause. With a smaller window than the saved one, its
@@ -199,6 +220,9 @@ class Monitor:
             for name, (low, high, n) in saved["span"].items():
                 step.span[name] = (float(low), float(high), int(n))
             self._steps.append(step)
+        self._watched = {}
+        for name, steps in state.get("watched", {}).items():
+            self._watched[name] = Opposition([tuple(each) for each in steps])
 
     def _divergence(self, now: _Now, first: str, second: str) -> Iterator[_Hint]:
         r = self._pooled(_key(first, second)).correlation
@@ -290,6 +314,26 @@ class Monitor:
             )
             yield _Hint(_key("repeated", name), line, samples)
 
+    def _opposition(self, now: _Now, name: str, step: int, rewards: RewardBatch) -> Iterator[_Hint]:
+        rewards_B = np.where(rewards.keep_B, rewards.rewards_B, np.nan)
+        reward_N = rewards_B[np.isfinite(rewards_B)]
+        verdict_N = now.values[name][np.isfinite(now.values[name])]
+        if not len(reward_N) or not len(verdict_N):
+            return
+        history = self._watched.setdefault(name, Opposition())
+        history.add(step, reward_N, verdict_N)
+        opposed = history.found(EVIDENCE)
+        if opposed is not None:
+            count, rising, falling = opposed
+            text = (
+                f"the reward rises ({rising.per_step:+.2g} a step) and the watcher {name} falls"
+                f" ({falling.per_step:+.2g}) since step {history.steps[-count][0]}, over {count}"
+                " steps in which it was asked: the policy probably exploits the reward, most of"
+                " all here"
+            )
+            gap = _standard(rewards_B) - _standard(now.values[name])
+            yield _Hint(_key("opposition", name), text, _top(gap))
+
     def _pooled(self, pair: str) -> PairMoments:
         pooled = PairMoments()
         for step in self._steps:
@@ -331,6 +375,18 @@ class _Now:
             if len(finite):
                 step.span[name] = (float(finite.min()), float(finite.max()), len(finite))
         return step
+
+
+def _watchers(rewards: RewardBatch) -> list[str]:
+    """Components whose weight is 0, and that open no gate."""
+    names: list[str] = []
+    takes_part_BC = rewards.takes_part_BC
+    if takes_part_BC is None:
+        return names
+    for c, name in enumerate(rewards.scores.names):
+        if rewards.weights_C[c] == 0 and not takes_part_BC[:, c].any():
+            names.append(name)
+    return names
 
 
 def share_at_least(hits: int, total: int) -> float:

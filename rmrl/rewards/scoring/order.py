@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.kinds.rendering import reads_all_at_once
 from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.rewards.transforms.chain import compared
 
 COSTS: Mapping[str, int] = {"embed": 1, "pooling": 2, "token_pooling": 2, "generate": 4}
 """Rank of an engine's runner by what one response costs; rules have 0, servers 3."""
@@ -29,6 +30,9 @@ class Graph:
     deferred: tuple[int, ...]
     """Components that start with all rows, `ahead` not among them."""
     members: Mapping[int, tuple[int, ...]]
+    drawn_in_groups: frozenset[int]
+    """Components that are asked about all responses of a prompt or none, where they are not asked
+    about all rows."""
 
 
 def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str] = ()) -> Graph:
@@ -41,6 +45,7 @@ def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str
     streamable: set[int] = set()
     # Those that need all responses to a prompt at once.
     grouped: set[int] = set()
+    drawn_in_groups: set[int] = set()
     for c, spec in enumerate(specs):
         if kind_facts(spec.kind).whole_groups or spec.whole_groups:
             grouped.add(c)
@@ -49,9 +54,12 @@ def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str
         if kind_facts(spec.kind).combines:
             members[c] = tuple(index[name] for name in spec.options.of)
             continue
-        if how == "product":
+        # A watcher is to see the responses that the reward rejects as well.
+        if how == "product" and spec.watch is None:
             cheaper[c] = _cheaper(c, specs, scheduled)
         # Streams if it needs neither the policy's devices nor all responses of a group at once.
+        if spec.watch is not None and (c in grouped or "group" in compared(spec.transforms)):
+            drawn_in_groups.add(c)
         if c not in grouped and all(engine.pool for engine in spec.engines.values()):
             streamable.add(c)
     # A component that waits for a deferred one is deferred as well, through chains of any length.
@@ -72,6 +80,7 @@ def graph_of(specs: Sequence[RewardSpec], *, how: str, scheduled: Collection[str
         ahead=tuple(sorted(ahead)),
         deferred=tuple(sorted(deferred - ahead)),
         members=members,
+        drawn_in_groups=frozenset(drawn_in_groups),
     )
 
 

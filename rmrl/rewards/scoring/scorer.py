@@ -31,6 +31,7 @@ from rmrl.rewards.remote import WIRES
 from rmrl.rewards.residency import Residency
 from rmrl.rewards.rules.pool import RulePool
 from rmrl.rewards.scoring.broker import Broker, call_deadlines
+from rmrl.rewards.scoring.draw import ANY_STEP, Draw
 from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.scoring.missing import check_missing
 from rmrl.rewards.scoring.order import graph_of
@@ -91,16 +92,19 @@ class Scorer:
         self._calls = [self._calls_of(c) for c in range(len(self.parts))]
         self._sessions: set[Session] = set()
 
-    def open(self, *, owner: Owner | None = None, ahead: bool = False) -> Session:
+    def open(
+        self, *, owner: Owner | None = None, ahead: bool = False, draw: Draw = ANY_STEP
+    ) -> Session:
         """Open a session that takes responses as they are finished; pass it to `finish` when it has
         them all. With an `owner` other sessions may be open beside it: pass it to `finish_beside`.
-        `ahead`: see `Session`."""
+        `ahead`: see `Session`; `draw`: the rows about which watchers are asked."""
         session = Session(
             self.parts,
             self._graph,
             self._broker,
             kind=self.kind,
             gate_above=self._settings.gate_above,
+            draw=draw,
             owner=owner,
             ahead=ahead,
         )
@@ -181,9 +185,10 @@ class Scorer:
         step: int = 0,
         learn: bool = True,
         within_budget: bool = True,
+        draw: Draw = ANY_STEP,
     ) -> RewardBatch:
         """Return the rewards of a complete batch; errors as in `finish`."""
-        session = self.open()
+        session = self.open(draw=draw)
         for position, row in enumerate(rows):
             session.add(position, row)
         return await self.finish(session, step=step, learn=learn, within_budget=within_budget)
@@ -199,10 +204,10 @@ class Scorer:
         return verdicts / total if total else 0.0
 
     @asynccontextmanager
-    async def streaming(self) -> AsyncIterator[Session]:
+    async def streaming(self, draw: Draw = ANY_STEP) -> AsyncIterator[Session]:
         """Open a session for the block; an error in the block cancels what the session started.
         Engines on the policy's devices are used from `finish` on."""
-        session = self.open(ahead=True)
+        session = self.open(ahead=True, draw=draw)
         try:
             yield session
         except BaseException:

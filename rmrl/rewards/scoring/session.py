@@ -6,7 +6,9 @@
 
 A component that has gates waits for them and scores only the rows where they are open. With
 reward.combine=product a costlier component waits for the cheaper ones and does not score the rows
-where they gave 0. A row that is not scored has the status `skipped`.
+where they gave 0. A watcher scores the rows that are drawn for it (`draw`). A row that is not
+scored has the status `skipped`; a component that is asked about no row waits for nothing and wakes
+no engine.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 from rmrl.errors import RewardFunctionError, StallError
 from rmrl.interfaces import ItemScorer
 from rmrl.rewards.scoring.broker import Broker, Hold
+from rmrl.rewards.scoring.draw import ANY_STEP, Draw
 from rmrl.rewards.scoring.items import ResponseRow, score_item
 from rmrl.rewards.scoring.order import Graph
 from rmrl.rewards.scoring.sharing import Owner
@@ -55,6 +58,7 @@ class Session:
         *,
         kind: Callable[[int], ItemScorer],
         gate_above: float,
+        draw: Draw = ANY_STEP,
         owner: Owner | None = None,
         ahead: bool = False,
     ) -> None:
@@ -65,6 +69,7 @@ class Session:
         self._broker = broker
         self._kind = kind
         self._gate_above = gate_above
+        self._draw = draw
         self._owner = owner
         self._rows: dict[int, ResponseRow] = {}
         self._results: dict[int, dict[int, ScoreResult]] = {c: {} for c in range(len(specs))}
@@ -175,14 +180,23 @@ class Session:
 
     async def _component(self, c: int, chunk: _Chunk) -> None:
         spec = self._specs[c]
+        groups = c in self._graph.drawn_in_groups
+        undrawn: list[ScoreResult | None] = []
+        for row in chunk.rows:
+            if self._of_other_source(c, row):
+                undrawn.append(_OTHER_SOURCE)
+            else:
+                undrawn.append(self._draw.skipped(spec.watch, row, whole_groups=groups))
         try:
-            if spec.needs_model:
+            if None not in undrawn:
+                results = [result for result in undrawn if result is not None]
+            elif spec.needs_model:
                 engines = [engine.key for engine in spec.engines.values()]
                 hold = self._hold if c in self._graph.ahead else None
                 with self._broker.participant(engines, owner=self._owner, hold=hold):
-                    results = await self._scored(c, chunk)
+                    results = await self._scored(c, chunk, undrawn)
             else:
-                results = await self._scored(c, chunk)
+                results = await self._scored(c, chunk, undrawn)
         except BaseException:
             # Tasks that wait for this one must not wait for ever; the error itself is this task's.
             chunk.done[c].cancel()
@@ -190,11 +204,11 @@ class Session:
         chunk.done[c].set_result(results)
         self._results[c] |= dict(zip(chunk.positions, results, strict=True))
 
-    async def _scored(self, c: int, chunk: _Chunk) -> list[ScoreResult]:
-        results: list[ScoreResult | None] = [None] * len(chunk.rows)
-        for i, row in enumerate(chunk.rows):
-            if self._of_other_source(c, row):
-                results[i] = _OTHER_SOURCE
+    async def _scored(
+        self, c: int, chunk: _Chunk, undrawn: Sequence[ScoreResult | None]
+    ) -> list[ScoreResult]:
+        """`undrawn`: None where the component may be asked, else the result that settles it."""
+        results = list(undrawn)
         for g in self._graph.gates[c]:
             name = self._specs[g].name
             for i, verdict in enumerate(await self._results_of(g, chunk)):

@@ -33,6 +33,7 @@ from rmrl.rewards.specs.build import build_spec
 from rmrl.rewards.specs.names import Component, named_rewards
 from rmrl.rewards.specs.section import SHARED_KEYS, Surroundings
 from rmrl.rewards.specs.spec import RewardSpec
+from rmrl.rewards.specs.watch import watch_problems
 
 
 @dataclass(slots=True)
@@ -79,6 +80,7 @@ def resolve_rewards(config: RewardConfig, surroundings: Surroundings) -> Resolve
             resolved.specs.append(spec)
     members = _add_members(resolved, config, surroundings)
     _check_gates(resolved)
+    resolved.problems += watch_problems(resolved.specs, config)
     names = [component.name for component in named]
     listed = ", ".join(names)
     for name in sorted(set(config.specs) - set(names) - members):

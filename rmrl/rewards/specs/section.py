@@ -28,12 +28,14 @@ from rmrl.rewards.specs.entries import (
 from rmrl.rewards.specs.names import Component
 from rmrl.rewards.specs.reads import Reads
 from rmrl.rewards.specs.spec import OnMissing
+from rmrl.rewards.specs.watch import parse_watch
 from rmrl.rewards.transforms import chain_of, parse_transforms
 from rmrl.types import Sampling
 
 SHARED_KEYS = (
     "kind", "path", "adapter", "function", "sampling", "engine", "server", "on_missing", "overlong",
     "timeout_s", "transform", "gate", "counts_at", "rm_prompt", "reads", "unclosed", "thinking",
+    "watch",
 )  # fmt: skip
 """Entries of every kind; each kind's `Options` has further ones."""
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))
@@ -101,13 +103,21 @@ class Section:
         else:
             on_missing = OnMissing.parse(entries["on_missing"], where=f"{where}.on_missing")
         rm_prompt = entries.get("rm_prompt")
+        watch = parse_watch(entries.get("watch"), where=f"{where}.watch")
+        weight = component.weight
+        sources = component.sources
+        if watch is not None:
+            weight = 0.0
+            if sources is not None:
+                sources = sources.unweighted()
         return {
             "name": name,
             "kind": self.kind,
-            "weight": component.weight,
+            "weight": weight,
             "combine_op": component.combine_op,
             "model_index": self.model_index if needs_model else -1,
-            "sources": component.sources,
+            "sources": sources,
+            "watch": watch,
             "part_of": component.part_of,
             "on_missing": on_missing,
             "overlong": self.overlong(),

@@ -62,11 +62,34 @@ class SourceWeights(Mapping[str, float]):
             raise KeyError(source)
         return weight
 
+    def unweighted(self) -> SourceWeights:
+        """Return the same sources with the weight 0."""
+        named: dict[str, float | None] = {}
+        for source, weight in self.named.items():
+            named[source] = None if weight is None else 0.0
+        return SourceWeights(named, None if self.default is None else 0.0)
+
     def __iter__(self) -> Iterator[str]:
         return (source for source, weight in self.named.items() if weight is not None)
 
     def __len__(self) -> int:
         return len(self.named) - list(self.named.values()).count(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """When a reward of weight 0 is asked that only watches."""
+
+    rows: float = 1.0
+    """Share of the responses that it is asked about, above 0 and at most 1."""
+    every: int = 1
+    """It is asked in the steps whose number this divides."""
+    validation: bool = False
+    """It is asked about all responses of validation; otherwise about none of them."""
+
+    def __str__(self) -> str:
+        steps = "" if self.every == 1 else f", every {self.every} steps"
+        return f"watched: {self.rows:.3g} of the rows{steps}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +138,8 @@ class RewardSpec:
     counts 0."""
     sources: SourceWeights | None = None
     """data_source -> weight; None: every row, with `weight`."""
+    watch: Watch | None = None
+    """Set: its weight is 0, and it is asked about a share of the rows."""
     part_of: str = ""
     """The ensemble it was resolved for; such a part has no weight of its own and stays out of the
     sum."""

@@ -45,6 +45,9 @@ def reward_table(specs: Sequence[RewardSpec]) -> str:
                 conditions.append(f"source is {' or '.join(spec.sources)}")
             elif others:
                 conditions.append(f"source is not {' or '.join(others)}")
+        where = " and ".join(conditions) or "everywhere"
+        if spec.watch is not None:
+            where = f"{spec.watch}, {where}"
         row = (
             spec.name,
             spec.kind,
@@ -52,7 +55,7 @@ def reward_table(specs: Sequence[RewardSpec]) -> str:
             spec.combine_op,
             transform,
             "-" if kind_facts(spec.kind).combines else str(spec.reads),
-            " and ".join(conditions) or "everywhere",
+            where,
             str(spec.on_missing),
             _runs_on(spec),
         )

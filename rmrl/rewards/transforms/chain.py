@@ -57,7 +57,9 @@ _COMPARISONS = ("group", "batch", "running")
 class Stateful(Protocol):
     """A transform that learns from scores. `apply` reads the state, only `observe` changes it."""
 
-    def observe(self, values_N: np.ndarray) -> None: ...
+    def observe(self, values_N: np.ndarray, rows: Rows) -> None:
+        """Learn from a batch: the verdicts that exist and their rows, as `apply` gets them."""
+        ...
 
     def state_dict(self) -> dict[str, Any]:
         """JSON; empty where it learns nothing."""
@@ -103,7 +105,7 @@ class Chain:
         rows_N = rows.select(index)
         for transform in self.transforms:
             if learn and isinstance(transform, Stateful):
-                transform.observe(values_N)
+                transform.observe(values_N, rows_N)
             values_N = transform.apply(values_N, rows_N)
         out_B[index] = values_N
         return out_B

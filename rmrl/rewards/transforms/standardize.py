@@ -121,8 +121,9 @@ class Standardize:
         out_N[order_N] = _by_group(values_N[order_N], group_N[order_N], self.eps)
         return out_N
 
-    def observe(self, values_N: np.ndarray) -> None:
+    def observe(self, values_N: np.ndarray, rows: Rows) -> None:
         """Join a batch to the running statistics."""
+        del rows
         if self.by == "running":
             self._moments = self._moments.joined(values_N, decay=self.decay)
 

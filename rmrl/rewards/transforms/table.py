@@ -18,6 +18,7 @@ TRANSFORMS: Registry[Any] = Registry(
         "standardize": "rmrl.rewards.transforms.standardize:Standardize",
         "overlong": "rmrl.rewards.transforms.overlong:Overlong",
         "length": "rmrl.rewards.transforms.length:LengthPenalty",
+        "length_residual": "rmrl.rewards.transforms.length_residual:LengthResidual",
         "cosine_length": "rmrl.rewards.transforms.cosine_length:CosineLength",
     },
 )

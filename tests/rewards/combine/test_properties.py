@@ -26,6 +26,7 @@ CHAINS: dict[str, dict[str, Any]] = {
     "standardize": {"by": "group"},
     "overlong": {"max_length": 20, "buffer": 10},
     "length": {"target": 5, "per_token": 0.1},
+    "length_residual": {"from_rows": 4},
     "cosine_length": {"max_length": 20},
     "calibrated": {"file": str(Path(__file__).with_name("calibration.json"))},
 }

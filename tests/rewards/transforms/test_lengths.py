@@ -1,14 +1,19 @@
-"""overlong, length, cosine_length: what depends on the response's length, by hand."""
+"""overlong, length, cosine_length, length_residual: what depends on the response's length, by hand."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from typing import Any
 
 import numpy as np
+import pytest
 
-from rmrl.rewards.transforms import chain_of
+from rmrl.errors import CheckpointError
+from rmrl.rewards.transforms import Chain, chain_of
+from rmrl.rewards.transforms.length_residual import LineMoments
 from tests.rewards.combine.parts import rows
-from tests.rewards.transforms.test_chain import run
+from tests.rewards.transforms.test_chain import refused, run
 
 
 def test_overlong_is_equation_13():
@@ -36,3 +41,86 @@ def test_a_response_that_was_cut_exceeds_whatever_its_length():
     chain = chain_of([{"kind": "cosine_length", "max_length": 30, "exceeded": -2.0}], "t")
     about = dataclasses.replace(rows(2, lengths=[0, 0]), truncated_B=np.asarray([True, False]))
     assert chain.apply(np.ones(2), about, np.ones(2, dtype=bool)).tolist() == [-2.0, 1.0]
+
+
+def residual(values: list[float], lengths: list[int], chain: Chain, *, learn: bool = True) -> Any:
+    about = rows(len(values), lengths=lengths)
+    return chain.apply(np.asarray(values), about, np.ones(len(values), dtype=bool), learn=learn)
+
+
+def test_the_residual_of_length_by_hand():
+    chain = chain_of([{"kind": "length_residual", "from_rows": 2, "decay": None}], "t")
+    # log(1 + tokens) = 0, 1, 2 in units of log 10; scores 1, 2, 6: b = 2.5 per unit around 1
+    out = residual([1.0, 2.0, 6.0], [0, 9, 99], chain)
+    np.testing.assert_allclose(out, [3.5, 2.0, 3.5], atol=1e-6)
+    # a fourth row joins the line: x = 0 1 2 1, y = 1 2 6 3; mean of x 1, b = 5 / 2
+    np.testing.assert_allclose(residual([3.0], [9], chain), [3.0], atol=1e-6)
+    # validation learns nothing; at 999 tokens x = 3, which is 2 units above the mean: 7 - 2 * 2.5
+    np.testing.assert_allclose(residual([7.0], [999], chain, learn=False), [2.0], atol=1e-6)
+    np.testing.assert_allclose(residual([7.0], [999], chain, learn=False), [2.0], atol=1e-6)
+
+
+def test_batches_join_to_the_line_of_all_rows_and_fade_with_decay():
+    draw = np.random.default_rng(3)
+    lengths = draw.integers(0, 900, 60)
+    values = 0.4 * np.log1p(lengths) + draw.normal(size=60)
+    chain = chain_of([{"kind": "length_residual", "from_rows": 2, "decay": None}], "t")
+    for part in (slice(0, 7), slice(7, 40)):
+        residual(values[part].tolist(), lengths[part].tolist(), chain)
+    out = residual(values[40:].tolist(), lengths[40:].tolist(), chain)
+    x = np.log1p(lengths)
+    slope = np.cov(x, values, bias=True)[0, 1] / x.var()
+    np.testing.assert_allclose(out, values[40:] - slope * (x[40:] - x.mean()), atol=1e-6)
+    # a share of 0.5 at least: (12 + 4) / 2 = 8 in units of log 10 instead of 12 * 3/4 + 4 * 1/4
+    faded = LineMoments().joined(np.full(3, 12.0), np.zeros(3), decay=0.5)
+    assert faded.joined(np.full(1, 4.0), np.zeros(1), decay=0.5).mean_x == 8.0
+    assert faded.joined(np.full(1, 4.0), np.zeros(1), decay=None).mean_x == 10.0
+
+
+def test_before_enough_rows_and_without_any_difference_in_length_scores_stay():
+    chain = chain_of([{"kind": "length_residual", "from_rows": 4}], "t")
+    assert residual([1.0, 5.0, 9.0], [1, 10, 100], chain).tolist() == [1.0, 5.0, 9.0]
+    assert residual([5.0], [10], chain).tolist() != [5.0]
+    same = chain_of([{"kind": "length_residual", "from_rows": 2}], "t")
+    assert residual([1.0, 5.0, 9.0], [50, 50, 50], same).tolist() == [1.0, 5.0, 9.0]
+
+
+def test_the_residual_has_the_mean_of_the_scores_and_no_correlation_with_length():
+    draw = np.random.default_rng(5)
+    lengths = draw.integers(1, 2000, 500)
+    values = 3.0 + 0.7 * np.log1p(lengths) + draw.normal(size=500)
+    chain = chain_of([{"kind": "length_residual"}], "t")
+    out = residual(values.tolist(), lengths.tolist(), chain)
+    assert np.isclose(out.mean(), values.mean())
+    assert np.corrcoef(np.log1p(lengths), values)[0, 1] > 0.4
+    assert abs(np.corrcoef(np.log1p(lengths), out)[0, 1]) < 1e-6
+
+
+def test_a_resumed_line_is_the_same_and_a_torn_one_is_refused():
+    draw = np.random.default_rng(6)
+    batches = [(draw.normal(size=8).tolist(), draw.integers(1, 99, 8).tolist()) for _ in range(6)]
+    entries = [{"kind": "length_residual", "from_rows": 16}]
+    whole = chain_of(entries, "t")
+    outputs = [residual(*batch, whole).tolist() for batch in batches]
+    before = chain_of(entries, "t")
+    for batch in batches[:3]:
+        residual(*batch, before)
+    after = chain_of(entries, "t")
+    after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+    assert [residual(*batch, after).tolist() for batch in batches[3:]] == outputs[3:]
+    with pytest.raises(CheckpointError, match="the line of length_residual in the checkpoint"):
+        after.load_state_dict({"0:length_residual": {"count": 3}})
+
+
+def test_infinite_scores_do_not_spoil_the_line():
+    chain = chain_of([{"kind": "length_residual", "from_rows": 2, "decay": None}], "t")
+    out = residual([1.0, 2.0, 6.0, np.inf], [0, 9, 99, 3], chain)
+    np.testing.assert_allclose(out[:3], [3.5, 2.0, 3.5], atol=1e-6)
+
+
+def test_entries_of_the_residual_that_cannot_be():
+    problems = refused({"kind": "length_residual", "decay": 1.5, "from_rows": 1})
+    assert problems == [
+        "reward.transforms.a.decay=1.5: give a share between 0 and 1, e.g. 0.99",
+        "reward.transforms.a.from_rows=1: a line takes at least 2 rows",
+    ]

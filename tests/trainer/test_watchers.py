@@ -1,0 +1,162 @@
+"""A policy that learns to please a weak judge, and the watcher that sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rmrl.backends.fake import WEIGHT_NAME
+from rmrl.cluster.fake import FakeProcess
+from rmrl.config.schema.reward import RewardMonitorConfig
+from rmrl.inference.fake.rollout import FakeRollout
+from rmrl.inference.weights.file import read_weights
+from rmrl.rewards.scoring.monitor import Monitor
+from rmrl.rewards.specs.spec import Watch
+from rmrl.types import Generation, Sampling
+from tests.trainer.fake_run import (
+    FakeParts,
+    fake_run,
+    records,
+    rollout_engine,
+    rule,
+    train_and_close,
+)
+
+WEAK = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    tokens = [int(word) for word in solution_str.split()]
+    return sum(token % 2 + 2 * (token == 63) for token in tokens) / len(tokens)
+"""
+"""Likes odd tokens, as it should, and the token 63 three times as much, as it should not."""
+TRUTH = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    tokens = [int(word) for word in solution_str.split()]
+    return sum(token % 2 and token != 63 for token in tokens) / len(tokens)
+"""
+LENGTH = 8
+
+
+class Learned(FakeRollout):
+    """Samples from the weights that are published to it: softmax over 64 tokens."""
+
+    probabilities = np.full(64, 1 / 64)
+
+    async def load_weights(self, path: str, *, version: int) -> None:
+        await super().load_weights(path, version=version)
+        logits = dict(read_weights(path))[WEIGHT_NAME].double().numpy()
+        shares = np.exp(logits - logits.max())
+        self.probabilities = shares / shares.sum()
+
+    async def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        only: Sequence[tuple[int, int]] | None = None,
+    ) -> AsyncIterator[Generation]:
+        async for sample in super().generate(prompts, sampling, only):
+            place = (sampling.seed, sample.prompt_index, sample.sample_index)
+            digest = hashlib.sha256(repr(place).encode()).digest()
+            draw = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+            tokens = draw.choice(64, LENGTH, p=self.probabilities)
+            yield dataclasses.replace(
+                sample,
+                text=" ".join(map(str, tokens)),
+                token_ids=tokens,
+                logprobs=np.log(self.probabilities[tokens]),
+                finish_reason="stop",
+            )
+
+
+def metrics(
+    folder: Path, *, total_steps: int, weak: str = WEAK, watch: Watch, **settings: Any
+) -> list[dict[str, Any]]:
+    """Train on `weak`, with TRUTH as the watcher."""
+    folder.mkdir(exist_ok=True)
+    engine = Learned(rollout_engine().object.settings)
+    engine._state = "awake"
+    truth = dataclasses.replace(rule(folder, name="truth", code=TRUTH), weight=0.0, watch=watch)
+    run = fake_run(
+        folder,
+        total_steps=total_steps,
+        parts=FakeParts(engines=[FakeProcess(engine, "rollout-0")]),
+        code=weak,
+        watchers=[truth],
+        monitor=Monitor(RewardMonitorConfig(divergence=-1.0)),
+        **{"trainer__total_epochs": 100, "actor_rollout_ref__actor__optim__lr": 4.0, **settings},
+    )
+    asyncio.run(train_and_close(run))
+    return records(folder / "run" / "metrics.jsonl")
+
+
+def hints(messages: Sequence[str]) -> list[int]:
+    """Steps of the hints of the watcher."""
+    steps: list[int] = []
+    for message in messages:
+        match = re.match(r"step (\d+): .*the watcher truth falls", message)
+        if match:
+            steps.append(int(match[1]))
+    return steps
+
+
+def test_the_watcher_says_when_the_weak_judge_is_exploited(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = metrics(tmp_path, total_steps=40, watch=Watch(rows=0.5))
+    reward = [line["reward/mean"] for line in lines]
+    truth = [line["score/truth/mean"] for line in lines]
+    # For 20 steps odd tokens become likelier, which is good; then the policy finds the token 63,
+    # whose reward is 3 and which the watcher gives 0.
+    assert np.mean(reward[:4]) < np.mean(reward[12:20]) < 1.3
+    assert np.mean(truth[:4]) < np.mean(truth[12:20])
+    assert min(reward[32:]) > 2.7
+    assert max(truth[32:]) < 0.1
+    # The truth is halved at step 23; the hint needs a few steps more for its evidence.
+    halved = next(step for step, value in enumerate(truth, start=1) if value < 0.25)
+    (step,) = hints(caplog.messages)
+    assert (halved, step) == (23, 26)
+    (message,) = [m for m in caplog.messages if "the watcher truth falls" in m]
+    assert "over 12 steps in which it was asked" in message
+    assert lines[25]["monitor/hints"] == 1.0
+
+
+def test_a_policy_that_does_what_was_meant_gives_no_hint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    faster = {"actor_rollout_ref__actor__optim__lr": 12.0}
+    lines = metrics(tmp_path, total_steps=40, weak=TRUTH, watch=Watch(rows=0.5), **faster)
+    assert lines[-1]["score/truth/mean"] > 0.9
+    assert hints(caplog.messages) == []
+
+
+def test_a_watcher_of_every_third_step_says_it_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = metrics(tmp_path, total_steps=40, watch=Watch(rows=0.5, every=3))
+    asked = [line["step"] for line in lines if "score/truth/mean" in line]
+    assert asked == list(range(3, 41, 3))
+    assert {line["score/truth/skipped"] for line in lines if line["step"] not in asked} == {1.0}
+    assert hints(caplog.messages) == [36]
+
+
+def test_a_resumed_run_asks_about_the_same_rows_and_says_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = Watch(rows=0.3, every=2)
+    whole = metrics(tmp_path / "whole", total_steps=36, watch=watch)
+    expected = hints(caplog.messages)
+    caplog.clear()
+    metrics(tmp_path / "broken", total_steps=17, watch=watch)
+    resumed = metrics(tmp_path / "broken", total_steps=36, watch=watch)
+    assert expected != []
+    assert hints(caplog.messages) == expected
+    keys = ("step", "reward/mean", "score/truth/mean", "score/truth/skipped")
+    for one, other in zip(whole, resumed, strict=True):
+        assert {key: one.get(key) for key in keys} == {key: other.get(key) for key in keys}
