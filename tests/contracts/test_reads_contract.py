@@ -100,7 +100,7 @@ async def test_a_response_that_ends_inside_its_thinking_has_no_verdict(
     )
     results = results_of(batch)
     assert [result.status for result in results] == ["ok", "ok", "unparseable", "ok"]
-    assert "ends inside its thinking, so there is no answer to read" in results[2].detail
+    assert "ends inside its thinking, so its answer is not complete" in results[2].detail
     assert results[2].unasked
     assert batch.keep_B.tolist() == [True, True, False, True]
     name = "judge" if kind_facts(kind).combines else "mine"

@@ -76,6 +76,9 @@ class Characters:
     def __call__(self, texts: Sequence[str], **settings: Any) -> dict[str, list[list[int]]]:
         return {"input_ids": [[ord(c) for c in text] for text in texts]}
 
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
 
 def small_config(folder: Path, **changed: Any) -> Config:
     """16 prompts in batches of 4, 4 responses each. `changed` names keys with __ for dots, e.g.

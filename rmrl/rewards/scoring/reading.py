@@ -122,7 +122,7 @@ class PartReader:
         detail = "the response ends inside its thinking"
         if isinstance(reads.unclosed, str):
             detail += (
-                f", so there is no {reads.part} to read: give it more tokens, or"
+                f", so its {reads.part} is not complete: give it more tokens, or"
                 f" reward.specs.{self._spec.name}.unclosed=<a score>"
             )
             without = ScoreResult(value=None, status="unparseable", detail=detail, unasked=True)
