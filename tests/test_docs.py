@@ -16,13 +16,16 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from rmrl import main_cache
+from rmrl.cluster.devices import cpu_devices
 from rmrl.config.check_reward import reward_problems
 from rmrl.config.legacy import translate
 from rmrl.config.load import compose_config, register, to_config
 from rmrl.config.schema import Config, ScoreConfig
 from rmrl.rewards.rules.dropin import load_dropin
+from rmrl.rewards.specs.section import Policy
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.scoring.resolve import resolve
+from rmrl.trainer.policy_judge import policy_of
 from rmrl.types import RewardBatch
 from scripts import wrap_prose
 from scripts.write_config_docs import PAGE, page
@@ -82,12 +85,16 @@ def test_every_block_is_named_once():
 # --- configurations
 
 
-def specs_of(config: Config | ScoreConfig) -> list[RewardSpec]:
+def specs_of(config: Config | ScoreConfig, *, policy: Policy | None = None) -> list[RewardSpec]:
     """The specs of a configuration that has no problem."""
     assert list(reward_problems(config)) == []
     shipped = docs_pages.ROOT / "reward_functions"
     resolved = resolve(
-        config.reward, device="cpu", shipped_functions=shipped, trust_remote_code=False
+        config.reward,
+        device="cpu",
+        shipped_functions=shipped,
+        trust_remote_code=False,
+        policy=policy,
     )
     assert resolved.problems == []
     return resolved.specs
@@ -122,13 +129,25 @@ def test_a_configuration_is_for_scoring_files_too(place: Path):
 
 
 def test_a_whole_configuration_resolves(place: Path):
-    (block,) = [
+    whole = [
         block for block in docs_pages.blocks("yaml") if not block.name.startswith("conf/reward/")
     ]
-    config = named_config(place, Path(block.name).stem)
+    assert [block.name for block in whole] == ["conf/judges.yaml", "conf/self_rewarding.yaml"]
+    config = named_config(place, "judges")
     assert config.trainer.resource_pools == {"judges": {"nnodes": 1, "n_gpus_per_node": 2}}
     pools = {spec.name: spec.engine.pool for spec in specs_of(config) if spec.engine}
     assert pools == {"helpful": "judges", "preference": ""}
+
+
+def test_the_policy_of_a_whole_configuration_judges(place: Path):
+    config = named_config(place, "self_rewarding")
+    specs = specs_of(config, policy=policy_of(config, cpu_devices()))
+    engines = {spec.name: spec.engine for spec in specs if spec.engine}
+    assert {name: engine.shown_name for name, engine in engines.items()} == {
+        "itself": "policy",
+        "first": "vllm",
+    }
+    assert {engine.path for engine in engines.values()} == {".models/smollm2"}
 
 
 def named_config(place: Path, name: str) -> Config:

@@ -66,6 +66,9 @@ class RolloutFacts:
     transfers_weights: Callable[[], bool] = lambda: True
     """() -> whether the installed engine's package has the training side of `weight_transports`
     other than auto and file."""
+    answers: bool = False
+    """Has `answer(requests)`: what a generating reward engine gives for GenerateRequests, from the
+    weights of the moment."""
     ignores_overrides: bool = False
     """Does not apply model.override_config, so that it would not sample from the trained model."""
     derived_arguments: Callable[[Mapping[str, Any], str], dict[str, Any]] = lambda _, __: {}

@@ -18,6 +18,9 @@ from rmrl.types import Sampling, Status
 DEFAULT_MAX_MODEL_LEN = 4096
 """Ceiling of `max_model_len` where the user gives none, as the schema says."""
 
+POLICY_ENGINE = "rmrl.inference.policy:PolicyEngine"
+"""`EngineSpec.name` of the rollout engines as judges: their weights change from step to step."""
+
 Runner = Literal["generate", "pooling", "token_pooling", "embed"]
 """generate: texts; pooling: one raw scalar a sequence; token_pooling: raw logits at chosen tokens;
 embed: one vector a text."""
@@ -61,6 +64,16 @@ class EngineSpec(EngineSettings):
         names = [f.name for f in fields(self) if f.name not in apart]
         rest = [getattr(self, name) for name in names]
         return (path, *rest, json.dumps(dict(self.kwargs), sort_keys=True, default=repr))
+
+    @property
+    def by_policy(self) -> bool:
+        """Whether the rollout engines answer, whose weights change from step to step."""
+        return self.name == POLICY_ENGINE
+
+    @property
+    def shown_name(self) -> str:
+        """The engine's name, for people."""
+        return "policy" if self.by_policy else self.name
 
     @property
     def precision(self) -> str:
@@ -121,7 +134,7 @@ class PoolingRequest:
     positions: tuple[int, ...] = ()
     """token_pooling: positions of the tokens whose logits are returned."""
     adapter: str = ""
-    """As in a GenerateRequest."""
+    """See GenerateRequest."""
 
 
 @dataclass(frozen=True, slots=True)

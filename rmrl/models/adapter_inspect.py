@@ -1,5 +1,5 @@
-"""What a LoRA adapter's folder says about itself: adapter_config.json and the headers of its
-tensors, as peft writes them. Nothing is loaded, and nothing is ever unpickled."""
+"""Reading of a LoRA adapter's folder: adapter_config.json and the headers of its tensors, as peft
+writes them. Nothing is loaded, and nothing is ever unpickled."""
 
 from __future__ import annotations
 

@@ -59,11 +59,15 @@ def make_residency(
     *,
     allocation: Allocation,
     pools: Pools,
+    policy: ProcessHost | None = None,
 ) -> Residency:
     """Build the residency: engines of place "" are hosted on `allocation`, others in their
-    pools."""
+    pools; `policy` has the rollout engines, where they judge."""
 
     def host_of(plan: EnginePlan) -> ProcessHost:
+        if plan.spec.by_policy:
+            assert policy is not None
+            return policy
         environment = _environment(plan, budget)
         first, width = plan.devices[0], len(plan.devices)
         return (

@@ -171,9 +171,10 @@ def engine_claims(engines: Sequence[EnginePlan]) -> list[Claim]:
         devices = (MEMORY,)
         if spec.device != "cpu":
             devices = tuple(gpu(plan.place, number) for number in plan.devices)
+        engine = f"{spec.shown_name}/{spec.runner} {spec.dtype}{width}"
         claim = Claim(
             who=plan.label,
-            what=f"{Path(spec.path).name} {spec.name}/{spec.runner} {spec.dtype}{width}, {how}",
+            what=f"{Path(spec.path).name} {engine}, {how}",
             awake_bytes=plan.awake_bytes,
             away_bytes=away_bytes,
             # A pool scores while others sample and train; on the policy's devices a resident engine

@@ -13,14 +13,20 @@ from rmrl.rewards.combine import combine_problems
 from rmrl.rewards.combine.steps import step_problems
 from rmrl.rewards.scoring.missing import budget_problems
 from rmrl.rewards.specs.resolve import Resolved, Surroundings, functions_dirs, resolve_rewards
+from rmrl.rewards.specs.section import Policy
 from rmrl.rewards.transforms import Chain, chain_of
 
 
 def resolve(
-    config: RewardConfig, *, device: str, shipped_functions: Path, trust_remote_code: bool
+    config: RewardConfig,
+    *,
+    device: str,
+    shipped_functions: Path,
+    trust_remote_code: bool,
+    policy: Policy | None = None,
 ) -> Resolved:
     """Return the resolved specs and all problems. `shipped_functions` is the last folder searched
-    for drop-ins."""
+    for drop-ins; `policy` is what trains beside the rewards."""
     problems = [
         *combine_problems(config, config.models),
         *budget_problems(config.max_missing, config.max_missing_by_cause),
@@ -32,7 +38,11 @@ def resolve(
     except ConfigError as error:
         return Resolved(problems=[*problems, *error.problems])
     surroundings = Surroundings(
-        device=device, threads=cores(), functions_dirs=folders, trust_remote_code=trust_remote_code
+        device=device,
+        threads=cores(),
+        functions_dirs=folders,
+        trust_remote_code=trust_remote_code,
+        policy=policy,
     )
     resolved = resolve_rewards(config, surroundings)
     if not problems and not resolved.problems:

@@ -32,6 +32,7 @@ from rmrl.trainer.collector import Collector
 from rmrl.trainer.measures import Measures
 from rmrl.trainer.plan import rollout_asleep_bytes
 from rmrl.trainer.policy import Models
+from rmrl.trainer.policy_judge import PolicyHost, judge_key
 from rmrl.trainer.publish import WeightPublisher
 from rmrl.trainer.records import Telemetry
 from rmrl.trainer.rollouts import RolloutPool
@@ -141,7 +142,11 @@ async def _start(checked: Checked, allocations: Allocations) -> tuple[Models, Ro
 
 def _collector(checked: Checked, rollouts: RolloutPool, allocations: Allocations) -> Collector:
     residency = make_residency(
-        checked.engines, checked.budget, allocation=allocations.own, pools=allocations.pools
+        checked.engines,
+        checked.budget,
+        allocation=allocations.own,
+        pools=allocations.pools,
+        policy=PolicyHost(rollouts),
     )
     scorer = make_scorer(
         checked.specs,
@@ -156,6 +161,7 @@ def _collector(checked: Checked, rollouts: RolloutPool, allocations: Allocations
         clock=StepClock(),
         greedy_baseline=estimator_named(checked.config.algorithm.adv_estimator).baseline,
         scores_on_policy_devices=any(not plan.place for plan in checked.engines),
+        judge=judge_key(checked.engines),
     )
 
 

@@ -58,6 +58,7 @@ from rmrl.trainer.check_rollout import rollout_problems
 from rmrl.trainer.check_strategy import packing_advice, strategy_problems
 from rmrl.trainer.cost import step_cost
 from rmrl.trainer.plan import Extras, memory_plan
+from rmrl.trainer.policy_judge import on_all_devices, policy_of
 from rmrl.trainer.rules_by_source import choose_rules
 from rmrl.trainer.transport import chosen_transport
 
@@ -109,6 +110,7 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
             device=device,
             shipped_functions=shipped_functions,
             trust_remote_code=config.actor_rollout_ref.model.trust_remote_code,
+            policy=policy_of(config, devices),
         )
     _first_round(config, rewards, problems, devices=devices, needs_out=needs_out)
     for line in _advice(config, device):
@@ -128,8 +130,7 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
     problems.raise_any()
     total_steps = config.trainer.total_training_steps
     if total_steps is None:
-        rows = 0 if train is None else len(train)
-        total_steps = rows // config.data.train_batch_size * config.trainer.total_epochs
+        total_steps = len(train or ()) // config.data.train_batch_size * config.trainer.total_epochs
     folder = out_dir(config)
     if train is not None and not config.trainer.val_only:
         tokens = float(train.lengths.mean())
@@ -406,6 +407,7 @@ def _check_memory(
 
     policy_host_bytes = plan_with([]).peak("score", HOST_MEMORY)
     engines = prepare_engines(specs, config.trainer, devices, policy_host_bytes=policy_host_bytes)
+    engines = on_all_devices(engines, config)
     plan = plan_with(engines)
     plan.check()
     for line in published_weights_advice(config, devices):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Literal
 
 import numpy as np
@@ -40,6 +40,18 @@ class SharedLocks:
     devices: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
     """The policy's devices: to train on them, or to score with the reward models that live
     there."""
+    scores: bool = False
+    """Scoring holds the devices."""
+
+    @asynccontextmanager
+    async def scoring(self) -> AsyncGenerator[None]:
+        """Hold the devices for scoring."""
+        async with self.devices:
+            self.scores = True
+            try:
+                yield
+            finally:
+                self.scores = False
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -53,6 +65,9 @@ class Collector:
     """Each step also samples one greedy response per prompt, whose reward is the baseline."""
     scores_on_policy_devices: bool = True
     """Some reward model lives on the policy's devices, so that scoring and training take turns."""
+    judge: object = None
+    """Key of the rollout engines among those of the rewards, where the policy judges and they may
+    sleep; None: they need not be kept awake."""
     unrewarded: tuple[tuple[Response, ...], Scores] | None = None
     """The last responses whose verdicts raised an error instead of giving rewards."""
 
@@ -107,20 +122,15 @@ class Collector:
         new_weights_follow: bool = False,
     ) -> Round:
         """Return `sampling.n` scored responses to each prompt. Without `learn` (validation) no
-        running statistic of the rewards moves.
-
-        `new_weights_follow`: the engines get new weights before they sample again, so they keep no
-        copy of the present ones while they sleep.
-
-        Rewards that need none of the policy's devices score while other responses are still being
-        generated.
+        running statistic of the rewards moves. `new_weights_follow`: the engines get new weights
+        before they sample again, so they keep no copy of the present ones while they sleep.
+        Rewards that need none of the policy's devices score while others are being generated.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.locks.engines)
             # Batches are counted from 0, and steps, as they are logged, from 1.
             draw = Draw(seed=self.config.trainer.seed, step=step + 1, rows=_DRAWN[stage])
             session = await stack.enter_async_context(self.scorer.streaming(draw))
-
             # The greedy baseline is judged as the responses that it is compared with.
             trained = None if stage == "validate" else step
 
@@ -128,15 +138,20 @@ class Collector:
                 group = position // sampling.n
                 session.add(position, response_row(response, group=group, step=trained))
 
+            level = 2 if new_weights_follow else 1
             timed = ("validate", "validate") if stage == "validate" else ("generate", "score")
             with self.clock(timed[0]), counting(stage, len(prompts) * sampling.n) as on_finished:
                 await self.rollouts.wake()
                 rollouts = await self.rollouts.generate(
                     prompts, sampling, on_finished=on_finished, on_response=stream
                 )
-                await self.rollouts.sleep(level=2 if new_weights_follow else 1)
+                if self.judge is None:
+                    await self.rollouts.sleep(level=level)
             if self.scores_on_policy_devices:
-                await stack.enter_async_context(self.locks.devices)
+                await stack.enter_async_context(self.locks.scoring())
+            if self.judge is not None:
+                # They are awake: the weights that have sampled judge now, before they are dropped.
+                await self.scorer.residency.load(self.judge)
             total = session.verdicts_wanted
             with (
                 self.clock(timed[1]),
@@ -145,6 +160,9 @@ class Collector:
                 try:
                     async with watching(lambda: session.verdicts, update):
                         rewards = await self.scorer.finish(session, step=step, learn=learn)
+                    if self.judge is not None:
+                        await self.scorer.residency.put_away(self.judge)
+                        await self.rollouts.sleep(level=level)
                     return rollouts, rewards
                 except RewardError as error:
                     if isinstance(error.scores, Scores):

@@ -178,6 +178,14 @@ def rollout_asleep_bytes(config: Config, *, device: str) -> int:
     return rollout.data_parallel_size * (weights + base)
 
 
+def rollout_beyond_sleep(config: Config, *, device: str, gpu_bytes: int) -> int:
+    """Return the planned bytes that rollout engines hold awake beyond those that they hold while
+    rewards are computed, on each of their devices. Raises ConfigError for a checkpoint without
+    weights."""
+    claim = _rollout(config, device, gpu_bytes)
+    return claim.awake_bytes - claim.away_bytes
+
+
 def _rollout(config: Config, device: str, gpu_bytes: int) -> Claim:
     rollout = config.actor_rollout_ref.rollout
     path = str(config.actor_rollout_ref.model.path)

@@ -15,6 +15,7 @@ from rmrl.cluster.processes import RayProcess
 from rmrl.cluster.watch import loss
 from rmrl.errors import EngineLostError, InfrastructureError, StallError
 from rmrl.heartbeat import heartbeat
+from rmrl.inference.scoring_base import GenerateRequest, TextOutput
 from rmrl.telemetry.clock import Durations
 from rmrl.trainer.allocations import all_or_none
 from rmrl.types import Prompt, Response, Rollouts, Sampling
@@ -58,6 +59,9 @@ class RolloutPool:
         self._start = start
         self._awake = True
         self._lost: dict[int, EngineLostError] = {}
+        self._losses = 0
+        """Engines lost so far."""
+        self._mending = asyncio.Lock()
         self._restarted: set[int] = set()
         self._version = -1
         self._restarts = 0
@@ -101,8 +105,7 @@ class RolloutPool:
                 on_finished(len(responses))
                 on_response(index * sampling.n + part.sample_index, response)
 
-        if self._lost:
-            await self._mend()
+        await self._mend()
         order = list(itertools.product(range(len(prompts)), range(sampling.n)))
         while len(responses) < len(order):
             runs: dict[int, Coroutine[Any, Any, None]] = {}
@@ -111,9 +114,10 @@ class RolloutPool:
                 owed = samples_owed(share, sampling.n, done=responses)
                 if owed:
                     runs[number] = run(number, share, owed if responses else None)
+            losses = self._losses
             await self._each(runs)
             missing = len(order) - len(responses)
-            if missing and not self._lost:
+            if missing and self._losses == losses:
                 raise InfrastructureError(
                     f"the rollout engines gave {len(responses)} of {len(order)} samples and ended"
                     " without an error; it is a fault of theirs"
@@ -122,6 +126,31 @@ class RolloutPool:
                 await self._mend()
                 _log.info(f"{missing} of {len(order)} samples are drawn again")
         return Rollouts(responses=tuple(responses[place] for place in order), group_size=sampling.n)
+
+    async def answer(
+        self, requests: Sequence[GenerateRequest], *, timeout_s: float
+    ) -> list[list[TextOutput]]:
+        """Return the texts of a reward's requests, `sampling.n` for each, from the weights of the
+        moment; the requests are dealt to the engines in turn. A lost engine is started again and
+        asked once more, as in `generate`."""
+        texts: dict[int, list[TextOutput]] = {}
+
+        async def ask(number: int, share: list[int]) -> None:
+            some = [requests[i] for i in share]
+            found = await self.engines[number].call("answer", some, timeout_s=timeout_s)
+            texts.update(zip(share, found, strict=True))
+
+        while len(texts) < len(requests):
+            await self._mend()
+            await self.wake()
+            works: dict[int, Coroutine[Any, Any, None]] = {}
+            for number in range(len(self.engines)):
+                share = range(number, len(requests), len(self.engines))
+                owed = [i for i in share if i not in texts]
+                if owed:
+                    works[number] = ask(number, owed)
+            await self._each(works)
+        return [texts[i] for i in range(len(requests))]
 
     async def load_weights(self, paths: Sequence[str], *, version: int) -> None:
         """Load new weights into every engine, each from its own path; caches of the old ones are
@@ -224,10 +253,13 @@ class RolloutPool:
             await engine.kill()
 
     async def _mend(self) -> None:
-        """Start the lost engines again and give all of them the present weights."""
-        await self.restart_lost()
-        assert self.republish is not None
-        await self.republish()
+        """Start the lost engines again, if there are any, and give all of them the present
+        weights."""
+        async with self._mending:
+            if self._lost:
+                await self.restart_lost()
+                assert self.republish is not None
+                await self.republish()
 
     async def _everywhere(self, method: str, *args: object) -> None:
         works: dict[int, Coroutine[Any, Any, Any]] = {}
@@ -245,6 +277,7 @@ class RolloutPool:
                 if self._start is None or number in self._restarted:
                     raise
                 self._lost[number] = error
+                self._losses += 1
 
         await asyncio.gather(*(noted(number, work) for number, work in works.items()))
 

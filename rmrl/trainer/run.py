@@ -386,7 +386,12 @@ class Run:
     async def republish_weights(self) -> None:
         """Publish version `step` once more, in the middle of sampling: an engine that was started
         again has the weights of its checkpoint."""
-        async with self.collector.locks.devices:
+        async with AsyncExitStack() as stack:
+            if self.collector.locks.scores:
+                # A judge was lost: the other engines of the rewards make room for training.
+                await self.collector.scorer.residency.rest()
+            else:
+                await stack.enter_async_context(self.collector.locks.devices)
             await self.collector.rollouts.sleep(level=2)
             await self.publisher.publish(self.step)
 

@@ -4,6 +4,7 @@
     vocabulary     tokens are drawn from 0 .. vocabulary - 1 (default 256)
     lengths        [shortest, longest] response in tokens (default [1, 16]); cut at max_tokens with
       finish_reason "length"
+    judge          text of every answer to a reward (default: the version of the weights)
     text           text of every response (default: the tokens in decimal, joined by spaces)
     delay_s        seconds between two samples
     fail_on_sample number of the sample (from 1, over the engine's life) at which
@@ -17,7 +18,7 @@ import hashlib
 import math
 import random
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from rmrl.inference.rollout_base import (
     refuse_overlong,
     samples_to_draw,
 )
+from rmrl.inference.scoring_base import GenerateRequest, TextOutput, overlong_texts
 from rmrl.types import Generation, Sampling
 
 _BYTES = 2**30
@@ -39,6 +41,8 @@ class FakeRollout:
 
     `published` lists the paths of `load_weights`, `log` the other calls.
     """
+
+    answers: ClassVar[bool] = True
 
     def __init__(self, settings: RolloutEngineSettings) -> None:
         self.settings = settings
@@ -91,6 +95,22 @@ class FakeRollout:
                 finish_reason="stop" if length <= sampling.max_tokens else "length",
                 policy_version=self.version,
             )
+
+    async def answer(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        """Return the scripted text for each sample; equal log-probabilities of `choice_tokens`."""
+        self.log.append(f"answer {len(requests)}")
+        if self._state != "awake":
+            raise not_ready(self._state)
+        outputs: list[list[TextOutput]] = []
+        for request in requests:
+            count = len(request.token_ids)
+            if count >= self.settings.max_model_len:
+                outputs.append(overlong_texts(request, self.settings.max_model_len))
+                continue
+            text = str(self._script.get("judge", self.version))
+            logprobs = (0.0,) * len(request.choice_tokens)
+            outputs.append([TextOutput(text, "stop", count, 1, logprobs)] * request.sampling.n)
+        return outputs
 
     async def load_weights(self, path: str, *, version: int) -> None:
         """Record the path; later samples carry `version` and differ from earlier ones."""

@@ -16,10 +16,12 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from functools import partial
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,13 +36,17 @@ from rmrl.inference.rollout_base import (
     sample_seed,
     samples_to_draw,
 )
+from rmrl.inference.scoring_base import GenerateRequest, TextOutput, overlong_texts
 from rmrl.inference.vllm import batch_invariance, compat
 from rmrl.inference.vllm.arguments import engine_arguments
 from rmrl.inference.vllm.sampling import sampling_params
-from rmrl.inference.vllm.texts import SampleTexts
+from rmrl.inference.vllm.texts import SampleTexts, text_output
 from rmrl.types import Generation, Sampling
 
 Result = TypeVar("Result")
+Answer: TypeAlias = tuple[int, int, TextOutput]
+"""Number of a reward's request in its call, number of the sample, and its text."""
+Arrivals: TypeAlias = "asyncio.Queue[Generation | Answer | RmrlError]"
 
 _SLICE_S = 0.02
 """Engine steps are run in slices of at most this long (a started step is finished), so that new
@@ -55,12 +61,16 @@ class _Pending:
     prompt_index: int
     sample_index: int
     version: int
-    arrivals: asyncio.Queue[Generation | RmrlError]
+    arrivals: asyncio.Queue[Generation | Answer | RmrlError]
     params: Any = None
     """vLLM's SamplingParams."""
+    request: GenerateRequest | None = None
+    """Request of a reward; None: a sample to train on."""
 
-    def generation(self, output: Any) -> Generation:
-        """Return the sample that vLLM's completion `output` answers this request with."""
+    def result(self, output: Any) -> Generation | Answer:
+        """Return what vLLM's completion `output` answers this request with."""
+        if self.request is not None:
+            return self.prompt_index, self.sample_index, text_output(self.request, output)
         return Generation(
             prompt_index=self.prompt_index,
             sample_index=self.sample_index,
@@ -80,6 +90,7 @@ class VLLMRollout(TaggedSleep):
     """
 
     package: ClassVar[str] = "vllm"
+    answers: ClassVar[bool] = True
     version_problem = staticmethod(compat.version_problem)
     kept_asleep_bytes = staticmethod(compat.kept_asleep_bytes)
     batch_invariant_on: ClassVar[tuple[str, ...]] = ("cuda",)
@@ -139,29 +150,46 @@ class VLLMRollout(TaggedSleep):
                 " VLLM_USE_V2_MODEL_RUNNER"
             )
         refuse_overlong(prompts, self.settings.max_model_len)
-        arrivals: asyncio.Queue[Generation | RmrlError] = asyncio.Queue()
-        deadline = time.monotonic() + self.settings.timeout_s
+        arrivals: Arrivals = asyncio.Queue()
         ids: list[str] = []
         for prompt_index, sample_index in samples_to_draw(len(prompts), sampling.n, only):
             ids.append(str(next(self._ids)))
             self._pending[ids[-1]] = _Pending(prompt_index, sample_index, self.version, arrivals)
-        try:
-            await self._run(lambda: self._submit(ids, prompts, sampling))
-            if self._pump is None or self._pump.done():
-                self._pump = asyncio.get_running_loop().create_task(self._pump_outputs())
-            for _ in ids:
-                seconds_left = max(0.0, deadline - time.monotonic())
-                try:
-                    arrival = await asyncio.wait_for(arrivals.get(), seconds_left)
-                except TimeoutError as error:
-                    raise overdue(self.settings.timeout_s) from error
-                if isinstance(arrival, RmrlError):
-                    raise arrival
-                yield arrival
-        finally:
-            unfinished = [i for i in ids if self._pending.pop(i, None)]
-            if unfinished:
-                await self._run(lambda: self._engine.abort_request(unfinished))
+        submit = partial(self._submit, ids, prompts, sampling)
+        async with aclosing(self._finished(ids, arrivals, submit=submit)) as samples:
+            async for sample in samples:
+                assert isinstance(sample, Generation)
+                yield sample
+
+    async def answer(self, requests: Sequence[GenerateRequest]) -> list[list[TextOutput]]:
+        """Return `sampling.n` texts for each request of a reward, from the weights of the moment;
+        a prompt that does not fit is marked. Log-probabilities of `choice_tokens` are those at
+        temperature 1. Errors as `generate`."""
+        self.refuse_unready(started=self._engine is not None)
+        arrivals: Arrivals = asyncio.Queue()
+        outputs: list[list[TextOutput]] = [[] for _ in requests]
+        ids: list[str] = []
+        for place, request in enumerate(requests):
+            if len(request.token_ids) >= self.settings.max_model_len:
+                outputs[place] = overlong_texts(request, self.settings.max_model_len)
+                continue
+            # Greedy samples are all the same.
+            count = 1 if request.sampling.temperature == 0 else request.sampling.n
+            for number in range(count):
+                ids.append(str(next(self._ids)))
+                pending = _Pending(place, number, self.version, arrivals, request=request)
+                self._pending[ids[-1]] = pending
+        submit = partial(self._submit_requests, ids)
+        texts: dict[tuple[int, int], TextOutput] = {}
+        async with aclosing(self._finished(ids, arrivals, submit=submit)) as answers:
+            async for place, number, text in answers:
+                texts[place, number] = text
+        for place, number in sorted(texts):
+            outputs[place].append(texts[place, number])
+        for place, request in enumerate(requests):
+            if request.sampling.temperature == 0 and len(outputs[place]) == 1:
+                outputs[place] *= request.sampling.n
+        return outputs
 
     async def load_weights(self, path: str, *, version: int) -> None:
         """Replace the weights by those of a weight file; later samples carry `version`.
@@ -232,6 +260,30 @@ class VLLMRollout(TaggedSleep):
             self._engine = None
         self._thread.shutdown(wait=False)
 
+    async def _finished(
+        self, ids: Sequence[str], arrivals: Arrivals, *, submit: Callable[[], None]
+    ) -> AsyncGenerator[Any]:
+        """Hand the pending requests `ids` to the engine and yield what they become; the rest is
+        aborted when the iterator is closed."""
+        deadline = time.monotonic() + self.settings.timeout_s
+        try:
+            await self._run(submit)
+            if self._pump is None or self._pump.done():
+                self._pump = asyncio.get_running_loop().create_task(self._pump_outputs())
+            for _ in ids:
+                seconds_left = max(0.0, deadline - time.monotonic())
+                try:
+                    arrival = await asyncio.wait_for(arrivals.get(), seconds_left)
+                except TimeoutError as error:
+                    raise overdue(self.settings.timeout_s) from error
+                if isinstance(arrival, RmrlError):
+                    raise arrival
+                yield arrival
+        finally:
+            unfinished = [i for i in ids if self._pending.pop(i, None)]
+            if unfinished:
+                await self._run(lambda: self._engine.abort_request(unfinished))
+
     # --- on the engine thread ---
 
     def _load(self) -> None:
@@ -280,6 +332,23 @@ class VLLMRollout(TaggedSleep):
             prompt = {"prompt_token_ids": list(prompts[pending.prompt_index])}
             self._engine.add_request(request_id, prompt, pending.params)
 
+    def _submit_requests(self, ids: Sequence[str]) -> None:
+        for request_id in ids:
+            pending = self._pending[request_id]
+            request = pending.request
+            assert request is not None
+            sampling = request.sampling
+            pending.params = sampling_params(
+                sampling,
+                n=1,
+                seed=sample_seed(sampling.seed, 0, pending.sample_index, samples=sampling.n),
+                logprob_token_ids=list(request.choice_tokens) or None,
+                flat_logprobs=True,
+                detokenize=self._texts.needs_vllm(sampling),
+            )
+            prompt = {"prompt_token_ids": list(request.token_ids)}
+            self._engine.add_request(request_id, prompt, pending.params)
+
     def _advance(self) -> list[Any]:
         """Step until an output is finished or the slice is over; return the finished outputs."""
         end = time.monotonic() + _SLICE_S
@@ -320,7 +389,7 @@ class VLLMRollout(TaggedSleep):
             for output in outputs:
                 pending = self._pending.pop(output.request_id, None)
                 if pending is not None:
-                    pending.arrivals.put_nowait(pending.generation(output.outputs[0]))
+                    pending.arrivals.put_nowait(pending.result(output.outputs[0]))
 
     def _fail_all(self, error: RmrlError) -> None:
         for pending in self._pending.values():

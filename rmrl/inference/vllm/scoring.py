@@ -7,7 +7,6 @@ be undone.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -35,7 +34,7 @@ from rmrl.inference.vllm.arguments import (
     engine_arguments,
 )
 from rmrl.inference.vllm.sampling import sampling_params
-from rmrl.inference.vllm.texts import SampleTexts
+from rmrl.inference.vllm.texts import SampleTexts, text_output
 from rmrl.models.checkpoint_inspect import (
     architecture,
     check_scalar_head,
@@ -284,14 +283,7 @@ class VLLMEngine:
             decoder.fill(answer, settings)
             texts: list[TextOutput] = []
             for sample in answer.outputs:
-                # one mapping from token id to log-probability for each generated token
-                first = sample.logprobs[0] if sample.logprobs else {}
-                logprobs: list[float] = []
-                for token in request.choice_tokens:
-                    logprobs.append(first[token].logprob if token in first else -math.inf)
-                finish_reason = sample.finish_reason or "stop"
-                tokens = (len(request.token_ids), len(sample.token_ids))
-                texts.append(TextOutput(sample.text, finish_reason, *tokens, tuple(logprobs)))
+                texts.append(text_output(request, sample))
             if request.sampling.temperature == 0:
                 texts = texts * request.sampling.n  # a greedy prompt is sampled once
             outputs.append(texts)

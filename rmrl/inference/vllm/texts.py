@@ -7,10 +7,12 @@ every token of every sequence), and only stop strings need its text before the e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from rmrl.inference.scoring_base import GenerateRequest, TextOutput
 from rmrl.inference.vllm import compat
 from rmrl.types import Sampling
 
@@ -20,6 +22,19 @@ _FIRST_CONTEXT = 6
 """Prompt tokens that are tried first as context; doubled until they decode to a text."""
 _PROMPTS = 1024
 """Prompts whose context is remembered."""
+
+
+def text_output(request: GenerateRequest, sample: Any) -> TextOutput:
+    """The answer to a reward's request: vLLM's finished completion, whose text has been filled
+    in."""
+    # one mapping from token id to log-probability for each generated token
+    first = sample.logprobs[0] if request.choice_tokens and sample.logprobs else {}
+    logprobs: list[float] = []
+    for token in request.choice_tokens:
+        logprobs.append(first[token].logprob if token in first else -math.inf)
+    finish_reason = sample.finish_reason or "stop"
+    tokens = (len(request.token_ids), len(sample.token_ids))
+    return TextOutput(sample.text, finish_reason, *tokens, tuple(logprobs))
 
 
 class SampleTexts:

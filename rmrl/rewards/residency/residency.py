@@ -120,6 +120,13 @@ class Residency:
         async with self.use(key):
             pass
 
+    async def put_away(self, key: Hashable) -> None:
+        """Put an engine away as planned, where it is awake and nobody uses it."""
+        slot = self._slots[key]
+        async with self._room[slot.plan.place]:
+            if slot.state == "awake" and not slot.users:
+                await self._put_away(slot)
+
     def order(self, keys: Iterable[Hashable] | None = None) -> list[Hashable]:
         """The keys (None: all) so that one round through them swaps least.
 

@@ -292,11 +292,14 @@ class Scorer:
         calls: dict[str, Calls] = {}
         for role, (run, target) in ways.items():
             key = ""
-            if self._store is not None:
+            # The weights of the policy change from step to step.
+            by_policy = isinstance(target, EngineSpec) and target.by_policy
+            store = None if by_policy else self._store
+            if store is not None:
                 key = scorer_key(target, code_hash=code_hash)
             calls[role] = CachedCalls(
                 run,
-                store=self._store,
+                store=store,
                 scorer_key=key,
                 label=spec.name,
                 sampled=self._settings.cache.sampled,

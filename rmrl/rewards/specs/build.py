@@ -63,7 +63,8 @@ def build_spec(
     elif dropin is not None and dropin.is_rule:
         kind = "rule"
     elif entries.get("path"):
-        kind = checkpoint_kind(str(entries["path"]))
+        where = f"reward.specs.{component.name}"
+        kind = checkpoint_kind(surroundings.checkpoint(str(entries["path"]), where))
     else:
         kind = "generative"
     section = Section(
@@ -140,13 +141,17 @@ def _model(section: Section, *, remote: HTTPSpec | None) -> RewardSpec:
         settings = section.engine_settings(section.entries.get("engine") or {}, where)
     engines: dict[str, EngineSpec] = {}
     for role, runner in roles.items():
-        if role != "main" or remote is None:
+        if role == "main" and section.by_policy:
+            engines[role] = section.policy_engine(runner)
+        elif role != "main" or remote is None:
             engines[role] = _engine(section, role, runner, options, settings)
     needs_model = bool(engines) or remote is not None
     shared = section.shared(timeout_s=section.config.timeout_s, needs_model=needs_model)
     shared |= {"options": options, "sampling": sampling, "remote": remote}
     if not roles:
         return RewardSpec(**shared)
+    if section.by_policy:
+        settings |= {"residency": "auto", "put_away": "sleep1"}
     default_load = section.config.engine.load_timeout_s
     return RewardSpec(
         **shared,
@@ -171,7 +176,8 @@ def _engine(
             f"reward '{section.name}' ({section.kind}) has no checkpoint: give {where}.path=<folder"
             " or hub id>"
         )
-    path = str(local_checkpoint(str(entries["path"])))
+    named = section.surroundings.checkpoint(str(entries["path"]), where)
+    path = str(local_checkpoint(named))
     if runner == "pooling":
         check_scalar_head(path)
     if runner == "generate":
@@ -200,7 +206,7 @@ def _engine(
     adapter = ""
     if entries.get("adapter"):
         found = read_adapter(str(entries["adapter"]))
-        check_fits(found, path, named=str(entries["path"]), where=f"{where}.adapter")
+        check_fits(found, path, named=named, where=f"{where}.adapter")
         problem = engine_facts(name).adapter_problem(found, runner)
         if problem:
             raise ConfigError(f"{where}.adapter={found.folder} on engine.name={name}: {problem}")

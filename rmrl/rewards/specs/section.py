@@ -10,6 +10,7 @@ from typing import Any
 
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
 from rmrl.errors import ConfigError, RewardFunctionError
+from rmrl.inference.scoring_base import EngineSpec, Runner
 from rmrl.registry import did_you_mean
 from rmrl.rewards.kinds import REWARD_KINDS
 from rmrl.rewards.kinds.facts import kind_facts
@@ -41,6 +42,23 @@ SHARED_KEYS = (
 _ENGINE_KEYS = tuple(f.name for f in dataclasses.fields(RewardEngineConfig))
 
 
+POLICY, REFERENCE = "policy", "reference"
+"""Values of `path` beside checkpoints: the policy with its weights of the moment, and with those
+that it began with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The model that trains beside the rewards."""
+
+    path: str
+    """Its checkpoint."""
+    judge: EngineSpec
+    """Its rollout engines, as an engine of rewards."""
+    problem: str = ""
+    """Why they cannot be one, as the end of a sentence."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """Facts about the machine and the checkout that a spec depends on besides the configuration."""
@@ -49,6 +67,25 @@ class Surroundings:
     threads: int
     functions_dirs: Sequence[Path]
     trust_remote_code: bool = False
+    policy: Policy | None = None
+    """None: nothing trains, as where files are scored."""
+
+    def checkpoint(self, entry: str, where: str) -> str:
+        """Return the checkpoint that an entry `path` names. Raises ConfigError for the policy or
+        its reference where there is none."""
+        if not names_policy(entry):
+            return entry
+        if self.policy is None:
+            raise ConfigError(
+                f"{where}.path={entry}: no policy trains here; give its checkpoint,"
+                f" {where}.path=<folder or hub id>, such as the one that `rmrl export` writes"
+            )
+        return self.policy.path
+
+
+def names_policy(entry: str) -> bool:
+    """Whether an entry `path` is "policy" or "reference", and no folder of that name."""
+    return entry in (POLICY, REFERENCE) and not Path(entry).is_dir()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +290,34 @@ class Section:
         settings |= known_entries(entry, RewardEngineConfig, where)
         check_choices(settings, where=where)
         return settings
+
+    @property
+    def by_policy(self) -> bool:
+        """Whether the policy's own rollout engines answer the reward's requests."""
+        path = str(self.entries.get("path") or "")
+        return path == POLICY and names_policy(path)
+
+    def policy_engine(self, runner: Runner) -> EngineSpec:
+        """Return the rollout engines as the reward's engine."""
+        where = f"{self.where}.path={POLICY}"
+        self.surroundings.checkpoint(POLICY, self.where)
+        policy = self.surroundings.policy
+        assert policy is not None
+        if runner != "generate":
+            raise ConfigError(
+                f"{where}: the policy writes text, and a {self.kind} reward needs a {runner} model;"
+                " use a kind that asks a judge, such as generative, or give a checkpoint"
+            )
+        given = [key for key in ("engine", "adapter") if self.entries.get(key)]
+        if given:
+            raise ConfigError(
+                f"{where}: its rollout engines answer, as actor_rollout_ref.rollout sets them up;"
+                f" leave {' and '.join(given)} out, or write path={REFERENCE} for an engine of its"
+                " own"
+            )
+        if policy.problem:
+            raise ConfigError(f"{where}: {policy.problem}")
+        return policy.judge
 
     def server(self) -> HTTPSpec | None:
         """`server: {url, model, ...}`: an OpenAI-compatible server in the place of the reward's own

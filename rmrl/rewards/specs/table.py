@@ -95,8 +95,11 @@ def _runs_on(spec: RewardSpec) -> str:
     engines: list[str] = []
     for engine in spec.engines.values():
         pool = f", pool {engine.pool}" if engine.pool else ""
-        kind = f"{engine.name} {engine.runner}, {engine.precision}{pool}"
         model = Path(engine.path).name
+        if engine.by_policy:
+            engines.append(f"the policy ({model}, its rollout engines{pool})")
+            continue
+        kind = f"{engine.name} {engine.runner}, {engine.precision}{pool}"
         if engine.adapter:
             model = f"{model} + LoRA {Path(engine.adapter).name}"
         engines.append(f"{model} ({kind}, {spec.residency})")

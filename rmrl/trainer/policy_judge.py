@@ -1,0 +1,139 @@
+"""The policy as judge of its own responses (`path: policy` of a reward): requests of rewards reach
+the rollout engines.
+
+The rollout engines are an engine of the rewards' residency like any other, which answers from the
+weights that sampled the batch, and has its turn with the engines that share its devices. The
+processes are those of the rollout: nothing is started or ended here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rmrl.cluster.devices import Devices
+from rmrl.cluster.pools import device_count
+from rmrl.config.schema import Config
+from rmrl.errors import ConfigError
+from rmrl.inference.engine_facts import rollout_facts
+from rmrl.inference.scoring_base import POLICY_ENGINE, EngineSpec
+from rmrl.models.checkpoint_inspect import local_checkpoint
+from rmrl.rewards.residency import EnginePlan
+from rmrl.rewards.specs.section import Policy
+from rmrl.trainer.plan import rollout_beyond_sleep
+from rmrl.trainer.rollouts import RolloutPool
+
+
+def policy_of(config: Config, devices: Devices) -> Policy | None:
+    """Return the policy as rewards may name it; None where it has no checkpoint that can be read,
+    which is reported elsewhere."""
+    model = config.actor_rollout_ref.model
+    rollout = config.actor_rollout_ref.rollout
+    with suppress(ConfigError, ImportError, AttributeError):
+        path = str(local_checkpoint(str(model.path)))
+        device: Any = devices.kind
+        judge = EngineSpec(
+            path=path,
+            runner="generate",
+            name=POLICY_ENGINE,
+            device=device,
+            threads=1,
+            dtype=rollout.dtype,
+            max_model_len=rollout.max_model_len,
+            max_num_seqs=rollout.max_num_seqs,
+            max_num_batched_tokens=rollout.max_num_batched_tokens,
+            tensor_parallel_size=1,
+            gpu_memory_utilization=rollout.gpu_memory_utilization,
+            kv_cache_bytes=rollout.kv_cache_bytes,
+            trust_remote_code=model.trust_remote_code,
+            pool=rollout.pool or "",
+            kwargs={
+                "awake_bytes": rollout_beyond_sleep(
+                    config, device=device, gpu_bytes=devices.total_bytes()
+                )
+            },
+        )
+        return Policy(path=path, judge=judge, problem=_problem(config))
+    return None
+
+
+def _problem(config: Config) -> str:
+    """Why the rollout engines cannot judge, as the end of a sentence; "": they can."""
+    rollout = config.actor_rollout_ref.rollout
+    data = config.data
+    if not rollout_facts(rollout.name).answers:
+        return (
+            f"actor_rollout_ref.rollout.name={rollout.name} answers no requests of rewards; use"
+            " rollout.name=vllm, or path=reference, whose engine is one of its own"
+        )
+    longest = data.max_prompt_length + data.max_response_length
+    if rollout.max_model_len is None or rollout.max_model_len <= longest:
+        return (
+            "a judge reads prompt, response and its question, and"
+            f" actor_rollout_ref.rollout.max_model_len={rollout.max_model_len} has room for prompt"
+            f" and response alone: set it to more than {longest}, e.g. {longest + 512}"
+        )
+    return ""
+
+
+def on_all_devices(plans: Sequence[EnginePlan], config: Config) -> list[EnginePlan]:
+    """Return the plans, that of the policy on every device of the rollout engines."""
+    placed: list[EnginePlan] = []
+    for plan in plans:
+        if plan.spec.by_policy and plan.spec.device == "cuda":
+            count = device_count(config.trainer, plan.place or None)
+            plan = dataclasses.replace(plan, devices=tuple(range(count)))
+        placed.append(plan)
+    return placed
+
+
+def judge_key(plans: Sequence[EnginePlan]) -> Hashable | None:
+    """Return the key of the policy's plan where its rollout engines share devices with others, and
+    so have to be awake for it; None where they do not, or judge nothing."""
+    return next((plan.key for plan in plans if plan.spec.by_policy and not plan.place), None)
+
+
+class PolicyHost:
+    """Implements rmrl.interfaces.ProcessHost around the rollout engines of a run."""
+
+    def __init__(self, rollouts: RolloutPool) -> None:
+        self._rollouts = rollouts
+
+    async def spawn(self, factory: str, settings: Mapping[str, Any], *, name: str) -> PolicyHandle:  # noqa: ARG002
+        """Return a handle on the engines that run already."""
+        return PolicyHandle(self._rollouts)
+
+
+class PolicyHandle:
+    """Implements rmrl.interfaces.ProcessHandle: the calls of a generating reward engine, made to
+    the rollout engines."""
+
+    def __init__(self, rollouts: RolloutPool) -> None:
+        self._rollouts = rollouts
+
+    async def call(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:  # noqa: ARG002
+        """Answer, wake or sleep. Raises EngineLostError where a rollout engine is lost and may not
+        be started again."""
+        match method:
+            case "generate":
+                return await self._rollouts.answer(*args, timeout_s=timeout_s)
+            case "start" | "wake":
+                await self._rollouts.wake()
+            case "sleep":
+                # A copy of the weights stays: they may be asked again before new ones come.
+                await self._rollouts.sleep(level=1)
+            case _:
+                assert method == "resident_bytes", method
+                return 0.0
+        return None
+
+    def remember_family(self) -> None:
+        """Do nothing: the run ends its rollout engines."""
+
+    async def alive(self, *, timeout_s: float) -> None:
+        """Do nothing: the next call notices a lost engine."""
+
+    async def kill(self) -> None:
+        """Do nothing, see `remember_family`."""
