@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from rmrl.config.numbers import is_pair
 from rmrl.errors import ConfigError
-from rmrl.inference.scoring_base import Runner, TextOutput
+from rmrl.inference.scoring_base import GenerateRequest, Runner, TextOutput
 from rmrl.rewards.judging.asking import answer_form, conversation_text, fill, question_of, template
 from rmrl.rewards.judging.parser import Parser, parser_problem
 from rmrl.rewards.judging.samples import JudgeSample
@@ -37,6 +37,7 @@ from rmrl.rewards.kinds.rendering import (
     reads_all_at_once,
 )
 from rmrl.rewards.kinds.truncation import judge_limit, with_cuts
+from rmrl.rewards.kinds.vote_rounds import VotesUntil, sampling_problem, votes_until_problems
 from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.rules.verdict import Verdict, check_verdict
 from rmrl.rewards.specs.spec import RewardSpec
@@ -58,6 +59,9 @@ class GenerativeReward:
         equally frequent ones are averaged)."""
         min_votes: int = 1
         """Votes that must be readable; with fewer the score is missing."""
+        votes_until: dict[str, Any] = field(default_factory=dict)
+        """{agree, at_most, within}: votes in rounds until `agree` of them are equal (or no further
+        apart than `within`), instead of sampling.n; {}: n at once."""
         score_tokens: dict[str, float] = field(default_factory=dict)
         """Answers and their values, e.g. {"Yes": 1, "No": 0}: the score is the expected value of
         the judge's first token."""
@@ -89,6 +93,10 @@ class GenerativeReward:
         self._context = context
         self._options: GenerativeReward.Options = spec.options or self.Options()
         self._sampling = spec.sampling
+        self._until: VotesUntil | None = None
+        if self._options.votes_until:
+            self._until = VotesUntil(**self._options.votes_until)
+            self._sampling = self._until.sampling(spec.sampling, self._until.agree, 0)
         if self._options.score_tokens:
             self._sampling = token_sampling(spec.sampling)
         self._parser = Parser(self._options.parser, "score") if self._options.parser else None
@@ -117,6 +125,12 @@ class GenerativeReward:
     def check_options(cls, options: Options, where: str) -> list[str]:
         """Problems of single entries, one sentence each."""
         problems = score_token_problems(options.score_tokens, f"{where}.score_tokens")
+        problems += votes_until_problems(options.votes_until, f"{where}.votes_until")
+        if options.votes_until and options.score_tokens:
+            problems.append(
+                f"{where}.votes_until: with score_tokens nothing is sampled, so there are no votes;"
+                " leave one of them out"
+            )
         if options.votes not in VOTES:
             problems.append(f"{where}.votes={options.votes}: give {', '.join(VOTES)}")
         if options.min_votes < 1:
@@ -145,7 +159,11 @@ class GenerativeReward:
     def dropin_problem(cls, dropin: DropIn | None, options: Options, sampling: Sampling) -> str:
         """Why the reward has no question or no way to read the answer, as the end of a sentence; ""
         without a problem."""
-        if not options.score_tokens and options.min_votes > sampling.n:
+        if options.votes_until:
+            problem = sampling_problem(options.votes_until, sampling, options.min_votes)
+            if problem:
+                return problem
+        elif not options.score_tokens and options.min_votes > sampling.n:
             return (
                 f"needs min_votes={options.min_votes} of sampling.n={sampling.n} votes: raise"
                 " sampling.n or lower min_votes"
@@ -195,10 +213,50 @@ class GenerativeReward:
             for read, outputs in zip(inputs, all_outputs, strict=True):
                 samples.append([judge_sample(output, read) for output in outputs])
             verdicts = self._read(rows, inputs, samples)
+            if self._until is not None:
+                await self._vote_on(rows, inputs, samples, verdicts)
             judged = list(map(self._result, samples, verdicts, inputs))
         results = fill_in(rendered, judged)
         left_out = [read.left_out for read in rendered]
         return with_cuts(results, left_out, how=self._spec.overlong, counts=self._context.counts)
+
+    async def _vote_on(
+        self,
+        rows: Sequence[ScoreItem],
+        inputs: Sequence[Rendered],
+        samples: list[list[JudgeSample]],
+        verdicts: list[list[Verdict]],
+    ) -> None:
+        """Append further rounds to the first one's samples and verdicts, see `votes_until`."""
+        until = self._until
+        assert until is not None
+        asked = [until.agree] * len(rows)
+        number = 0
+        while True:
+            number += 1
+            counts: dict[int, int] = {}
+            for i, votes in enumerate(verdicts):
+                failed = any(sample.output.failure for sample in samples[i])
+                count = until.more([vote.value for vote in votes], asked[i])
+                if count and not failed:
+                    counts[i] = count
+            if not counts:
+                return
+            requests: list[GenerateRequest] = []
+            for i, count in counts.items():
+                sampling = until.sampling(self._spec.sampling, count, number)
+                requests += generate_requests([inputs[i]], sampling)
+            calls = self._context.calls_to(self._role)
+            outputs = await calls.submit("generate", requests, deterministic=False)
+            further: list[list[JudgeSample]] = []
+            for i, of_row in zip(counts, outputs, strict=True):
+                further.append([judge_sample(output, inputs[i]) for output in of_row])
+            items = [rows[i] for i in counts]
+            read = self._read(items, [inputs[i] for i in counts], further)
+            for place, i in enumerate(counts):
+                samples[i] += further[place]
+                verdicts[i] += read[place]
+                asked[i] += counts[i]
 
     def render(self, items: Sequence[ScoreItem]) -> list[Rendered]:
         """The judge's input for each item, not tokenized for a remote judge."""
@@ -359,6 +417,8 @@ class GenerativeReward:
         extra = dict(next(iter([*usable, *unusable]), Verdict(None)).extra)
         if len(samples) > 1:
             extra["votes"] = [verdict.value for verdict in verdicts]
+        if self._until is not None:
+            extra["votes_asked"] = len(samples)
         if len(usable) < self._options.min_votes:
             status: Status = "provider_error"
             detail = f"the judge wrote {len(samples)} of {self._sampling.n} votes"
