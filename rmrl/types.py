@@ -36,14 +36,7 @@ STATUSES: tuple[str, ...] = Status.__args__  # type: ignore[attr-defined]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One row of a data set, ready for rollout.
-
-    Example:
-        >>> question = {"role": "user", "content": "What is 2 + 2?"}
-        >>> prompt = Prompt(id="a:0", messages=[question], token_ids=(5, 6), ground_truth="4")
-        >>> prompt.data_source
-        ''
-    """
+    """One row of a data set, ready for rollout."""
 
     id: str
     """Unique and stable over epochs, e.g. "train.parquet:17"."""
@@ -109,15 +102,7 @@ class Rollouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreItem:
-    """A reward's view of one response. Items of one prompt arrive together and in order.
-
-    Example:
-        >>> question = {"role": "user", "content": "What is 2 + 2?"}
-        >>> item = ScoreItem(prompt_id="a:0", messages=[question], response="4",
-        ...                  rm_prompt="What is 2 + 2?", ground_truth="4")
-        >>> float(item.response == item.ground_truth)
-        1.0
-    """
+    """A reward's view of one response. Items of one prompt arrive together and in order."""
 
     prompt_id: str
     messages: Messages
@@ -144,6 +129,8 @@ class ScoreItem:
     """The whole response, where `response` is another text than that."""
     opens_thinking: bool = False
     """See `Prompt`."""
+    prompt_token_ids: Sequence[int] = ()
+    """Tokens of the prompt as the policy reads it; () where no policy does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +149,19 @@ class Step:
     value: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TeacherTokens:
+    """A teacher's view of one response, and how it counts there (see rmrl.trainer.teachers)."""
+
+    name: str
+    weight: float
+    clip: float
+    """Largest size of a token's log-ratio; inf: any."""
+    logprobs: np.ndarray
+    """log p_teacher of the response's tokens; float32 [T]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScoreResult:
     """One component's verdict on one response. `value` is None exactly when `status` is not "ok".
 
@@ -189,6 +188,8 @@ class ScoreResult:
     the reward, and in none of its budgets."""
     steps: tuple[Step, ...] = ()
     """Scores of the response's parts (`process` rewards), in order."""
+    token_logprobs: np.ndarray | None = None
+    """log p of each response token under a `teacher`; float32 [T]."""
     latency_s: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
@@ -198,6 +199,9 @@ class ScoreResult:
         assert (self.value is None) == (self.status != "ok"), (
             f"value {self.value} with status {self.status}"
         )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ScoreResult) and _same_fields(self, other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,15 +240,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardBatch:
-    """Scores combined into one reward per response.
-
-    Example:
-        >>> scores = Scores(names=("rule",), results=((ScoreResult(value=1.0),),))
-        >>> batch = RewardBatch(scores=scores, weights_C=np.array([0.5]),
-        ...                     rewards_B=np.array([0.5]), keep_B=np.array([True]))
-        >>> batch.rewards_B[batch.keep_B].tolist()
-        [0.5]
-    """
+    """Scores combined into one reward per response."""
 
     scores: Scores
     weights_C: np.ndarray
@@ -255,6 +251,8 @@ class RewardBatch:
     steps: tuple[tuple[Step, ...], ...] = ()
     """[B] weighted scores of parts of the responses (`process` rewards), not contained in
     `rewards_B`; () without such rewards."""
+    teachers: tuple[tuple[TeacherTokens, ...], ...] = ()
+    """[B] teachers of each response, not contained in `rewards_B`; () without teachers."""
     columns_BC: np.ndarray | None = None
     """Component scores after their transforms, before their weights; NaN = no verdict. None: equal
     to `scores`."""

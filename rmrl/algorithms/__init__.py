@@ -25,6 +25,7 @@ from rmrl.types import AdvantageInputs, Advantages, LossInputs
 ADVANTAGES: Registry[Estimator | EstimatorFunction] = Registry(
     "algorithm.adv_estimator",
     {
+        "distill": "rmrl.algorithms.advantages.distill:distill",
         "gae": "rmrl.algorithms.advantages.gae:gae",
         "gdpo": "rmrl.algorithms.advantages.gdpo:gdpo",
         "gpg": "rmrl.algorithms.advantages.gpg:gpg",

@@ -31,6 +31,8 @@ class EngineFacts:
     """Needs of batch invariance, as the first half of a sentence."""
     loads_checkpoint: bool = False
     """`EngineSpec.path` always names a checkpoint, whose content decides the scores."""
+    rates_tokens: bool = True
+    """Has `token_logprobs`, for models that it runs as `generate`."""
     structured_output: bool = True
     """Restricts the text to `Sampling.choice`, `regex` or `json_schema`."""
     stated_bytes: Callable[[EngineSpec], tuple[int, int]] | None = None

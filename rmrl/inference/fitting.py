@@ -6,7 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from rmrl.inference.scoring_base import EmbedOutput, PoolingRequest, TokenOutput, overlong_detail
+from rmrl.inference.scoring_base import (
+    EmbedOutput,
+    LogprobsOutput,
+    LogprobsRequest,
+    PoolingRequest,
+    TokenOutput,
+    overlong_detail,
+)
 
 Request = TypeVar("Request")
 Output = TypeVar("Output")
@@ -57,6 +64,28 @@ def overlong_logits(request: PoolingRequest, context_length: int) -> TokenOutput
     tokens = len(request.token_ids)
     detail = overlong_detail(tokens, context_length)
     return TokenOutput((), tokens, failure="overlong", detail=detail)
+
+
+def rateable(request: LogprobsRequest, context_length: int, vocabulary: int) -> bool:
+    """Return whether the text leaves a place free in the context, and every token is one of the
+    model's `vocabulary` ids."""
+    tokens = request.token_ids
+    return len(tokens) < context_length and max(tokens) < vocabulary
+
+
+def unrateable(request: LogprobsRequest, context_length: int, vocabulary: int) -> LogprobsOutput:
+    """Mark a text that is not `rateable`."""
+    tokens = len(request.token_ids)
+    if tokens >= context_length:
+        detail = (
+            f"prompt and response have {tokens} tokens and max_model_len is {context_length}, of"
+            " which one place stays free; give the reward's engine.max_model_len"
+        )
+        return LogprobsOutput(b"", tokens, failure="overlong", detail=detail)
+    detail = (
+        f"the text has token {max(request.token_ids)}, and the model's vocabulary has {vocabulary}"
+    )
+    return LogprobsOutput(b"", tokens, failure="provider_error", detail=detail)
 
 
 def overlong_vector(tokens: int, context_length: int) -> EmbedOutput:

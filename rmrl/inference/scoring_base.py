@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
 from rmrl.inference.settings import EngineSettings
 from rmrl.models.checkpoint_inspect import max_positions
 from rmrl.types import Sampling, Status
@@ -162,6 +164,39 @@ class TokenOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class LogprobsRequest:
+    """A text whose tokens from `start` on (at least 1) are to be rated, given all before them."""
+
+    token_ids: tuple[int, ...]
+    start: int
+    adapter: str = ""
+    """As in a GenerateRequest."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobsOutput:
+    """log p(token | tokens before it), the whole vocabulary at temperature 1, of each token from
+    `start` on: float32 as little-endian bytes (`values`); empty with a `failure`."""
+
+    logprobs: bytes
+    tokens_in: int
+    failure: Status | Literal[""] = ""
+    detail: str = ""
+    cached: bool = False
+
+    @classmethod
+    def of(
+        cls, logprobs: Sequence[float] | np.ndarray, tokens_in: int, *, cached: bool = False
+    ) -> LogprobsOutput:
+        """Build from numbers."""
+        return cls(np.asarray(logprobs, dtype="<f4").tobytes(), tokens_in, cached=cached)
+
+    def values(self) -> np.ndarray:
+        """float32 [tokens], read-only."""
+        return np.frombuffer(self.logprobs, dtype="<f4")
+
+
+@dataclass(frozen=True, slots=True)
 class EmbedRequest:
     """One text to embed."""
 
@@ -195,6 +230,11 @@ class RewardEngine(Protocol):
     def classify(self, requests: Sequence[PoolingRequest]) -> list[ValueOutput]: ...
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]: ...
+
+    def token_logprobs(self, requests: Sequence[LogprobsRequest]) -> list[LogprobsOutput]:
+        """Runner generate. A text has to leave one place of the context free. A token that is not
+        in the model's vocabulary is that request's failure."""
+        ...
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]: ...
 

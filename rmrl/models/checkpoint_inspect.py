@@ -323,6 +323,15 @@ def max_positions(path: str | Path) -> int:
     return _NO_LIMIT
 
 
+def vocabulary_size(path: str | Path) -> int:
+    """Number of tokens that the model's logits have, rows of padding included; a very large number
+    when config.json has no such entry."""
+    config = read_config(path)
+    text = config.get("text_config") or {}
+    size = config.get("vocab_size") or text.get("vocab_size")
+    return size if isinstance(size, int) else _NO_LIMIT
+
+
 def tensor_headers(path: str | Path) -> tuple[TensorHeader, ...]:
     """Every tensor of the checkpoint's safetensors files. Raises ConfigError when there are none or
     one is torn."""

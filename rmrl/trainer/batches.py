@@ -15,7 +15,16 @@ from rmrl.config.schema import AlgorithmConfig
 from rmrl.rewards.scoring.items import ResponseRow
 from rmrl.trainer.scored_rollouts import ScoredRollouts
 from rmrl.trainer.step_rewards import rewards_with_steps, step_token_rewards
-from rmrl.types import AdvantageInputs, Metrics, Ragged, Response, Step, TrainBatch
+from rmrl.trainer.teachers import teacher_token_rewards
+from rmrl.types import (
+    AdvantageInputs,
+    Metrics,
+    Ragged,
+    Response,
+    Step,
+    TeacherTokens,
+    TrainBatch,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +41,8 @@ class ScoredBatch:
     train: TrainBatch
     steps: tuple[tuple[Step, ...], ...] = ()
     """Weighted scores of parts of the responses; () where no reward gives any."""
+    teachers: tuple[tuple[TeacherTokens, ...], ...] = ()
+    """Teachers of the responses; () without teachers."""
     baselines_B: np.ndarray | None = None
     """Reward of the greedy response to the row's prompt; NaN where it has none."""
 
@@ -40,6 +51,9 @@ class ScoredBatch:
         steps: tuple[tuple[Step, ...], ...] = ()
         if self.steps:
             steps = tuple(self.steps[int(i)] for i in index)
+        teachers: tuple[tuple[TeacherTokens, ...], ...] = ()
+        if self.teachers:
+            teachers = tuple(self.teachers[int(i)] for i in index)
         return dataclasses.replace(
             self,
             responses=tuple(self.responses[int(i)] for i in index),
@@ -49,6 +63,7 @@ class ScoredBatch:
             rows=self.rows[index],
             train=self.train.select(index),
             steps=steps,
+            teachers=teachers,
             baselines_B=None if self.baselines_B is None else self.baselines_B[index],
         )
 
@@ -78,6 +93,9 @@ def keep_informative(scored: ScoredRollouts) -> ScoredBatch:
     steps: tuple[tuple[Step, ...], ...] = ()
     if rewards.steps:
         steps = tuple(rewards.steps[int(i)] for i in rows)
+    teachers: tuple[tuple[TeacherTokens, ...], ...] = ()
+    if rewards.teachers:
+        teachers = tuple(rewards.teachers[int(i)] for i in rows)
     return ScoredBatch(
         responses=responses,
         rewards_B=rewards.rewards_B[rows],
@@ -87,6 +105,7 @@ def keep_informative(scored: ScoredRollouts) -> ScoredBatch:
         rows=rows,
         train=train_batch(responses),
         steps=steps,
+        teachers=teachers,
         baselines_B=None if scored.baselines_B is None else scored.baselines_B[rows],
     )
 
@@ -129,7 +148,8 @@ def add_advantages(
     controller.
 
     Scores of parts of a response are token rewards where each part ends; `decode` turns the
-    policy's tokens into the text in which these places are counted.
+    policy's tokens into the text in which these places are counted. Teachers' log-ratios are
+    rewards of their tokens; they are taken to the old policy's log-probabilities.
     """
     lengths = batch.train.response_mask.lengths
     mask_BT = torch.from_numpy(batch.train.response_mask.padded(0))
@@ -138,6 +158,12 @@ def add_advantages(
         steps = step_token_rewards(batch.steps, batch.responses, decode)
         steps_BT = torch.from_numpy(steps.padded(0))
         token_rewards_BT = steps_BT if token_rewards_BT is None else token_rewards_BT + steps_BT
+    if any(batch.teachers):
+        assert batch.train.old_logprobs is not None, "Run.add_logprobs adds them for teachers"
+        taught, of_teachers = teacher_token_rewards(batch.teachers, batch.train.old_logprobs)
+        taught_BT = torch.from_numpy(taught.padded(0))
+        token_rewards_BT = taught_BT if token_rewards_BT is None else token_rewards_BT + taught_BT
+        metrics |= of_teachers
     values = batch.train.values
     values_BT = None if values is None else torch.from_numpy(values.padded(0))
     baselines_B = None

@@ -56,6 +56,7 @@ from rmrl.trainer.check_place import (
 from rmrl.trainer.check_reads import reads_problems
 from rmrl.trainer.check_rollout import rollout_problems
 from rmrl.trainer.check_strategy import packing_advice, strategy_problems
+from rmrl.trainer.check_teachers import teacher_advice, teacher_problems
 from rmrl.trainer.cost import step_cost
 from rmrl.trainer.plan import Extras, memory_plan
 from rmrl.trainer.policy_judge import on_all_devices, policy_of
@@ -113,7 +114,7 @@ def check(config: Config, *, shipped_functions: Path, needs_out: bool = True) ->
             policy=policy_of(config, devices),
         )
     _first_round(config, rewards, problems, devices=devices, needs_out=needs_out)
-    for line in _advice(config, device):
+    for line in [*_advice(config, device), *teacher_advice(config, rewards.specs)]:
         _log.warning(line)
     extras = Extras(
         reference=needs_reference(config),
@@ -189,6 +190,7 @@ def _first_round(
             *process_problems(config, devices),
             *rewards.problems,
             *algorithm_problems(config, rewards.specs),
+            *teacher_problems(config, rewards.specs),
         ]
     )
     if needs_out:

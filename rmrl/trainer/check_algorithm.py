@@ -9,6 +9,7 @@ from rmrl.algorithms import Advantages, Estimator, estimator_named
 from rmrl.config.schema import Config, CriticConfig
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
+from rmrl.rewards.combine.steps import rates_tokens
 from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms.chain import compared
@@ -105,6 +106,8 @@ def _estimator_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str
         for spec in specs:
             if kind_facts(spec.kind).scores_steps:
                 sources.append(f"the step scores of reward '{spec.name}'")
+            if rates_tokens(spec):
+                sources.append(f"the token rewards of teacher '{spec.name}'")
         if config.algorithm.use_kl_in_reward:
             sources.append("algorithm.use_kl_in_reward=True")
         if sources:
@@ -139,6 +142,12 @@ def _group_problems(config: Config, specs: list[RewardSpec]) -> Iterator[str]:
     """Yield rewards that compare the responses to a prompt where there is only one, and an unknown
     metric of dynamic sampling."""
     filters = config.algorithm.filter_groups
+    own = [spec for spec in specs if not spec.part_of]
+    if filters.enable and own and all(map(rates_tokens, own)):
+        yield (
+            "algorithm.filter_groups.enable=True with teachers alone: what a teacher says of tokens"
+            " makes no contrast between responses, so no group would ever train; leave it out"
+        )
     metrics = ["reward", *BEFORE_TRANSFORMS]
     for spec in specs:
         if not spec.part_of:

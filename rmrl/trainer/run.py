@@ -291,7 +291,7 @@ class Run:
             if self.config.algorithm.rollout_correction.bypass_mode:
                 assert train.rollout_logprobs is not None, "every rollout engine returns logprobs"
                 streams["old_logprobs"] = train.rollout_logprobs
-            elif self._needs_old_logprobs():
+            elif self._needs_old_logprobs() or any(batch.teachers):
                 streams["old_logprobs"] = await models.actor.logprobs(train)
             if models.reference is not None:
                 streams["ref_logprobs"] = await models.reference.logprobs(train)

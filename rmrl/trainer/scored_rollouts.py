@@ -14,7 +14,16 @@ import torch
 from rmrl.algorithms.filters import informative_groups
 from rmrl.errors import ConfigError
 from rmrl.trainer.step_rewards import rewards_with_steps
-from rmrl.types import Metrics, Response, RewardBatch, Rollouts, ScoreResult, Scores, Step
+from rmrl.types import (
+    Metrics,
+    Response,
+    RewardBatch,
+    Rollouts,
+    ScoreResult,
+    Scores,
+    Step,
+    TeacherTokens,
+)
 
 Round = tuple[Rollouts, RewardBatch]
 BEFORE_TRANSFORMS = ("score", "acc")
@@ -50,9 +59,11 @@ def concatenate(rounds: Sequence[Round]) -> Round:
     weights: dict[str, float] = {}
     responses: list[Response] = []
     steps: list[tuple[Step, ...]] = []
+    teachers: list[tuple[TeacherTokens, ...]] = []
     for rollouts, batch in rounds:
         responses += rollouts.responses
         steps += batch.steps or ((),) * len(rollouts.responses)
+        teachers += batch.teachers or ((),) * len(rollouts.responses)
         if batch.columns_BC is not None:
             columns.append(batch.columns_BC)
         # Each metric is the mean over the responses of the rounds that have it.
@@ -69,6 +80,7 @@ def concatenate(rounds: Sequence[Round]) -> Round:
         rewards_B=np.concatenate([batch.rewards_B for batch in batches]),
         keep_B=np.concatenate([batch.keep_B for batch in batches]),
         steps=tuple(steps) if any(batch.steps for batch in batches) else (),
+        teachers=tuple(teachers) if any(batch.teachers for batch in batches) else (),
         columns_BC=np.concatenate(columns) if len(columns) == len(batches) else None,
         metrics={key: total / max(weights[key], 1.0) for key, total in sums.items()},
     )

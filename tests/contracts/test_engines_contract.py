@@ -18,7 +18,13 @@ import pytest
 import torch
 
 from rmrl.inference.scoring import build_engine
-from rmrl.inference.scoring_base import EmbedRequest, EngineSpec, GenerateRequest, PoolingRequest
+from rmrl.inference.scoring_base import (
+    EmbedRequest,
+    EngineSpec,
+    GenerateRequest,
+    LogprobsRequest,
+    PoolingRequest,
+)
 from rmrl.types import Sampling
 from tests.engine_models import (
     write_bert_scorer,
@@ -62,6 +68,7 @@ CASES = [
     ("token_logits", "token_pooling", "tokens"),
     ("token_logits", "token_pooling", "scorer"),
     ("token_logits", "token_pooling", "bert tokens"),
+    ("token_logprobs", "generate", "llama"),
     ("embed", "embed", "encoder"),
 ]
 """(method, runner, model)"""
@@ -93,6 +100,8 @@ def requests_of(method: str, model: str) -> list[Any]:
     ids = [token_ids(t) for t in chosen]
     if method == "generate":
         return [GenerateRequest(i, GREEDY, choice_tokens=(20, 27, 900)) for i in ids]
+    if method == "token_logprobs":
+        return [LogprobsRequest((5, *i), 1 + len(i) // 2) for i in ids]
     return [
         PoolingRequest(
             i, positions=(len(i) - 1, len(i) // 2, 0) if method == "token_logits" else ()
@@ -107,6 +116,8 @@ def numbers(method: str, output: Any) -> list[float]:
         return [*output[0].choice_logprobs, *map(float, output[0].text.encode())]
     if method == "classify":
         return [output.value]
+    if method == "token_logprobs":
+        return output.values().tolist()
     return (
         [x for row in output.logits for x in row]
         if method == "token_logits"

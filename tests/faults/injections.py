@@ -35,7 +35,8 @@ BAD_TOKENS = " ".join(str(ord(character) - 28) for character in BAD)
 """As the fake engine's script sees it: ids of single characters, space being 4."""
 
 TEXT_KINDS = ("generative", "critique", "group")
-ENGINE_KINDS = (*TEXT_KINDS, "rubric", "bradley_terry", "process", "similarity")
+DROPIN_KINDS = (*TEXT_KINDS, "rubric", "bradley_terry", "process", "similarity")
+ENGINE_KINDS = (*DROPIN_KINDS, "teacher")
 RUNNERS = {"bradley_terry": "pooling", "process": "token_pooling", "similarity": "embed"}
 
 
@@ -80,8 +81,8 @@ def _injections() -> dict[tuple[str, str], Injection]:
     }
     found |= {("ok", kind): FINE for kind in (*ENGINE_KINDS, "rule", "remote", "code")}
     found |= {("skipped", kind): GATE for kind in (*ENGINE_KINDS, "rule", "remote", "code")}
-    found |= {("unparseable", kind): Injection(verdict="None") for kind in ENGINE_KINDS}
-    found |= {("user_error", kind): Injection(verdict="'garbage'") for kind in ENGINE_KINDS}
+    found |= {("unparseable", kind): Injection(verdict="None") for kind in DROPIN_KINDS}
+    found |= {("user_error", kind): Injection(verdict="'garbage'") for kind in DROPIN_KINDS}
     # Only the holistic form of a rubric writes anything that has to be read.
     found["unparseable", "rubric"] = _says("so so", holistic=True)
     found["judge_refused", "rubric"] = _says("I'm sorry, I can't help with that.", holistic=True)
@@ -140,6 +141,12 @@ IMPOSSIBLE: Mapping[tuple[str, str], str] = {
     ("judge_truncated", "bradley_terry"): _NO_TEXT,
     ("judge_truncated", "process"): _NO_TEXT,
     ("judge_truncated", "similarity"): _NO_TEXT,
+    ("judge_truncated", "teacher"): _NO_TEXT,
+    ("unparseable", "teacher"): "a log-probability is a number, and nothing is read out of a text",
+    (
+        "user_error",
+        "teacher",
+    ): "no function of the user's runs; a response of no token, which has it, is no row of these",
     ("judge_truncated", "rule"): _NO_JUDGE,
     ("judge_refused", "rule"): _NO_JUDGE,
     ("overlong", "rule"): _NO_JUDGE,
@@ -267,7 +274,7 @@ def _model(kind: str, injection: Injection, folder: Path, *, name: str = "mine")
     engines: dict[str, EngineSpec] = {"main": engine}
     made: dict[str, Any] = (
         {"sampling": Sampling(max_tokens=8, temperature=0.0)}
-        if runner == "generate"
+        if runner == "generate" and kind != "teacher"
         else {"options": _options(kind)}
     )
     if kind == "critique":

@@ -114,7 +114,9 @@ async def test_a_server_that_is_not_there(tmp_path: Path, tokenizer: Any) -> Non
     assert not batch.keep_B.any()
 
 
-@pytest.mark.parametrize("kind", ["generative", "critique", "group", "bradley_terry", "process"])
+@pytest.mark.parametrize(
+    "kind", ["generative", "critique", "group", "bradley_terry", "process", "teacher"]
+)
 async def test_a_response_that_does_not_fit_the_model_is_overlong(
     kind: str, tmp_path: Path, tokenizer: Any
 ) -> None:

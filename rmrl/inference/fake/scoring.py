@@ -14,6 +14,9 @@ texts:
       -1, 1, ...)
     choice_logprobs  {token id: log-probability} of `choice_tokens` (default: derived from the
       prompt, their probabilities add up to 1)
+    token_logprobs   {token id: log-probability} of `token_logprobs` (default: derived from the
+      token before it, the probabilities of the ids below `vocabulary` add up to 1)
+    vocabulary       number of token ids of `token_logprobs` (default 262144)
     failures         {substring of the prompt: status}: the first entry in the prompt fails the
       request with that status
     delay_s          seconds each call takes
@@ -42,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from rmrl.errors import ConfigError, EngineLoadError, InfrastructureError
-from rmrl.inference.fitting import overlong_logits, overlong_vector
+from rmrl.inference.fitting import overlong_logits, overlong_vector, rateable, unrateable
 from rmrl.inference.scoring_base import (
     DEFAULT_MAX_MODEL_LEN,
     FAILURES,
@@ -50,6 +53,8 @@ from rmrl.inference.scoring_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LogprobsOutput,
+    LogprobsRequest,
     PoolingRequest,
     TextOutput,
     TokenOutput,
@@ -193,6 +198,33 @@ class FakeEngine:
                 # The sign alternates from label to label.
                 logits.append(tuple(itertools.islice(itertools.cycle((value, -value)), labels)))
             outputs.append(TokenOutput(tuple(logits), count))
+        return outputs
+
+    def token_logprobs(self, requests: Sequence[LogprobsRequest]) -> list[LogprobsOutput]:
+        """Return scripted or derived log-probabilities."""
+        self._begin("token_logprobs")
+        vocabulary = int(self._script.get("vocabulary", 2**18))
+        scripted = {}
+        for token, logprob in self._script.get("token_logprobs", {}).items():
+            scripted[int(token)] = float(logprob)
+        outputs: list[LogprobsOutput] = []
+        for request in requests:
+            tokens = request.token_ids
+            failure = self._failure([_joined(tokens)])
+            if not rateable(request, self.context_length, vocabulary):
+                outputs.append(unrateable(request, self.context_length, vocabulary))
+                continue
+            if failure:
+                outputs.append(LogprobsOutput(b"", len(tokens), **failure))
+                continue
+            logprobs: list[float] = []
+            for position in range(request.start, len(tokens)):
+                before, token = tokens[position - 1], tokens[position]
+                # Of all pairs (token before, token), exactly one in `vocabulary` is likely.
+                likely = (before + 1) % vocabulary == token
+                derived = math.log(0.5 if likely else 0.5 / (vocabulary - 1))
+                logprobs.append(scripted.get(token, -math.inf) if scripted else derived)
+            outputs.append(LogprobsOutput.of(logprobs, len(tokens)))
         return outputs
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:

@@ -13,7 +13,14 @@ from typing import Any, ClassVar, NoReturn
 import torch
 
 from rmrl.errors import ConfigError, EngineLoadError
-from rmrl.inference.fitting import answered, by_adapter, overlong_logits, sorted_batches
+from rmrl.inference.fitting import (
+    answered,
+    by_adapter,
+    overlong_logits,
+    rateable,
+    sorted_batches,
+    unrateable,
+)
 from rmrl.inference.hf.adapters import Adapters, adapter_problem
 from rmrl.inference.hf.resident_model import ResidentModel
 from rmrl.inference.progress import Progress
@@ -22,6 +29,8 @@ from rmrl.inference.scoring_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LogprobsOutput,
+    LogprobsRequest,
     PoolingRequest,
     TextOutput,
     TokenOutput,
@@ -112,6 +121,20 @@ class HFEngine:
             requests, self._fits, run=run, mark=lambda r: overlong_logits(r, self.context_length)
         )
 
+    def token_logprobs(self, requests: Sequence[LogprobsRequest]) -> list[LogprobsOutput]:
+        """See `RewardEngine.token_logprobs`; batches as in `classify`."""
+        vocabulary = int(self._resident.awake().get_input_embeddings().num_embeddings)
+
+        def run(fitting: list[LogprobsRequest]) -> list[LogprobsOutput]:
+            return self._batched(fitting, _token_logprobs)
+
+        return answered(
+            requests,
+            lambda r: rateable(r, self.context_length, vocabulary),
+            run=run,
+            mark=lambda r: unrateable(r, self.context_length, vocabulary),
+        )
+
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:  # noqa: ARG002
         """Raise ConfigError: this engine makes no embeddings."""
         self._refuse_embeddings()
@@ -183,8 +206,8 @@ class HFEngine:
     @torch.inference_mode()
     def _batched(
         self,
-        requests: Sequence[PoolingRequest],
-        compute: Callable[[Any, list[PoolingRequest]], list[Any]],
+        requests: Sequence[Any],
+        compute: Callable[[Any, list[Any]], list[Any]],
     ) -> list[Any]:
         """Return one result of `compute` per request, in order."""
         model = self._resident.awake()
@@ -296,4 +319,23 @@ def _position_logits(
             outputs.append(tuple(map(tuple, chosen)))
         else:
             outputs.append(())
+    return outputs
+
+
+def _token_logprobs(model: Any, requests: Sequence[LogprobsRequest]) -> list[LogprobsOutput]:
+    """Return the log-probabilities of each row's tokens from `start` on, by a softmax in float32.
+
+    Logits are computed from the earliest token on that predicts a wanted one.
+    """
+    inputs = _inputs([PoolingRequest(r.token_ids) for r in requests], model.device)
+    first = min(r.start for r in requests) - 1
+    width = inputs["input_ids"].shape[1]
+    logits = model(**inputs, logits_to_keep=width - first).logits
+    outputs: list[LogprobsOutput] = []
+    for row, request in enumerate(requests):
+        tokens = len(request.token_ids)
+        predicting = logits[row, request.start - 1 - first : tokens - 1 - first].float()
+        targets = inputs["input_ids"][row, request.start : tokens]
+        chosen = predicting.log_softmax(dim=-1).gather(1, targets[:, None])[:, 0]
+        outputs.append(LogprobsOutput.of(chosen.cpu().numpy(), tokens))
     return outputs

@@ -21,6 +21,8 @@ from rmrl.inference.scoring_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LogprobsOutput,
+    LogprobsRequest,
     PoolingRequest,
     TextOutput,
     TokenOutput,
@@ -105,6 +107,10 @@ class SentenceTransformersEngine:
         self._refuse()
 
     def token_logits(self, requests: Sequence[PoolingRequest]) -> list[TokenOutput]:  # noqa: ARG002
+        """Raise ConfigError: this engine makes embeddings only."""
+        self._refuse()
+
+    def token_logprobs(self, requests: Sequence[LogprobsRequest]) -> list[LogprobsOutput]:  # noqa: ARG002
         """Raise ConfigError: this engine makes embeddings only."""
         self._refuse()
 

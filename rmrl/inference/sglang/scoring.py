@@ -37,6 +37,8 @@ from rmrl.inference.scoring_base import (
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LogprobsOutput,
+    LogprobsRequest,
     PoolingRequest,
     TextOutput,
     TokenOutput,
@@ -67,6 +69,7 @@ class SGLangEngine:
     sleeps_on: ClassVar[tuple[str, ...]] = ("cuda",)
     loads_checkpoint: ClassVar[bool] = True
     batch_invariant_on: ClassVar[tuple[str, ...]] = ()
+    rates_tokens: ClassVar[bool] = False
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
@@ -154,6 +157,13 @@ class SGLangEngine:
         raise InfrastructureError(
             f"SGLang gives no logits per token ({len(requests)} sequences were sent); use"
             " engine.name=vllm"
+        )
+
+    def token_logprobs(self, requests: Sequence[LogprobsRequest]) -> list[LogprobsOutput]:
+        """Raise InfrastructureError; such rewards are refused before the start."""
+        raise InfrastructureError(
+            f"SGLang is not asked for log-probabilities of given tokens ({len(requests)} texts"
+            " were sent); use engine.name=vllm"
         )
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:

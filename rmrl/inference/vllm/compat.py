@@ -66,7 +66,7 @@ _ENGINE_CALLS = (
 _SAMPLING_FIELDS = (
     "n", "temperature", "top_p", "top_k", "max_tokens", "seed", "stop", "ignore_eos",
     "structured_outputs", "output_kind", "logprobs", "flat_logprobs", "detokenize",
-    "logprob_token_ids",
+    "logprob_token_ids", "prompt_logprobs",
 )  # fmt: skip
 _ENGINE_FIELDS = (
     "model", "tokenizer", "runner", "dtype", "max_model_len", "max_num_seqs",

@@ -12,13 +12,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from rmrl.errors import EngineLoadError, InfrastructureError, RmrlError
-from rmrl.inference.fitting import answered, overlong_logits, overlong_vector
+from rmrl.inference.fitting import (
+    answered,
+    overlong_logits,
+    overlong_vector,
+    rateable,
+    unrateable,
+)
 from rmrl.inference.progress import Progress
 from rmrl.inference.scoring_base import (
     EmbedOutput,
     EmbedRequest,
     EngineSpec,
     GenerateRequest,
+    LogprobsOutput,
+    LogprobsRequest,
     PoolingRequest,
     TextOutput,
     TokenOutput,
@@ -43,7 +51,9 @@ from rmrl.models.checkpoint_inspect import (
     read_config,
     sentence_settings,
     tensor_headers,
+    vocabulary_size,
 )
+from rmrl.types import Sampling
 
 Result = TypeVar("Result")
 
@@ -162,6 +172,47 @@ class VLLMEngine:
 
         return answered(
             requests, self._fits, run=run, mark=lambda r: overlong_logits(r, self.context_length)
+        )
+
+    def token_logprobs(self, requests: Sequence[LogprobsRequest]) -> list[LogprobsOutput]:
+        """See `RewardEngine.token_logprobs`: vLLM's prompt_logprobs, which are those of the raw
+        logits in float32. It computes them for the prompt as well, and reads no prefix cache."""
+        vocabulary = vocabulary_size(self.spec.path)
+
+        def run(fitting: list[LogprobsRequest]) -> list[LogprobsOutput]:
+            prompts = [{"prompt_token_ids": list(request.token_ids)} for request in fitting]
+            params = sampling_params(
+                Sampling(max_tokens=1, temperature=0.0),
+                prompt_logprobs=0,
+                flat_logprobs=True,
+                detokenize=False,
+            )
+            answers = self._guarded(
+                lambda: self._llm.generate(
+                    prompts,
+                    params,
+                    use_tqdm=self._progress.bar,
+                    lora_request=lora_requests(self.spec, fitting),
+                )
+            )
+            outputs: list[LogprobsOutput] = []
+            for request, answer in zip(fitting, answers, strict=True):
+                # One number a token; the first token has none.
+                rated = answer.prompt_logprobs.logprobs
+                tokens = len(request.token_ids)
+                if len(rated) != tokens - 1:
+                    raise InfrastructureError(
+                        f"the engine of '{self.spec.path}' gave {len(rated)} log-probabilities"
+                        f" for {tokens} tokens, of which all but the first have one"
+                    )
+                outputs.append(LogprobsOutput.of(rated[request.start - 1 :], tokens))
+            return outputs
+
+        return answered(
+            requests,
+            lambda r: rateable(r, self.context_length, vocabulary),
+            run=run,
+            mark=lambda r: unrateable(r, self.context_length, vocabulary),
         )
 
     def embed(self, requests: Sequence[EmbedRequest]) -> list[EmbedOutput]:

@@ -4,6 +4,7 @@ file cannot run it.
     {"text": [[text, finish_reason, tokens_in, tokens_out, [choice logprobs, null = -inf]], ...]}
     {"value": 1.5, "in": 7, "extra": [[name, value], ...]}
     {"logits": [[...], ...], "in": 7}
+    {"logprobs": "<base64 of little-endian float32>", "in": 7}
     {"vector": "<base64 of little-endian float32>", "in": 7}
 
 "text" has one entry per sample.
@@ -21,10 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from rmrl.inference.scoring_base import EmbedOutput, TextOutput, TokenOutput, ValueOutput
+from rmrl.inference.scoring_base import (
+    EmbedOutput,
+    LogprobsOutput,
+    TextOutput,
+    TokenOutput,
+    ValueOutput,
+)
 
-Output = TextOutput | ValueOutput | TokenOutput | EmbedOutput
-Result = list[TextOutput] | ValueOutput | TokenOutput | EmbedOutput
+Output = TextOutput | ValueOutput | TokenOutput | LogprobsOutput | EmbedOutput
+Result = list[TextOutput] | ValueOutput | TokenOutput | LogprobsOutput | EmbedOutput
 """An engine's answer to one request."""
 
 _COMPRESS_FROM_BYTES = 512
@@ -77,6 +84,8 @@ def _is_sound(output: Output) -> bool:
         return math.isfinite(output.value)
     if isinstance(output, TokenOutput):
         return all(map(math.isfinite, chain.from_iterable(output.logits)))
+    if isinstance(output, LogprobsOutput):
+        return bool(np.isfinite(output.values()).all())
     return len(output.vector) > 0 and all(map(math.isfinite, output.vector))
 
 
@@ -95,6 +104,8 @@ def _to_json(result: Result) -> dict[str, Any]:
         return content
     if isinstance(result, TokenOutput):
         return {"logits": result.logits, "in": result.tokens_in}
+    if isinstance(result, LogprobsOutput):
+        return {"logprobs": base64.b64encode(result.logprobs).decode(), "in": result.tokens_in}
     vector = np.asarray(result.vector, dtype="<f4").tobytes()
     return {"vector": base64.b64encode(vector).decode(), "in": result.tokens_in}
 
@@ -121,5 +132,8 @@ def _from_json(content: dict[str, Any]) -> Result:
     if "logits" in content:
         rows = [tuple(map(float, row)) for row in content["logits"]]
         return TokenOutput(tuple(rows), content["in"], cached=True)
+    if "logprobs" in content:
+        stored = base64.b64decode(content["logprobs"], validate=True)
+        return LogprobsOutput.of(np.frombuffer(stored, dtype="<f4"), content["in"], cached=True)
     vector = np.frombuffer(base64.b64decode(content["vector"], validate=True), dtype="<f4")
     return EmbedOutput(tuple(vector.tolist()), content["in"], cached=True)

@@ -18,6 +18,7 @@ from rmrl.rewards.combine.columns import columns_of
 from rmrl.rewards.combine.missing import apply_missing, rescaled
 from rmrl.rewards.combine.steps import check_steps, rows_with_steps, weighted_steps
 from rmrl.rewards.combine.table import COMBINERS, CombineInputs
+from rmrl.rewards.combine.teachers import teachers_of
 from rmrl.rewards.combine.watched import takes_part
 from rmrl.rewards.combine.weights import common_weights
 from rmrl.rewards.scoring.rows import Rows
@@ -74,15 +75,14 @@ def combine(
     rewards_B = np.full(len(keep_B), np.nan)
     if keep_B.any():
         rewards_B[keep_B] = COMBINERS[how](inputs.select(keep_B), settings=settings)
-    steps = weighted_steps(
-        scores, specs, transforms, rows=rows, weights_BC=weights, counted_BC=to_steps_BC
-    )
+    counted = {"weights_BC": weights, "counted_BC": to_steps_BC}
     return RewardBatch(
         scores=scores,
         weights_C=common_weights(weights_BC, specs),
         rewards_B=rewards_B,
         keep_B=keep_B,
-        steps=steps,
+        steps=weighted_steps(scores, specs, transforms, rows=rows, **counted),
+        teachers=teachers_of(scores, specs, **counted),
         columns_BC=columns.values_BC,
         takes_part_BC=takes_part_BC,
     )

@@ -1,5 +1,5 @@
-"""`to_tokens`: process rewards whose parts go to their own tokens instead of adding to the
-response's reward."""
+"""`to_tokens`: rewards whose verdicts go to the response's tokens instead of adding to its reward:
+the parts of process rewards, and what teachers say of each token."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import ConfigError
+from rmrl.rewards.kinds.facts import kind_facts
 from rmrl.rewards.scoring.rows import Rows
 from rmrl.rewards.specs.spec import RewardSpec
 from rmrl.rewards.transforms import Chain
@@ -19,6 +20,11 @@ from rmrl.types import Scores, Step
 def to_tokens(spec: RewardSpec) -> bool:
     """Return whether the spec sends its parts to their tokens."""
     return bool(getattr(spec.options, "to_tokens", False))
+
+
+def rates_tokens(spec: RewardSpec) -> bool:
+    """Return whether the spec is a teacher that sends what it says of each token there."""
+    return to_tokens(spec) and kind_facts(spec.kind).rates_tokens
 
 
 def step_problems(
@@ -33,7 +39,13 @@ def step_problems(
             continue
         if to_tokens(spec) and settings.combine != "weighted_sum":
             problems.append(needs_sum(spec.name, settings.combine))
-        if to_tokens(spec) and not chain.per_value:
+        if rates_tokens(spec) and chain.names:
+            problems.append(
+                f"reward '{spec.name}' is a teacher with the transforms {', '.join(chain.names)}:"
+                " what it says of each token is only clipped and weighted; use its entry clip and"
+                " its weight, or to_tokens=false for one score a response"
+            )
+        elif to_tokens(spec) and not chain.per_value:
             names = ", ".join(chain.names)
             problems.append(
                 f"reward '{spec.name}' has to_tokens with the transforms {names}: the parts of a"
@@ -61,12 +73,12 @@ def needs_sum(name: str, how: str) -> str:
 
 
 def rows_with_steps(scores: Scores, specs: Sequence[RewardSpec]) -> np.ndarray:
-    """bool [B, C]: the parts of this verdict go to their tokens, and its scalar stays out of the
-    reward."""
+    """bool [B, C]: this verdict goes to the tokens, and its scalar stays out of the reward."""
     rows_BC = np.zeros(scores.values_BC.shape, dtype=bool)
     for c, (spec, column) in enumerate(zip(specs, scores.results, strict=True)):
         if to_tokens(spec):
-            rows_BC[:, c] = [bool(result.steps) for result in column]
+            for b, result in enumerate(column):
+                rows_BC[b, c] = bool(result.steps) or result.token_logprobs is not None
     return rows_BC
 
 
@@ -81,8 +93,8 @@ def weighted_steps(
 ) -> tuple[tuple[Step, ...], ...]:
     """[B] parts with weight * transformed value, in order, where `counted_BC`; parts that end
     together are added up. () where no component sends its parts to their tokens with a weight."""
-    weighted_C = (weights_BC != 0).any(axis=0).tolist()
-    if not any(map(to_tokens, compress(specs, weighted_C))):
+    weighted = list(compress(specs, (weights_BC != 0).any(axis=0).tolist()))
+    if not any(to_tokens(spec) and not rates_tokens(spec) for spec in weighted):
         return ()
     merged: list[dict[int, float]] = [{} for _ in range(len(rows))]
     for c, (column, chain) in enumerate(zip(scores.results, transforms, strict=True)):

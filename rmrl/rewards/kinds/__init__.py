@@ -16,6 +16,7 @@ REWARD_KINDS: Registry[Any] = Registry(
         "bradley_terry": "rmrl.rewards.kinds.bradley_terry:BradleyTerryReward",
         "critique": "rmrl.rewards.kinds.critique:CritiqueReward",
         "process": "rmrl.rewards.kinds.process:ProcessReward",
+        "teacher": "rmrl.rewards.kinds.teacher:TeacherReward",
         "similarity": "rmrl.rewards.kinds.similarity:SimilarityReward",
         "code": "rmrl.rewards.kinds.code:CodeReward",
         "remote": "rmrl.rewards.kinds.remote:RemoteReward",

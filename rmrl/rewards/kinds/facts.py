@@ -24,6 +24,8 @@ class KindFacts:
     """Cuts what does not fit the model, as the entry `overlong` states."""
     scores_steps: bool = False
     """Its results have `steps`."""
+    rates_tokens: bool = False
+    """Its results have `token_logprobs`, so that its engine needs `token_logprobs`."""
     calls_function: bool = False
     """Scores with a function in a worker process: tried on the first rows before a run."""
     scores_on_server: bool = False

@@ -8,10 +8,15 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from rmrl.errors import InfrastructureError
-from rmrl.inference.scoring_base import EmbedRequest, GenerateRequest, PoolingRequest
+from rmrl.inference.scoring_base import (
+    EmbedRequest,
+    GenerateRequest,
+    LogprobsRequest,
+    PoolingRequest,
+)
 from rmrl.interfaces import ProcessHandle
 
-_DISTRIBUTED = ("generate", "classify", "token_logits", "embed")
+_DISTRIBUTED = ("generate", "classify", "token_logits", "token_logprobs", "embed")
 _CHARACTERS_PER_TOKEN = 4
 
 
@@ -120,7 +125,7 @@ def request_cost(request: Any) -> float:
     match request:
         case GenerateRequest():
             return len(request.token_ids) + request.sampling.n * request.sampling.max_tokens
-        case PoolingRequest():
+        case PoolingRequest() | LogprobsRequest():
             return len(request.token_ids)
         case EmbedRequest():
             return 1 + len(request.text) / _CHARACTERS_PER_TOKEN

@@ -49,6 +49,7 @@ def score_item(row: ResponseRow, spec: RewardSpec) -> ScoreItem:
         token_ids=row.token_ids,
         step=row.step,
         opens_thinking=row.prompt.opens_thinking,
+        prompt_token_ids=row.prompt.token_ids,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rmrl.config.schema import RewardConfig, RewardEngineConfig
 from rmrl.errors import ConfigError, RewardFunctionError
+from rmrl.inference.engine_facts import engine_facts
 from rmrl.inference.scoring_base import EngineSpec, Runner
 from rmrl.registry import did_you_mean
 from rmrl.rewards.kinds import REWARD_KINDS
@@ -185,7 +186,13 @@ class Section:
             raise ConfigError(f"{where}: not a choice{did_you_mean(str(part), WAYS)}")
         if part == "missing":
             return part
-        if not kind_facts(self.kind).truncates:
+        facts = kind_facts(self.kind)
+        if facts.rates_tokens:
+            raise ConfigError(
+                f"{where}: a {self.kind} rates every token of a response, so nothing is cut; leave"
+                " it out, or raise engine.max_model_len"
+            )
+        if not facts.truncates:
             raise ConfigError(
                 f"{where}: a {self.kind} reward reads no text into a model of ours, so there is"
                 " nothing to cut; leave it out"
@@ -205,6 +212,10 @@ class Section:
             raise ConfigError(
                 f"{where}: a reward of kind {self.kind} reads the scores of its members; give each"
                 " of them its own reads"
+            )
+        if facts.rates_tokens and reads.part != "all":
+            raise ConfigError(
+                f"{where}: a {self.kind} rates every token of a response; leave it out"
             )
         if facts.scores_steps and reads.part == "transcript":
             raise ConfigError(
@@ -289,6 +300,12 @@ class Section:
         settings = {key: getattr(self.config.engine, key) for key in _ENGINE_KEYS}
         settings |= known_entries(entry, RewardEngineConfig, where)
         check_choices(settings, where=where)
+        name = str(settings["name"])
+        if kind_facts(self.kind).rates_tokens and not engine_facts(name).rates_tokens:
+            raise ConfigError(
+                f"{where}.name={name}: this engine gives no log-probabilities of given tokens,"
+                f" which a {self.kind} is asked for; use engine.name=vllm"
+            )
         return settings
 
     @property
@@ -307,6 +324,11 @@ class Section:
             raise ConfigError(
                 f"{where}: the policy writes text, and a {self.kind} reward needs a {runner} model;"
                 " use a kind that asks a judge, such as generative, or give a checkpoint"
+            )
+        if kind_facts(self.kind).rates_tokens:
+            raise ConfigError(
+                f"{where}: rollout engines rate no given tokens, and nobody learns from his own"
+                f" ratings; give a checkpoint, or path={REFERENCE} for the policy's start"
             )
         given = [key for key in ("engine", "adapter") if self.entries.get(key)]
         if given:
@@ -331,7 +353,8 @@ class Section:
                 f"{where}={server!r}: give entries, e.g. {where}.url=http://127.0.0.1:8000/v1"
                 f" {where}.model=<name>"
             )
-        if kind_facts(self.kind).roles.get("main") != "generate":
+        facts = kind_facts(self.kind)
+        if facts.roles.get("main") != "generate" or facts.rates_tokens:
             raise ConfigError(
                 f"{where}: only judges that write text can run over HTTP; a {self.kind} reward"
                 " runs in an engine"

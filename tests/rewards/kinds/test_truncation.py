@@ -342,7 +342,7 @@ async def test_each_embedded_text_is_cut_by_itself(plain: Any, made: Any):
 @pytest.mark.parametrize("kind", REWARD_KINDS)
 def test_the_kinds_that_read_texts_can_cut_them(kind: str):
     facts = kind_facts(kind)
-    assert facts.truncates == bool(facts.roles)
+    assert facts.truncates == (bool(facts.roles) and not facts.rates_tokens)
 
 
 # --- a real tokenizer

@@ -106,3 +106,33 @@ def test_entries_that_only_a_model_can_have() -> None:
         section("rule", path="p", engine={"dtype": "float32"}).refuse_model_entries("a rule")
     assert len(caught.value.problems) == 2
     section("rule").refuse_model_entries("a rule")
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (
+            lambda: section("teacher").engine_settings({"name": "sglang"}, "w.engine"),
+            r"w\.engine\.name=sglang: this engine gives no log-probabilities of given tokens",
+        ),
+        (
+            lambda: section("teacher", server={"url": "http://127.0.0.1:1/v1"}).server(),
+            "a teacher reward runs in an engine",
+        ),
+        (
+            lambda: section("teacher", overlong="truncate_left").overlong(),
+            "a teacher rates every token of a response, so nothing is cut",
+        ),
+        (
+            lambda: section("teacher", reads="answer").reads(),
+            r"reads=answer: a teacher rates every token",
+        ),
+        (
+            lambda: section("teacher", sampling={"n": 2}).sampling(REWARD_KINDS["teacher"]),
+            "a teacher reward samples nothing",
+        ),
+    ],
+)
+def test_what_a_teacher_cannot_have(ask: Any, said: str):
+    with pytest.raises(ConfigError, match=said):
+        ask()
