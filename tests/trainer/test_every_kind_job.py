@@ -25,6 +25,7 @@ NAMES = (
     "quality",
     "criticised",
     "steps",
+    "taught",
     "close",
     "served",
     "coded",
@@ -62,6 +63,8 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
             "criticised.path": tiny_llama,
             "steps": "{kind: process, separator: ' '}",
             "steps.path": token_scorer,
+            "taught": "{kind: teacher}",
+            "taught.path": tiny_llama,
             "close": "{kind: similarity}",
             "close.path": encoder,
             "served": "{kind: remote, wire: slime, gate: letters, url: '" + server.url + "'}",
@@ -76,7 +79,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_llama: Path, tiny_reward_
         }
         keys = {
             "reward.models": f"[{','.join(NAMES)}]",
-            "reward.weights": "[1.0,0.5,0.25,0.2,0.25,0.1,0.5,0.2,0.01,0.1,0.3,0.2]",
+            "reward.weights": "[1.0,0.5,0.25,0.2,0.25,0.1,0.5,0.5,0.2,0.01,0.1,0.3,0.2]",
             "reward.max_missing": 1.0,
             "reward.on_missing": "renormalize",
             "reward.engine.max_model_len": 1024,
@@ -134,3 +137,11 @@ def test_scores_of_steps_reach_the_tokens(run: Any) -> None:
     last = stepped[0]["scores"]["steps"]["steps"][-1]
     assert last[0] <= len(stepped[0]["response"])
     assert json.dumps(stepped[0])
+
+
+def test_a_teacher_that_is_the_policys_checkpoint_has_nothing_to_say_at_first(run: Any) -> None:
+    """vLLM rates in float32 what FSDP computes in float32; after an update the policy has moved."""
+    _, metrics, _ = run
+    assert abs(metrics[0]["score/taught/log_ratio"]) < 1e-5
+    assert metrics[0]["score/taught/clipped"] == 0.0
+    assert abs(metrics[1]["score/taught/log_ratio"]) > abs(metrics[0]["score/taught/log_ratio"])
