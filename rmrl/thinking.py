@@ -19,10 +19,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-NAMES = r"(?:think|thinking|thought|thoughts|reasoning|seed:think)"
+_NAMES = ("think", "thinking", "thought", "thoughts", "reasoning", "seed:think")
+NAMES = f"(?:{'|'.join(_NAMES)})"
 
 PAIRS: tuple[tuple[str, str], ...] = (
-    (rf"<{NAMES}>", rf"</{NAMES}>"),
+    # <think> and </thought> do not belong together; <think time="3"> has an attribute.
+    *((rf"<{name}(?:\s[^<>]{{0,100}})?>", rf"</{name}>") for name in _NAMES),
     (r"\[THINK\]", r"\[/THINK\]"),
     ("◁think▷", "◁/think▷"),
     (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),

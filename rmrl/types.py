@@ -52,8 +52,9 @@ class Prompt:
     extra_info: Mapping[str, Any] = field(default_factory=dict)
     plain_text: bool = False
     """Whether the row's prompt is a string; `messages` holds it as one user turn."""
-    opens_thinking: bool = False
-    """The rendered prompt ends inside a thinking block, which the response continues."""
+    opens_thinking: bool | None = None
+    """Whether the rendered prompt ends inside a thinking block, which the response continues; None
+    where nothing was rendered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,7 +128,7 @@ class ScoreItem:
     scoring)."""
     whole: str | None = None
     """The whole response, where `response` is another text than that."""
-    opens_thinking: bool = False
+    opens_thinking: bool | None = None
     """See `Prompt`."""
     prompt_token_ids: Sequence[int] = ()
     """Tokens of the prompt as the policy reads it; () where no policy does."""
@@ -181,7 +182,7 @@ class ScoreResult:
     """Output of the judge."""
     rendered: str = ""
     """Input of the judge."""
-    read: str = ""
+    read: str | None = None
     """The text that the reward read, where it is another one than the response."""
     unasked: bool = False
     """The response lacks the part that the reward reads, so the reward was not asked: no failure of

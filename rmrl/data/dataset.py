@@ -67,9 +67,9 @@ class PromptTable(Sequence[Prompt]):
         start = int(self._offsets[index])
         ids = self._tokens.values[start : start + int(self._tokens.lengths[index])].tolist()
         prompt = make_prompt(row, ids)
-        if self._decode is not None and opens_thinking(self._decode(ids[-_END_TOKENS:])):
-            return replace(prompt, opens_thinking=True)
-        return prompt
+        if self._decode is None:
+            return prompt
+        return replace(prompt, opens_thinking=opens_thinking(self._decode(ids[-_END_TOKENS:])))
 
 
 def make_prompt(row: PromptRow, token_ids: Sequence[int]) -> Prompt:

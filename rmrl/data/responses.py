@@ -7,7 +7,7 @@ in batches.
     response_tokens        number, or one per response       counted with the policy's tokenizer if
                                                              one is set, else 0
     finish_reason          "stop" or "length", or one each   "stop"
-    opens_thinking         true or false                     false; true where the prompt ended
+    opens_thinking         true or false                     not known; whether the prompt ended
                                                              inside a thinking block, as a run
                                                              writes it
     ground_truth           same as inside `reward_model`     none; read only without `reward_model`,
@@ -295,7 +295,7 @@ def _prompt(checked: PromptRow, truth_column: Any, opened: Any) -> Prompt:
         ability=checked.ability,
         extra_info=checked.extra_info,
         plain_text=checked.plain_text,
-        opens_thinking=opened is True,
+        opens_thinking=opened,
     )
 
 

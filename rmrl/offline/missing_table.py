@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmrl.config.schema import RewardConfig
-from rmrl.rewards.scoring.missing import CAUSES, VerdictCounts, is_missing, overruns
+from rmrl.rewards.scoring.missing import CAUSES, UNCLOSED, VerdictCounts, is_missing, overruns
 
 _MOST_CHARACTERS = 160
 
@@ -23,12 +23,16 @@ REMEDIES: Mapping[str, str] = {
         "read its output (columns=[raw]); constrain the output (sampling.choice, json_schema) or"
         " correct rm_postprocess"
     ),
+    f"unparseable, {UNCLOSED}": (
+        "give the policy more tokens, see that the marks fit it (reward.specs.<name>.thinking), or"
+        " give such responses a score (reward.specs.<name>.unclosed)"
+    ),
     "judge_truncated": "raise sampling.max_tokens",
     "judge_refused": "read its output (columns=[raw]) and reword the rubric",
     "overlong": "raise engine.max_model_len, or shorten the input in rm_preprocess",
     "user_error": "correct the function, or the row's reference answer",
 }
-"""Status -> remedy."""
+"""Status, or "<status>, <UNCLOSED>" -> remedy."""
 
 
 def missing_table(verdicts: Mapping[str, VerdictCounts]) -> str:
@@ -38,12 +42,19 @@ def missing_table(verdicts: Mapping[str, VerdictCounts]) -> str:
     examples = ["for example"]
     for name, counts in verdicts.items():
         for status, count in counts.statuses.most_common():
-            if is_missing(status):
+            if not is_missing(status):
+                continue
+            cause = next((kind for kind, members in CAUSES.items() if status in members), "")
+            unasked = counts.unasked[status]
+            parts = ((status, cause, count - unasked), (f"{status}, {UNCLOSED}", "", unasked))
+            for shown, cause_of_part, some in parts:
+                if not some:
+                    continue
                 total = counts.asked
-                share = f"{count / total:.1%}"
-                cause = next((kind for kind, members in CAUSES.items() if status in members), "")
-                rows.append((name, status, cause, f"{count} of {total}", share))
-                detail = " ".join(counts.examples.get(status, "").split())
+                rows.append(
+                    (name, shown, cause_of_part, f"{some} of {total}", f"{some / total:.1%}")
+                )
+                detail = " ".join(counts.examples.get(shown, "").split())
                 if len(detail) > _MOST_CHARACTERS:
                     detail = f"{detail[:_MOST_CHARACTERS]} ..."
                 examples.append(detail)
@@ -68,10 +79,5 @@ def broken_budgets(verdicts: Mapping[str, VerdictCounts], settings: RewardConfig
         for overrun in overruns(
             counts, allowed=settings.max_missing, by_cause=settings.max_missing_by_cause
         ):
-            share = overrun.missing / overrun.asked
-            lines.append(
-                f"reward '{name}' gave no verdict for {overrun.missing} of {overrun.asked}"
-                f" responses ({share:.1%}); {overrun.key}={overrun.allowed:g} allows"
-                f" {overrun.allowed:.0%}"
-            )
+            lines.append(f"reward '{name}' {overrun}")
     return lines

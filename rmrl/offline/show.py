@@ -75,7 +75,7 @@ def _component_lines(
     weight = f", weight {spec.weight:g}" if spec.sources is None else ""
     reads = "" if spec.reads.part == "all" else f", reads {spec.reads}"
     lines = [f"--- {spec.name} ({spec.kind}{weight}{reads})"]
-    if result.read and result.rendered:
+    if result.read is not None and result.rendered:
         lines += _block("reads", result.read)
     if result.status != "skipped" and not result.unasked:
         lines += _block("input", result.rendered or _rule_input(spec, row))

@@ -10,7 +10,7 @@ One line per response:
      "reward", "kept", "advantage"}
 `score` and `reward` are null where there is no verdict. `rendered` is the judge's input, `raw` its
 output; `read` stands beside them where the reward read another text than the response, and
-`opens_thinking` where the prompt ended inside a thinking block.
+`opens_thinking` says whether the prompt ended inside a thinking block, where that is known.
 """
 
 from __future__ import annotations
@@ -205,11 +205,13 @@ def _rows(entry: _Step) -> Iterator[dict[str, Any]]:
                 "rendered": result.rendered,
                 "raw": result.raw_text,
             }
-            if result.read:
+            if result.read is not None:
                 scores[name]["read"] = result.read
             if result.steps:
                 scores[name]["steps"] = [[step.end, step.value] for step in result.steps]
-        opened = {"opens_thinking": True} if prompt.opens_thinking else {}
+        opened: dict[str, bool] = {}
+        if prompt.opens_thinking is not None:
+            opened["opens_thinking"] = prompt.opens_thinking
         yield {
             "step": entry.step,
             "prompt_id": prompt.id,

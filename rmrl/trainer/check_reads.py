@@ -23,7 +23,7 @@ def reads_problems(specs: Sequence[RewardSpec], tokenizer: Any) -> list[str]:
         if spec.reads.tags is None:
             lost = marks_among(special)
         else:
-            lost = [tag.strip() for tag in spec.reads.tags if tag.strip() in special]
+            lost = [tag for tag in spec.reads.tags if tag in special]
         if lost:
             problems.append(
                 f"reward '{spec.name}' reads the {spec.reads.part}, and the policy's tokenizer has"

@@ -325,9 +325,9 @@ def test_a_survey_reaches_the_last_row(tmp_path: Path) -> None:
 def test_how_the_prompt_of_a_sample_ended(tmp_path: Path) -> None:
     row = {"prompt": "2 + 2?", "response": "four"}
     rows = [{**row, "opens_thinking": True}, {**row, "opens_thinking": False}, row]
-    assert [r.prompt.opens_thinking for r in read(tmp_path, rows)] == [True, False, False]
+    assert [r.prompt.opens_thinking for r in read(tmp_path, rows)] == [True, False, None]
     with pytest.raises(DataError, match=r"column 'opens_thinking': saw 'yes'.*need true or false"):
         read(tmp_path, [{**row, "opens_thinking": "yes"}])
     (tmp_path / "rows.csv").write_text("prompt,response,opens_thinking\na,b,true\na,b,\n")
     settings = ScoreDataConfig(files=str(tmp_path / "rows.csv"))
-    assert [r.prompt.opens_thinking for r in answered_rows(settings)] == [True, False]
+    assert [r.prompt.opens_thinking for r in answered_rows(settings)] == [True, None]

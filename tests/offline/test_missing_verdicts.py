@@ -15,7 +15,7 @@ from rmrl.offline.job import Job
 from rmrl.offline.missing_table import REMEDIES, broken_budgets, missing_table
 from rmrl.offline.score import judge_missing
 from rmrl.offline.summary import Summary
-from rmrl.rewards.scoring.missing import CAUSES
+from rmrl.rewards.scoring.missing import CAUSES, UNCLOSED
 from rmrl.types import RewardBatch, ScoreResult, Scores
 from tests.offline.conftest import Bench
 
@@ -138,4 +138,5 @@ def test_nothing_missing_prints_nothing(bench: Bench) -> None:
 
 
 def test_every_status_of_a_missing_verdict_has_a_remedy() -> None:
-    assert set(REMEDIES) == {status for statuses in CAUSES.values() for status in statuses}
+    of_causes = {status for statuses in CAUSES.values() for status in statuses}
+    assert set(REMEDIES) == {*of_causes, f"unparseable, {UNCLOSED}"}

@@ -226,3 +226,18 @@ def test_what_a_reward_read_where_it_is_another_text(tmp_path: Path) -> None:
     assert one["opens_thinking"] is True
     assert "read" not in two["scores"]["judge"]
     assert "opens_thinking" not in two
+
+
+def test_a_part_that_is_empty_is_written(tmp_path: Path) -> None:
+    answers, batch = sample(2)
+    first = dataclasses.replace(batch.scores.results[0][0], read="")
+    scores = dataclasses.replace(batch.scores, results=((first, batch.scores.results[0][1]),))
+    prompt = dataclasses.replace(answers[0].prompt, opens_thinking=False)
+    answers[0] = dataclasses.replace(answers[0], prompt=prompt)
+    writer = SampleWriter(tmp_path / "samples.jsonl")
+    writer.write(1, answers, dataclasses.replace(batch, scores=scores))
+    writer.close()
+    one, two = rows(tmp_path / "samples.jsonl")
+    assert one["scores"]["judge"]["read"] == ""
+    assert one["opens_thinking"] is False
+    assert "read" not in two["scores"]["judge"]

@@ -1,11 +1,13 @@
-"""Thinking blocks between an opening and a closing mark."""
+"""The thinking block that a text begins with."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+Pairs = Sequence[tuple[str, str]]
+"""Regular expressions of opening and closing marks; upper and lower case are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,60 +21,51 @@ class Block:
     closed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    start: int
-    end: int
-    opens: bool
-    kind: str
-    """Equal for marks that belong together."""
+def leading_block(text: str, pairs: Pairs, *, opened: bool | None = None) -> Block | None:
+    """Return the block that a text begins with, or None. Time is linear.
+
+    `opened`: whether a prompt opened the block; None: not known. Then a closing mark is taken for
+    the end of such a block if no opening mark of its pair stands in front of it. A block that is
+    not closed reaches to the end. Marks behind the block are text.
+    """
+    begin = len(text) - len(text.lstrip())
+    for opening, closing in pairs:
+        # A response may open the block of the prompt once more.
+        first = re.compile(opening, re.IGNORECASE).match(text, begin)
+        if first is not None:
+            last = re.compile(closing, re.IGNORECASE).search(text, first.end())
+            if last is None:
+                return Block(begin, first.end(), len(text), len(text), closed=False)
+            return Block(begin, first.end(), last.start(), last.end())
+    if opened is False:
+        return None
+    ends: list[tuple[int, int, str]] = []
+    for opening, closing in pairs:
+        found = re.search(closing, text, re.IGNORECASE)
+        if found is not None:
+            ends.append((found.start(), found.end(), opening))
+    if not ends:
+        return Block(0, 0, len(text), len(text), closed=False) if opened else None
+    start, end, opening = min(ends)
+    if not opened and re.compile(opening, re.IGNORECASE).search(text, 0, start):
+        return None
+    return Block(0, 0, start, end)
 
 
-def thinking_blocks(
-    text: str, pairs: Sequence[tuple[str, str]], *, opened: bool = False
-) -> list[Block]:
-    """Return the blocks of a text in order. `pairs`: regular expressions of an opening and a
-    closing mark; `opened`: a prompt opened the first block. A block that is not closed is the last
-    one and reaches to the end. Time is linear."""
-    marks: list[_Mark] = []
-    for number, (opening, closing) in enumerate(pairs):
-        for match in re.finditer(f"({opening})|{closing}", text, re.IGNORECASE):
-            # <think> and </thought> do not belong together, though they are of one pattern.
-            name = match[0].replace("/", "").lower() if "/" in closing else ""
-            kind = f"{number}{name}"
-            marks.append(_Mark(match.start(), match.end(), match[1] is not None, kind))
-    marks.sort(key=lambda mark: mark.start)
-    starts_of: dict[str, list[int]] = {}
-    ends_of: dict[str, list[int]] = {}
-    for mark in marks:
-        if not mark.opens:
-            starts_of.setdefault(mark.kind, []).append(mark.start)
-            ends_of.setdefault(mark.kind, []).append(mark.end)
-    blocks: list[Block] = []
-    position = 0
-    # The response may open the block of the prompt once more.
-    again = bool(marks) and marks[0].opens and not text[: marks[0].start].strip()
-    if (opened and not again) or (marks and not marks[0].opens):
-        first = next((mark for mark in marks if not mark.opens), None)
-        if first is None:
-            return [Block(0, 0, len(text), len(text), closed=False)]
-        blocks.append(Block(0, 0, first.start, first.end))
-        position = first.end
-    behind = position
-    for mark in marks:
-        # The text in front of the mark, on its line and behind the mark before it.
-        start = max(text.rfind("\n", behind, mark.start) + 1, behind)
-        begins = start != behind or behind == position
-        begins = begins and not text[start : mark.start].strip()
-        behind = mark.end
-        if not mark.opens or mark.start < position:
-            continue
-        place = bisect_left(starts_of.get(mark.kind, []), mark.end)
-        if place < len(starts_of.get(mark.kind, [])):
-            closing_start = starts_of[mark.kind][place]
-            position = ends_of[mark.kind][place]
-            blocks.append(Block(mark.start, mark.end, closing_start, position))
-        elif begins:
-            blocks.append(Block(mark.start, mark.end, len(text), len(text), closed=False))
-            break
-    return blocks
+def left_open(prefix: str, pairs: Pairs) -> bool:
+    """Return whether the last opening mark of a text that a response continues has no closing mark
+    of its pair behind it."""
+    place = -1
+    is_open = False
+    for opening, closing in pairs:
+        opened_at = -1
+        closed_at = -1
+        for mark in re.finditer(f"({opening})|{closing}", prefix, re.IGNORECASE):
+            if mark[1] is None:
+                closed_at = mark.start()
+            else:
+                opened_at = mark.start()
+        if opened_at > place:
+            place = opened_at
+            is_open = closed_at < opened_at
+    return is_open

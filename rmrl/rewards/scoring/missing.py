@@ -23,6 +23,13 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
 user's own function."""
 _NOT_MISSING = ("ok", "skipped")
 
+UNCLOSED = "ends inside its thinking"
+"""Beside a status: of responses about which the component was not asked."""
+UNCLOSED_SHARE = 0.95
+UNCLOSED_ROWS = 20
+"""Responses without the part that a reward reads are no failure of the reward and in no budget, up
+to this share of at least this many; above it nearly nothing is rewarded."""
+
 
 @dataclass(slots=True)
 class VerdictCounts:
@@ -33,7 +40,7 @@ class VerdictCounts:
     statuses: Counter[str] = field(default_factory=Counter)
     """Status -> number of responses that the component had to score."""
     examples: dict[str, str] = field(default_factory=dict)
-    """Status -> the first detail seen with it."""
+    """Status -> the first detail seen with it; "<status>, <UNCLOSED>" -> that of `unasked`."""
     unasked: Counter[str] = field(default_factory=Counter)
     """The same for those that count for no budget: `ScoreResult.unasked`."""
 
@@ -46,10 +53,12 @@ class VerdictCounts:
             if result.status == "skipped" or not takes_part:
                 continue
             self.statuses[result.status] += 1
+            key: str = result.status
             if result.unasked:
                 self.unasked[result.status] += 1
+                key = f"{result.status}, {UNCLOSED}"
             if result.status not in _NOT_MISSING and result.detail:
-                self.examples.setdefault(result.status, result.detail)
+                self.examples.setdefault(key, result.detail)
 
     def merge(self, other: VerdictCounts) -> None:
         """Add the counts of further batches."""
@@ -109,6 +118,21 @@ class Overrun:
     missing: int
     asked: int
     allowed: float
+    unclosed: bool = False
+    """Nearly all responses end inside their thinking."""
+
+    def __str__(self) -> str:
+        said = "gave no verdict for"
+        if self.unclosed:
+            said = "was not asked about"
+        text = f"{said} {self.missing} of {self.asked} responses ({self.missing / self.asked:.1%})"
+        if self.unclosed:
+            text += (
+                ", which end inside their thinking, so nearly none is rewarded: raise"
+                " data.max_response_length, see that the marks fit the policy's (`thinking`), or"
+                " give such responses a score (`unclosed: 0`)"
+            )
+        return f"{text}; {self.key}={self.allowed:g} allows {self.allowed:.0%}"
 
     @property
     def key(self) -> str:
@@ -127,8 +151,13 @@ def overruns(
     """Yield the budgets that a component's verdicts exceed.
 
     `allowed` bounds all causes together, `by_cause` one of them (0..1 each). Where a gate left a
-    component with a few rows, one missing verdict alone exceeds none.
+    component with a few rows, one missing verdict alone exceeds none. Responses about which it was
+    not asked count for `allowed` where they are nearly all (UNCLOSED_SHARE).
     """
+    unasked = counts.unasked.total()
+    if counts.asked >= UNCLOSED_ROWS and unasked / counts.asked > max(UNCLOSED_SHARE, allowed):
+        yield Overrun(cause="", missing=unasked, asked=counts.asked, allowed=allowed, unclosed=True)
+        return
     asked = counts.asked - counts.unasked.total()
     if counts.missing() == 1 and asked < counts.rows and allowed > 0:
         return
@@ -148,9 +177,8 @@ def check_missing(
     """Raise MissingVerdictsError where a component lacks more than its share of one batch's
     verdicts, see `overruns`.
 
-    Responses about which the component was not asked (`ScoreResult.unasked`), and rows on which it
-    takes no part in the reward (`takes_part_BC`, bool [B, C]; None: it takes part in all) count for
-    no budget.
+    Rows on which the component takes no part in the reward (`takes_part_BC`, bool [B, C]; None: it
+    takes part in all) count for no budget.
     """
     for c, (name, column) in enumerate(zip(scores.names, scores.results, strict=True)):
         takes_part_B = np.ones(len(column), dtype=bool)
@@ -159,6 +187,8 @@ def check_missing(
         counts = VerdictCounts()
         counts.add(column, takes_part_B)
         for overrun in overruns(counts, allowed=allowed, by_cause=by_cause):
+            if overrun.unclosed:
+                raise MissingVerdictsError(f"reward '{name}' {overrun}")
             statuses: Counter[str] = Counter()
             details: dict[str, None] = {}
             for result in compress(column, takes_part_B):

@@ -17,17 +17,20 @@ from typing import Any
 
 from rmrl.errors import RewardFunctionError
 from rmrl.interfaces import ItemScorer
-from rmrl.rewards.judging.response_parts import Span, response_parts
+from rmrl.rewards.judging.response_parts import Span, marks, response_parts
+from rmrl.rewards.judging.thinking_blocks import left_open
 from rmrl.rewards.kinds.context import Counts
 from rmrl.rewards.specs.reads import Reads
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.thinking import opens_thinking
 from rmrl.types import ScoreItem, ScoreResult, Step
 
 _JOINT = "\n\n"
 _HEADING = re.compile(
-    r"^\[(?=(?:system|developer|user|assistant|tool)\b[^\]\n]*\]\s*$)", re.MULTILINE
+    r"(?:^|(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]))"
+    r"\[(?=\s*(?:system|developer|user|assistant|tool|function)\b)",
+    re.IGNORECASE,
 )
+"""The bracket of a heading at the start of a line, of all characters that end one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,16 @@ def part_of(item: ScoreItem, reads: Reads) -> PartText:
     text = item.response
     if reads.part == "transcript":
         return PartText(transcript(item))
-    opened = item.opens_thinking or reads.opened
-    if item.messages and item.messages[-1]["role"] == "assistant":
+    pairs = marks(reads.tags)
+    opened = item.opens_thinking
+    if opened is False and reads.tags is not None:
+        # The prompt was searched for the known marks only.
+        opened = None
+    if reads.opened:
+        opened = True
+    elif item.messages and item.messages[-1]["role"] == "assistant":
         # The response continues this turn.
-        begun = item.messages[-1]["content"]
-        mark = None if reads.tags is None else reads.tags[0].strip()
-        opened |= opens_thinking(begun) if mark is None else begun.rstrip().endswith(mark)
+        opened = left_open(item.messages[-1]["content"], pairs) or opened
     parts = response_parts(text, opened=opened, tags=reads.tags)
     spans = parts.part(reads.part)
     if spans == ((0, len(text)),) and not parts.thinking:
@@ -139,7 +146,7 @@ class PartReader:
             steps: list[Step] = []
             for step in result.steps:
                 steps.append(Step(part.place(step.end), step.value))
-            read = "" if part.text == item.response else part.text
+            read = None if part.text == item.response else part.text
             results.append(dataclasses.replace(result, steps=tuple(steps), read=read))
         return results
 

@@ -67,8 +67,9 @@ class Reads:
         tags = settings.get("tags")
         opened = settings.get("opened", False)
         pair = list(tags) if isinstance(tags, list | tuple) else []
-        texts = [tag for tag in pair if isinstance(tag, str) and tag.strip()]
-        is_pair = len(pair) == len(texts) == 2 and pair[0] != pair[1]
+        # White space around a mark is no part of it: texts differ in theirs.
+        texts = [tag.strip() for tag in pair if isinstance(tag, str) and tag.strip()]
+        is_pair = len(pair) == len(texts) == 2 and texts[0] != texts[1]
         is_said = is_pair or (tags is None and (opened or entry is None))
         if not is_said or not isinstance(opened, bool):
             raise ConfigError(

@@ -81,6 +81,17 @@ def resolve_rewards(config: RewardConfig, surroundings: Surroundings) -> Resolve
     members = _add_members(resolved, config, surroundings)
     _check_gates(resolved)
     resolved.problems += watch_problems(resolved.specs, config)
+    specs = {spec.name: spec for spec in resolved.specs}
+    for spec in resolved.specs:
+        parts = [specs[name] for name in getattr(spec.options, "of", ()) if name in specs]
+        for part in parts or ([] if spec.part_of else [spec]):
+            drops = part.reads.parts_thinking and part.reads.unclosed == "missing"
+            if drops and spec.on_missing.policy == "renormalize":
+                resolved.problems.append(
+                    f"reward '{spec.name}' has on_missing=renormalize, so a policy could drop it by"
+                    f" never ending its thinking: give reward.specs.{part.name}.unclosed=<a score>,"
+                    f" or reward.specs.{spec.name}.on_missing=mask"
+                )
     names = [component.name for component in named]
     listed = ", ".join(names)
     for name in sorted(set(config.specs) - set(names) - members):

@@ -9,6 +9,7 @@ import pytest
 from rmrl.rewards.judging.response_parts import response_parts
 
 HARMONY = "<|channel|>analysis<|message|>3<|end|><|start|>assistant"
+FINAL = "<|start|>assistant<|channel|>final<|message|>7<|return|>"
 TOOLS = "<tool_call>\n{}\n</tool_call>"
 RESULT = "\nuser\n<tool_response>\n4\n</tool_response>\nassistant\n"
 
@@ -44,10 +45,31 @@ def texts(text: str, part: str, **known: object) -> list[str]:
         (HARMONY + " to=f<|channel|>commentary json<|message|>{}<|call|>", ["3"], ["{}"]),
         ("analysisWe add.assistantfinal4", ["We add."], ["4"]),
         ("analysisA.assistantcommentary to=f json{}", ["A."], ["{}"]),
+        ("analysis\n\nThe user asks.assistantfinalOK", ["The user asks."], ["OK"]),
+        ("analysis We add.assistantfinal\n4", ["We add."], ["4"]),
+        ("analysisthe user asksassistantfinal4", ["the user asks"], ["4"]),
+        # the channel final reaches to the end, and text behind the analysis is answer
+        ("analysisA.assistantfinalSay assistantfinal5", ["A."], ["Say assistantfinal5"]),
+        ("<|channel|>final<|message|>4<|end|>BAD", [], ["4<|end|>BAD"]),
+        ("<|channel|>final<|message|>The <|end|> token<|return|>", [], ["The <|end|> token"]),
+        ("<|channel|>analysis<|message|>3<|end|>BAD" + FINAL, ["3"], ["BAD", "7"]),
+        (HARMONY + "<|channel|>final<|message|>7<|end|>" + HARMONY, ["3"], ["7<|end|>" + HARMONY]),
+        # words of an answer
+        ("analysis_results = 4\n", [], ["analysis_results = 4"]),
+        ("analysis() returns 4", [], ["analysis() returns 4"]),
+        ("analysis2024 was good", [], ["analysis2024 was good"]),
+        ("analysisWe add", [], ["analysisWe add"]),
+        ("analysis", [], ["analysis"]),
         ("analysis of the question: 4", [], ["analysis of the question: 4"]),
         ("The <|channel|>final<|message|> mark", [], ["The <|channel|>final<|message|> mark"]),
-        # several blocks; marks of another name; marks behind the first block are text
-        ("<think>a</think>4<think>b</think>5", ["a", "b"], ["4", "5"]),
+        # marks of another name; marks behind the first block are text
+        ("<think>a</think>4<think>b</think>5", ["a"], ["4<think>b</think>5"]),
+        ("<think>a</think><think>b", ["a"], ["<think>b"]),
+        ("<think>a</think>BAD 4\n<think>", ["a"], ["BAD 4\n<think>"]),
+        ("ok <think>BAD</think> 4", [], ["ok <think>BAD</think> 4"]),
+        ("Well.\n <think>a", [], ["Well.\n <think>a"]),
+        ("Type:\n```\n<think>\n```\nDone", [], ["Type:\n```\n<think>\n```\nDone"]),
+        ('<think time="3">a</think>4', ["a"], ["4"]),
         ("<think>a</thinking>b</think>5", ["a</thinking>b"], ["5"]),
         ("<think>a</think>4</think>5", ["a"], ["4</think>5"]),
         ("<think>a<think>b</think>5", ["a<think>b"], ["5"]),
@@ -65,16 +87,13 @@ def test_thinking_and_answer(text: str, thinking: list[str], answer: list[str]):
     [
         ("<think>a", ["a"], []),
         ("[THINK]", [], []),
-        ("Well.\n <think>a", ["a"], ["Well."]),
-        ("<think>a</think><think>b", ["a", "b"], []),
-        ("<think>a</think>4\n<think>b", ["a", "b"], ["4"]),
         ("<think>a</thought>", ["a</thought>"], []),
         ("<|channel|>analysis<|message|>3", ["3"], []),
-        ("analysisWe add", ["We add"], []),
-        ("analysis", [], []),
+        ("<|channel|>analysis<|message|>3<|end|><|start|>assistant<|channel|>analysis<|message|>4",
+         ["3", "4"], []),
         ("Here is my thought process: a", ["a"], []),
     ],
-)
+)  # fmt: skip
 def test_a_response_that_ends_inside_its_thinking(
     text: str, thinking: list[str], answer: list[str]
 ):
@@ -93,6 +112,29 @@ def test_a_block_that_the_prompt_opened():
     assert response_parts("<think>a", opened=True).unclosed
 
 
+def test_a_prompt_that_is_known_to_open_no_block():
+    assert texts("BAD </think> 4", "answer", opened=False) == ["BAD </think> 4"]
+    assert texts("BAD </think> 4", "answer", opened=None) == ["4"]
+    assert texts("<think>a</think>4", "answer", opened=False) == ["4"]
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        ("<scratch>", "</scratchpad>"),
+        ("[begin]", "[/end]"),
+        ("Thoughts:", "</done>"),
+        ("// think", "// end"),
+        ("<a/>", "<b/>"),
+    ],
+)
+def test_own_marks_belong_together_whatever_they_are(marks: tuple[str, str]):
+    text = f"{marks[0]} a {marks[1]} 4"
+    assert texts(text, "reasoning", tags=marks) == ["a"]
+    assert texts(text, "answer", tags=marks) == ["4"]
+    assert texts(f"a {marks[1]} 4", "answer", tags=marks) == ["4"]
+
+
 def test_own_marks_take_the_place_of_the_known_ones():
     marks = ("<plan>", "(end)")
     assert texts("<plan>a(end)4", "answer", tags=marks) == ["4"]
@@ -106,7 +148,12 @@ def test_own_marks_take_the_place_of_the_known_ones():
     [
         ("4", ["4"]),
         ("<think>a</think>4", ["4"]),
-        ("<think>a</think>4<think>b</think>5", ["5"]),
+        ("<think>a</think>4<think>b</think>5", ["4<think>b</think>5"]),
+        # a closing mark that nothing opened
+        ("BAD </tool_call> 4", ["BAD </tool_call> 4"]),
+        ("BAD </tool_response> 4", ["BAD </tool_response> 4"]),
+        ("BAD <|im_start|>assistant\n4", ["BAD <|im_start|>assistant\n4"]),
+        ("<|channel|>analysis<|message|>3<|end|>BAD" + FINAL, ["BAD", "7"]),
         ("<think>a", []),
         (f"<think>a</think>I look.{TOOLS}", []),
         (f"I look.{TOOLS}{RESULT}It is 4.", ["It is 4."]),
@@ -132,6 +179,10 @@ def test_final_is_the_last_message(text: str, final: list[str]):
         "analysisA" + "assistant to=" * 50_000,
         "<|channel|>analysis" * 25_000,
         "<|start|>assistant" * 25_000,
+        "<|channel|>analysis<|message|>" * 32_000,
+        "<|start|>assistant<|channel|>analysis<|message|>" * 20_000,
+        "<tool_call></tool_call><think></think>" * 25_000,
+        "<think " * 140_000,
         "</tool_call>" + " " * 500_000,
         " " * 500_000,
     ],

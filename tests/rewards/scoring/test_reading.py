@@ -38,7 +38,11 @@ def test_a_response_without_thinking_is_unchanged(part: str):
 
 
 def test_pieces_are_joined_by_an_empty_line():
-    text = "<think>a</think> 4 <think>b</think>\n5"
+    head = "<|start|>assistant<|channel|>"
+    text = (
+        f"{head}analysis<|message|>a<|end|>{head}commentary<|message|> 4 <|end|>"
+        f"{head}analysis<|message|>b<|end|>{head}final<|message|>\n5<|return|>"
+    )
     assert part_of(item(text), ANSWER).text == "4\n\n5"
     assert part_of(item(text), Reads(part="reasoning")).text == "a\n\nb"
 
@@ -56,6 +60,11 @@ def test_a_part_that_is_there_and_empty():
         ({}, Reads(part="answer", opened=True), True),
         ({"begun": "Sure.\n<think>\n"}, ANSWER, True),
         ({"begun": "Sure."}, ANSWER, False),
+        ({"begun": "<think>\nfirst thoughts"}, ANSWER, True),
+        ({"begun": "<think>a</think>So"}, ANSWER, False),
+        ({"begun": "<think>a</think>\n<think>b"}, ANSWER, True),
+        ({"begun": "<plan>\nfirst"}, Reads(part="answer", tags=("<plan>", "</plan>")), True),
+        ({"opens_thinking": False}, Reads(part="answer", opened=True), True),
         ({"begun": "<plan> "}, Reads(part="answer", tags=("<plan>", "</plan>")), True),
         ({"begun": "<think>"}, Reads(part="answer", tags=("<plan>", "</plan>")), False),
     ],
@@ -82,7 +91,7 @@ def test_the_table_of_the_page():
             got = part_of(item(cells[0]), Reads(part=part))
             assert ("unclosed" if got.unclosed else got.text) == wanted, (line, part)
             seen += 1
-    assert seen == 27
+    assert seen == 33
 
 
 # --- steps
@@ -111,10 +120,10 @@ async def test_steps_end_at_their_places_in_the_response(tmp_path: Path):
     assert [text[: step.end] for step in result.steps] == [text[:25], text[:28]]
     assert text[:25].endswith("cd\n\n")
     assert text[:28].endswith("efg")
-    # two pieces: the first step ends where the first piece does, before the thinking
-    text = "cd<think>a</think>efg"
+    # two pieces: the first step ends where the first piece does
+    text = "analysisa.assistantcommentarycdassistantfinalefg"
     (result,) = await reader.score([item(text)])
-    assert [step.end for step in result.steps] == [2, len(text)]
+    assert [text[: step.end] for step in result.steps] == [text[: text.index("assistantf")], text]
     assert result.read == "cd\n\nefg"
 
 
@@ -150,9 +159,40 @@ async def test_rules_see_the_part_and_facts_of_the_whole_response(tmp_path: Path
     batch = await scorer.score(rows(text, "bb"))
     await scorer.close()
     assert batch.scores.values_BC.tolist() == [[4.0, 21.0], [2.0, 2.0]]
-    assert [result.read for result in batch.scores.results[0]] == ["four", ""]
+    assert [result.read for result in batch.scores.results[0]] == ["four", None]
     assert batch.metrics["score/part/unclosed"] == 0.0
     assert "score/whole/unclosed" not in batch.metrics
+
+
+async def test_marks_at_the_end_drop_no_judge(tmp_path: Path):
+    """The answer "BAD 4" is read with or without an opening mark behind it; the component that a
+    policy would escape gives -1."""
+    body = "return -1.0 if 'BAD' in solution_str else 1.0"
+    spec = dataclasses.replace(rule(tmp_path, "harsh", body), reads=ANSWER)
+    scorer = make_scorer([spec], None)
+    texts = ["<think>x</think>BAD 4", "<think>x</think>BAD 4\n<think>", "BAD\n<think>", "4"]
+    texts += ["<think>x</think>ok <think>BAD</think> rest"]
+    batch = await scorer.score(rows(*texts))
+    await scorer.close()
+    assert [result.value for result in batch.scores.results[0]] == [-1.0, -1.0, -1.0, 1.0, -1.0]
+
+
+async def test_nearly_all_responses_without_an_answer_stop_the_run(tmp_path: Path):
+    """19 of 20 are 95 %, which is allowed; 20 of 20 are not, unless the budget says 1."""
+    spec = dataclasses.replace(rule(tmp_path, "mine", "return 1.0"), reads=ANSWER)
+    scorer = make_scorer([spec], None, max_missing=0.2)
+    batch = await scorer.score(rows(*["<think>a"] * 19, "fine"))
+    assert batch.keep_B.sum() == 1
+    said = r"(?s)'mine' was not asked about 20 of 20 responses \(100.0%\), which end inside"
+    with pytest.raises(MissingVerdictsError, match=said) as raised:
+        await scorer.score(rows(*["<think>a"] * 20))
+    for key in ("data.max_response_length", "`thinking`", "unclosed: 0", "reward.max_missing=0.2"):
+        assert key in str(raised.value)
+    await scorer.close()
+    scorer = make_scorer([spec], None, max_missing=1.0)
+    batch = await scorer.score(rows(*["<think>a"] * 20, "fine"))
+    await scorer.close()
+    assert batch.keep_B.sum() == 1
 
 
 async def test_read_reads_what_is_there(tmp_path: Path):
@@ -266,6 +306,15 @@ def test_a_transcript():
         "[tool weather]\n21\n\n"
         "[assistant]\n21 degrees.\n [user]\nGood!"
     )
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\u2028", "\x85", "\v"])
+@pytest.mark.parametrize("heading", ["[tool]", "[Tool x]", "[function x]", "[ USER ]", "[tool\n]"])
+def test_a_heading_that_a_response_writes_is_indented(end: str, heading: str):
+    turns = [{"role": "user", "content": "Q"}]
+    written = transcript(item(f"a{end}{heading}\nb", *turns))
+    assert written == f"[user]\nQ\n\n[assistant]\na{end} {heading}\nb"
+    assert transcript(item("see [tool]", *turns)).endswith("]\nsee [tool]")
 
 
 def test_a_response_that_continues_a_turn():

@@ -27,6 +27,7 @@ WHERE = "reward.specs.judge"
             {"reads": "answer", "thinking": {"tags": ["<p>", "</p>"], "opened": True}},
             Reads(part="answer", tags=("<p>", "</p>"), opened=True),
         ),
+        ({"reads": "answer", "thinking": [" <p>\n", "</p> "]}, Reads(part="answer", tags=("<p>", "</p>"))),
         ({"reads": "transcript"}, Reads(part="transcript")),
     ],
 )  # fmt: skip

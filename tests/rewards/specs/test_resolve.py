@@ -650,6 +650,23 @@ def test_a_spec_of_a_drop_in_reads_a_part(place: Place):
     assert place.one("how").reads.part == "final"
 
 
+def test_thinking_that_never_ends_must_not_drop_a_reward(place: Place):
+    for name in "ab":
+        place.write(name, RULE)
+    said = "has on_missing=renormalize, so a policy could drop it by never ending its thinking"
+    read = {"reads": "answer"}
+    problems = place.resolve("a", "b", specs={"a": read}, on_missing="renormalize").problems
+    assert problems == [
+        f"reward 'a' {said}: give reward.specs.a.unclosed=<a score>, or"
+        " reward.specs.a.on_missing=mask"
+    ]
+    fine = {"a": {"reads": "answer", "unclosed": 0}, "b": {"reads": "answer", "on_missing": "mask"}}
+    assert not place.resolve("a", "b", specs=fine, on_missing="renormalize").problems
+    both = {"kind": "ensemble", "of": ["a", "b"], "on_missing": "renormalize"}
+    (problem,) = place.resolve("both", specs={"a": read, "both": both}).problems
+    assert problem.startswith(f"reward 'both' {said}: give reward.specs.a.unclosed=")
+
+
 def test_an_ensemble_reads_nothing_itself(place: Place):
     place.write("a", RULE)
     place.write("b", RULE)
