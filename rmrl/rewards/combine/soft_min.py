@@ -16,6 +16,10 @@ from rmrl.config.schema.reward import RewardConfig
 from rmrl.errors import ConfigError
 from rmrl.rewards.combine.table import CombineInputs
 
+_MEAN_BELOW = 1e-200
+"""Largest beta * distance below which the result is the mean: they differ by less than that share
+of it, and smaller products would lose their digits."""
+
 
 def soft_min(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
     """beta is reward.soft_min_beta (>= 0; 0 is the weighted mean). A row left with no component
@@ -35,8 +39,9 @@ def soft_min(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
     lowest_N = np.where(counted_NC, inputs.values_NC, np.inf).min(axis=1, initial=np.inf)
     lowest_N = np.where(counted_NC.any(axis=1), lowest_N, 0.0)
     above_NC = np.where(counted_NC, inputs.values_NC - lowest_N[:, None], 0.0)
+    mean_N = lowest_N + (shares_NC * above_NC).sum(axis=1)
     if beta == 0:
-        return lowest_N + (shares_NC * above_NC).sum(axis=1)
+        return mean_N
     # -(1/beta) log sum p exp(-beta d) for distances d >= 0 from the minimum, one of which is 0: no
     # overflow, and never log 0.
     near_N = (shares_NC * np.expm1(-beta * above_NC)).sum(axis=1)
@@ -44,4 +49,5 @@ def soft_min(inputs: CombineInputs, *, settings: RewardConfig) -> np.ndarray:
     # log1p keeps the digits where the sum is close to 1, log where it is close to 0.
     with np.errstate(divide="ignore"):
         logs_N = np.where(near_N > -0.5, np.log1p(np.maximum(near_N, -0.5)), np.log(far_N))
-    return lowest_N + np.where(shares_NC.any(axis=1), -logs_N / beta, 0.0)
+    reward_N = lowest_N + np.where(shares_NC.any(axis=1), -logs_N / beta, 0.0)
+    return np.where(beta * above_NC.max(axis=1, initial=0.0) < _MEAN_BELOW, mean_N, reward_N)

@@ -82,6 +82,15 @@ def test_soft_min_lies_between_the_weighted_mean_and_the_minimum():
     assert value == pytest.approx(2.5 - 0.5e-4 * 0.75, abs=1e-8)
 
 
+def test_soft_min_of_the_smallest_beta_is_the_mean():
+    """5e-324 times a share rounds to 5e-324 again, so the share would count as 1: the mean of 0 and 1
+    with weights 1 and 2 is 2/3."""
+    specs = [spec("a", 1.0), spec("b", 2.0)]
+    for beta in (5e-324, 1e-310, 1e-290):
+        batch = combined(specs, [0.0], [1.0], how="soft_min", soft_min_beta=beta)
+        assert batch.rewards_B.tolist() == [pytest.approx(2 / 3, abs=1e-15)]
+
+
 def test_soft_min_neither_overflows_nor_loses_its_digits():
     specs = [spec("a", 1e-20), spec("b", 1.0)]
     [value] = rewards(combined(specs, [-1e5], [1e5], how="soft_min", soft_min_beta=100.0))
