@@ -15,7 +15,12 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [DOCS / "rewards.md", *sorted((DOCS / "rewards").rglob("*.md")), DOCS / "extending.md"]
 
-JUDGES = (".models/smollm2", "Qwen/Qwen3-4B", "intfloat/multilingual-e5-small")
+JUDGES = (
+    ".models/smollm2",
+    "Qwen/Qwen3-4B",
+    "Qwen/Qwen2.5-7B-Instruct",
+    "intfloat/multilingual-e5-small",
+)
 SCALARS = (
     ".models/ms-marco-minilm",
     "Skywork/Skywork-Reward-V2-Qwen3-4B",

@@ -16,12 +16,14 @@ import math
 import os.path
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from rmrl.errors import ConfigError
 from rmrl.inference.scoring_base import GenerateRequest, Runner, TextOutput
 from rmrl.rewards.judging.asking import answer_form, conversation_text, fill, template
 from rmrl.rewards.judging.token_scores import ScoreTokens
+from rmrl.rewards.judging.untrusted import neutraliser
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.generative import GenerativeReward, token_sampling
 from rmrl.rewards.kinds.inputs import PART_ROWS, answers_in_parts
@@ -38,10 +40,10 @@ from rmrl.rewards.kinds.truncation import (
 )
 from rmrl.rewards.rubric.columns import criterion_columns, criterion_record
 from rmrl.rewards.rubric.combine import COMBINERS
-from rmrl.rewards.rubric.criteria import NO_YES, CriteriaError, Criterion, Verdict
+from rmrl.rewards.rubric.criteria import CriteriaError, Criterion, Verdict
 from rmrl.rewards.rules.dropin import DropIn
 from rmrl.rewards.specs.spec import RewardSpec
-from rmrl.types import ScoreItem, ScoreResult
+from rmrl.types import Sampling, ScoreItem, ScoreResult
 
 Case = tuple[ScoreItem, ...]
 _prefixes = itertools.count(1)
@@ -72,7 +74,7 @@ class _Asked:
 
 class RubricReward:
     """A judge of criteria, each by the probabilities of its answers; nothing is written or
-    parsed."""
+    parsed. Raises ConfigError where an answer of the configured criteria is not one token."""
 
     Options: ClassVar[type[Options]] = Options
     roles: ClassVar[Mapping[str, Runner]] = {"main": "generate"}
@@ -80,9 +82,8 @@ class RubricReward:
     truncates: ClassVar[bool] = True
 
     def __init__(self, spec: RewardSpec, context: KindContext) -> None:
-        problem = self.machine_problem(spec)
-        if problem:
-            raise ConfigError(f"reward.specs.{spec.name}: {problem}")
+        if spec.remote is not None:
+            raise ConfigError(f"reward.specs.{spec.name}: {self.machine_problem(spec)}")
         assert spec.sampling is not None
         self._spec = spec
         self._context = context
@@ -91,6 +92,9 @@ class RubricReward:
         self._where = f"reward.specs.{spec.name}.criteria"
         self._criteria = RowCriteria(spec.options, f"reward.specs.{spec.name}")
         self._scores: dict[tuple[tuple[str, float], ...], ScoreTokens] = {}
+        # Answers that are no single tokens are found here, before any row is scored.
+        for criterion in self._criteria.configured:
+            self._answers(criterion, context.tokenizer(spec.engines["main"].path)).ids_after("")
 
     @classmethod
     def from_spec(cls, spec: RewardSpec, context: KindContext) -> RubricReward | GenerativeReward:
@@ -105,10 +109,17 @@ class RubricReward:
         return option_problems(options, where)
 
     @staticmethod
-    def dropin_problem(dropin: DropIn | None, *_: Any) -> str:
-        """Why it takes no drop-in, as the end of a sentence; "" without one."""
+    def dropin_problem(dropin: DropIn | None, options: Options, sampling: Sampling) -> str:
+        """Why it takes no drop-in, or which sampling it does not read, as the end of a sentence; ""
+        without either."""
         if dropin is None:
-            return ""
+            if options.combine == HOLISTIC or (sampling.n == 1 and sampling.temperature == 0):
+                return ""
+            return (
+                f"has sampling.n={sampling.n} and sampling.temperature={sampling.temperature:g},"
+                f" and combine={options.combine} reads the probabilities of one token: leave both"
+                " out, or ask for written verdicts with combine=holistic"
+            )
         return (
             f"asks by its criteria alone, and there is a drop-in of its name ({dropin.path}): name"
             " the reward otherwise, or write the criteria into the drop-in of a generative reward"
@@ -116,14 +127,35 @@ class RubricReward:
 
     @staticmethod
     def machine_problem(spec: RewardSpec) -> str:
-        """Why a server cannot judge each criterion; "" for a local engine, and with holistic."""
-        if spec.remote is None or spec.options.combine == HOLISTIC:
+        """Why a server cannot judge each criterion, or which answers of the configured criteria are
+        no single tokens, where the judge's tokenizer is in a folder; "" with holistic."""
+        if spec.options.combine == HOLISTIC:
             return ""
-        return (
-            f"combine={spec.options.combine} judges each criterion by the probabilities of its"
-            " answers, and a server does not return those of chosen tokens; give a checkpoint with"
-            " path=<folder or hub id> instead, or ask for one written verdict with combine=holistic"
-        )
+        if spec.remote is not None:
+            return (
+                f"combine={spec.options.combine} judges each criterion by the probabilities of its"
+                " answers, and a server does not return those of chosen tokens; give a checkpoint"
+                " with path=<folder or hub id> instead, or ask for one written verdict with"
+                " combine=holistic"
+            )
+        path = spec.engines["main"].path
+        where = f"reward.specs.{spec.name}"
+        criteria = RowCriteria(spec.options, where).configured
+        if not criteria or not Path(path).is_dir():
+            return ""
+        from rmrl.tokenizer import load_tokenizer  # here: it imports transformers
+
+        try:
+            tokenizer = load_tokenizer(path, trust_remote_code=False)
+        except ConfigError:
+            return ""  # it may need code of its own; the scorer loads it with that, or says why not
+        try:
+            for choices in {criterion.choices for criterion in criteria}:
+                where_choices = f"{where}.criteria: choices"
+                ScoreTokens(dict(choices), tokenizer, where=where_choices).ids_after("")
+        except ConfigError as error:
+            return " ".join(error.problems)
+        return ""
 
     @staticmethod
     def missing_reference(spec: RewardSpec, item: ScoreItem) -> str:
@@ -131,10 +163,7 @@ class RubricReward:
         return RowCriteria(spec.options, f"reward.specs.{spec.name}").problem(item)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:
-        """One result per item. A criterion without a verdict is the status of its row.
-
-        Raises ConfigError where an answer of the configured criteria is not one token.
-        """
+        """One result per item. A criterion without a verdict is the status of its row."""
         if not items:
             return []
 
@@ -221,16 +250,17 @@ class RubricReward:
         """The inputs of each item, one for each of its criteria."""
         reads: list[Any] = []
         displayed = exhibits(items, tokenizer, fenced=self._options.fence)
+        neutral = neutraliser(tokenizer)
         for item, exhibit, own in zip(items, displayed, criteria, strict=True):
             for criterion in own:
-                answers = tuple(text for text, _ in criterion.choices)
+                answers = tuple(neutral(text) for text, _ in criterion.choices)
                 form = answer_form(scale=(), choices=answers)
-                if criterion.choices != NO_YES:
+                if not criterion.yes_or_no:
                     form = f"The answers go from not at all to fully. {form}"
                 values = {
                     "prompt": conversation_text(item.rm_prompt),
                     "response": exhibit.text,
-                    "criterion": criterion.text,
+                    "criterion": neutral(criterion.text),
                     "answer": form,
                 }
                 reads.append(as_judge_input(fill(template("rubric"), values), exhibit, tokenizer))
@@ -238,25 +268,28 @@ class RubricReward:
         rendered = iter(tokenize_all(reads, tokenizer, generation_prompt=True, where=where))
         return [tuple(itertools.islice(rendered, len(own))) for own in criteria]
 
+    def _answers(self, criterion: Criterion, tokenizer: Any) -> ScoreTokens:
+        """The answers to a criterion."""
+        choices = criterion.choices
+        if choices not in self._scores:
+            where = f"{self._where}: choices"
+            self._scores[choices] = ScoreTokens(dict(choices), tokenizer, where=where)
+        return self._scores[choices]
+
     def _choose_tokens(
         self, asked: _Asked, judged: Judged, reads: tuple[Rendered, ...], tokenizer: Any
     ) -> None:
         """Set the inputs of a row and the tokens of the answers to each; a problem where an answer
-        of a row's own criteria is not one token. Raises ConfigError for configured ones."""
+        is not one token."""
         answers: list[ScoreTokens] = []
         for number, criterion, read in zip(judged.numbers, judged.criteria, reads, strict=True):
-            choices = criterion.choices
-            if choices not in self._scores:
-                where = f"{self._where}: choices"
-                self._scores[choices] = ScoreTokens(dict(choices), tokenizer, where=where)
+            scores = self._answers(criterion, tokenizer)
             try:
-                self._scores[choices].ids_after(read.text)
+                scores.ids_after(read.text)
             except ConfigError as error:
-                if number <= len(self._criteria.configured):
-                    raise
                 asked.problem = f"{criterion.shown(number)}: {' '.join(error.problems)}"
                 return
-            answers.append(self._scores[choices])
+            answers.append(scores)
         asked.reads = reads
         asked.answers = answers
 

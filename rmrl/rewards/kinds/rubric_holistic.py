@@ -7,8 +7,10 @@ It is a generative reward whose criteria may differ from row to row; it runs on 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
+from rmrl.rewards.judging.untrusted import neutraliser
 from rmrl.rewards.kinds.context import KindContext
 from rmrl.rewards.kinds.generative import GenerativeReward
 from rmrl.rewards.kinds.rubric_rows import Options, RowCriteria
@@ -36,8 +38,13 @@ class HolisticRubric(GenerativeReward):
         )
         super().__init__(dataclasses.replace(spec, options=judging), context)
 
+    @cached_property
+    def _neutral(self) -> Callable[[str], str]:
+        return neutraliser(self._tokenizer())
+
     def rubric_of(self, item: ScoreItem) -> str:
-        """The criteria, numbered, with weights other than 1. Raises CriteriaError."""
+        """The criteria, numbered, with weights other than 1; their texts are made inert, as the
+        response's is. Raises CriteriaError."""
         judged = self._criteria.of(item)
         lines: list[str] = []
         for number, criterion in zip(judged.numbers, judged.criteria, strict=True):
@@ -47,7 +54,7 @@ class HolisticRubric(GenerativeReward):
             if criterion.must_have:
                 notes.append("must")
             note = f" ({', '.join(notes)})" if notes else ""
-            lines.append(f"{number}. {criterion.text}{note}")
+            lines.append(f"{number}. {self._neutral(criterion.text)}{note}")
         return "\n".join(lines)
 
     async def score(self, items: Sequence[ScoreItem]) -> list[ScoreResult]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,16 +10,21 @@ from typing import Any
 from rmrl.config.numbers import is_number
 from rmrl.errors import ConfigError
 from rmrl.registry import did_you_mean
+from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.judging.votes import VOTES
 from rmrl.rewards.kinds.row_fields import field_of, row_fields_problems
+from rmrl.rewards.rubric.columns import column_name, column_problem
 from rmrl.rewards.rubric.combine import COMBINERS, weights_problem
-from rmrl.rewards.rubric.criteria import CriteriaError, Criterion
+from rmrl.rewards.rubric.criteria import CriteriaError, Criterion, NoCriteriaError
 from rmrl.rewards.rubric.dropout import kept_criteria
 from rmrl.rewards.rubric.forms import FORMS
 from rmrl.rewards.rubric.reading import configured_criteria, read_criteria
 from rmrl.types import ScoreItem
 
 HOLISTIC = "holistic"
+_HOLISTIC_ONLY = ("question", "scale", "votes")
+_PER_CRITERION = ("hard", "clip", "pass_at", "columns")
+"""Entries that the holistic way does not read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +35,8 @@ class Options:
     """Criteria of every row: a list, or the path of a .toml, .json or .yaml file."""
     criteria_from: str = ""
     """Field of the row with its own criteria, ground_truth or extra_info.<key>: a list, or its
-    JSON. They follow `criteria`, if there are any; without those every row must have some."""
+    JSON. They follow `criteria`, if there are any; without those every row must have some, and an
+    empty list is none."""
     form: str = ""
     """Form of the criteria: own, texts, healthbench, open_instruct, verifiers, harbor or
     package.module:name; "": found by the fields of the first one."""
@@ -91,7 +98,11 @@ class RowCriteria:
         if options.criteria_from:
             value = field_of(item, options.criteria_from)
             if value is not None:
-                criteria += read_criteria(value, where=options.criteria_from, form=options.form)
+                try:
+                    criteria += read_criteria(value, where=options.criteria_from, form=options.form)
+                except NoCriteriaError:
+                    if not criteria:
+                        raise
         if not criteria:
             raise CriteriaError(
                 f"the row has no {options.criteria_from}, which is to hold its criteria"
@@ -101,8 +112,10 @@ class RowCriteria:
             raise CriteriaError(f"{options.criteria_from or 'criteria'}: {problem}")
         positions = list(range(len(criteria)))
         if options.dropout and (item.step is not None or options.dropout_everywhere):
-            seed = f"{item.prompt_id}\n{item.step}"
-            positions = kept_criteria(criteria, options.dropout, seed=seed)
+            # Of the text: the id of a prompt is another one in each row of a file.
+            prompt = conversation_text(item.rm_prompt).encode(errors="surrogatepass")
+            seed = f"{hashlib.sha256(prompt).hexdigest()}\n{item.step}"
+            positions = kept_criteria(criteria, options.dropout, seed=seed, combine=options.combine)
         judging = tuple(criteria[i] for i in positions)
         return Judged(judging, tuple(i + 1 for i in positions), len(criteria))
 
@@ -147,6 +160,13 @@ def option_problems(options: Options, where: str) -> list[str]:
     is_scale = isinstance(scale, list | tuple) and len(scale) == 2 and all(map(is_number, scale))
     if not is_scale or scale[0] >= scale[1]:
         problems.append(f"{where}.scale={scale!r}: give the lowest and the highest number")
+    # A configuration file may hold another type than the annotation states.
+    columns: Any = options.columns
+    if not isinstance(columns, list | tuple) or not all(isinstance(each, str) for each in columns):
+        problems.append(
+            f"{where}.columns={columns!r}: give a list of names and tags, e.g."
+            f" {where}.columns=['axis:accuracy']"
+        )
     if problems:
         return problems
     try:
@@ -157,12 +177,28 @@ def option_problems(options: Options, where: str) -> list[str]:
         problem = weights_problem(criteria, options.combine)
         if problem:
             problems.append(f"{where}.criteria: {problem}")
-    names: set[str] = set()
-    for criterion in criteria:
-        if criterion.name and criterion.name in names:
-            # Each is a column of its own.
+    holistic = options.combine == HOLISTIC
+    for name in _PER_CRITERION if holistic else _HOLISTIC_ONLY:
+        value = getattr(options, name)
+        if value != getattr(Options(), name):
+            reader = "the ways that judge each criterion" if holistic else "combine=holistic"
             problems.append(
-                f"{where}.criteria: two criteria have the name {criterion.name!r}; rename one"
+                f"{where}.{name}={value!r}: combine={options.combine} does not read it, only"
+                f" {reader}; leave it out"
             )
-        names.add(criterion.name)
+    named = [(f"{where}.criteria", criterion.name) for criterion in criteria if criterion.name]
+    listed = [(f"{where}.columns", name) for name in dict.fromkeys(columns)]
+    # Each is a column of its own.
+    for entries in (named, listed):
+        seen: dict[str, str] = {}
+        for key, name in entries:
+            column = column_name(name)
+            problem = column_problem(name)
+            if problem:
+                problems.append(f"{key}: the name {name!r}: {problem}; rename it")
+            elif column in seen:
+                problems.append(
+                    f"{key}: {seen[column]!r} and {name!r} make one column, {column}; rename one"
+                )
+            seen.setdefault(column, name)
     return problems

@@ -40,12 +40,23 @@ COMBINERS: Mapping[str, Callable[[Sequence[Verdict]], float]] = {
 }
 
 
+def counts_alone(criterion: Criterion, combine: str) -> bool:
+    """Whether this criterion alone gives a score that says something: one of positive weight for
+    weighted_mean, of any weight but 0 for signed_mean, and one that is not optional for
+    all_pass."""
+    if combine == "weighted_mean":
+        return criterion.weight > 0
+    if combine == "signed_mean":
+        return criterion.weight != 0
+    return combine != "all_pass" or not criterion.optional
+
+
 def weights_problem(criteria: Sequence[Criterion], combine: str) -> str:
     """Why the weights of these criteria give no score, as the end of a sentence; "" where they
     do."""
-    if combine == "weighted_mean" and not any(criterion.weight > 0 for criterion in criteria):
+    if combine == "weighted_mean" and not any(counts_alone(each, combine) for each in criteria):
         return "no criterion has a positive weight, by whose sum weighted_mean divides"
-    if combine == "signed_mean" and not any(criterion.weight for criterion in criteria):
+    if combine == "signed_mean" and not any(counts_alone(each, combine) for each in criteria):
         return "all weights are 0, and signed_mean divides by their sum"
     return ""
 

@@ -16,6 +16,14 @@ _SHOWN = 60
 class CriteriaError(ValueError):
     """Criteria that cannot be read; the text is a sentence that names the entry."""
 
+    def __init__(self, sentence: str) -> None:
+        # Halves of letters in a quoted entry would keep the sentence out of every file.
+        super().__init__(sentence.encode(errors="backslashreplace").decode())
+
+
+class NoCriteriaError(CriteriaError):
+    """An empty list, or an empty text, in the place of criteria."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
@@ -25,14 +33,19 @@ class Criterion:
     weight: float = 1.0
     """Below 0: the criterion names a fault."""
     choices: tuple[tuple[str, float], ...] = NO_YES
-    """Answers of the judge in the order in which it reads them, each with its value from 0 to
-    1."""
+    """Answers of the judge in the order in which it reads them, from not at all to fully, each with
+    its value from 0 to 1."""
     name: str = ""
     tags: tuple[str, ...] = ()
     must_have: bool = False
     """A response that fails it scores at most 0, and dropout never leaves it out."""
     optional: bool = False
     """A response may fail it under `all_pass`."""
+
+    @property
+    def yes_or_no(self) -> bool:
+        """Whether the answers are No and Yes, in any order and spelling."""
+        return sorted(text.lower() for text, _ in self.choices) == ["no", "yes"]
 
     def passes(self, value: float, at: float) -> bool:
         """Whether a response of this value is good in this respect: the criterion holds (`value` is
@@ -115,12 +128,17 @@ class Entry:
         self, name: str, default: tuple[tuple[str, float], ...] = NO_YES
     ) -> tuple[tuple[str, float], ...]:
         """Answers from the worst, which is worth 0, to the best, which is worth 1, those between
-        evenly spaced; or a mapping of answers to their values, from 0 to 1."""
+        evenly spaced; or a mapping of answers to their values, from 0 to 1, in any order.
+
+        Those of a mapping are returned by rising value, since the judge is told that they go from
+        not at all to fully; where No is worth more than Yes, by falling value.
+        """
         where = f"{self.where}.{name}"
         values = _plain(self.fields.get(name))
         if values is None:
             return default
         if isinstance(values, Mapping):
+            # A table fills up the answers of other rows with nulls.
             pairs = [(text, value) for text, value in values.items() if value is not None]
         elif isinstance(values, list | tuple):
             last = max(len(values) - 1, 1)
@@ -137,7 +155,12 @@ class Entry:
                 raise CriteriaError(f"{where}.{text}={value!r}: give a number from 0 to 1")
         if len({text.strip() for text, _ in pairs}) < max(len(pairs), 2):
             raise CriteriaError(f"{where}={values!r}: give at least two answers, all different")
-        return tuple((text.strip(), float(value)) for text, value in pairs)
+        answers = [(text.strip(), float(value)) for text, value in pairs]
+        if isinstance(values, Mapping):
+            by_word = {text.lower(): value for text, value in answers}
+            turned = by_word.get("no", 0.0) > by_word.get("yes", 1.0)
+            answers.sort(key=lambda answer: answer[1], reverse=turned)
+        return tuple(answers)
 
 
 def _plain(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """Rubric dropout: a share of the criteria is left out, another one in every step.
 
 A policy that sees the same criteria in every step learns to satisfy these sentences. Which criteria
-stay depends on prompt and step alone: all responses to a prompt are judged by the same ones, so
-their scores compare, and a resumed run draws what the uninterrupted one would.
+stay depends on the text of the prompt and the step alone: all responses to a prompt are judged by
+the same ones, so their scores compare, and a resumed run draws what the uninterrupted one would.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from rmrl.rewards.rubric.combine import counts_alone
 from rmrl.rewards.rubric.criteria import Criterion
 
 
-def kept_criteria(criteria: Sequence[Criterion], share: float, *, seed: str) -> list[int]:
+def kept_criteria(
+    criteria: Sequence[Criterion], share: float, *, seed: str, combine: str
+) -> list[int]:
     """Positions of the criteria that stay, ascending.
 
-    floor(share * n) of the n criteria that are not must_have are left out, fewer where no criterion
-    of positive weight would stay.
+    floor(share * n) of the n criteria that are not must_have are left out, fewer where none would
+    stay by which `combine` gives a score (`counts_alone`), or none at all.
     """
+    needed = {i for i, criterion in enumerate(criteria) if counts_alone(criterion, combine)}
+    if not needed:
+        needed = set(range(len(criteria)))
     order = [i for i, criterion in enumerate(criteria) if not criterion.must_have]
     count = int(share * len(order) + 1e-9)  # 0.3 of 10 is 3
     random.Random(seed).shuffle(order)
@@ -27,7 +33,7 @@ def kept_criteria(criteria: Sequence[Criterion], share: float, *, seed: str) -> 
         if count == 0:
             break
         rest = stays - {position}
-        if any(criteria[i].weight > 0 for i in rest):
+        if rest & needed:
             stays = rest
             count -= 1
     return sorted(stays)

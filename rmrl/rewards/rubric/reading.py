@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from rmrl.rewards.rubric.criteria import CriteriaError, Criterion, Entry
+from rmrl.rewards.rubric.criteria import CriteriaError, Criterion, Entry, NoCriteriaError
 from rmrl.rewards.rubric.forms import FORMS
 from rmrl.rewards.rubric.forms.texts import TEXT
 
@@ -19,12 +19,16 @@ _SUFFIXES = (".toml", ".json", ".yaml", ".yml")
 
 
 def read_criteria(document: Any, *, where: str, form: str = "") -> tuple[Criterion, ...]:
-    """The criteria of a list, of an object around one, or of the JSON text of either.
+    """The criteria of a list, of an object around one, or of the JSON text of either. Entries of a
+    list may be JSON texts of objects too.
 
     `form`: an entry of FORMS; "": found by the fields of the first criterion. Raises CriteriaError,
-    whose sentence begins with `where` and names the entry.
+    whose sentence begins with `where` and names the entry; NoCriteriaError for an empty list or
+    text.
     """
     if isinstance(document, str):
+        if not document.strip():
+            raise NoCriteriaError(f"{where} is an empty text: give a list of criteria, or its JSON")
         try:
             document = json.loads(document)
         except ValueError as error:
@@ -48,15 +52,26 @@ def read_criteria(document: Any, *, where: str, form: str = "") -> tuple[Criteri
     if not isinstance(document, Sequence) or isinstance(document, str | bytes):
         raise CriteriaError(f"{where}={str(document)[:80]}: give a list of criteria")
     if not document:
-        raise CriteriaError(f"{where} is an empty list: give at least one criterion")
+        raise NoCriteriaError(f"{where} is an empty list: give at least one criterion")
     entries: list[Entry] = []
+    parsed: list[bool] = []
     for number, fields in enumerate(document):
         at = f"{where}[{number}]"
+        if isinstance(fields, str):
+            inside = _object_in(fields)
+            parsed.append(inside is not None)
+            if inside is not None:
+                fields = inside
         if isinstance(fields, str):
             fields = {TEXT: fields}
         if not isinstance(fields, Mapping):
             raise CriteriaError(f"{at}={fields!r}: give text, or the fields of a criterion")
         entries.append(Entry(fields, at, key))
+    if any(parsed) and not all(parsed):
+        raise CriteriaError(
+            f"{where}: some entries are JSON texts of objects and others plain texts; give all of"
+            " them as objects, e.g. {'text': 'It is right.'}"
+        )
     first = entries[0]
     matching = [form] if form else [name for name in FORMS if FORMS[name].matches(first)]
     if len(matching) != 1:
@@ -65,7 +80,20 @@ def read_criteria(document: Any, *, where: str, form: str = "") -> tuple[Criteri
             f"{first.where} is of no known form (its fields: {fields}): give text, weight, ...; or"
             f" one of the forms {', '.join(FORMS)}"
         )
-    return tuple(map(FORMS[matching[0]].criterion, entries))
+    criteria: list[Criterion] = []
+    for entry in entries:
+        criterion = FORMS[matching[0]].criterion(entry)
+        answers = [text for text, _ in criterion.choices]
+        for text in (criterion.text, criterion.name, *criterion.tags, *answers):
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise CriteriaError(
+                    f"{entry.where}: {text[:80]!r} has half of a letter, a lone surrogate at"
+                    f" {error.start}, which no tokenizer and no file takes; correct the text"
+                ) from error
+        criteria.append(criterion)
+    return tuple(criteria)
 
 
 def configured_criteria(entry: Any, *, where: str, form: str = "") -> tuple[Criterion, ...]:
@@ -81,6 +109,17 @@ def configured_criteria(entry: Any, *, where: str, form: str = "") -> tuple[Crit
             f" {', '.join(_SUFFIXES)}"
         )
     return read_criteria(_document(Path(entry).expanduser()), where=f"{where} ({entry})", form=form)
+
+
+def _object_in(text: str) -> Mapping[str, Any] | None:
+    """The object whose JSON this text is; None for every other text."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, Mapping) else None
 
 
 @cache

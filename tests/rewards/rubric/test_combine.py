@@ -71,24 +71,75 @@ def test_columns_are_bounded() -> None:
     assert column_name("  Über alles: ja ") == "über_alles_ja"
 
 
+def test_no_column_replaces_another_one() -> None:
+    def verdict(number: int, name: str, *tags: str) -> Verdict:
+        criterion = Criterion(text="a", name=name, tags=tags)
+        return Verdict(
+            number=number, criterion=criterion, value=number / 10, passed=True, shares={}
+        )
+
+    judged = [
+        verdict(1, "Tone", "tone"),
+        verdict(2, "tone!"),
+        verdict(3, "passed", "criteria"),
+        verdict(4, "criterion_5", "tone"),
+        verdict(5, ""),
+    ]
+    chosen = ["Tone", "tone!", "tone", "passed", "criteria", "criterion_5"]
+    assert criterion_columns(judged, configured=0, chosen=chosen) == pytest.approx(
+        {
+            "tone": 0.1,
+            "criterion_2": 0.2,
+            "criterion_3": 0.3,
+            "criterion_4": 0.4,
+            "criterion_5": 0.5,
+            "tag_tone": 0.25,  # of 0.1 and 0.4
+            "tag_criteria": 0.3,
+        }
+    )
+
+
 def test_dropout_leaves_a_share_out_and_depends_on_prompt_and_step_alone() -> None:
     criteria = [Criterion(text=str(i), must_have=i < 2) for i in range(12)]
-    first = kept_criteria(criteria, 0.3, seed="p\n1")
+    first = kept_criteria(criteria, 0.3, seed="p\n1", combine="weighted_mean")
     assert len(first) == 9  # floor(0.3 * 10) of those that are not must_have are left out
     assert first == sorted(first)
-    assert first == kept_criteria(criteria, 0.3, seed="p\n1")
-    draws = {tuple(kept_criteria(criteria, 0.3, seed=f"p\n{step}")) for step in range(50)}
+    assert first == kept_criteria(criteria, 0.3, seed="p\n1", combine="weighted_mean")
+    draws: set[tuple[int, ...]] = set()
+    for step in range(50):
+        seed = f"p\n{step}"
+        draws.add(tuple(kept_criteria(criteria, 0.3, seed=seed, combine="weighted_mean")))
     assert len(draws) > 30  # of 120 choices of 3 of 10
     assert all({0, 1} <= set(draw) for draw in draws)
     counts = [sum(i in draw for draw in draws) for i in range(2, 12)]
     assert min(counts) > 0.4 * len(draws)  # every criterion is judged in most steps
-    assert kept_criteria(criteria, 0.0, seed="p\n1") == list(range(12))
+    everything = kept_criteria(criteria, 0.0, seed="p\n1", combine="weighted_mean")
+    assert everything == list(range(12))
 
 
 def test_dropout_keeps_a_positive_weight() -> None:
     criteria = [Criterion(text="good"), *[Criterion(text=str(i), weight=-1) for i in range(3)]]
     for step in range(20):
-        kept = kept_criteria(criteria, 0.9, seed=str(step))
+        kept = kept_criteria(criteria, 0.9, seed=str(step), combine="weighted_mean")
         assert 0 in kept
         assert len(kept) == 1  # floor(0.9 * 4) = 3 are left out
-    assert kept_criteria([Criterion(text="only")], 0.99, seed="s") == [0]
+    only = [Criterion(text="only")]
+    assert kept_criteria(only, 0.99, seed="s", combine="weighted_mean") == [0]
+
+
+def test_dropout_keeps_what_the_score_rests_on() -> None:
+    faults = [Criterion(text=str(i), weight=-1) for i in range(4)]
+    watched = Criterion(text="watched", weight=0)
+    nice = [Criterion(text=f"nice {i}", optional=True) for i in range(3)]
+    required = Criterion(text="required")
+    for step in range(20):
+        # floor(0.5 * 4) = 2 of the faults are left out, by whose weights signed_mean divides
+        assert len(kept_criteria(faults, 0.5, seed=str(step), combine="signed_mean")) == 2
+        # floor(0.9 * 5) = 4; one of the faults stays beside or without the one of weight 0
+        kept = kept_criteria([watched, *faults], 0.9, seed=str(step), combine="signed_mean")
+        assert set(kept) - {0}
+        # floor(0.9 * 4) = 3: the optional ones, since the only required one stays
+        kept = kept_criteria([*nice, required], 0.9, seed=str(step), combine="all_pass")
+        assert kept == [3]
+        # all are optional: one of them stays
+        assert len(kept_criteria(nice, 0.9, seed=str(step), combine="all_pass")) == 1

@@ -29,7 +29,7 @@ EXAMPLES: dict[str, tuple[Any, tuple[Criterion, ...]]] = {
             ),
             Criterion(
                 text="Kind.",
-                choices=(("Rude", 0.0), ("Kind", 1.0), ("Neutral", 0.6)),
+                choices=(("Rude", 0.0), ("Neutral", 0.6), ("Kind", 1.0)),
                 tags=("tone",),
             ),
         ),
@@ -107,6 +107,53 @@ def test_a_form_is_found_by_its_fields_and_read(form: str) -> None:
     assert read_criteria(document, where="rubrics") == criteria
     assert read_criteria(document, where="rubrics", form=form) == criteria
     assert read_criteria(json.dumps(document), where="rubrics") == criteria
+
+
+def test_answers_with_values_go_from_not_at_all_to_fully() -> None:
+    def answers(choices: Any) -> list[str]:
+        (criterion,) = read_criteria([{"text": "a", "choices": choices}], where="r")
+        return [text for text, _ in criterion.choices]
+
+    assert answers({"good": 1, "poor": 0, "fair": 0.5}) == ["poor", "fair", "good"]
+    assert answers({"b": 0.5, "a": 0.5, "c": 0}) == ["c", "b", "a"]  # equal ones as they stand
+    # No is worth more than Yes: the criterion still holds fully with Yes
+    assert answers({"Yes": 0, "Partly": 0.5, "No": 1}) == ["No", "Partly", "Yes"]
+    assert answers({"Yes": 1, "No": 0}) == ["No", "Yes"]
+
+
+def test_a_list_of_json_texts_is_a_list_of_objects() -> None:
+    objects = [
+        {"criterion": "It {is} right.", "points": 2},
+        {"criterion": "It cites.", "points": 1},
+    ]
+    texts = list(map(json.dumps, objects))
+    expected = read_criteria(objects, where="r")
+    assert [criterion.weight for criterion in expected] == [2.0, 1.0]
+    assert read_criteria(texts, where="r") == expected
+    assert read_criteria(np.array(texts, dtype=object), where="r") == expected
+    assert read_criteria(json.dumps(texts), where="r") == expected
+    with pytest.raises(CriteriaError, match="r: some entries are JSON texts of objects and others"):
+        read_criteria([*texts, "It is short."], where="r")
+    braces = read_criteria(["{x} is named.", "It is short."], where="r")
+    assert [criterion.text for criterion in braces] == ["{x} is named.", "It is short."]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"text": "a \ud83d"},
+        {"text": "a", "name": "\ud83d"},
+        {"text": "a", "tags": ["\ud83d"]},
+        {"text": "a", "choices": ["N", "\ud83d"]},
+    ],
+)
+def test_half_of_a_letter_is_refused_in_a_sentence_that_files_take(entry: Any) -> None:
+    with pytest.raises(CriteriaError, match=r"r\[0\]: .*half of a letter") as error:
+        read_criteria(json.dumps([entry]), where="r")
+    assert str(error.value).isascii()
+    with pytest.raises(CriteriaError) as error:
+        read_criteria([{"\ud83d": "a"}], where="r")
+    assert "its fields: \\ud83d" in str(error.value)
 
 
 def test_a_form_of_ones_own_is_named_by_its_path() -> None:
