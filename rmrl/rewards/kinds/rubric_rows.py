@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,7 @@ from rmrl.registry import did_you_mean
 from rmrl.rewards.judging.asking import conversation_text
 from rmrl.rewards.judging.votes import VOTES
 from rmrl.rewards.kinds.row_fields import field_of, row_fields_problems
-from rmrl.rewards.rubric.columns import column_name, column_problem
+from rmrl.rewards.rubric.columns import column_problems
 from rmrl.rewards.rubric.combine import COMBINERS, weights_problem
 from rmrl.rewards.rubric.criteria import CriteriaError, Criterion, NoCriteriaError
 from rmrl.rewards.rubric.dropout import kept_criteria
@@ -138,8 +137,7 @@ def option_problems(options: Options, where: str) -> list[str]:
             f" e.g. {where}.criteria_from=extra_info.rubrics"
         )
     if options.criteria_from:
-        source: Mapping[str, Any] = {"criteria_from": options.criteria_from}
-        problems += row_fields_problems(source, where)
+        problems += row_fields_problems({"criteria_from": options.criteria_from}, where)
     combiners = [*COMBINERS, HOLISTIC]
     for name, value, choices in (
         ("combine", options.combine, combiners),
@@ -186,19 +184,6 @@ def option_problems(options: Options, where: str) -> list[str]:
                 f"{where}.{name}={value!r}: combine={options.combine} does not read it, only"
                 f" {reader}; leave it out"
             )
-    named = [(f"{where}.criteria", criterion.name) for criterion in criteria if criterion.name]
-    listed = [(f"{where}.columns", name) for name in dict.fromkeys(columns)]
-    # Each is a column of its own.
-    for entries in (named, listed):
-        seen: dict[str, str] = {}
-        for key, name in entries:
-            column = column_name(name)
-            problem = column_problem(name)
-            if problem:
-                problems.append(f"{key}: the name {name!r}: {problem}; rename it")
-            elif column in seen:
-                problems.append(
-                    f"{key}: {seen[column]!r} and {name!r} make one column, {column}; rename one"
-                )
-            seen.setdefault(column, name)
+    problems += column_problems([each.name for each in criteria if each.name], f"{where}.criteria")
+    problems += column_problems(dict.fromkeys(columns), f"{where}.columns")
     return problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rmrl.rewards.rubric.criteria import Verdict
@@ -30,6 +30,23 @@ def column_problem(name: str) -> str:
     if column in _TAKEN or _PLACE.fullmatch(column):
         return f"the column {column} is there already, for something else"
     return ""
+
+
+def column_problems(names: Iterable[str], where: str) -> list[str]:
+    """One sentence for each name that gives no column of its own among these."""
+    problems: list[str] = []
+    seen: dict[str, str] = {}
+    for name in names:
+        column = column_name(name)
+        problem = column_problem(name)
+        if problem:
+            problems.append(f"{where}: the name {name!r}: {problem}; rename it")
+        elif column in seen:
+            problems.append(
+                f"{where}: {seen[column]!r} and {name!r} make one column, {column}; rename one"
+            )
+        seen.setdefault(column, name)
+    return problems
 
 
 def criterion_columns(

@@ -88,7 +88,7 @@ class Entry:
         for name in names:
             value = self.fields.get(name)
             if isinstance(value, str) and value.strip():
-                return value.strip()
+                return self._whole(value.strip(), name)
             if value is not None and not isinstance(value, str):
                 raise CriteriaError(f"{self.where}.{name}={value!r}: give text")
         if default is not None:
@@ -122,7 +122,7 @@ class Entry:
             return ()
         if not isinstance(values, list | tuple) or not all(isinstance(v, str) for v in values):
             raise CriteriaError(f"{self.where}.{name}={values!r}: give a list of texts")
-        return tuple(values)
+        return tuple(self._whole(value, name) for value in values)
 
     def choices(
         self, name: str, default: tuple[tuple[str, float], ...] = NO_YES
@@ -155,12 +155,24 @@ class Entry:
                 raise CriteriaError(f"{where}.{text}={value!r}: give a number from 0 to 1")
         if len({text.strip() for text, _ in pairs}) < max(len(pairs), 2):
             raise CriteriaError(f"{where}={values!r}: give at least two answers, all different")
-        answers = [(text.strip(), float(value)) for text, value in pairs]
+        answers = [(self._whole(text.strip(), name), float(value)) for text, value in pairs]
         if isinstance(values, Mapping):
             by_word = {text.lower(): value for text, value in answers}
             turned = by_word.get("no", 0.0) > by_word.get("yes", 1.0)
             answers.sort(key=lambda answer: answer[1], reverse=turned)
         return tuple(answers)
+
+    def _whole(self, text: str, name: str) -> str:
+        """The text of a field, which must have no half of a letter: JSON's escapes, as in
+        "\\ud83d", can hold one."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise CriteriaError(
+                f"{self.where}.{name}: {text[:80]!r} has half of a letter, a lone surrogate at"
+                f" {error.start}, which no tokenizer and no file takes; correct the text"
+            ) from error
+        return text
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,25 +54,7 @@ def read_criteria(document: Any, *, where: str, form: str = "") -> tuple[Criteri
         raise CriteriaError(f"{where}={str(document)[:80]}: give a list of criteria")
     if not document:
         raise NoCriteriaError(f"{where} is an empty list: give at least one criterion")
-    entries: list[Entry] = []
-    parsed: list[bool] = []
-    for number, fields in enumerate(document):
-        at = f"{where}[{number}]"
-        if isinstance(fields, str):
-            inside = _object_in(fields)
-            parsed.append(inside is not None)
-            if inside is not None:
-                fields = inside
-        if isinstance(fields, str):
-            fields = {TEXT: fields}
-        if not isinstance(fields, Mapping):
-            raise CriteriaError(f"{at}={fields!r}: give text, or the fields of a criterion")
-        entries.append(Entry(fields, at, key))
-    if any(parsed) and not all(parsed):
-        raise CriteriaError(
-            f"{where}: some entries are JSON texts of objects and others plain texts; give all of"
-            " them as objects, e.g. {'text': 'It is right.'}"
-        )
+    entries = _entries(document, where, key)
     first = entries[0]
     matching = [form] if form else [name for name in FORMS if FORMS[name].matches(first)]
     if len(matching) != 1:
@@ -80,20 +63,7 @@ def read_criteria(document: Any, *, where: str, form: str = "") -> tuple[Criteri
             f"{first.where} is of no known form (its fields: {fields}): give text, weight, ...; or"
             f" one of the forms {', '.join(FORMS)}"
         )
-    criteria: list[Criterion] = []
-    for entry in entries:
-        criterion = FORMS[matching[0]].criterion(entry)
-        answers = [text for text, _ in criterion.choices]
-        for text in (criterion.text, criterion.name, *criterion.tags, *answers):
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                raise CriteriaError(
-                    f"{entry.where}: {text[:80]!r} has half of a letter, a lone surrogate at"
-                    f" {error.start}, which no tokenizer and no file takes; correct the text"
-                ) from error
-        criteria.append(criterion)
-    return tuple(criteria)
+    return tuple(map(FORMS[matching[0]].criterion, entries))
 
 
 def configured_criteria(entry: Any, *, where: str, form: str = "") -> tuple[Criterion, ...]:
@@ -111,15 +81,32 @@ def configured_criteria(entry: Any, *, where: str, form: str = "") -> tuple[Crit
     return read_criteria(_document(Path(entry).expanduser()), where=f"{where} ({entry})", form=form)
 
 
-def _object_in(text: str) -> Mapping[str, Any] | None:
-    """The object whose JSON this text is; None for every other text."""
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, Mapping) else None
+def _entries(document: Sequence[Any], where: str, key: str) -> list[Entry]:
+    """The entries of a list: objects, the JSON texts of objects, or plain texts. Raises
+    CriteriaError."""
+    entries: list[Entry] = []
+    parsed: list[bool] = []
+    for number, fields in enumerate(document):
+        at = f"{where}[{number}]"
+        if isinstance(fields, str):
+            inside: Any = None
+            if fields.lstrip().startswith("{"):
+                with suppress(ValueError):
+                    inside = json.loads(fields)
+            parsed.append(isinstance(inside, Mapping))
+            if parsed[-1]:
+                fields = inside
+        if isinstance(fields, str):
+            fields = {TEXT: fields}
+        if not isinstance(fields, Mapping):
+            raise CriteriaError(f"{at}={fields!r}: give text, or the fields of a criterion")
+        entries.append(Entry(fields, at, key))
+    if any(parsed) and not all(parsed):
+        raise CriteriaError(
+            f"{where}: some entries are JSON texts of objects and others plain texts; give all of"
+            " them as objects, e.g. {'text': 'It is right.'}"
+        )
+    return entries
 
 
 @cache
